@@ -1,0 +1,185 @@
+"""Errors and diagnostics: what went wrong, where, why, and what to do.
+
+Owns the record of one finding (:class:`Diagnostic`) and the exception tree that carries findings. Which codes exist
+and what they mean is documented in ``docs/diagnostics.md``. Nothing here formats for a terminal: reporters in
+``cli/`` choose between text, JSON and GitHub annotations; ``str()`` of a record is the text form.
+
+Example:
+    >>> d = Diagnostic("NQX411", "error", "expected float32[4], got float64[4]", path="$.w", file="ckpt")
+    >>> print(d)
+    ckpt: $.w: expected float32[4], got float64[4] [NQX411]
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+__all__ = [
+    "Diagnostic",
+    "FrozenStructError",
+    "IntegrityError",
+    "MigrationError",
+    "SchemaError",
+    "SerializationError",
+    "Severity",
+    "StructError",
+    "UntrustedError",
+    "ValidationError",
+    "did_you_mean",
+    "has_errors",
+]
+
+Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding about a schema, a bundle or a value.
+
+    Attributes:
+        code: Stable identifier such as ``NQX411``; ``neuralqx-struct explain CODE`` tells more.
+        severity: ``error``, ``warning`` or ``info``.
+        message: ``expected X, got Y``; further lines say why.
+        path: Key path inside the document, such as ``$.params.kernel``; empty where there is none.
+        file: The file or bundle, as the user named it.
+        line: 1-based line in ``file``.
+        column: 1-based column in ``file``.
+        hint: What to do about it.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    path: str = ""
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        """Text form: ``file:line:column: CODE message`` or ``file: path: message [CODE]``, then the hint."""
+        if self.line is not None:
+            severity = "" if self.severity == "error" else f"{self.severity}: "
+            head = f"{self.file}:{self.line}:{self.column}: {self.code} {severity}{self.message}"
+        else:
+            where = "".join(f"{part}: " for part in (self.file, self.path) if part)
+            first, newline, rest = self.message.partition("\n")
+            head = f"{where}{first} [{self.code}]{newline}{rest}"
+        return f"{head}\n{self.hint}".replace("\n", "\n  ") if self.hint else head.replace("\n", "\n  ")
+
+    def in_file(self, file: str) -> Diagnostic:
+        """The same finding with ``file`` filled in, unless it already names one."""
+        return self if self.file is not None else replace(self, file=file)
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain JSON values, as every command prints it with ``--format json``."""
+        return asdict(self)
+
+
+def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
+    """True if any finding is of severity ``error``."""
+    return any(d.severity == "error" for d in diagnostics)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """A hint naming the known word that ``word`` was probably meant to be, or None.
+
+    Example:
+        >>> did_you_mean("kernal", ["kernel", "bias"])
+        "did you mean 'kernel'?"
+    """
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if not close:
+        lowered = {name.lower(): name for name in names}
+        close = [lowered[word.lower()]] if word.lower() in lowered else []
+    return f"did you mean {close[0]!r}?" if close else None
+
+
+class StructError(Exception):
+    """Root of all errors of this package; carries every problem of one input at once.
+
+    Args:
+        problems: One message, one :class:`Diagnostic`, or several diagnostics.
+        code: The code of a plain message.
+        hint: What to do, for a plain message.
+
+    Attributes:
+        diagnostics: The problems as records.
+    """
+
+    default_code = "NQX000"
+
+    def __init__(
+        self,
+        problems: str | Diagnostic | Iterable[Diagnostic] = (),
+        *,
+        code: str | None = None,
+        path: str = "",
+        file: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        if isinstance(problems, str):
+            problems = Diagnostic(code or self.default_code, "error", problems, path=path, file=file, hint=hint)
+        if isinstance(problems, Diagnostic):
+            problems = (problems,)
+        self.diagnostics: tuple[Diagnostic, ...] = tuple(problems)
+        super().__init__(self.diagnostics)
+
+    @property
+    def code(self) -> str:
+        """The code of the first problem."""
+        return self.diagnostics[0].code if self.diagnostics else self.default_code
+
+    def __str__(self) -> str:
+        """All problems, one below the other."""
+        return "\n".join(map(str, self.diagnostics))
+
+    def in_file(self, file: str) -> StructError:
+        """An error of the same class whose problems name ``file``."""
+        return type(self)(d.in_file(file) for d in self.diagnostics)
+
+
+class FrozenStructError(StructError, AttributeError):
+    """An attribute of a frozen Struct was assigned or deleted."""
+
+    default_code = "NQX601"
+
+
+class ValidationError(StructError, TypeError):
+    """A value does not satisfy what its field, its class or its schema demands."""
+
+    default_code = "NQX416"
+
+
+class SerializationError(StructError):
+    """A value cannot be saved, or a payload cannot be read."""
+
+    default_code = "NQX401"
+
+
+class SchemaError(SerializationError):
+    """A schema document is wrong, or a payload does not fit its schema."""
+
+    default_code = "NQX010"
+
+
+class MigrationError(SerializationError):
+    """A payload cannot be brought from one schema version to another."""
+
+    default_code = "NQX422"
+
+
+class IntegrityError(SerializationError):
+    """Stored bytes are damaged: a digest, checksum or size does not agree."""
+
+    default_code = "NQX407"
+
+
+class UntrustedError(SerializationError):
+    """A file names something that reading it may not use: an unknown class, a pickle, a path outside."""
+
+    default_code = "NQX501"

@@ -1,0 +1,1 @@
+"""Schema evolution: differences, compatibility rules, migration steps, and their application."""

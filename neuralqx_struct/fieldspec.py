@@ -1,0 +1,337 @@
+"""Fields: how one attribute of a Struct is declared, and how declarations are collected from a class body.
+
+Owns :class:`FieldKind`, :class:`FieldSpec`, :func:`field` and the reading of annotations (``ClassVar``, ``InitVar``,
+``KW_ONLY``, postponed ones too). Struct-ness is the class attribute ``__nqx_fields__``; :func:`is_struct` asks for it,
+so that nothing has to import ``struct.py``. Does not build classes and knows nothing of JAX.
+
+Example:
+    >>> spec = field(static=True, default=3)
+    >>> spec.kind, spec.default
+    (<FieldKind.STATIC: 'static'>, 3)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+__all__ = [
+    "MISSING",
+    "FieldKind",
+    "FieldSpec",
+    "Missing",
+    "field",
+    "is_struct",
+    "own_fields",
+    "required_positional",
+]
+
+
+class FieldKind(enum.StrEnum):
+    """How a field takes part in the pytree.
+
+    Attributes:
+        NODE: A child: JAX traces, differentiates and batches it.
+        STATIC: Part of the treedef: hashable, array-free, every distinct value is compiled for itself.
+        OPAQUE: Not a leaf: a handle, cache or logger that JAX carries along or resets.
+    """
+
+    NODE = "node"
+    STATIC = "static"
+    OPAQUE = "opaque"
+
+
+class Missing(enum.Enum):
+    """The type of :data:`MISSING`, which says that no value was given (None is a value)."""
+
+    MISSING = "MISSING"
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing.MISSING
+
+_EMPTY: Mapping[str, Any] = types.MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FieldSpec:
+    """The declaration of one field; made by :func:`field`, completed when its class is defined.
+
+    Attributes:
+        name: The attribute's name; empty until the class is defined.
+        kind: Node, static or opaque.
+        default: Default value or MISSING.
+        default_factory: Called for a fresh default each time, or MISSING.
+        init: Whether the constructor takes it.
+        repr: Whether ``repr`` shows it.
+        compare: Whether ``==`` and ``hash`` look at it.
+        serialize: Saved or not; None leaves it to the kind.
+        kw_only: Whether the constructor takes it by keyword only.
+        doc: What the field means.
+        metadata: Free, read-only mapping for tools; ``tags`` is read by filters.
+        converter: ``converter(value)`` or ``converter(self, value)``, or None.
+        validators: Each ``validator(value)`` or ``validator(self, value)``.
+        derived: ``derived(self)`` or ``derived()``, or None.
+        reset: For opaque fields: back to the default on unflatten instead of preserved by identity.
+        aliases: Former names under which old payloads may hold the field.
+        type: The annotation as written (postponed ones are strings), or the type of a schema.
+    """
+
+    name: str = ""
+    kind: FieldKind = FieldKind.NODE
+    default: Any = MISSING
+    default_factory: Callable[[], Any] | Missing = MISSING
+    init: bool = True
+    repr: bool = True
+    compare: bool = True
+    serialize: bool | None = None
+    kw_only: bool = False
+    doc: str | None = None
+    metadata: Mapping[str, Any] = _EMPTY
+    converter: Callable[..., Any] | None = None
+    validators: tuple[Callable[..., Any], ...] = ()
+    derived: Callable[..., Any] | None = None
+    reset: bool = False
+    aliases: tuple[str, ...] = ()
+    type: Any = MISSING
+
+    @property
+    def has_default(self) -> bool:
+        """True if the constructor can do without a value."""
+        return self.default is not MISSING or self.default_factory is not MISSING
+
+    @property
+    def is_derived(self) -> bool:
+        """True if the value is computed from other fields."""
+        return self.derived is not None
+
+    @property
+    def should_serialize(self) -> bool:
+        """True if the field is saved: nodes and statics unless told otherwise, derived fields never."""
+        if self.is_derived:
+            return False
+        return self.kind is not FieldKind.OPAQUE if self.serialize is None else self.serialize
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The tags in ``metadata["tags"]``; one tag may be given as a plain string."""
+        tags = self.metadata.get("tags", ())
+        return frozenset([tags] if isinstance(tags, str) else tags)
+
+    def make_default(self) -> Any:
+        """A default value; call only where :attr:`has_default` is true."""
+        return self.default if self.default_factory is MISSING else self.default_factory()
+
+
+def field(
+    *,
+    static: bool = False,
+    pytree: bool = True,
+    default: Any = MISSING,
+    default_factory: Callable[[], Any] | Missing = MISSING,
+    init: bool = True,
+    repr: bool = True,  # noqa: A002 - the names of dataclasses.field
+    compare: bool = True,
+    serialize: bool | None = None,
+    kw_only: bool = False,
+    doc: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    converter: Callable[..., Any] | None = None,
+    validator: Callable[..., Any] | Iterable[Callable[..., Any]] | None = None,
+    derived: Callable[..., Any] | None = None,
+    reset: bool = False,
+    aliases: Iterable[str] = (),
+) -> Any:
+    """Declare how a field of a Struct behaves.
+
+    Args:
+        static: True makes it :attr:`FieldKind.STATIC`.
+        pytree: False makes it :attr:`FieldKind.OPAQUE`.
+        default: The value where none is given; excludes ``default_factory``.
+        default_factory: Called without arguments for a fresh default, as mutable defaults need.
+        init: Whether the constructor takes the field.
+        repr: Whether ``repr`` shows it.
+        compare: Whether ``==`` and ``hash`` look at it.
+        serialize: Saved or not; None: nodes and statics are, opaque fields are not.
+        kw_only: Whether the constructor takes it by keyword only.
+        doc: What the field means.
+        metadata: Free mapping for tools; ``{"tags": [...]}`` is read by filters.
+        converter: Applied to every value that is assigned: ``converter(value)`` or ``converter(self, value)``.
+            It must be idempotent.
+        validator: One or several of ``validator(value)`` or ``validator(self, value)``; False is a failure.
+        derived: Computes the field from the others: ``derived(self)`` or ``derived()``. Never stored, never a leaf.
+        reset: With ``pytree=False``: a fresh default after every unflatten, and no part of the jit cache key.
+        aliases: Former names, under which old payloads may hold the field.
+
+    Returns:
+        A :class:`FieldSpec` (typed as Any, so that ``x: int = field()`` type-checks).
+
+    Raises:
+        TypeError: The arguments contradict each other; the message says which.
+
+    Example:
+        >>> field(pytree=False, default_factory=dict).kind
+        <FieldKind.OPAQUE: 'opaque'>
+    """
+    validators = (validator,) if callable(validator) else tuple(validator or ())
+    conflicts = {
+        "static=True and pytree=False: a field is static or opaque, not both": static and not pytree,
+        "default and default_factory: give one of them": default is not MISSING and default_factory is not MISSING,
+        "derived with a default: a derived field is always computed": derived is not None
+        and (default is not MISSING or default_factory is not MISSING),
+        "derived on a node field: make it static=True or pytree=False": derived is not None and not static and pytree,
+        "derived with serialize=True: a derived field is recomputed, never stored": derived is not None
+        and serialize is True,
+        "derived with a converter: convert inside the derived function": derived is not None and converter is not None,
+        "reset=True on a field that is not opaque: reset needs pytree=False": reset and pytree,
+        "reset=True without a default: there is nothing to reset to": reset
+        and default is MISSING
+        and default_factory is MISSING,
+        "a converter, default_factory or derived that is not callable": any(
+            hook is not None and hook is not MISSING and not callable(hook)
+            for hook in (converter, default_factory, derived)
+        ),
+        "a validator that is not callable": not all(callable(v) for v in validators),
+    }
+    for message, conflict in conflicts.items():
+        if conflict:
+            raise TypeError(f"field(): expected arguments that agree, got {message}")
+    kind = FieldKind.STATIC if static else FieldKind.NODE if pytree else FieldKind.OPAQUE
+    return FieldSpec(
+        kind=kind,
+        default=default,
+        default_factory=default_factory,
+        init=init and derived is None,
+        repr=repr,
+        compare=compare,
+        serialize=serialize,
+        kw_only=kw_only,
+        doc=doc,
+        metadata=types.MappingProxyType(dict(metadata or {})),
+        converter=converter,
+        validators=validators,
+        derived=derived,
+        reset=reset,
+        aliases=tuple(aliases),
+    )
+
+
+def is_struct(value: Any) -> bool:
+    """True if ``value`` is a Struct class or an instance of one."""
+    cls = value if isinstance(value, type) else type(value)
+    return "__nqx_fields__" in cls.__dict__ or hasattr(cls, "__nqx_fields__")
+
+
+_BUILTIN_CALLABLES = (
+    type,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+)
+
+
+def required_positional(function: Callable[..., Any]) -> int:
+    """How many arguments ``function`` cannot do without; builtins and classes count as one.
+
+    The arity of hooks is decided by this number alone, once per class: two or more means that the hook wants the
+    instance before the value.
+
+    Example:
+        >>> required_positional(int), required_positional(lambda self, value: value)
+        (1, 2)
+    """
+    if isinstance(function, _BUILTIN_CALLABLES):
+        return 1
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # compiled callables without a readable signature
+        return 1
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)
+
+
+# An annotation written as text: an optional module, then the name that decides. Annotated[...] is looked through.
+_HEAD = re.compile(r"\s*(?:(?:typing\.|t\.|typing_extensions\.)?Annotated\s*\[\s*)?(?:(\w+)\s*\.\s*)?(\w+)")
+
+
+def _special_form(annotation: Any, module: str) -> Any:
+    """ClassVar, InitVar or KW_ONLY if the annotation is one of them, else None."""
+    if isinstance(annotation, str):
+        found = _HEAD.match(annotation)
+        namespace = vars(sys.modules[module]) if module in sys.modules else {}
+        if not found:
+            return None
+        if found[1]:
+            owner = namespace.get(found[1])
+            annotation = vars(owner).get(found[2]) if isinstance(owner, types.ModuleType) else None
+        else:
+            annotation = namespace.get(found[2])
+    while typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
+    if annotation is ClassVar or typing.get_origin(annotation) is ClassVar:
+        return ClassVar
+    if annotation is dataclasses.InitVar or isinstance(annotation, dataclasses.InitVar):
+        return dataclasses.InitVar
+    return dataclasses.KW_ONLY if annotation is dataclasses.KW_ONLY else None
+
+
+def _is_mutable(value: Any) -> bool:
+    # JAX arrays have no hash but cannot change; asking for their type's marks needs no import of JAX.
+    return type(value).__hash__ is None and not hasattr(type(value), "addressable_shards")
+
+
+def own_fields(cls: type, *, kw_only: bool = False) -> tuple[dict[str, FieldSpec], dict[str, Any]]:
+    """Read the fields that the body of ``cls`` itself declares.
+
+    Args:
+        cls: The class, already created; its annotations are read unevaluated.
+        kw_only: Whether the fields are keyword-only unless they say otherwise.
+
+    Returns:
+        The field declarations by name, and the ``InitVar`` pseudo-fields with their defaults (or MISSING).
+
+    Raises:
+        TypeError: A mutable default, or a ``field()`` without annotation; names class and field.
+    """
+    specs: dict[str, FieldSpec] = {}
+    init_vars: dict[str, Any] = {}
+    annotations = inspect.get_annotations(cls)
+    for name, annotation in annotations.items():
+        form = _special_form(annotation, cls.__module__)
+        if form is ClassVar:
+            continue
+        if form is dataclasses.KW_ONLY:
+            kw_only = True
+            continue
+        value = cls.__dict__.get(name, MISSING)
+        if form is dataclasses.InitVar:
+            init_vars[name] = value
+            continue
+        if isinstance(value, types.MemberDescriptorType):
+            raise TypeError(
+                f"{cls.__name__}.{name}: expected no __slots__ entry for a field: Struct stores its fields itself"
+            )
+        spec = value if isinstance(value, FieldSpec) else FieldSpec(default=value)
+        if spec.default is not MISSING and _is_mutable(spec.default):
+            raise TypeError(
+                f"{cls.__name__}.{name}: expected an immutable default, got a {type(spec.default).__name__}, which all "
+                f"instances would share; use field(default_factory={type(spec.default).__name__})"
+            )
+        specs[name] = dataclasses.replace(spec, name=name, type=annotation, kw_only=spec.kw_only or kw_only)
+    for name, value in cls.__dict__.items():
+        if isinstance(value, FieldSpec) and name not in annotations:
+            raise TypeError(
+                f"{cls.__name__}.{name}: expected an annotation beside field(); write `{name}: object = ...`"
+            )
+    return specs, init_vars
