@@ -53,7 +53,7 @@ _HOME = {
 _MODULES = {"container": "neuralqx_struct.container", "filters": "neuralqx_struct.filters"}
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = ["__version__", *sorted(_WHERE), *sorted(_MODULES)]
+__all__ = ["__version__", *_WHERE, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:

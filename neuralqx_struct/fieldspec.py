@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Final
 
 __all__ = [
     "MISSING",
+    "RESERVED_NAMES",
     "FieldKind",
     "FieldSpec",
     "Missing",
@@ -59,6 +60,25 @@ class Missing(enum.Enum):
 
 
 MISSING: Final = Missing.MISSING
+
+#: The methods of Struct. They are final: what comes later is a function, so that no field has to give way to it.
+RESERVED_NAMES: Final = frozenset(
+    {
+        "derived_fields",
+        "export",
+        "fields",
+        "from_state_dict",
+        "load",
+        "node_fields",
+        "opaque_fields",
+        "rederive",
+        "replace",
+        "static_fields",
+        "to_dict",
+        "to_state_dict",
+        "tree_size",
+    }
+)
 
 _EMPTY: Mapping[str, Any] = types.MappingProxyType({})
 
@@ -97,7 +117,7 @@ class FieldSpec:
     serialize: bool | None = None
     kw_only: bool = False
     doc: str | None = None
-    metadata: Mapping[str, Any] = _EMPTY
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=lambda: _EMPTY)
     converter: Callable[..., Any] | None = None
     validators: tuple[Callable[..., Any], ...] = ()
     derived: Callable[..., Any] | None = None
@@ -291,6 +311,22 @@ def _is_mutable(value: Any) -> bool:
     return type(value).__hash__ is None and not hasattr(type(value), "addressable_shards")
 
 
+def _default_in_body(cls: type, name: str) -> Any:
+    """What the class body assigns to ``name``; for stdlib dataclasses, what their field declaration says."""
+    declared = cls.__dict__.get("__dataclass_fields__", {}).get(name)
+    if declared is None:
+        return cls.__dict__.get(name, MISSING)
+    absent = dataclasses.MISSING
+    return field(
+        default=MISSING if declared.default is absent else declared.default,
+        default_factory=MISSING if declared.default_factory is absent else declared.default_factory,
+        init=declared.init,
+        repr=declared.repr,
+        kw_only=declared.kw_only is True,
+        metadata=declared.metadata,
+    )
+
+
 def own_fields(cls: type, *, kw_only: bool = False) -> tuple[dict[str, FieldSpec], dict[str, Any]]:
     """Read the fields that the body of ``cls`` itself declares.
 
@@ -314,7 +350,7 @@ def own_fields(cls: type, *, kw_only: bool = False) -> tuple[dict[str, FieldSpec
         if form is dataclasses.KW_ONLY:
             kw_only = True
             continue
-        value = cls.__dict__.get(name, MISSING)
+        value = _default_in_body(cls, name)
         if form is dataclasses.InitVar:
             init_vars[name] = value
             continue

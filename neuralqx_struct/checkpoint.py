@@ -1,0 +1,295 @@
+"""Saving and loading: objects to payloads and bundles, and back.
+
+Owns :func:`to_state_dict`/:func:`from_state_dict` (memory) and :func:`export`/:func:`load` (disk), which share every
+step but the file: encode to nodes with a schema beside them; check, bring to the reader's schema version, decode. How
+values become nodes is ``codecs.py``, how files are written ``bundle.py``, how versions change ``evolution/``.
+
+Example:
+    >>> import jax.numpy as jnp
+    >>> payload = to_state_dict({"w": jnp.arange(3)})
+    >>> from_state_dict(payload)["w"]
+    Array([0, 1, 2], dtype=int32)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from neuralqx_struct import bundle
+from neuralqx_struct.codecs import Reading, StructDecoder, StructEncoder
+from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
+from neuralqx_struct.evolution.migrations import resolve
+from neuralqx_struct.fieldspec import is_struct
+from neuralqx_struct.filters import to_predicate
+from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL, WRITER, Limits
+from neuralqx_struct.payload import Payload, check, raise_findings
+from neuralqx_struct.registry import class_ref
+from neuralqx_struct.schema.fingerprint import payload_fingerprint
+from neuralqx_struct.schema.model import Document, document_from_data
+from neuralqx_struct.schema.series import Series, series_of
+
+__all__ = ["export", "from_state_dict", "load", "to_state_dict"]
+
+_LOG = logging.getLogger("neuralqx_struct")
+Progress = Callable[[int, int], None]
+
+
+def _to_payload(obj: Any, *, copy: bool, metadata: Mapping[str, Any] | None = None) -> Payload:
+    encoder = StructEncoder(copy=copy)
+    node = encoder.encode(obj)
+    encoder.finish()
+    document: dict[str, Any] = {"$schema": SCHEMA_URL, "version": FORMAT_VERSION}
+    series: Series | None = getattr(type(obj), "__nqx_series__", None)
+    if series is not None:
+        written: Document = type(obj).__nqx_document__
+        document["schema"] = {"id": written.id, "version": written.version, "fingerprint": payload_fingerprint(written)}
+        document["schemas"] = [d.to_data() for d in series.documents.values()]
+    document["manifest"] = node
+    document["arrays"] = {
+        name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in encoder.arrays.items()
+    }
+    if metadata is not None:
+        document["metadata"] = _plain_metadata(metadata)
+    document["writer"] = dict(WRITER)
+    return Payload(document, encoder.arrays)
+
+
+def _plain_metadata(metadata: Mapping[str, Any]) -> Any:
+    """Check that the user's metadata is strict JSON, so that the manifest stays readable by any tool."""
+    try:
+        return json.loads(json.dumps(dict(metadata), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise SerializationError(
+            f"expected metadata of plain JSON values, got something else\n{error}",
+            code="NQX430",
+            path="metadata",
+            hint="use str, numbers, booleans, None, lists and dicts with str keys",
+        ) from None
+
+
+def to_state_dict(obj: Any) -> dict[str, Any]:
+    """Turn an object into plain JSON values and numpy arrays, all copied.
+
+    Args:
+        obj: A Struct, or any tree of values that can be saved.
+
+    Returns:
+        The members of ``manifest.json`` (``version``, ``manifest``, ``arrays``, with a schema also ``schema`` and
+        ``schemas``) and ``array_data``, the arrays by name.
+
+    Raises:
+        SerializationError: NQX430 with every value that cannot be saved and its path.
+    """
+    payload = _to_payload(obj, copy=True)
+    return {**payload.document, "array_data": dict(payload.arrays)}
+
+
+def from_state_dict(
+    payload: Mapping[str, Any],
+    *,
+    load_cls: type | None = None,
+    select: Any = None,
+    abstract: bool = False,
+    as_numpy: bool = False,
+    unknown: str = "error",
+    fill: Mapping[str, Any] | None = None,
+    trust: Sequence[str] = (),
+    limits: Limits | None = None,
+    report: list[Diagnostic] | None = None,
+) -> Any:
+    """The inverse of :func:`to_state_dict`; the arguments are those of :func:`load`.
+
+    Raises:
+        SerializationError: The payload is malformed or does not fit, with every problem.
+    """
+    if not isinstance(payload, Mapping) or not isinstance(payload.get("array_data"), Mapping):
+        raise SerializationError(
+            "expected a state dict with the member 'array_data', got something else",
+            code="NQX401",
+            hint="pass what to_state_dict returned",
+        )
+    document = {name: value for name, value in payload.items() if name != "array_data"}
+    held = Payload(document, payload["array_data"])
+    raise_findings(check(held, limits or DEFAULT_LIMITS))
+    reading = _reading(load_cls, select, abstract, as_numpy, unknown, fill, trust, report)
+    return _from_payload(held, load_cls, reading)
+
+
+def export(
+    obj: Any,
+    path: str | Path,
+    *,
+    overwrite: bool = False,
+    store: str = "npz",
+    compress: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Save an object as a bundle: a directory, or with the suffix ``.zip`` one file.
+
+    Args:
+        obj: A Struct, or any tree of values that can be saved.
+        path: Where; missing parents are made.
+        overwrite: Replace a bundle that is there; nothing but a bundle is ever replaced.
+        store: ``npz`` or ``safetensors``.
+        compress: Smaller files that cannot be mapped.
+        metadata: Free JSON values, kept in the manifest.
+        progress: Called with bytes written and bytes in all.
+
+    Returns:
+        The path.
+
+    Raises:
+        SerializationError: A value cannot be saved (NQX430); or the target exists (then also a FileExistsError).
+
+    Example:
+        >>> import tempfile
+        >>> export([1, 2], f"{tempfile.mkdtemp()}/numbers").name
+        'numbers'
+    """
+    payload = _to_payload(obj, copy=False, metadata=metadata)
+    return bundle.write(path, payload, overwrite=overwrite, store=store, compress=compress, progress=progress)
+
+
+def load(
+    path: str | Path,
+    *,
+    load_cls: type | None = None,
+    select: Any = None,
+    abstract: bool = False,
+    mmap: bool = True,
+    verify: bool = True,
+    as_numpy: bool = False,
+    shardings: Any = None,
+    unknown: str = "error",
+    fill: Mapping[str, Any] | None = None,
+    trust: Sequence[str] = (),
+    limits: Limits | None = None,
+    report: list[Diagnostic] | None = None,
+    progress: Progress | None = None,
+) -> Any:
+    """Load a bundle.
+
+    Args:
+        path: The directory or zip file.
+        load_cls: The class that the root must be; a payload of an older version of its schema is migrated.
+        select: A filter; leaves that it does not match are None and are not read.
+        abstract: Give ``jax.ShapeDtypeStruct`` in place of arrays; no array is read, no hook runs.
+        mmap: Map the arrays instead of reading them into memory.
+        verify: Check every byte against its checksum.
+        as_numpy: Give numpy arrays also where JAX arrays were saved.
+        shardings: A sharding, or a tree of them, for the JAX arrays.
+        unknown: What happens to stored fields that the class lacks: ``error``, ``warn`` or ``drop``.
+        fill: Values by field name for fields that were not saved and have no default.
+        trust: Packages whose classes may be imported.
+        limits: How much to take in before refusing.
+        report: A list that gets what was defaulted, dropped or cast.
+        progress: Called with bytes read and bytes in all.
+
+    Returns:
+        The object.
+
+    Raises:
+        SerializationError: The path is no bundle, or what it holds does not fit, with every problem.
+        IntegrityError: Stored bytes are damaged.
+        UntrustedError: The bundle names a class that is not known here and not trusted.
+    """
+    try:
+        held = bundle.read(path, verify=verify and not abstract, mmap=mmap, limits=limits)
+        if progress is not None:
+            total = sum(record.get("nbytes", 0) for record in held.document["arrays"].values())
+            progress(total, total)
+        reading = _reading(load_cls, select, abstract, as_numpy, unknown, fill, trust, report)
+        value = _from_payload(held, load_cls, reading)
+    except StructError as error:
+        raise error.in_file(str(path)) from error.__cause__
+    return value if shardings is None else jax.device_put(value, shardings)
+
+
+def _reading(
+    load_cls: Any,
+    select: Any,
+    abstract: bool,
+    as_numpy: bool,
+    unknown: str,
+    fill: Mapping[str, Any] | None,
+    trust: Iterable[str],
+    report: list[Diagnostic] | None,
+) -> Reading:
+    if unknown not in ("error", "warn", "drop"):
+        raise ValueError(f"unknown=: expected 'error', 'warn' or 'drop', got {unknown!r}")
+    own = [load_cls.__module__.partition(".")[0]] if load_cls is not None else []
+    return Reading(
+        trust=(*trust, *own),
+        abstract=abstract,
+        as_numpy=as_numpy,
+        select=None if select is None else to_predicate(select),
+        unknown=unknown,
+        fill=dict(fill or {}),
+        report=[] if report is None else report,
+    )
+
+
+def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
+    carried = _carried_series(payload.document)
+    series: Series | None = getattr(load_cls, "__nqx_series__", None)
+    told = len(reading.report)
+    if series is not None:
+        target: Document = load_cls.__nqx_document__
+        payload = resolve(payload, series, to=target.version, unknown=reading.unknown, report=reading.report)
+    # The reader's documents win; the bundle's serve the versions that the reader lacks.
+    known = (
+        carried
+        if series is None
+        else {
+            **carried,
+            series.id: series.merged(carried[series.id].documents.values()) if series.id in carried else series,
+        }
+    )
+    decoder = StructDecoder(payload.arrays, _with_builder(reading, known))
+    value = decoder.decode(payload.document["manifest"])
+    decoder.finish()
+    for diagnostic in reading.report[told:]:
+        _LOG.log(logging.WARNING if diagnostic.severity == "warning" else logging.INFO, "%s", diagnostic)
+    if load_cls is not None and not isinstance(value, load_cls):
+        got = class_ref(type(value)) if is_struct(value) else f"a {type(value).__name__}"
+        raise SerializationError(
+            f"expected {class_ref(load_cls)} or a subclass of it, got {got}",
+            path="$",
+            code="NQX401",
+            hint="load it with the class that wrote it, or with neuralqx_struct.load(path)",
+        )
+    return value
+
+
+def _carried_series(document: Mapping[str, Any]) -> dict[str, Series]:
+    """The schema documents that travel inside a payload, by identity."""
+    documents = [document_from_data(data, f"schemas[{i}]") for i, data in enumerate(document.get("schemas", ()))]
+    ids = {d.id for d in documents}
+    return {i: series_of(d for d in documents if d.id == i) for i in ids}
+
+
+def _with_builder(reading: Reading, known: Mapping[str, Series]) -> Reading:
+
+    @functools.cache
+    def build(ref: str) -> type | None:
+        identity, _, name = ref.partition(":")
+        schema_id, _, version = identity.partition("@")
+        series = known.get(schema_id)
+        if series is None or not version.isdecimal() or int(version) not in series.documents:
+            return None
+        # By name, because the compiler makes Structs and so stands below them.
+        compiler = importlib.import_module("neuralqx_struct.compiler")
+        cls: type | None = compiler.classes_of(series, int(version)).get(name)
+        return cls
+
+    return dataclasses.replace(reading, build_class=build)

@@ -1,0 +1,337 @@
+"""The compiler: schema documents -> Struct classes, and :class:`Schema`, through which users meet a schema.
+
+Reading and linting a schema must not import JAX, and a class cannot be made without it: the imports of ``struct.py``
+wait until a class is asked for. Documents of one fingerprint give the same classes wherever they come from.
+
+Example:
+    >>> schema = load_schema('''
+    ... language: "1"
+    ... schema: lab.point
+    ... version: 1
+    ... root: Point
+    ... structs:
+    ...   Point: {fields: {x: "float32[n]", label: {type: str, kind: static, default: here}}}
+    ... ''')
+    >>> import jax.numpy as jnp
+    >>> schema.Point(x=jnp.zeros(2))
+    Point(x=float32[2]([0.0, 0.0]), label='here')
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
+from neuralqx_struct.lint import lint_series
+from neuralqx_struct.paths import FieldName
+from neuralqx_struct.schema.conform import Seen, Shaped, conform
+from neuralqx_struct.schema.expressions import Expression, evaluate
+from neuralqx_struct.schema.fingerprint import full_fingerprint
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.series import Series, load_series
+from neuralqx_struct.schema.types import Array, format_type
+
+if TYPE_CHECKING:
+    from neuralqx_struct.struct import Struct
+
+__all__ = ["Schema", "classes_of", "load_schema", "register_hook"]
+
+_CLASSES: dict[str, dict[str, Any]] = {}
+_COMPILING = threading.RLock()
+_HOOKS: dict[str, Callable[..., Any]] = {}
+
+
+class Schema:
+    """One schema with all its versions; the classes of the newest are attributes and items.
+
+    Made by :func:`load_schema`. Classes are built when they are first asked for.
+
+    Example:
+        >>> schema = load_schema("schemas/vmc_state")
+        >>> schema.versions, schema.root.__name__
+        ((1, 2, 3), 'VMCState')
+    """
+
+    def __init__(self, series: Series, version: int) -> None:
+        self._series = series
+        self._version = version
+
+    @property
+    def document(self) -> Document:
+        """What the file of this version says."""
+        return self._series.at(self._version)
+
+    @property
+    def series(self) -> Series:
+        """All versions, as documents."""
+        return self._series
+
+    @property
+    def id(self) -> str:
+        """The identity."""
+        return self._series.id
+
+    @property
+    def version(self) -> int:
+        """The version whose classes these are."""
+        return self._version
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The known versions, ascending."""
+        return self._series.versions
+
+    @property
+    def root(self) -> type[Struct]:
+        """The class of the root struct."""
+        root: type[Struct] = self[self.document.root]
+        return root
+
+    def at(self, version: int) -> Schema:
+        """The same schema at another version.
+
+        Raises:
+            SchemaError: NQX404: the version is not known.
+        """
+        self._series.at(version)
+        return Schema(self._series, version)
+
+    def load(self, path: str | Path, **options: Any) -> Any:
+        """Load a bundle of any version as this version's root class; see :func:`neuralqx_struct.load`."""
+        return self.root.load(path, **options)
+
+    def __getitem__(self, name: str) -> Any:
+        classes = classes_of(self._series, self._version)
+        if name not in classes:
+            hint = did_you_mean(name, classes)
+            raise SchemaError(
+                f"expected a struct of {self.id} version {self._version}, got {name!r}",
+                code="NQX280",
+                hint=hint or f"it has {', '.join(classes)}",
+            )
+        return classes[name]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.document.structs:
+            raise AttributeError(
+                f"schema {self._series.id} version {self._version} has no struct {name!r}", name=name, obj=self
+            )
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.document.structs)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.document.structs
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.document.structs]
+
+    def __repr__(self) -> str:
+        return f"<Schema {self.id} version {self._version} of {', '.join(map(str, self.versions))}>"
+
+
+def load_schema(where: str | Path) -> Schema:
+    """Read a schema: a folder (all versions), a file (that version alone), or text (if it has a newline).
+
+    Args:
+        where: Such as ``"schemas/vmc_state"``.
+
+    Raises:
+        SchemaError: Everything that is wrong, each with file, line and column.
+
+    Example:
+        >>> load_schema("schemas/vmc_state/v2.yaml").version
+        2
+    """
+    series = load_series(where)
+    problems = lint_series(series)
+    if has_errors(problems):
+        raise SchemaError(d for d in problems if d.severity == "error")
+    return Schema(series, series.head.version)
+
+
+def register_hook(name: str, function: Callable[..., Any]) -> None:
+    """Make a Python function available to schema files as ``converter: name`` or ``validator: name``.
+
+    Args:
+        name: The name that files use.
+        function: ``converter(value)`` or ``validator(value)``.
+    """
+    _HOOKS[name] = function
+
+
+def _hook(name: str | None) -> Callable[..., Any] | None:
+    """The function registered under a name; looked up when it is called, so that files can be read before."""
+    if name is None:
+        return None
+
+    def call(value: Any) -> Any:
+        if name not in _HOOKS:
+            raise SchemaError(
+                f"expected a registered hook, got {name!r}",
+                code="NQX313",
+                hint=f"call neuralqx_struct.compiler.register_hook({name!r}, function) first",
+            )
+        return _HOOKS[name](value)
+
+    call.__name__ = name
+    return call
+
+
+def classes_of(series: Series, version: int) -> Mapping[str, Any]:
+    """The Struct classes of one version, by name; the same ones for every document of the same fingerprint."""
+    document = series.at(version)
+    fingerprint = full_fingerprint(document)
+    with _COMPILING:
+        if fingerprint not in _CLASSES:
+            _CLASSES[fingerprint] = {name: _compile(document, name) for name in document.structs}
+        classes = _CLASSES[fingerprint]
+        for cls in classes.values():
+            # The widest known series serves: it can read the most versions.
+            held: Series | None = cls.__dict__.get("__nqx_series__")
+            if held is None or len(held.documents) <= len(series.documents):
+                type.__setattr__(cls, "__nqx_series__", series)
+    return MappingProxyType(classes)
+
+
+def _compile(document: Document, name: str) -> Any:
+    from neuralqx_struct.struct import Struct, StructMeta
+
+    declaration = document.structs[name]
+    ref = document.ref(name)
+    namespace: dict[str, Any] = {
+        "__module__": "neuralqx_struct.compiler",
+        "__qualname__": name,
+        "__doc__": declaration.doc or f"Struct {name} of {document.id} version {document.version}.",
+        "__annotations__": {},
+        "__nqx_ref__": ref,
+        "__nqx_document__": document,
+        "__nqx_check__": functools.partial(_check, document, name),
+        "__nqx_rebuild__": staticmethod(lambda: (_rebuild, (document.to_data(), name))),
+    }
+    for field_name, field_declaration in declaration.fields.items():
+        namespace["__annotations__"][field_name] = format_type(field_declaration.declared)
+        namespace[field_name] = _field(field_declaration)
+    return StructMeta(name, (Struct,), namespace)
+
+
+def _rebuild(data: Any, name: str) -> Any:
+    """Unpickle a class that a schema made: the schema travelled along."""
+    from neuralqx_struct.schema.model import document_from_data
+    from neuralqx_struct.schema.series import series_of
+
+    document = document_from_data(data, "<pickle>")
+    return classes_of(series_of([document]), document.version)[name]
+
+
+def _field(declaration: FieldDeclaration) -> Any:
+    from neuralqx_struct.fieldspec import field
+
+    metadata: dict[str, Any] = {"tags": tuple(declaration.tags)}
+    for extra in ("unit", "deprecated", "examples"):
+        if getattr(declaration, extra):
+            metadata[extra] = getattr(declaration, extra)
+    options: dict[str, Any] = {
+        "static": declaration.kind == "static",
+        "pytree": declaration.kind != "opaque",
+        "doc": declaration.doc or None,
+        "metadata": metadata,
+        "aliases": declaration.aliases,
+        "serialize": declaration.serialize,
+        "reset": declaration.reset,
+        # YAML lists the fields in the order of reading, not of calling: defaults may stand anywhere.
+        "kw_only": True,
+    }
+    if declaration.derivation is not None:
+        kind = "static" if declaration.kind == "node" else declaration.kind
+        return field(
+            **options | {"static": kind == "static", "pytree": kind != "opaque", "init": False},
+            derived=_derivation(declaration.derivation),
+        )
+    if declaration.has_default:
+        options |= _default(declaration)
+    return field(**options, converter=_hook(declaration.converter), validator=_hook(declaration.validator))
+
+
+def _default(declaration: FieldDeclaration) -> dict[str, Any]:
+    value = declaration.default
+    declared = declaration.declared
+    if isinstance(declared, Array) and value is not None:
+        shape = tuple(int(extent.text) for extent in declared.shape if isinstance(extent, Expression))
+
+        def make() -> Any:
+            import jax.numpy as jnp
+
+            array = jnp.asarray(value, declared.dtype)
+            return array if array.shape == shape else jnp.full(shape, array, declared.dtype)
+
+        return {"default_factory": make}
+    if isinstance(value, (list, dict)):
+        return {"default_factory": lambda: copy.deepcopy(value)}
+    return {"default": value}
+
+
+def _derivation(expression: Expression) -> Callable[[Any], Any]:
+    def derived(self: Any) -> Any:
+        return evaluate(expression, {name: getattr(self, name) for name in expression.names})
+
+    derived.__doc__ = expression.text
+    return derived
+
+
+def _check(document: Document, name: str, instance: Any) -> Any:
+    # Fields are all there (the constructor saw to that), but what is derived may still wait for concrete values.
+    return conform(document, name, instance, see_value, closed=False)
+
+
+def see_value(value: Any) -> Seen:
+    """Read a live value for :func:`~neuralqx_struct.schema.conform.conform`; tracers show shape and dtype only."""
+    import numpy as np
+
+    from neuralqx_struct.fieldspec import is_struct
+
+    if value is None:
+        return Seen("null", "null")
+    found = _SCALARS.get(type(value))
+    if found is not None:
+        text = repr(value)
+        return Seen("scalar", text if len(text) <= 60 else f"{text[:57]}...", value=value, type_name=found)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        sort = "list" if isinstance(value, list) else "tuple"
+        return Seen(sort, f"a {sort} of {len(value)}", items=dict(enumerate(value)))
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return Seen("dict", "a dict", items=value)
+    if is_struct(value) and not isinstance(value, type):
+        refs = tuple(base.__dict__["__nqx_ref__"] for base in type(value).__mro__ if "__nqx_ref__" in base.__dict__)
+        fields = {FieldName(n, s): getattr(value, n) for n, s in type(value).__nqx_fields__.items() if not s.is_derived}
+        return Seen("struct", type(value).__name__, refs=refs, items=fields)
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return _see_array(value)
+    if isinstance(value, Path):
+        return Seen("scalar", repr(value), value=value, type_name="path")
+    if isinstance(value, np.dtype):
+        return Seen("scalar", repr(value), value=value, type_name="dtype")
+    return Seen("other", f"a {type(value).__name__}")
+
+
+_SCALARS = {bool: "bool", int: "int", float: "float", complex: "complex", str: "str", bytes: "bytes"}
+
+
+def _see_array(value: Any) -> Seen:
+    import jax
+
+    shape = tuple(value.shape)
+    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        impl = str(jax.random.key_impl(value)) if isinstance(value, jax.Array) else str(value.dtype)
+        return Seen("key", f"prng_key[{impl}]", impl, shape)
+    dtype = str(value.dtype)
+    traced = isinstance(value, jax.core.Tracer)
+    shown = value if not traced and hasattr(value, "__array__") else Shaped(dtype, shape)
+    return Seen("array", f"{dtype}[{', '.join(map(str, shape))}]", dtype, shape, shown, loose=traced)

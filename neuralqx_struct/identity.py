@@ -1,0 +1,191 @@
+"""When two values count as the same: keys of static values, equality and hash of trees.
+
+Static values become part of the jit cache key, which compares with ``==``; there 1, True and 1.0 are one, as are 0.0
+and -0.0, and NaN is never found again. :func:`static_key` tells them apart exactly, deep inside tuples and frozensets.
+:func:`same_value` is the ``==`` of Structs: arrays by dtype, shape and value, NaN equal to NaN.
+
+Example:
+    >>> static_key(1)[1] == static_key(True)[1]
+    False
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import types
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+__all__ = [
+    "EXACT_TYPES",
+    "OpaqueRef",
+    "holds_array",
+    "is_array",
+    "is_key_array",
+    "same_value",
+    "static_key",
+    "value_hash",
+]
+
+#: Types whose ``==`` is exact among values of the type, which have a hash and cannot hold an array.
+EXACT_TYPES: frozenset[type] = frozenset(
+    {int, bool, str, bytes, type(None), type, types.FunctionType, types.BuiltinFunctionType, type(...), np.dtype}
+)
+
+
+class OpaqueRef:
+    """Carries an opaque object through the treedef: equal only to a reference to the same object."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpaqueRef) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return f"<opaque {type(self.value).__name__}; two of them never match, reset=True drops them>"
+
+
+def is_array(value: Any) -> bool:
+    """True for numpy and JAX arrays, tracers among them."""
+    return isinstance(value, (np.ndarray, jax.Array))
+
+
+def is_key_array(value: Any) -> bool:
+    """True for typed PRNG keys."""
+    return isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def static_key(value: Any) -> tuple[Any, Hashable]:
+    """A static value in canonical form, and what tells it from values that merely compare equal.
+
+    Args:
+        value: Must be hashable and hold no array.
+
+    Returns:
+        The value, with every NaN replaced by one NaN object so that it is found again, and its key.
+
+    Raises:
+        TypeError: The value has no hash or holds an array; the message says which.
+    """
+    kind = type(value)
+    if kind in EXACT_TYPES:
+        return value, kind
+    if kind is float:
+        if value != value:  # noqa: PLR0124 - the definition of NaN
+            return math.nan, (float, "nan")
+        return value, (kind if value else (float, math.copysign(1.0, value)))
+    if kind is complex:
+        parts = [static_key(value.real), static_key(value.imag)]
+        return complex(parts[0][0], parts[1][0]), (
+            complex,
+            parts[0][1],
+            parts[1][1],
+            repr(value) if value != value else "",
+        )  # noqa: PLR0124
+    if isinstance(value, tuple):
+        items = [static_key(item) for item in value]
+        values = [item[0] for item in items]
+        same = kind(*values) if hasattr(value, "_fields") else kind(values) if kind is not tuple else tuple(values)
+        return same, (kind, *(item[1] for item in items))
+    if kind is frozenset:
+        items = [static_key(item) for item in value]
+        return frozenset(item[0] for item in items), (kind, frozenset(items))
+    if is_array(value):
+        raise TypeError(f"an array ({kind.__name__})")
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(f"a {kind.__name__}, which has no hash") from None
+    if holds_array(value):
+        raise TypeError(f"a {kind.__name__} that holds an array")
+    return value, kind
+
+
+_LEAF_TYPES = (str, bytes, int, float, complex, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+
+
+def holds_array(value: Any) -> bool:
+    """True if an array can be reached from ``value`` through containers and attributes."""
+    seen: set[int] = set()
+    todo: list[Any] = [value]
+    while todo and len(seen) < 10_000:
+        here = todo.pop()
+        if is_array(here):
+            return True
+        if isinstance(here, _LEAF_TYPES) or id(here) in seen:
+            continue
+        seen.add(id(here))
+        if isinstance(here, Mapping):
+            todo += [*here.keys(), *here.values()]
+        elif isinstance(here, (tuple, list, set, frozenset)):
+            todo += here
+        elif isinstance(here, functools.partial):
+            todo += [here.args, here.keywords]
+        else:
+            todo.append(getattr(here, "__dict__", None))
+            todo += [
+                getattr(here, slot, None) for slot in getattr(type(here), "__slots__", ()) if isinstance(slot, str)
+            ]
+    return False
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """True if two trees hold the same: equal structure, and equal leaves.
+
+    Arrays are compared by dtype, shape and value, NaN equal to NaN at the same place; a tracer equals only itself;
+    Python scalars must have one type.
+    """
+    if a is b:
+        return True
+    leaves_a, structure_a = jax.tree_util.tree_flatten(a)
+    leaves_b, structure_b = jax.tree_util.tree_flatten(b)
+    return structure_a == structure_b and all(map(_same_leaf, leaves_a, leaves_b))
+
+
+def _same_leaf(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, jax.core.Tracer) or isinstance(b, jax.core.Tracer):
+        return False
+    if is_key_array(a) or is_key_array(b):
+        return (
+            is_key_array(a)
+            and is_key_array(b)
+            and a.dtype == b.dtype
+            and _same_array(jax.random.key_data(a), jax.random.key_data(b))
+        )
+    if is_array(a) and is_array(b):
+        return _same_array(a, b)
+    if is_array(a) or is_array(b) or type(a) is not type(b):
+        return False
+    try:
+        return static_key(a) == static_key(b)
+    except TypeError:
+        return bool(a == b)
+
+
+def _same_array(a: Any, b: Any) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    left, right = np.asarray(a), np.asarray(b)
+    equal = left == right
+    if left.dtype.kind not in "biuSUO":
+        equal = equal | ((left != left) & (right != right))  # noqa: PLR0124 - NaN at the same place
+    return bool(np.all(equal))
+
+
+def value_hash(value: Any) -> int:
+    """A hash that agrees with :func:`same_value`: structure, shapes and dtypes, not the contents of arrays."""
+    leaves, structure = jax.tree_util.tree_flatten(value)
+    marks = tuple((leaf.shape, str(leaf.dtype)) if is_array(leaf) else type(leaf) for leaf in leaves)
+    return hash((structure, marks))

@@ -1,0 +1,308 @@
+"""Pytrees: how Structs and other classes are flattened and rebuilt under JAX.
+
+Owns the fast path of Structs and the registration of classes that are not Structs. Everything runs at class
+definition; what is left for each flatten is one attribute read, and for each unflatten one store.
+
+The fast path: an instance keeps the pair ``(children, aux)`` in the slot ``_nqx_pair`` from the moment it is frozen,
+so flatten is ``operator.attrgetter`` (no Python frame), and unflatten stores the pair it is given and runs no hook:
+JAX passes tracers, None, object(), shardings, whatever stands for a leaf. The fields reach the instance ``__dict__``
+when the first of them is read (``Struct.__getattr__`` calls :meth:`Layout.fill`).
+
+``aux`` is a plain tuple, compared and hashed in C: the static values, references to the preserved opaque objects, and
+last the exact keys of the static values, which tell 1 from True and 0.0 from -0.0.
+
+Example:
+    >>> class Edge:
+    ...     def __init__(self, flux, source):
+    ...         self.flux, self.source = flux, source
+    >>> _ = register_attrs_type(Edge, node_fields=("flux",), static_fields=("source",))
+    >>> jax.tree.leaves(Edge(1.5, 0))
+    [1.5]
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.tree_util import GetAttrKey, register_pytree_node, register_pytree_with_keys
+
+from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationError
+from neuralqx_struct.fieldspec import FieldKind, FieldSpec, is_struct, required_positional
+from neuralqx_struct.identity import EXACT_TYPES, OpaqueRef, static_key
+from neuralqx_struct.registry import class_ref, find_class, register_ref
+
+__all__ = [
+    "Layout",
+    "PyTreeSpec",
+    "is_registered_pytree_type",
+    "pytree_spec",
+    "register_attrs_type",
+    "register_pytree_type",
+    "register_struct",
+    "resolve_pytree_spec",
+]
+
+Pair = tuple[tuple[Any, ...], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which fields of a Struct class go where in the pair.
+
+    Attributes:
+        nodes: The children, in order.
+        statics: The static fields that are not derived.
+        opaques: Opaque fields that are preserved by identity.
+    """
+
+    nodes: tuple[str, ...]
+    statics: tuple[str, ...]
+    opaques: tuple[str, ...]
+
+    @classmethod
+    def of(cls, fields: Mapping[str, FieldSpec]) -> Layout:
+        """The layout of a class with these fields; derived and reset fields are in none of the groups."""
+        kept = [spec for spec in fields.values() if not spec.is_derived and not spec.reset]
+        by_kind = {kind: tuple(spec.name for spec in kept if spec.kind is kind) for kind in FieldKind}
+        return cls(by_kind[FieldKind.NODE], by_kind[FieldKind.STATIC], by_kind[FieldKind.OPAQUE])
+
+    def pair(self, values: Mapping[str, Any], where: str) -> Pair:
+        """The pair for these field values.
+
+        Raises:
+            ValidationError: A static value has no hash or holds an array; all such fields at once.
+        """
+        children = tuple([values[name] for name in self.nodes])
+        statics = tuple([values[name] for name in self.statics])
+        keys: tuple[Hashable, ...] = tuple(map(type, statics))
+        if not EXACT_TYPES.issuperset(keys):
+            statics, keys = self._exact(statics, where)
+        if self.opaques:
+            return children, (*statics, *[OpaqueRef(values[name]) for name in self.opaques], keys)
+        return children, (*statics, keys)
+
+    def _exact(self, statics: tuple[Any, ...], where: str) -> tuple[tuple[Any, ...], tuple[Hashable, ...]]:
+        exact: list[tuple[Any, Hashable]] = []
+        problems: list[Diagnostic] = []
+        for name, value in zip(self.statics, statics, strict=True):
+            try:
+                exact.append(static_key(value))
+            except TypeError as error:
+                problems.append(
+                    Diagnostic(
+                        "NQX110",
+                        "error",
+                        f"expected a hashable value without arrays for the static field {name!r}, got {error}",
+                        path=f"{where}.{name}",
+                        hint="use a tuple in place of a list, or make the field a node",
+                    )
+                )
+        if problems:
+            raise ValidationError(problems)
+        return tuple(value for value, _ in exact), tuple(key for _, key in exact)
+
+    def fill(self, into: dict[str, Any], pair: Pair) -> None:
+        """Put the fields that ``pair`` holds into an instance's ``__dict__``; the inverse of :meth:`pair`."""
+        children, aux = pair
+        into.update(zip(self.nodes, children, strict=True))
+        into.update(zip(self.statics, aux, strict=False))
+        for name, reference in zip(self.opaques, aux[len(self.statics) :], strict=False):
+            into[name] = reference.value
+
+
+def register_struct(cls: type, layout: Layout, store_pair: Callable[[Any, Pair], None]) -> None:
+    """Register a Struct class with JAX.
+
+    Args:
+        cls: The class; its instances have the slot ``_nqx_pair``.
+        layout: Where its fields go.
+        store_pair: The slot's setter, which also freezes.
+    """
+    flatten = operator.attrgetter("_nqx_pair")
+    keys = tuple(map(GetAttrKey, layout.nodes))
+
+    def flatten_with_keys(instance: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
+        children, aux = instance._nqx_pair  # noqa: SLF001 - the slot exists for this module
+        return tuple(zip(keys, children, strict=True)), aux
+
+    def unflatten(
+        aux: Any, children: Any, new: Callable[[type], Any] = object.__new__, cls: type = cls, put: Any = store_pair
+    ) -> Any:
+        instance = new(cls)
+        put(instance, (children, aux))
+        return instance
+
+    register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+
+
+@dataclass(frozen=True, slots=True)
+class PyTreeSpec:
+    """How a registered class that is not a Struct is flattened, rebuilt and saved.
+
+    Attributes:
+        cls: The class.
+        flatten: ``flatten(obj) -> (children, aux)``.
+        unflatten: ``unflatten(aux, children) -> obj``.
+        flatten_with_keys: As ``flatten``, with a key beside each child; or None.
+        serializer: ``serializer(obj) -> payload`` of plain values and arrays, or None.
+        deserializer: ``deserializer(payload)`` or ``deserializer(payload, children) -> obj``, or None.
+    """
+
+    cls: type
+    flatten: Callable[[Any], tuple[Iterable[Any], Any]]
+    unflatten: Callable[[Any, Any], Any]
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None
+    serializer: Callable[[Any], Any] | None = None
+    deserializer: Callable[..., Any] | None = None
+
+    @property
+    def deserializer_takes_children(self) -> bool:
+        """True for ``deserializer(payload, children)``."""
+        return self.deserializer is not None and required_positional(self.deserializer) >= 2
+
+
+_SPECS: dict[type, PyTreeSpec] = {}
+_REGISTERING = threading.Lock()
+
+
+def register_pytree_type(
+    cls: type,
+    *,
+    flatten: Callable[[Any], tuple[Iterable[Any], Any]],
+    unflatten: Callable[[Any, Any], Any],
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
+    serializer: Callable[[Any], Any] | None = None,
+    deserializer: Callable[..., Any] | None = None,
+) -> type:
+    """Make a class of your own or of a library a pytree, and tell how its instances are saved.
+
+    Args:
+        cls: The class; a Struct needs no registration.
+        flatten: ``flatten(obj) -> (children, aux)``; ``aux`` must be hashable.
+        unflatten: ``unflatten(aux, children) -> obj``; it must not check the children.
+        flatten_with_keys: As ``flatten``, with a JAX key beside each child.
+        serializer: ``serializer(obj) -> payload``, where ``aux`` cannot be saved as it is.
+        deserializer: ``deserializer(payload)`` or ``deserializer(payload, children)``, the inverse.
+
+    Returns:
+        ``cls``.
+
+    Raises:
+        ValueError: The class is registered already, with other functions.
+
+    Example:
+        >>> class Node:
+        ...     def __init__(self, data, tag):
+        ...         self.data, self.tag = data, tag
+        >>> _ = register_pytree_type(Node, flatten=lambda n: ([n.data], n.tag), unflatten=lambda tag, c: Node(c[0], tag))
+        >>> is_registered_pytree_type(Node)
+        True
+    """
+    spec = PyTreeSpec(cls, flatten, unflatten, flatten_with_keys, serializer, deserializer)
+    with _REGISTERING:
+        if cls in _SPECS and _SPECS[cls] == spec:
+            return cls
+        if cls in _SPECS or is_struct(cls):
+            raise ValueError(
+                f"{class_ref(cls)}: expected a class that is not registered yet, got one that is: JAX would keep the first "
+                "functions while saving used the new ones; register it once, where it is defined"
+            )
+        if flatten_with_keys is None:
+            register_pytree_node(cls, flatten, unflatten)
+        else:
+            register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+        _SPECS[cls] = spec
+        register_ref(cls)
+    return cls
+
+
+def register_attrs_type(
+    cls: type,
+    *,
+    node_fields: Sequence[str] = (),
+    static_fields: Sequence[str] = (),
+    constructor: Callable[[dict[str, Any]], Any] | None = None,
+) -> type:
+    """Make a class whose state is its attributes a pytree.
+
+    Args:
+        cls: The class.
+        node_fields: Attributes that are children.
+        static_fields: Attributes that are part of the treedef.
+        constructor: Called once per rebuild with a dict of all the attributes. Without it instances are made by
+            ``object.__new__`` and the attributes are set, so that no ``__init__`` sees what JAX puts in a leaf's place.
+
+    Returns:
+        ``cls``.
+
+    Raises:
+        ValueError: The class is registered already, or an attribute is named twice.
+    """
+    nodes, statics = tuple(node_fields), tuple(static_fields)
+    if len({*nodes, *statics}) != len(nodes) + len(statics):
+        raise ValueError(f"{class_ref(cls)}: expected each attribute once, got {', '.join((*nodes, *statics))}")
+    layout = Layout(nodes, statics, ())
+    keys = tuple(map(GetAttrKey, nodes))
+
+    def flatten(obj: Any) -> Pair:
+        return layout.pair({name: getattr(obj, name) for name in (*nodes, *statics)}, cls.__name__)
+
+    def flatten_with_keys(obj: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
+        children, aux = flatten(obj)
+        return tuple(zip(keys, children, strict=True)), aux
+
+    def unflatten(aux: Any, children: Any) -> Any:
+        values: dict[str, Any] = {}
+        layout.fill(values, (tuple(children), aux))
+        if constructor is not None:
+            return constructor(values)
+        obj = object.__new__(cls)
+        for name, value in values.items():
+            object.__setattr__(obj, name, value)
+        return obj
+
+    def serialize(obj: Any) -> dict[str, Any]:
+        return {name: getattr(obj, name) for name in (*nodes, *statics)}
+
+    def deserialize(values: dict[str, Any]) -> Any:
+        return unflatten(layout.pair(values, cls.__name__)[1], [values[name] for name in nodes])
+
+    return register_pytree_type(
+        cls,
+        flatten=flatten,
+        unflatten=unflatten,
+        flatten_with_keys=flatten_with_keys,
+        serializer=serialize,
+        deserializer=deserialize,
+    )
+
+
+def pytree_spec(cls: type) -> PyTreeSpec | None:
+    """The registration of exactly this class, or None."""
+    return _SPECS.get(cls)
+
+
+def is_registered_pytree_type(cls: type) -> bool:
+    """True if ``cls`` was registered by :func:`register_pytree_type` or :func:`register_attrs_type`."""
+    return cls in _SPECS
+
+
+def resolve_pytree_spec(ref: str) -> PyTreeSpec:
+    """The registration behind a class reference; imports nothing.
+
+    Raises:
+        SerializationError: No class of that reference is registered.
+    """
+    cls = find_class(ref)
+    if cls is None or cls not in _SPECS:
+        raise SerializationError(
+            f"expected a registered pytree type, got {ref!r}",
+            code="NQX501",
+            hint="import the module that calls register_pytree_type for it before loading",
+        )
+    return _SPECS[cls]

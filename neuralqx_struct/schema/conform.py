@@ -1,0 +1,449 @@
+"""Conformance: does a value have the type that a schema declares, and do all its sizes agree?
+
+One walk serves both places where the question comes up: a manifest that was never turned into values (``validate``,
+migrations; the reader below is :func:`see_node`) and an instance under construction (``compiler.py`` brings its own
+reader). A reader turns whatever stands at a place into a :class:`Seen`. The table ``_CHECKS`` has one row per type.
+
+Example:
+    >>> see_node({"__kind__": "array", "name": "w", "dtype": "float32", "shape": [3]}).text
+    'float32[3]'
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
+from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.schema.dims import Dim, Solver
+from neuralqx_struct.schema.expressions import Expression, evaluate
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.types import (
+    DTYPES,
+    Array,
+    DictOf,
+    Key,
+    ListOf,
+    LiteralOf,
+    Named,
+    Null,
+    PyTree,
+    Scalar,
+    TupleOf,
+    Type,
+    Union,
+    format_type,
+)
+
+__all__ = ["Reader", "Seen", "Shaped", "conform", "see_node"]
+
+
+class NeedsDataError(Exception):
+    """An expression wants the numbers of an array of which only shape and dtype are known."""
+
+
+class Shaped:
+    """Stands for an array in expressions when only its shape and dtype are known."""
+
+    def __init__(self, dtype: str, shape: Iterable[int]) -> None:
+        self.dtype = dtype
+        self.shape = tuple(shape)
+        self.ndim = len(self.shape)
+        self.size = math.prod(self.shape)
+
+
+def _needs_data(*_: Any) -> Any:
+    raise NeedsDataError
+
+
+for (
+    _name
+) in "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow rpow neg pos abs lt le gt ge eq ne bool".split():
+    setattr(Shaped, f"__{_name}__", _needs_data)
+for _name in ("sum", "min", "max", "all", "any"):
+    setattr(Shaped, _name, _needs_data)
+Shaped.__hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What stands at a place, in the words of the schema language.
+
+    Attributes:
+        sort: ``array``, ``key``, ``null``, ``scalar``, ``list``, ``tuple``, ``dict``, ``struct`` or ``other``.
+        text: How a message names it.
+        dtype: Of arrays; the implementation of keys.
+        shape: Of arrays and keys.
+        value: Of scalars, and of arrays for expressions: the value itself or a :class:`Shaped`.
+        type_name: Of scalars: bool, int, float, complex, str, bytes, path or dtype.
+        refs: Of structs: the class references that the value answers to.
+        items: What is inside, by key.
+        loose: True if 64-bit dtypes may have been narrowed (under JAX tracing).
+    """
+
+    sort: str
+    text: str
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    value: Any = None
+    type_name: str = ""
+    refs: tuple[str, ...] = ()
+    items: Mapping[Hashable, Any] = field(default_factory=dict)
+    loose: bool = False
+
+
+Reader = Callable[[Any], Seen]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading manifest nodes.
+
+_SCALAR_NODES = {
+    "complex": "complex",
+    "float": "float",
+    "bigint": "int",
+    "bytes": "bytes",
+    "path": "path",
+    "dtype": "dtype",
+}
+_SEQUENCES = ("list", "tuple", "set", "frozenset")
+
+
+def see_node(node: Any) -> Seen:
+    """Read a manifest node; array bytes are not looked at."""
+    if node is None:
+        return Seen("null", "null")
+    if not isinstance(node, dict):
+        return Seen("scalar", _shown(node), value=node, type_name=type(node).__name__)
+    kind = node["__kind__"]
+    if kind in ("array", "full"):
+        dtype, shape = node["dtype"], tuple(node["shape"])
+        return Seen("array", _array_text(dtype, shape), dtype, shape, Shaped(dtype, shape))
+    if kind == "prng-key":
+        data = node["data"]
+        shape = tuple(data["shape"][:-1])
+        return Seen("key", f"prng_key[{node['impl']}]", node["impl"], shape)
+    if kind in _SCALAR_NODES:
+        value = {"float": lambda: float(node["value"]), "bigint": lambda: node["value"]}.get(kind, lambda: node)()
+        return Seen("scalar", f"a {kind}", value=value, type_name=_SCALAR_NODES[kind])
+    if kind in _SEQUENCES:
+        return Seen(kind, f"a {kind}", items=dict(enumerate(node["items"])))
+    if kind in ("dict", "ordered-dict"):
+        if all(isinstance(key, str) for key, _ in node["items"]):
+            return Seen("dict", "a dict", items=dict(node["items"]))
+        return Seen("other", "a dict with keys that are not str")
+    if kind == "struct":
+        fields = {FieldName(name): child for name, child in node["fields"].items()}
+        return Seen("struct", node["type"].rpartition(":")[2], refs=(node["type"],), items=fields)
+    return Seen("other", f"a {kind}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _array_text(dtype: str, shape: Iterable[int]) -> str:
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The walk.
+
+
+def conform(document: Document, struct: str, value: Any, read: Reader, *, closed: bool = True) -> list[Diagnostic]:
+    """Check a value against a struct of a document: types, sizes, constraints; everything that is wrong at once.
+
+    Args:
+        document: The schema.
+        struct: Name of the struct that ``value`` must be.
+        value: A manifest node, or whatever ``read`` understands.
+        read: Turns what stands at a place into a :class:`Seen`.
+        closed: Whether fields that the struct does not declare are a problem.
+
+    Returns:
+        Diagnostics with paths that start at ``$``, the value.
+    """
+    walk = _Walk(document, read, closed=closed)
+    walk.struct(struct, read(value), (), walk.dims)
+    return [*walk.found, *walk.dims.solve(), *walk.constraints()]
+
+
+class _Walk:
+    """One check of one instance tree."""
+
+    def __init__(self, document: Document, read: Reader, *, closed: bool) -> None:
+        self.document = document
+        self.read = read
+        self.closed = closed
+        self.found: list[Diagnostic] = []
+        self.dims = Solver({name: Dim(name, d.min, d.max, d.equation, d.doc) for name, d in document.dims.items()})
+        self._conditions: list[tuple[StructDeclaration, Mapping[str, Any], tuple[Hashable, ...], Solver]] = []
+
+    def report(self, code: str, path: tuple[Hashable, ...], message: str, hint: str | None = None) -> None:
+        self.found.append(Diagnostic(code, "error", message, path=format_path(path), hint=hint))
+
+    def struct(self, name: str, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
+        declaration = self.document.structs[name]
+        if seen.sort != "struct" or self.document.ref(name) not in seen.refs:
+            got = seen.refs[0] if seen.refs else seen.text
+            self.report(
+                "NQX412" if seen.sort == "array" else "NQX411",
+                path,
+                f"expected a struct {self.document.ref(name)}, got {got}",
+            )
+            return
+        values: dict[str, Any] = {}
+        for field_name, field_declaration in declaration.fields.items():
+            if field_name not in seen.items:
+                if field_declaration.stored and self.closed:
+                    hint = did_you_mean(field_name, [str(n) for n in seen.items if n not in declaration.fields])
+                    self.report(
+                        "NQX414",
+                        (*path, FieldName(field_name)),
+                        f"expected {field_declaration.text}, got nothing",
+                        hint,
+                    )
+                continue
+            here = self.read(seen.items[field_name])
+            values[field_name] = here.value if here.sort in ("scalar", "array") else None
+            where = (*path, FieldName(field_name))
+            self.field(field_declaration, here, where, dims)
+            if not path and field_declaration.kind == "static" and isinstance(here.value, int):
+                dims.know(field_name, here.value, format_path(where))
+        for unknown in seen.items if self.closed else ():
+            if unknown not in declaration.fields:
+                hint = did_you_mean(str(unknown), declaration.fields)
+                self.report("NQX415", (*path, unknown), f"expected a field of {name}, got {str(unknown)!r}", hint)
+        if declaration.constraints:
+            self._conditions.append((declaration, values, path, dims))
+
+    def field(self, declaration: FieldDeclaration, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
+        if declaration.type is None or declaration.derived is not None:
+            return
+        before = len(self.found)
+        self.value(declaration.declared, seen, path, dims)
+        if len(self.found) == before and seen.sort == "scalar":
+            for message in _bounds(declaration, seen.value):
+                self.report("NQX416", path, message)
+
+    def value(self, declared: Type, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
+        _CHECKS[type(declared)](self, declared, seen, path, dims)
+
+    def mismatch(self, declared: Type, seen: Seen, path: tuple[Hashable, ...], code: str = "NQX411") -> None:
+        self.report(code, path, f"expected {format_type(declared)}, got {seen.text}")
+
+    def constraints(self) -> list[Diagnostic]:
+        found: list[Diagnostic] = []
+        for declaration, values, path, dims in self._conditions:
+            known = {name: binding.size for name, binding in dims.sizes().items()} | dict(values)
+            for constraint in declaration.constraints:
+                verdict = _holds(constraint.expression, known)
+                if isinstance(verdict, str):
+                    reads = ", ".join(
+                        f"{name} = {known[name]!r}"
+                        for name in sorted(constraint.expression.names)
+                        if isinstance(known.get(name), (int, float, str))
+                    )
+                    message = f"expected {constraint.expression.text}, got {reads or 'a value that fails it'}{verdict}"
+                    found.append(
+                        Diagnostic("NQX416", "error", message, path=format_path(path), hint=constraint.message or None)
+                    )
+        return found
+
+
+def _holds(expression: Expression, known: Mapping[str, Any]) -> bool | str:
+    """True if the condition holds or cannot be decided here; else what to add to the message."""
+    if any(name not in known or known[name] is None for name in expression.names):
+        return True
+    try:
+        return bool(evaluate(expression, known)) or ""
+    except NeedsDataError:
+        return True
+    except SchemaError as error:
+        return f"\n{error.diagnostics[0].message}"
+
+
+def _bounds(declaration: FieldDeclaration, value: Any) -> list[str]:
+    """What a scalar misses of the field's constraints."""
+    tests: list[tuple[Any, str, Callable[[Any], bool]]] = [
+        (declaration.ge, ">=", lambda bound: value >= bound),
+        (declaration.gt, ">", lambda bound: value > bound),
+        (declaration.le, "<=", lambda bound: value <= bound),
+        (declaration.lt, "<", lambda bound: value < bound),
+        (
+            declaration.multiple_of,
+            "a multiple of",
+            lambda bound: math.isclose(value / bound, round(value / bound), abs_tol=1e-12),
+        ),
+    ]
+    found: list[str] = []
+    if isinstance(value, (int, float)):
+        found += [
+            f"expected {words} {bound}, got {value!r}"
+            for bound, words, ok in tests
+            if bound is not None and not ok(bound)
+        ]
+        if declaration.finite and not math.isfinite(value):
+            found.append(f"expected a finite number, got {value!r}")
+    if isinstance(value, str):
+        if declaration.pattern is not None and not re.fullmatch(declaration.pattern, value[:4096]):
+            found.append(f"expected text like {declaration.pattern!r}, got {_shown(value)}")
+        if declaration.min_length is not None and len(value) < declaration.min_length:
+            found.append(f"expected at least {declaration.min_length} characters, got {len(value)}")
+        if declaration.max_length is not None and len(value) > declaration.max_length:
+            found.append(f"expected at most {declaration.max_length} characters, got {len(value)}")
+    if declaration.choices is not None and value not in declaration.choices:
+        found.append(f"expected one of {', '.join(map(repr, declaration.choices))}, got {_shown(value)}")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One row per type: (walk, declared, seen, path, dims).
+
+Check = Callable[[_Walk, Any, Seen, tuple[Hashable, ...], Solver], None]
+
+#: JAX without x64 holds these in half the bits.
+_NARROWED = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
+
+
+def _same_dtype(declared: str, seen: Seen) -> bool:
+    return seen.dtype == declared or (seen.loose and seen.dtype == _NARROWED.get(declared))
+
+
+def _check_array(walk: _Walk, declared: Array, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
+    if seen.sort != "array":
+        walk.mismatch(declared, seen, path)
+        return
+    if not _same_dtype(declared.dtype, seen):
+        hint = f"convert it with astype({declared.dtype!r})" if seen.dtype in DTYPES else None
+        walk.report("NQX411", path, f"expected {format_type(declared)}, got {seen.text}", hint)
+    walk.found += dims.unify(declared.shape, seen.shape, format_path(path), seen.dtype)
+
+
+def _check_key(walk: _Walk, declared: Key, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
+    if seen.sort != "key" or declared.impl not in (None, seen.dtype):
+        walk.mismatch(declared, seen, path, "NQX420")
+        return
+    walk.found += dims.unify(declared.shape, seen.shape, format_path(path), "prng_key")
+
+
+#: Which scalars and which array dtypes without axes stand for a scalar; jit turns Python numbers into such arrays.
+_ACCEPTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "bool": (("bool",), ("bool",)),
+    "int": (("int",), ("integer", "unsigned")),
+    "float": (("float", "int"), ("floating",)),
+    "complex": (("complex", "float", "int"), ("complex",)),
+    "str": (("str",), ()),
+    "bytes": (("bytes",), ()),
+    "path": (("path",), ()),
+    "dtype": (("dtype",), ()),
+}
+
+
+def _is_scalar(declared: Scalar, seen: Seen) -> bool:
+    names, families = _ACCEPTS[declared.name]
+    if seen.sort == "array":
+        return seen.shape == () and seen.dtype in DTYPES and DTYPES[seen.dtype].family in families
+    return seen.sort == "scalar" and seen.type_name in names
+
+
+def _check_scalar(walk: _Walk, declared: Scalar, seen: Seen, path: tuple[Hashable, ...], _: Solver) -> None:
+    if not _is_scalar(declared, seen):
+        walk.mismatch(declared, seen, path)
+
+
+def _check_null(walk: _Walk, declared: Null, seen: Seen, path: tuple[Hashable, ...], _: Solver) -> None:
+    if seen.sort != "null":
+        walk.mismatch(declared, seen, path)
+
+
+def _check_literal(walk: _Walk, declared: LiteralOf, seen: Seen, path: tuple[Hashable, ...], _: Solver) -> None:
+    if seen.sort != "scalar" or (type(seen.value), seen.value) not in [(type(v), v) for v in declared.values]:
+        walk.mismatch(declared, seen, path)
+
+
+def _check_named(walk: _Walk, declared: Named, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
+    enum = walk.document.enums.get(declared.name)
+    if enum is not None:
+        if seen.sort != "scalar" or seen.value not in enum.members:
+            hint = did_you_mean(str(seen.value), enum.members)
+            walk.report("NQX421", path, f"expected one of {', '.join(enum.members)}, got {seen.text}", hint)
+        return
+    inner = dims.scope()
+    known = {name: binding.size for name, binding in dims.sizes().items()}
+    for name, size in zip(walk.document.structs[declared.name].params, declared.args, strict=False):
+        if size.names <= known.keys():
+            inner.know(name, evaluate(size, known), f"{format_path(path)} is {format_type(declared)}")
+    walk.struct(declared.name, seen, path, inner)
+
+
+def _check_list(walk: _Walk, declared: ListOf, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
+    if seen.sort != "list":
+        walk.mismatch(declared, seen, path)
+        return
+    for key, item in seen.items.items():
+        walk.value(declared.item, walk.read(item), (*path, key), dims)
+
+
+def _check_tuple(walk: _Walk, declared: TupleOf, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
+    items = declared.items * len(seen.items) if declared.variadic else declared.items
+    if seen.sort != "tuple" or len(items) != len(seen.items):
+        walk.mismatch(declared, seen, path)
+        return
+    for (key, item), inner in zip(seen.items.items(), items, strict=True):
+        walk.value(inner, walk.read(item), (*path, key), dims)
+
+
+def _check_dict(walk: _Walk, declared: DictOf, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
+    if seen.sort != "dict":
+        walk.mismatch(declared, seen, path)
+        return
+    for key, item in seen.items.items():
+        walk.value(declared.value, walk.read(item), (*path, key), dims)
+
+
+def _check_union(walk: _Walk, declared: Union, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
+    # The first option of the right sort is the one that is meant; its problems are the ones to tell.
+    meant = next((option for option in declared.options if _is_meant(walk.document, option, seen)), None)
+    if meant is None:
+        walk.mismatch(declared, seen, path)
+    else:
+        walk.value(meant, seen, path, dims)
+
+
+def _is_meant(document: Document, option: Type, seen: Seen) -> bool:
+    match option:
+        case Named(name) if name in document.enums:
+            return seen.sort == "scalar" and seen.value in document.enums[name].members
+        case Named(name):
+            return document.ref(name) in seen.refs
+        case Scalar():
+            return _is_scalar(option, seen)
+        case Array(dtype, shape):
+            ranks = ... in shape or len(shape) == len(seen.shape)
+            return seen.sort == "array" and _same_dtype(dtype, seen) and ranks
+        case LiteralOf(values):
+            return seen.sort == "scalar" and seen.value in values
+        case _:
+            return seen.sort == _SORTS.get(type(option), seen.sort)
+
+
+_SORTS: Mapping[type, str] = {Null: "null", Key: "key", ListOf: "list", TupleOf: "tuple", DictOf: "dict"}
+
+_CHECKS: Mapping[type, Check] = {
+    Array: _check_array,
+    Key: _check_key,
+    Scalar: _check_scalar,
+    Null: _check_null,
+    LiteralOf: _check_literal,
+    Named: _check_named,
+    ListOf: _check_list,
+    TupleOf: _check_tuple,
+    DictOf: _check_dict,
+    Union: _check_union,
+    PyTree: lambda *_: None,
+}

@@ -1,0 +1,457 @@
+"""Schema documents: the Pydantic models of one file, and the two ways to a validated document.
+
+Owns what a document says (:class:`Document` and its parts), the translation of Pydantic's findings into positioned
+diagnostics, and the published JSON Schema. What a document means as a whole (do the names exist, do the steps prove)
+is ``lint.py``; what a type says is ``types.py``.
+
+Example:
+    >>> text = '''
+    ... language: "1"
+    ... schema: lab.point
+    ... version: 1
+    ... root: Point
+    ... structs:
+    ...   Point: {fields: {x: "float32[n]", label: {type: str, kind: static, default: ""}}}
+    ... '''
+    >>> document = parse_document(read_text(text))
+    >>> document.structs["Point"].fields["x"].text
+    'float32[n]'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
+
+from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
+from neuralqx_struct.schema.expressions import Expression
+from neuralqx_struct.schema.expressions import parse as parse_expression
+from neuralqx_struct.schema.loader import Source, read_file, read_text
+from neuralqx_struct.schema.migration import Migration, Name
+from neuralqx_struct.schema.types import Array, Key, Type, format_type, parse_type
+
+__all__ = [
+    "Compatibility",
+    "Constraint",
+    "DimDeclaration",
+    "Document",
+    "EnumDeclaration",
+    "FieldDeclaration",
+    "StructDeclaration",
+    "language_schema",
+    "parse_document",
+    "read_file",
+    "read_text",
+]
+
+LANGUAGE_SCHEMA_ID = "https://neuralqx.github.io/neuralqx-struct/schemas/struct-schema/1.json"
+
+Compatibility = Literal[
+    "none", "backward", "backward-transitive", "forward", "forward-transitive", "full", "full-transitive"
+]
+Number = StrictInt | float
+_CONFIG = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True, allow_inf_nan=False)
+
+
+class DimDeclaration(BaseModel):
+    """A size shared by the whole instance tree."""
+
+    model_config = _CONFIG
+
+    min: StrictInt | None = Field(None, ge=0)
+    max: StrictInt | None = Field(None, ge=0)
+    equals: StrictStr | StrictInt | None = Field(None, description="Expression over dims and static ints of the root.")
+    doc: StrictStr = ""
+
+    @cached_property
+    def equation(self) -> Expression | None:
+        """``equals`` as an expression."""
+        return None if self.equals is None else parse_expression(str(self.equals))
+
+
+class EnumDeclaration(BaseModel):
+    """A closed set of names."""
+
+    model_config = _CONFIG
+
+    members: list[Name] = Field(min_length=1)
+    default: Name | None = Field(None, description="The member that unknown names of newer payloads become.")
+    doc: StrictStr = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, data: Any) -> Any:
+        return {"members": data} if isinstance(data, list) else data
+
+
+class Constraint(BaseModel):
+    """A condition on the fields of one struct."""
+
+    model_config = _CONFIG
+
+    expr: StrictStr
+    message: StrictStr = ""
+
+    @cached_property
+    def expression(self) -> Expression:
+        """``expr`` parsed."""
+        return parse_expression(self.expr)
+
+
+class FieldDeclaration(BaseModel):
+    """One field: ``{type: array, dtype: float32, shape: [n]}`` or the shorthand ``float32[n]``."""
+
+    model_config = _CONFIG
+
+    type: StrictStr | None = Field(None, description="array, int, float | null, list[Layer], a struct, an enum ...")
+    dtype: StrictStr | None = Field(None, description="With type: array.")
+    shape: list[StrictInt | StrictStr] | None = Field(None, description="With type: array or prng_key; sizes or dims.")
+    impl: StrictStr | None = Field(None, description="With type: prng_key, such as threefry2x32.")
+    kind: Literal["node", "static", "opaque"] = "node"
+    default: Any = Field(None, description="A number fills an array.")
+    derived: StrictStr | None = Field(None, description="Expression that computes the field; it is never stored.")
+    serialize: StrictBool | None = None
+    reset: StrictBool = Field(False, description="Opaque fields: back to the default inside transformations.")
+    doc: StrictStr = ""
+    unit: StrictStr | None = None
+    tags: list[StrictStr] = Field(default_factory=list)
+    aliases: list[Name] = Field(default_factory=list, description="Former names, for payloads without a migration.")
+    deprecated: StrictBool | StrictStr = False
+    examples: list[Any] = Field(default_factory=list)
+    converter: StrictStr | None = Field(None, description="Registered name of a Python function.")
+    validator: StrictStr | None = Field(None, description="Registered name of a Python function.")
+    ge: Number | None = None
+    gt: Number | None = None
+    le: Number | None = None
+    lt: Number | None = None
+    multiple_of: Number | None = None
+    min_length: StrictInt | None = Field(None, ge=0)
+    max_length: StrictInt | None = Field(None, ge=0)
+    pattern: StrictStr | None = None
+    choices: list[Any] | None = None
+    finite: StrictBool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, data: Any) -> Any:
+        return {"type": data} if isinstance(data, str) else data
+
+    @property
+    def has_default(self) -> bool:
+        """True if the file gives a default, null included."""
+        return "default" in self.model_fields_set
+
+    @property
+    def stored(self) -> bool:
+        """True if payloads hold the field."""
+        if self.derived is not None:
+            return False
+        return self.kind != "opaque" if self.serialize is None else self.serialize
+
+    @property
+    def text(self) -> str:
+        """The type in its text form, the members ``dtype``, ``shape`` and ``impl`` worked in."""
+        extents = ", ".join(map(str, self.shape or ()))
+        if self.type == "array":
+            return f"{self.dtype}[{'...' if self.shape is None else extents}]"
+        if self.type == "prng_key" and (self.impl or extents):
+            return f"prng_key[{', '.join(filter(None, [self.impl or '_', extents]))}]"
+        return "pytree" if self.type is None else self.type
+
+    @cached_property
+    def declared(self) -> Type:
+        """The type as a record.
+
+        Raises:
+            SchemaError: NQX101 or NQX102: the type is malformed.
+        """
+        if self.type == "array" and self.dtype is None:
+            raise SchemaError(
+                "expected a dtype beside type: array, got none", code="NQX102", hint="such as dtype: float32"
+            )
+        if self.type != "array" and self.dtype is not None:
+            raise SchemaError(f"expected type: array beside dtype, got type: {self.type}", code="NQX101")
+        if self.type not in ("array", "prng_key") and self.shape is not None:
+            raise SchemaError(f"expected type: array beside shape, got type: {self.type}", code="NQX101")
+        if self.type != "prng_key" and self.impl is not None:
+            raise SchemaError(f"expected type: prng_key beside impl, got type: {self.type}", code="NQX126")
+        if self.type is None and self.kind != "opaque" and self.derived is None:
+            raise SchemaError(
+                "expected a type, got none", code="NQX101", hint="only opaque and derived fields may lack one"
+            )
+        return parse_type(self.text)
+
+    @cached_property
+    def derivation(self) -> Expression | None:
+        """``derived`` as an expression."""
+        return None if self.derived is None else parse_expression(self.derived)
+
+    def with_type(self, declared: Type) -> FieldDeclaration:
+        """The same declaration with another type, in whichever form the type is written."""
+        drop = {"type", "dtype", "shape", "impl"}
+        kept = {name: getattr(self, name) for name in self.model_fields_set - drop}
+        return FieldDeclaration.model_validate({**kept, "type": format_type(declared)})
+
+
+class StructDeclaration(BaseModel):
+    """One struct: its fields in order, and conditions on them."""
+
+    model_config = _CONFIG
+
+    doc: StrictStr = ""
+    params: list[Name] = Field(default_factory=list, description="Dims that a use binds, as in Dense[d, ff].")
+    reserved: list[Name] = Field(default_factory=list, description="Names that may not come back.")
+    aliases: list[Name] = Field(default_factory=list, description="Former names of the struct.")
+    fields: dict[Name, FieldDeclaration]
+    constraints: list[Constraint] = Field(default_factory=list)
+
+    @property
+    def stored(self) -> dict[str, FieldDeclaration]:
+        """The fields that payloads hold."""
+        return {name: declaration for name, declaration in self.fields.items() if declaration.stored}
+
+
+class Document(BaseModel):
+    """One version of one schema: the content of one file."""
+
+    model_config = _CONFIG
+
+    language: Literal["1"]
+    id: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")] = Field(
+        alias="schema", description="The identity, the same in every version."
+    )
+    version: StrictInt = Field(ge=1)
+    doc: StrictStr = ""
+    root: Name
+    compatibility: Compatibility = "backward-transitive"
+    uses: list[Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.]+@[1-9][0-9]*$")]] = Field(
+        default_factory=list
+    )
+    dims: dict[Name, DimDeclaration] = Field(default_factory=dict)
+    enums: dict[Name, EnumDeclaration] = Field(default_factory=dict)
+    structs: dict[Name, StructDeclaration] = Field(min_length=1)
+    migrations: list[Migration] = Field(default_factory=list)
+
+    def ref(self, struct: str) -> str:
+        """The class reference of a struct, as manifests hold it: ``neuralqx.vmc_state@3:VMCState``."""
+        return f"{self.id}@{self.version}:{struct}"
+
+    def migration_from(self, version: int) -> Migration | None:
+        """The declared migration from ``version``, or None."""
+        return next((m for m in self.migrations if m.from_version == version), None)
+
+    def to_data(self) -> dict[str, Any]:
+        """The document as plain values: what a file of it holds, without what was left to defaults."""
+        data: dict[str, Any] = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return data
+
+
+def parse_document(source: Source) -> Document:
+    """Validate what a file holds.
+
+    Args:
+        source: The file as read by ``loader.read_file`` or ``loader.read_text``.
+
+    Returns:
+        The document. Names in it are not resolved yet; ``lint`` does that.
+
+    Raises:
+        SchemaError: Every structural problem at once: unknown and missing members, wrong types, malformed types and
+            expressions, each with file, line and column.
+
+    Example:
+        >>> parse_document(read_text("language: '1'"))
+        Traceback (most recent call last):
+        neuralqx_struct.errors.SchemaError: <text>:1:1: NQX010 expected a member 'schema', got none...
+    """
+    try:
+        document = Document.model_validate(source.data)
+    except ValidationError as error:
+        raise SchemaError(_positioned(error, source)) from None
+    problems = list(_malformed(document, source))
+    if problems:
+        raise SchemaError(problems)
+    return document
+
+
+def document_from_data(data: Any, name: str) -> Document:
+    """Validate a document that travels as plain values, such as the ones inside a manifest."""
+    return parse_document(Source(name=name, data=data, marks={}))
+
+
+def _malformed(document: Document, source: Source) -> list[Diagnostic]:
+    """Parse every type and expression of the document, collecting what is wrong with them."""
+    places: list[tuple[tuple[str | int, ...], Any, str]] = [
+        (("dims", name, "equals"), dim, "equation") for name, dim in document.dims.items()
+    ]
+    for struct_name, struct in document.structs.items():
+        at = ("structs", struct_name)
+        for name, declaration in struct.fields.items():
+            places.append(((*at, "fields", name, "type"), declaration, "declared"))
+            places.append(((*at, "fields", name, "derived"), declaration, "derivation"))
+        places += [((*at, "constraints", i, "expr"), c, "expression") for i, c in enumerate(struct.constraints)]
+    found: list[Diagnostic] = []
+    for path, owner, attribute in places:
+        try:
+            getattr(owner, attribute)
+        except SchemaError as error:
+            found += [source.diagnostic(d.code, path, d.message, hint=d.hint) for d in error.diagnostics]
+    return found
+
+
+def _positioned(error: ValidationError, source: Source) -> list[Diagnostic]:
+    """Pydantic's findings as diagnostics; alternatives of one place are reported once."""
+    found: dict[tuple[Any, ...], Diagnostic] = {}
+    for item in error.errors(include_url=False):
+        path = _path_in(source.data, item["loc"])
+        code, message, hint, on_key = _explain(item, path, source.data)
+        where = path[:-1] if item["type"] == "missing" else path
+        found.setdefault((where, message), source.diagnostic(code, where, message, hint=hint, key=on_key))
+    return list(found.values())
+
+
+def _path_in(data: Any, loc: Sequence[str | int]) -> tuple[str | int, ...]:
+    """Pydantic's location without the names of union members and validators that it puts between the keys."""
+    path: list[str | int] = []
+    for part in loc:
+        if part == "[key]":
+            break
+        known = (isinstance(data, Mapping) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        )
+        if known:
+            path.append(part)
+            data = data[part]
+        elif isinstance(data, Mapping) and part is loc[-1]:
+            path.append(part)
+    return tuple(path)
+
+
+#: JSON names of Python types, for "got a mapping" instead of "got dict".
+_SORTS = {dict: "a mapping", list: "a list", str: "text", bool: "a boolean", int: "an integer", float: "a number"}
+
+
+def _explain(item: Any, path: tuple[str | int, ...], data: Any) -> tuple[str, str, str | None, bool]:
+    """Code, message, hint and whether the key itself is at fault, for one of Pydantic's findings."""
+    kind, value, context = item["type"], item["input"], item.get("ctx", {})
+    got = "nothing" if value is None else f"{_SORTS.get(type(value), type(value).__name__)} {_short(value)}".strip()
+    if kind == "extra_forbidden":
+        known = _members(path[:-1])
+        return (
+            "NQX009",
+            f"expected a known member, got {path[-1]!r}",
+            did_you_mean(str(path[-1]), known) or _one_of(known),
+            True,
+        )
+    if kind == "missing":
+        return "NQX010", f"expected a member {item['loc'][-1]!r}, got none", f"add `{item['loc'][-1]}:` here", False
+    if kind == "string_pattern_mismatch":
+        return "NQX118", f"expected a name (letters, digits, _, not starting with a digit), got {value!r}", None, True
+    if path in {("language",), ("version",)}:
+        wanted = 'language: "1"' if path == ("language",) else "a whole number from 1 on, such as `version: 3`"
+        unquoted = path == ("language",) and isinstance(value, (int, float))
+        return ("NQX012" if unquoted else "NQX008"), f"expected {wanted}, got {got}", None, False
+    if kind == "literal_error":
+        expected = context["expected"]
+        return (
+            "NQX010",
+            f"expected {expected}, got {got}",
+            did_you_mean(str(value), re.findall(r"'([^']*)'", expected)),
+            False,
+        )
+    if kind == "value_error":
+        return "NQX010", f"expected {context['error']}", None, False
+    wanted = item["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    wanted = wanted.replace("a valid dictionary", "a mapping").replace("a valid ", "a ").replace("a string", "text")
+    return (
+        "NQX010",
+        f"expected {wanted}, got {got}",
+        "quote it" if "text" in wanted and not isinstance(value, (dict, list)) else None,
+        False,
+    )
+
+
+def _short(value: Any) -> str:
+    return "" if isinstance(value, (dict, list)) else repr(value)[:60]
+
+
+def _one_of(names: Sequence[str]) -> str | None:
+    return f"known members: {', '.join(names)}" if names else None
+
+
+def _members(path: tuple[str | int, ...]) -> list[str]:
+    """The member names that the model allows at ``path``: what a misspelt one may have been meant to be."""
+    schema = language_schema()
+    here: Any = schema
+    for part in path:
+        here = _step_into(schema, here, part)
+    return sorted({name for option in _options(schema, here) for name in option.get("properties", {})})
+
+
+def _options(schema: Any, here: Any) -> list[Any]:
+    while isinstance(here, dict) and "$ref" in here:
+        here = schema["$defs"][here["$ref"].rsplit("/", 1)[1]]
+    if not isinstance(here, dict):
+        return []
+    return [leaf for option in here["anyOf"] for leaf in _options(schema, option)] if "anyOf" in here else [here]
+
+
+def _step_into(schema: Any, here: Any, part: str | int) -> Any:
+    for option in _options(schema, here):
+        if isinstance(part, int) and "items" in option:
+            return option["items"]
+        if part in option.get("properties", {}):
+            return option["properties"][part]
+        for key in ("patternProperties", "additionalProperties"):
+            inner = option.get(key)
+            if isinstance(inner, dict):
+                return next(iter(inner.values())) if key == "patternProperties" else inner
+    return {}
+
+
+def language_schema() -> dict[str, Any]:
+    """The JSON Schema of schema files, published as ``schemas/struct-schema/1.json``; for editors and validators.
+
+    Written in the keywords that draft-07 and 2020-12 share, because editors read the older one.
+    """
+    schema = Document.model_json_schema(by_alias=True, mode="validation")
+    for name, shorthand in {
+        "FieldDeclaration": {"type": "string", "description": "A type, such as float32[n]."},
+        "EnumDeclaration": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    }.items():
+        long = schema["$defs"][name]
+        schema["$defs"][name] = {"description": long.get("description", ""), "anyOf": [shorthand, long]}
+    for step in schema["$defs"]["StepItem"]["properties"].values():
+        # "absent" is how a file leaves a step out; null is not a step.
+        (reference,) = [option for option in step.pop("anyOf") if option.get("type") != "null"]
+        step.clear()
+        step.update(reference)
+    for definition in schema["$defs"].values():
+        _tidy(definition)
+    _tidy(schema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": LANGUAGE_SCHEMA_ID, **schema}
+
+
+def _tidy(schema: Any) -> None:
+    """Drop Pydantic's generated titles: editors show them in place of what the description says."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("title"), str):
+            del schema["title"]
+        for value in schema.values():
+            _tidy(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            _tidy(value)

@@ -1,0 +1,30 @@
+"""Settings for all tests: Hypothesis profiles, a CPU with several virtual devices, a clean registry of schemas."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile(
+    "ci", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The top of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def vmc_folder() -> Path:
+    """The example schema with its three versions."""
+    return ROOT / "schemas" / "vmc_state"

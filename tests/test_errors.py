@@ -1,0 +1,59 @@
+import pickle
+
+import pytest
+
+from neuralqx_struct import errors
+from neuralqx_struct.errors import Diagnostic, StructError, did_you_mean, has_errors
+
+FORMS = [
+    (Diagnostic("NQX1", "error", "m"), "m [NQX1]"),
+    (Diagnostic("NQX1", "error", "m", path="$.a"), "$.a: m [NQX1]"),
+    (Diagnostic("NQX1", "error", "m\nwhy", path="$.a", file="f", hint="do"), "f: $.a: m [NQX1]\n  why\n  do"),
+    (Diagnostic("NQX1", "error", "m", file="f", line=2, column=3), "f:2:3: NQX1 m"),
+    (Diagnostic("NQX1", "warning", "m", file="f", line=2, column=3, hint="do"), "f:2:3: NQX1 warning: m\n  do"),
+]
+
+
+@pytest.mark.parametrize(("diagnostic", "text"), FORMS)
+def test_text_form(diagnostic, text):
+    assert str(diagnostic) == text
+
+
+def test_json_form_has_the_documented_members():
+    assert list(Diagnostic("NQX1", "error", "m").to_json()) == [
+        "code", "severity", "message", "path", "file", "line", "column", "hint",
+    ]  # fmt: skip
+
+
+def test_in_file_keeps_a_file_that_is_known():
+    assert Diagnostic("N", "error", "m").in_file("a").in_file("b").file == "a"
+    error = errors.SchemaError("m").in_file("x")
+    assert type(error) is errors.SchemaError and error.diagnostics[0].file == "x"
+
+
+BUILTINS = {"FrozenStructError": AttributeError, "ValidationError": TypeError, "SerializationError": Exception}
+
+
+@pytest.mark.parametrize("name", ["FrozenStructError", "ValidationError", "SerializationError", "SchemaError", "MigrationError", "IntegrityError", "UntrustedError"])
+def test_tree_of_errors(name):
+    cls = getattr(errors, name)
+    assert issubclass(cls, StructError) and issubclass(cls, BUILTINS.get(name, errors.SerializationError))
+    error = cls("expected a, got b", hint="do c")
+    assert error.code == cls.default_code and "expected a, got b" in str(error) and "do c" in str(error)
+
+
+def test_an_error_carries_all_problems_and_pickles():
+    error = StructError([Diagnostic("N1", "error", "first"), Diagnostic("N2", "error", "second")])
+    again = pickle.loads(pickle.dumps(error))
+    assert again.diagnostics == error.diagnostics and str(again) == "first [N1]\nsecond [N2]"
+    assert StructError().code == "NQX000"
+
+
+def test_has_errors():
+    assert not has_errors([Diagnostic("N", "warning", "m")])
+    assert has_errors([Diagnostic("N", "warning", "m"), Diagnostic("N", "error", "m")])
+
+
+@pytest.mark.parametrize(("word", "hint"), [("kernal", "did you mean 'kernel'?"), ("BIAS", "did you mean 'bias'?"), ("zzz", None)])
+def test_did_you_mean(word, hint):
+    assert did_you_mean(word, ["kernel", "bias"]) == hint

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import typing
+from dataclasses import KW_ONLY, InitVar
+from typing import Annotated, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from neuralqx_struct import fieldspec
+from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct, own_fields, required_positional
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [({}, FieldKind.NODE), ({"static": True}, FieldKind.STATIC), ({"pytree": False}, FieldKind.OPAQUE)],
+)
+def test_kinds(arguments, kind):
+    assert field(**arguments).kind is kind
+
+
+CONFLICTS = {
+    "static and opaque": ({"static": True, "pytree": False}, "not both"),
+    "two defaults": ({"default": 1, "default_factory": list}, "default_factory"),
+    "derived default": ({"static": True, "derived": len, "default": 1}, "derived"),
+    "derived node": ({"derived": len}, "static=True or pytree=False"),
+    "derived stored": ({"static": True, "derived": len, "serialize": True}, "recomputed"),
+    "derived converter": ({"static": True, "derived": len, "converter": int}, "converter"),
+    "reset node": ({"reset": True, "default": 1}, "pytree=False"),
+    "reset nothing": ({"pytree": False, "reset": True}, "nothing to reset to"),
+    "converter": ({"converter": 3}, "callable"),
+    "validator": ({"validator": [3]}, "callable"),
+}
+
+
+@pytest.mark.parametrize("case", CONFLICTS)
+def test_arguments_that_contradict_each_other(case):
+    arguments, fragment = CONFLICTS[case]
+    with pytest.raises(TypeError, match=fragment):
+        field(**arguments)
+
+
+def test_a_spec_says_what_it_is():
+    spec = field(static=True, default=0, metadata={"tags": "a"}, validator=[len, bool])
+    assert (spec.has_default, spec.is_derived, spec.should_serialize, spec.make_default()) == (True, False, True, 0)
+    assert spec.tags == {"a"} and spec.validators == (len, bool)
+    assert field(metadata={"tags": ["a", "b"]}).tags == {"a", "b"}
+    assert not field(pytree=False).should_serialize and field(pytree=False, serialize=True).should_serialize
+    assert not field(static=True, derived=len).should_serialize and not field(static=True, derived=len).init
+    assert field(default_factory=list).make_default() == []
+    assert hash(spec) and repr(MISSING) == "MISSING"
+    with pytest.raises(TypeError):
+        spec.metadata["x"] = 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        spec.name = "x"
+
+
+def _converter(self, value):
+    return value
+
+
+ARITY = [
+    (int, 1), (str.strip, 1), (np.asarray, 1), (jnp.asarray, 1), (pathlib.Path, 1), (round, 1), (FieldKind, 1), (len, 1),
+    (lambda v, scale=2: v, 1), (lambda v, *, k=1: v, 1), (lambda self, v: v, 2), (_converter, 2), (lambda: 1, 0),
+    (functools.partial(jnp.asarray, dtype=jnp.float32), 1), (jax.jit(lambda v: v), 1), (jnp.float32, 1), (np.sum, 1), (np.negative, 1),
+    ([].append, 1), (tuple, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "count"), ARITY)
+def test_required_positional(function, count):
+    assert required_positional(function) == count
+
+
+def test_special_forms_under_postponed_annotations():
+    class Body:
+        a: int
+        b: ClassVar[int] = 3
+        c: typing.ClassVar = 4
+        d: Annotated[ClassVar[int], "x"] = 5
+        e: InitVar[int]
+        f: dataclasses.InitVar[int] = 2
+        _: KW_ONLY
+        g: str = "g"
+
+    specs, init_vars = own_fields(Body)
+    assert list(specs) == ["a", "g"] and specs["g"].kw_only and not specs["a"].kw_only
+    assert init_vars == {"e": MISSING, "f": 2}
+    assert specs["a"].type == "int"
+
+
+def test_real_annotations_are_understood_too():
+    namespace = {"__annotations__": {"a": int, "b": ClassVar[int], "c": Annotated[ClassVar[int], 1], "d": InitVar[int], "_": KW_ONLY}}
+    specs, init_vars = own_fields(type("Body", (), namespace))
+    assert list(specs) == ["a"] and list(init_vars) == ["d"]
+
+
+@pytest.mark.parametrize("default", [[], {}, set(), np.zeros(2), bytearray()], ids=lambda d: type(d).__name__)
+def test_mutable_defaults_are_refused(default):
+    with pytest.raises(TypeError, match=r"Body\.x.*default_factory"):
+        own_fields(type("Body", (), {"__annotations__": {"x": object}, "x": default}))
+
+
+def test_jax_arrays_are_no_mutable_defaults():
+    specs, _ = own_fields(type("Body", (), {"__annotations__": {"x": object}, "x": jnp.zeros(2)}))
+    assert specs["x"].default.shape == (2,)
+
+
+def test_field_without_annotation():
+    with pytest.raises(TypeError, match=r"Body\.y.*annotation"):
+        own_fields(type("Body", (), {"y": field(default=3)}))
+
+
+def test_slots_are_not_defaults():
+    class Body:
+        __slots__ = ("x",)
+        x: int
+
+    with pytest.raises(TypeError, match=r"Body\.x.*__slots__"):
+        own_fields(Body)
+
+
+def test_stdlib_dataclass_fields_keep_what_they_say():
+    @dataclasses.dataclass(frozen=True)
+    class Body:
+        x: list = dataclasses.field(default_factory=list, repr=False)
+        y: int = dataclasses.field(default=3, kw_only=True)
+
+    specs, _ = own_fields(Body)
+    assert specs["x"].make_default() == [] and not specs["x"].repr and specs["y"].default == 3 and specs["y"].kw_only
+
+
+def test_is_struct_asks_the_class_attribute():
+    Marked = type("Marked", (), {"__nqx_fields__": {}})
+    assert is_struct(Marked) and is_struct(Marked()) and not is_struct(3) and not is_struct(int)
+
+
+def test_every_public_name_is_there():
+    assert all(hasattr(fieldspec, name) for name in fieldspec.__all__)
+    assert FieldSpec().kind is FieldKind.NODE

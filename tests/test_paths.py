@@ -1,0 +1,70 @@
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neuralqx_struct.errors import StructError
+from neuralqx_struct.paths import FieldName, array_name, format_path, match_glob, parse_path
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]*", fullmatch=True)
+KEYS = st.one_of(NAMES.map(FieldName), st.text(max_size=8), st.integers(-5, 10**6))
+
+
+@given(st.lists(KEYS, max_size=6).map(tuple))
+def test_parse_inverts_format(path):
+    again = parse_path(format_path(path))
+    assert again == path
+    assert [type(k) for k in again] == [type(k) for k in path]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [((), "$"), ((FieldName("a"), "b", 0), "$.a['b'][0]"), (("it's",), '$["it\'s"]'), ((FieldName("not a name"),), "$['not a name']")],
+)
+def test_format(path, text):
+    assert format_path(path) == text
+
+
+def test_the_dollar_may_be_left_out():
+    assert parse_path("params['w']") == ("params", "w")
+
+
+@pytest.mark.parametrize("text", ["$.", "$[", "$.a b", "$['a]", "1a", "$[a]"])
+def test_what_is_no_path(text):
+    with pytest.raises(StructError) as caught:
+        parse_path(text)
+    assert caught.value.diagnostics[0].path == text
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [((), "value"), (("a", 0), "a/0"), (("a/b", "c%"), "a%2Fb/c%25"), (("",), "%00"), (("ä",), "%C3%A4")]
+)
+def test_array_names_are_percent_encoded(path, name):
+    assert array_name(path) == name
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "matches"),
+    [
+        ("bias", ("bias",), True),
+        ("bias", ("a", "bias"), False),
+        ("**/bias", ("bias",), True),
+        ("**/bias", ("a", 1, "bias"), True),
+        ("*/bias", ("a", "bias"), True),
+        ("*/bias", ("a", "b", "bias"), False),
+        ("params/**", ("params", "w", 0), True),
+        ("layers/?/w", ("layers", 3, "w"), True),
+        ("a.c", ("abc",), False),
+        ("**", (), True),
+        ("*", ("a/b",), True),
+    ],
+)
+def test_globs(glob, path, matches):
+    assert match_glob(glob, path) is matches
+
+
+def test_a_field_name_is_its_text_and_knows_its_spec():
+    name = FieldName("w", spec := object())
+    assert name == "w" and hash(name) == hash("w") and name.spec is spec
+    assert pickle.loads(pickle.dumps(FieldName("w"))) == "w"

@@ -1,0 +1,42 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from neuralqx_struct.printing import brief, brief_array
+
+
+class Broken:
+    def __repr__(self):
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1, "1"), ("a", "'a'"), (None, "None"), ([1, 2], "[1, 2]"), ((1,), "(1,)"), ((), "()"), ({"a": 1}, "{'a': 1}"),
+        (list(range(9)), "[0, 1, 2, ..., 8]"), ({i: i for i in range(9)}, "{0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, ...}"),
+        (np.zeros((2, 9)), "float64[2, 9]"), (np.arange(2), "int64[2]([0, 1])"), (jnp.float32(2), "float32[](2.0)"),
+        (Broken(), "<Broken whose repr fails: RuntimeError>"), (jax.ShapeDtypeStruct((3,), jnp.int8), "int8[3]"),
+    ],
+)  # fmt: skip
+def test_brief(value, text):
+    assert brief(value) == text
+
+
+def test_long_text_is_cut():
+    assert len(brief("x" * 10_000)) == 200
+
+
+def test_tracers_and_keys_have_a_text():
+    texts = []
+    jax.jit(lambda x: texts.append(brief(x)) or x)(jnp.ones(3))
+    assert texts == ["float32[3]"]
+    assert brief(jax.random.key(0)) == "key<fry>[]"
+    assert brief_array(np.zeros((1, 2), "int8")) == "int8[1, 2]"
+
+
+def test_deleted_arrays_have_a_text():
+    array = jnp.ones(3)
+    array.delete()
+    assert brief(array) == "float32[3]"
