@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from neuralqx_struct import container as container
     from neuralqx_struct import filters as filters
     from neuralqx_struct.bundle import verify as verify
+    from neuralqx_struct.checkpoint import export as export
+    from neuralqx_struct.checkpoint import from_state_dict as from_state_dict
+    from neuralqx_struct.checkpoint import load as load
+    from neuralqx_struct.checkpoint import to_state_dict as to_state_dict
     from neuralqx_struct.compiler import Schema as Schema
     from neuralqx_struct.compiler import load_schema as load_schema
     from neuralqx_struct.errors import Diagnostic as Diagnostic
@@ -28,15 +32,52 @@ if TYPE_CHECKING:
     from neuralqx_struct.errors import StructError as StructError
     from neuralqx_struct.errors import UntrustedError as UntrustedError
     from neuralqx_struct.errors import ValidationError as ValidationError
-    from neuralqx_struct.fieldspec import MISSING as MISSING
+    from neuralqx_struct.evolution import steps as steps
+    from neuralqx_struct.evolution.diff import diff as diff
+    from neuralqx_struct.evolution.migrations import migrate as migrate
     from neuralqx_struct.fieldspec import FieldKind as FieldKind
     from neuralqx_struct.fieldspec import FieldSpec as FieldSpec
+    from neuralqx_struct.fieldspec import MISSING as MISSING
     from neuralqx_struct.fieldspec import field as field
+    from neuralqx_struct.inspection import inspect as inspect
+    from neuralqx_struct.inspection import validate as validate
+    from neuralqx_struct.params import Graph as Graph
+    from neuralqx_struct.params import Module as Module
+    from neuralqx_struct.params import Param as Param
+    from neuralqx_struct.params import Params as Params
+    from neuralqx_struct.params import Rng as Rng
+    from neuralqx_struct.pytree import is_registered_pytree_type as is_registered_pytree_type
+    from neuralqx_struct.pytree import register_attrs_type as register_attrs_type
+    from neuralqx_struct.pytree import register_pytree_type as register_pytree_type
+    from neuralqx_struct.pytree import resolve_pytree_spec as resolve_pytree_spec
+    from neuralqx_struct.registry import class_ref as class_ref
+    from neuralqx_struct.registry import resolve_class as resolve_class
+    from neuralqx_struct.struct import Struct as Struct
+    from neuralqx_struct.struct import StructABCMeta as StructABCMeta
+    from neuralqx_struct.struct import StructMeta as StructMeta
+    from neuralqx_struct.struct import dataclass as dataclass
+    from neuralqx_struct.struct import derived_fields as derived_fields
+    from neuralqx_struct.struct import fields as fields
+    from neuralqx_struct.struct import node_fields as node_fields
+    from neuralqx_struct.struct import opaque_fields as opaque_fields
+    from neuralqx_struct.struct import register_class as register_class
+    from neuralqx_struct.struct import static_fields as static_fields
+    from neuralqx_struct.writer import dump_schema as dump_schema
+    from neuralqx_struct.writer import schema_of as schema_of
 
 # Where each public name lives. tests/test_imports.py compares this table with the imports above.
 _HOME = {
     "neuralqx_struct.bundle": ("verify",),
-    "neuralqx_struct.compiler": ("Schema", "load_schema"),
+    "neuralqx_struct.checkpoint": (
+        "export",
+        "from_state_dict",
+        "load",
+        "to_state_dict",
+    ),
+    "neuralqx_struct.compiler": (
+        "Schema",
+        "load_schema",
+    ),
     "neuralqx_struct.errors": (
         "Diagnostic",
         "FrozenStructError",
@@ -48,9 +89,57 @@ _HOME = {
         "UntrustedError",
         "ValidationError",
     ),
-    "neuralqx_struct.fieldspec": ("MISSING", "FieldKind", "FieldSpec", "field"),
+    "neuralqx_struct.evolution.diff": ("diff",),
+    "neuralqx_struct.evolution.migrations": ("migrate",),
+    "neuralqx_struct.fieldspec": (
+        "MISSING",
+        "FieldKind",
+        "FieldSpec",
+        "field",
+    ),
+    "neuralqx_struct.inspection": (
+        "inspect",
+        "validate",
+    ),
+    "neuralqx_struct.params": (
+        "Graph",
+        "Module",
+        "Param",
+        "Params",
+        "Rng",
+    ),
+    "neuralqx_struct.pytree": (
+        "is_registered_pytree_type",
+        "register_attrs_type",
+        "register_pytree_type",
+        "resolve_pytree_spec",
+    ),
+    "neuralqx_struct.registry": (
+        "class_ref",
+        "resolve_class",
+    ),
+    "neuralqx_struct.struct": (
+        "Struct",
+        "StructABCMeta",
+        "StructMeta",
+        "dataclass",
+        "derived_fields",
+        "fields",
+        "node_fields",
+        "opaque_fields",
+        "register_class",
+        "static_fields",
+    ),
+    "neuralqx_struct.writer": (
+        "dump_schema",
+        "schema_of",
+    ),
 }
-_MODULES = {"container": "neuralqx_struct.container", "filters": "neuralqx_struct.filters"}
+_MODULES = {
+    "container": "neuralqx_struct.container",
+    "filters": "neuralqx_struct.filters",
+    "steps": "neuralqx_struct.evolution.steps",
+}
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = ["__version__", *_WHERE, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0604

@@ -8,8 +8,9 @@ so flatten is ``operator.attrgetter`` (no Python frame), and unflatten stores th
 JAX passes tracers, None, object(), shardings, whatever stands for a leaf. The fields reach the instance ``__dict__``
 when the first of them is read (``Struct.__getattr__`` calls :meth:`Layout.fill`).
 
-``aux`` is a plain tuple, compared and hashed in C: the static values, references to the preserved opaque objects, and
-last the exact keys of the static values, which tell 1 from True and 0.0 from -0.0.
+``aux`` is a plain tuple, compared and hashed in C: first the exact keys of the static values, which tell 1 from True and
+0.0 from -0.0 (and, standing first, keep values of different types from ever being compared), then the static values,
+last references to the preserved opaque objects.
 
 Example:
     >>> class Edge:
@@ -83,8 +84,8 @@ class Layout:
         if not EXACT_TYPES.issuperset(keys):
             statics, keys = self._exact(statics, where)
         if self.opaques:
-            return children, (*statics, *[OpaqueRef(values[name]) for name in self.opaques], keys)
-        return children, (*statics, keys)
+            return children, (keys, *statics, *[OpaqueRef(values[name]) for name in self.opaques])
+        return children, (keys, *statics)
 
     def _exact(self, statics: tuple[Any, ...], where: str) -> tuple[tuple[Any, ...], tuple[Hashable, ...]]:
         exact: list[tuple[Any, Hashable]] = []
@@ -110,8 +111,8 @@ class Layout:
         """Put the fields that ``pair`` holds into an instance's ``__dict__``; the inverse of :meth:`pair`."""
         children, aux = pair
         into.update(zip(self.nodes, children, strict=True))
-        into.update(zip(self.statics, aux, strict=False))
-        for name, reference in zip(self.opaques, aux[len(self.statics) :], strict=False):
+        into.update(zip(self.statics, aux[1:], strict=False))
+        for name, reference in zip(self.opaques, aux[1 + len(self.statics) :], strict=True):
             into[name] = reference.value
 
 

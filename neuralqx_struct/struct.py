@@ -247,7 +247,7 @@ def _generate_init(cls: StructMeta) -> Callable[..., None]:
         body = (
             f"    _nqx_keys = ({types_})\n"
             f"    if _nqx_exact(_nqx_keys):\n"
-            f"        _nqx_put({own_self}, (({''.join(f'{name}, ' for name in layout.nodes)}), ({statics}_nqx_keys,)))\n"
+            f"        _nqx_put({own_self}, (({''.join(f'{name}, ' for name in layout.nodes)}), (_nqx_keys, {statics})))\n"
             f"    else:\n    {body}"
         )
     source = f"def __init__({signature}):\n{body}"

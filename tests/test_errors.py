@@ -34,7 +34,18 @@ def test_in_file_keeps_a_file_that_is_known():
 BUILTINS = {"FrozenStructError": AttributeError, "ValidationError": TypeError, "SerializationError": Exception}
 
 
-@pytest.mark.parametrize("name", ["FrozenStructError", "ValidationError", "SerializationError", "SchemaError", "MigrationError", "IntegrityError", "UntrustedError"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "FrozenStructError",
+        "ValidationError",
+        "SerializationError",
+        "SchemaError",
+        "MigrationError",
+        "IntegrityError",
+        "UntrustedError",
+    ],
+)
 def test_tree_of_errors(name):
     cls = getattr(errors, name)
     assert issubclass(cls, StructError) and issubclass(cls, BUILTINS.get(name, errors.SerializationError))
@@ -54,6 +65,8 @@ def test_has_errors():
     assert has_errors([Diagnostic("N", "warning", "m"), Diagnostic("N", "error", "m")])
 
 
-@pytest.mark.parametrize(("word", "hint"), [("kernal", "did you mean 'kernel'?"), ("BIAS", "did you mean 'bias'?"), ("zzz", None)])
+@pytest.mark.parametrize(
+    ("word", "hint"), [("kernal", "did you mean 'kernel'?"), ("BIAS", "did you mean 'bias'?"), ("zzz", None)]
+)
 def test_did_you_mean(word, hint):
     assert did_you_mean(word, ["kernel", "bias"]) == hint

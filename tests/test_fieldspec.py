@@ -95,7 +95,15 @@ def test_special_forms_under_postponed_annotations():
 
 
 def test_real_annotations_are_understood_too():
-    namespace = {"__annotations__": {"a": int, "b": ClassVar[int], "c": Annotated[ClassVar[int], 1], "d": InitVar[int], "_": KW_ONLY}}
+    namespace = {
+        "__annotations__": {
+            "a": int,
+            "b": ClassVar[int],
+            "c": Annotated[ClassVar[int], 1],
+            "d": InitVar[int],
+            "_": KW_ONLY,
+        }
+    }
     specs, init_vars = own_fields(type("Body", (), namespace))
     assert list(specs) == ["a"] and list(init_vars) == ["d"]
 

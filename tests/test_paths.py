@@ -20,7 +20,12 @@ def test_parse_inverts_format(path):
 
 @pytest.mark.parametrize(
     ("path", "text"),
-    [((), "$"), ((FieldName("a"), "b", 0), "$.a['b'][0]"), (("it's",), '$["it\'s"]'), ((FieldName("not a name"),), "$['not a name']")],
+    [
+        ((), "$"),
+        ((FieldName("a"), "b", 0), "$.a['b'][0]"),
+        (("it's",), '$["it\'s"]'),
+        ((FieldName("not a name"),), "$['not a name']"),
+    ],
 )
 def test_format(path, text):
     assert format_path(path) == text
@@ -38,7 +43,8 @@ def test_what_is_no_path(text):
 
 
 @pytest.mark.parametrize(
-    ("path", "name"), [((), "value"), (("a", 0), "a/0"), (("a/b", "c%"), "a%2Fb/c%25"), (("",), "%00"), (("ä",), "%C3%A4")]
+    ("path", "name"),
+    [((), "value"), (("a", 0), "a/0"), (("a/b", "c%"), "a%2Fb/c%25"), (("",), "%00"), (("ä",), "%C3%A4")],
 )
 def test_array_names_are_percent_encoded(path, name):
     assert array_name(path) == name

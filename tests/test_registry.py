@@ -61,7 +61,12 @@ def test_the_newest_definition_wins():
 
 @pytest.mark.parametrize(
     ("ref", "fragment"),
-    [("no_such_module_here:X", "importable module"), ("collections:NoSuchClass", "NoSuchClass"), ("nonsense", "known class reference"), ("lab.x@3:State", "known class reference")],
+    [
+        ("no_such_module_here:X", "importable module"),
+        ("collections:NoSuchClass", "NoSuchClass"),
+        ("nonsense", "known class reference"),
+        ("lab.x@3:State", "known class reference"),
+    ],
 )
 def test_what_cannot_be_resolved(ref, fragment):
     with pytest.raises(SerializationError, match=fragment) as caught:
