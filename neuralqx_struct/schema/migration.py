@@ -6,11 +6,12 @@ and a row in the table there.
 
 Example:
     >>> StepItem.model_validate({"rename": {"field": "rng", "to": "key"}}).step
-    Rename(within=None, field='rng', to='key')
+    Rename(field='rng', to='key')
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Strict
 __all__ = [
     "Add",
     "Cast",
+    "Declaration",
     "Fill",
     "Inline",
     "Merge",
@@ -39,10 +41,18 @@ Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Size = StrictInt | StrictStr
 
 
-class Step(BaseModel):
-    """What all steps share: they apply to the root struct, or with ``in`` to every instance of a struct."""
+class Declaration(BaseModel):
+    """Base of everything that a schema file declares: frozen, strict about members, built when first used."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True, allow_inf_nan=False)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Only what was said: most members are left out in most declarations."""
+        return [(name, getattr(self, name)) for name in type(self).model_fields if name in self.model_fields_set]
+
+
+class Step(Declaration):
+    """What all steps share: they apply to the root struct, or with ``in`` to every instance of a struct."""
 
     within: Name | None = Field(None, alias="in", description="Name of the struct, if not the root.")
 
@@ -154,12 +164,10 @@ class RenameStruct(Step):
     to: Name
 
 
-class StepItem(BaseModel):
+class StepItem(Declaration):
     """One entry of ``steps:``: a mapping with one member, the step's name."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", defer_build=True, json_schema_extra={"minProperties": 1, "maxProperties": 1}
-    )
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
     rename: Rename | None = None
     add: Add | None = None
@@ -194,10 +202,8 @@ class StepItem(BaseModel):
         return step
 
 
-class Migration(BaseModel):
+class Migration(Declaration):
     """How payloads of version ``from`` become payloads of the version whose file this is."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
     from_version: StrictInt = Field(alias="from", ge=1)
     steps: list[StepItem]

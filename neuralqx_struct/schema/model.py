@@ -21,13 +21,11 @@ Example:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     StrictBool,
     StrictInt,
@@ -40,8 +38,8 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.expressions import parse as parse_expression
 from neuralqx_struct.schema.loader import Source, read_file, read_text
-from neuralqx_struct.schema.migration import Migration, Name
-from neuralqx_struct.schema.types import Array, Key, Type, format_type, parse_type
+from neuralqx_struct.schema.migration import Declaration, Migration, Name
+from neuralqx_struct.schema.types import Type, format_type, parse_type
 
 __all__ = [
     "Compatibility",
@@ -63,13 +61,10 @@ Compatibility = Literal[
     "none", "backward", "backward-transitive", "forward", "forward-transitive", "full", "full-transitive"
 ]
 Number = StrictInt | float
-_CONFIG = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True, allow_inf_nan=False)
 
 
-class DimDeclaration(BaseModel):
+class DimDeclaration(Declaration):
     """A size shared by the whole instance tree."""
-
-    model_config = _CONFIG
 
     min: StrictInt | None = Field(None, ge=0)
     max: StrictInt | None = Field(None, ge=0)
@@ -82,10 +77,8 @@ class DimDeclaration(BaseModel):
         return None if self.equals is None else parse_expression(str(self.equals))
 
 
-class EnumDeclaration(BaseModel):
+class EnumDeclaration(Declaration):
     """A closed set of names."""
-
-    model_config = _CONFIG
 
     members: list[Name] = Field(min_length=1)
     default: Name | None = Field(None, description="The member that unknown names of newer payloads become.")
@@ -97,10 +90,8 @@ class EnumDeclaration(BaseModel):
         return {"members": data} if isinstance(data, list) else data
 
 
-class Constraint(BaseModel):
+class Constraint(Declaration):
     """A condition on the fields of one struct."""
-
-    model_config = _CONFIG
 
     expr: StrictStr
     message: StrictStr = ""
@@ -111,10 +102,8 @@ class Constraint(BaseModel):
         return parse_expression(self.expr)
 
 
-class FieldDeclaration(BaseModel):
+class FieldDeclaration(Declaration):
     """One field: ``{type: array, dtype: float32, shape: [n]}`` or the shorthand ``float32[n]``."""
-
-    model_config = _CONFIG
 
     type: StrictStr | None = Field(None, description="array, int, float | null, list[Layer], a struct, an enum ...")
     dtype: StrictStr | None = Field(None, description="With type: array.")
@@ -206,10 +195,8 @@ class FieldDeclaration(BaseModel):
         return FieldDeclaration.model_validate({**kept, "type": format_type(declared)})
 
 
-class StructDeclaration(BaseModel):
+class StructDeclaration(Declaration):
     """One struct: its fields in order, and conditions on them."""
-
-    model_config = _CONFIG
 
     doc: StrictStr = ""
     params: list[Name] = Field(default_factory=list, description="Dims that a use binds, as in Dense[d, ff].")
@@ -224,10 +211,8 @@ class StructDeclaration(BaseModel):
         return {name: declaration for name, declaration in self.fields.items() if declaration.stored}
 
 
-class Document(BaseModel):
+class Document(Declaration):
     """One version of one schema: the content of one file."""
-
-    model_config = _CONFIG
 
     language: Literal["1"]
     id: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")] = Field(
@@ -277,13 +262,15 @@ def parse_document(source: Source) -> Document:
         Traceback (most recent call last):
         neuralqx_struct.errors.SchemaError: <text>:1:1: NQX010 expected a member 'schema', got none...
     """
+    document: Document | None = None
+    problems: list[Diagnostic] = []
     try:
         document = Document.model_validate(source.data)
     except ValidationError as error:
-        raise SchemaError(_positioned(error, source)) from None
-    problems = list(_malformed(document, source))
-    if problems:
-        raise SchemaError(problems)
+        problems = _positioned(error, source)
+    problems += _malformed(source)
+    if document is None or problems:
+        raise SchemaError(sorted(problems, key=lambda d: (d.line or 0, d.column or 0)))
     return document
 
 
@@ -292,24 +279,46 @@ def document_from_data(data: Any, name: str) -> Document:
     return parse_document(Source(name=name, data=data, marks={}))
 
 
-def _malformed(document: Document, source: Source) -> list[Diagnostic]:
-    """Parse every type and expression of the document, collecting what is wrong with them."""
-    places: list[tuple[tuple[str | int, ...], Any, str]] = [
-        (("dims", name, "equals"), dim, "equation") for name, dim in document.dims.items()
-    ]
-    for struct_name, struct in document.structs.items():
-        at = ("structs", struct_name)
-        for name, declaration in struct.fields.items():
-            places.append(((*at, "fields", name, "type"), declaration, "declared"))
-            places.append(((*at, "fields", name, "derived"), declaration, "derivation"))
-        places += [((*at, "constraints", i, "expr"), c, "expression") for i, c in enumerate(struct.constraints)]
+def _malformed(source: Source) -> list[Diagnostic]:
+    """Parse every type and expression of the file, collecting what is wrong with them.
+
+    Each part is validated for itself, so that a mistake elsewhere in the file does not hide what is wrong with it.
+    """
     found: list[Diagnostic] = []
-    for path, owner, attribute in places:
+    for path, model, attribute in _expressions(source.data):
+        raw: Any = source.data
+        for key in path:
+            raw = raw[key]
         try:
-            getattr(owner, attribute)
+            getattr(model.model_validate(raw), attribute)
         except SchemaError as error:
-            found += [source.diagnostic(d.code, path, d.message, hint=d.hint) for d in error.diagnostics]
+            where = path if isinstance(raw, str) else (*path, _WRITTEN_AS[attribute])
+            found += [source.diagnostic(d.code, where, d.message, hint=d.hint) for d in error.diagnostics]
+        except ValidationError:
+            continue
     return found
+
+
+#: The member that holds the text of a parsed attribute.
+_WRITTEN_AS = {"equation": "equals", "declared": "type", "derivation": "derived", "expression": "expr"}
+
+
+def _expressions(data: Any) -> Iterator[tuple[tuple[str | int, ...], type[Declaration], str]]:
+    """Where a file holds types and expressions: path, the model that stands there, its parsed attribute."""
+    for name in _mapping(data, "dims"):
+        yield ("dims", name), DimDeclaration, "equation"
+    for struct_name, struct in _mapping(data, "structs").items():
+        for name in _mapping(struct, "fields"):
+            yield ("structs", struct_name, "fields", name), FieldDeclaration, "declared"
+            yield ("structs", struct_name, "fields", name), FieldDeclaration, "derivation"
+        constraints = struct.get("constraints") if isinstance(struct, dict) else None
+        for i in range(len(constraints) if isinstance(constraints, list) else 0):
+            yield ("structs", struct_name, "constraints", i), Constraint, "expression"
+
+
+def _mapping(data: Any, member: str) -> Mapping[str, Any]:
+    value = data.get(member) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def _positioned(error: ValidationError, source: Source) -> list[Diagnostic]:
@@ -317,7 +326,7 @@ def _positioned(error: ValidationError, source: Source) -> list[Diagnostic]:
     found: dict[tuple[Any, ...], Diagnostic] = {}
     for item in error.errors(include_url=False):
         path = _path_in(source.data, item["loc"])
-        code, message, hint, on_key = _explain(item, path, source.data)
+        code, message, hint, on_key = _explain(item, path)
         where = path[:-1] if item["type"] == "missing" else path
         found.setdefault((where, message), source.diagnostic(code, where, message, hint=hint, key=on_key))
     return list(found.values())
@@ -344,7 +353,7 @@ def _path_in(data: Any, loc: Sequence[str | int]) -> tuple[str | int, ...]:
 _SORTS = {dict: "a mapping", list: "a list", str: "text", bool: "a boolean", int: "an integer", float: "a number"}
 
 
-def _explain(item: Any, path: tuple[str | int, ...], data: Any) -> tuple[str, str, str | None, bool]:
+def _explain(item: Any, path: tuple[str | int, ...]) -> tuple[str, str, str | None, bool]:
     """Code, message, hint and whether the key itself is at fault, for one of Pydantic's findings."""
     kind, value, context = item["type"], item["input"], item.get("ctx", {})
     got = "nothing" if value is None else f"{_SORTS.get(type(value), type(value).__name__)} {_short(value)}".strip()
