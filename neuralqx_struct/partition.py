@@ -1,0 +1,238 @@
+"""Groups of leaves: split and merge by filters, partition and combine with None where a leaf went elsewhere.
+
+Works on what a tree was flattened to, ``(path, leaf)`` pairs, and knows no tree itself: JAX pytrees, plain containers
+and manifests are handed in alike. Inverse functions stand side by side. What a filter means is decided by
+``filters.py``; taking trees apart and rebuilding them is left to the caller.
+
+Example:
+    >>> leaves = [(("params", "w"), 1.5), (("params", "b"), 0.5), (("step",), 7)]
+    >>> floats, rest = split_leaves(leaves, float, ...)
+    >>> floats
+    [(('params', 'w'), 1.5), (('params', 'b'), 0.5)]
+    >>> dict(merge_leaves(floats, rest)) == dict(leaves)
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, combinations
+from typing import Any, TypeVar
+
+from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.filters import (
+    Everything,
+    Filter,
+    FilterError,
+    Matcher,
+    Nothing,
+    Predicate,
+    filters_to_predicates,
+    to_predicate,
+)
+from neuralqx_struct.paths import Path, format_path
+
+__all__ = ["combine_leaves", "merge_leaves", "partition_leaves", "split_leaves"]
+
+T = TypeVar("T")
+
+_SHOWN_PROBLEMS = 20  # a forgotten filter leaves thousands of leaves over; the first ones tell the story
+
+
+def split_leaves(
+    pairs: Iterable[tuple[Path, T]], *filters: Filter, report: list[Diagnostic] | None = None
+) -> tuple[list[tuple[Path, T]], ...]:
+    """Sort leaves into one group per filter; the first filter that matches a leaf gets it.
+
+    Args:
+        pairs: The leaves with their paths; their order is kept within each group.
+        *filters: What :func:`~neuralqx_struct.filters.to_predicate` takes, ``...`` last; none at all means ``...``.
+        report: A list that gets NQX426 for each filter that ends up without leaves and NQX427 for each two filters
+            that match the same leaves. Every filter is then asked about every leaf. ``...`` and None are never
+            reported: they say that they take the rest and nothing.
+
+    Returns:
+        The groups, one for each filter.
+
+    Raises:
+        FilterError: A leaf matches no filter, or a filter stands behind ``...``; it is a ValueError.
+        TypeError: One of ``filters`` is not a filter.
+    """
+    leaves = list(pairs)
+    predicates = filters_to_predicates(filters or (...,))
+    groups: tuple[list[tuple[Path, T]], ...] = tuple([] for _ in predicates)
+    unmatched: list[tuple[Path, T]] = []
+    for path, leaf in leaves:
+        for predicate, group in zip(predicates, groups, strict=True):
+            if predicate(path, leaf):
+                group.append((path, leaf))
+                break
+        else:
+            unmatched.append((path, leaf))
+    if report is not None:
+        report.extend(_findings(leaves, predicates))
+    if unmatched:
+        shown = ", ".join(map(_shown, predicates))
+        raise _all_problems(
+            [
+                Diagnostic(
+                    "NQX428",
+                    "error",
+                    f"expected a leaf that one of the filters matches, got a {type(leaf).__name__} that none does",
+                    path=format_path(path),
+                )
+                for path, leaf in unmatched[:_SHOWN_PROBLEMS]
+            ],
+            len(unmatched),
+            hint=f"the filters are {shown}; add `...` behind them for the rest",
+        )
+    return groups
+
+
+def merge_leaves(*states: Iterable[tuple[Path, T]]) -> list[tuple[Path, T]]:
+    """The leaves of several groups as one; the inverse of :func:`split_leaves` up to the order of the leaves.
+
+    Raises:
+        FilterError: Two leaves have the same path; it is a ValueError.
+    """
+    pairs = list(chain.from_iterable(states))
+    seen: set[Path] = set()
+    twice: dict[Path, None] = {}
+    for path, _ in pairs:
+        if path in seen:
+            twice[path] = None
+        seen.add(path)
+    if twice:
+        raise _all_problems(
+            [
+                Diagnostic(
+                    "NQX429", "error", "expected one leaf, got one from each of several states", path=format_path(p)
+                )
+                for p in list(twice)[:_SHOWN_PROBLEMS]
+            ],
+            len(twice),
+            hint="merge states that come from one split, each of them once",
+        )
+    return pairs
+
+
+def partition_leaves(
+    leaves_with_paths: Iterable[tuple[Path, T]],
+    filter: Filter,  # noqa: A002
+) -> tuple[list[T | None], list[T | None]]:
+    """The leaves that match and the others, each list as long as the input, with None where the other has the leaf.
+
+    Raises:
+        TypeError: ``filter`` is not a filter.
+
+    Example:
+        >>> partition_leaves([(("w",), 1.5), (("step",), 7)], float)
+        ([1.5, None], [None, 7])
+    """
+    predicate = to_predicate(filter)
+    kept: list[T | None] = []
+    rest: list[T | None] = []
+    for path, leaf in leaves_with_paths:
+        matches = predicate(path, leaf)
+        kept.append(leaf if matches else None)
+        rest.append(None if matches else leaf)
+    return kept, rest
+
+
+def combine_leaves(*parts: Sequence[T | None], paths: Sequence[Path] | None = None) -> list[T | None]:
+    """Fill the holes: at each position the one leaf that is not None; the inverse of :func:`partition_leaves`.
+
+    Args:
+        *parts: Lists of equal length with None as holes; where all have a hole, so has the result.
+        paths: The paths of the positions, to be named in errors.
+
+    Raises:
+        FilterError: Two parts have a leaf at one position, or the lengths differ; it is a ValueError.
+
+    Example:
+        >>> combine_leaves([1.5, None], [None, 7])
+        [1.5, 7]
+    """
+    columns: list[Sequence[Any]] = [*parts] if paths is None else [*parts, paths]
+    if len({len(column) for column in columns}) > 1:
+        lengths = ", ".join(str(len(column)) for column in columns)
+        raise FilterError(
+            f"expected parts{'' if paths is None else ' and paths'} of one length, got {lengths}",
+            code="NQX429",
+            path="combine",
+            hint="combine parts that come from one partition",
+        )
+    combined: list[T | None] = []
+    clashes: list[int] = []
+    for position, candidates in enumerate(zip(*parts, strict=True)):
+        present = [leaf for leaf in candidates if leaf is not None]
+        combined.append(present[0] if present else None)
+        if len(present) > 1:
+            clashes.append(position)
+    if clashes:
+        raise _all_problems(
+            [
+                Diagnostic(
+                    "NQX429",
+                    "error",
+                    "expected a leaf in one part and None in the others, got several leaves",
+                    path=f"leaf {position}" if paths is None else format_path(paths[position]),
+                )
+                for position in clashes[:_SHOWN_PROBLEMS]
+            ],
+            len(clashes),
+            hint="combine parts that come from one partition, each of them once",
+        )
+    return combined
+
+
+def _all_problems(shown: list[Diagnostic], total: int, *, hint: str) -> FilterError:
+    """One error for all problems; the hint stands at the end, for it is the same for all."""
+    last = shown[-1]
+    more = f"\n{total - len(shown)} more have the same problem" if total > len(shown) else ""
+    return FilterError([*shown[:-1], Diagnostic(last.code, "error", last.message + more, path=last.path, hint=hint)])
+
+
+def _shown(predicate: Predicate) -> str:
+    return str(predicate) if isinstance(predicate, Matcher) else getattr(predicate, "__qualname__", repr(predicate))
+
+
+def _findings(leaves: Iterable[tuple[Path, object]], predicates: Sequence[Predicate]) -> list[Diagnostic]:
+    """What makes filters suspicious: those that get no leaf, and those that want the same leaves."""
+    judged = [i for i, predicate in enumerate(predicates) if not isinstance(predicate, (Everything, Nothing))]
+    matched, taken = [0] * len(predicates), [0] * len(predicates)
+    shared: dict[tuple[int, int], list[Path]] = {pair: [] for pair in combinations(judged, 2)}
+    for path, leaf in leaves:
+        hits = [i for i, predicate in enumerate(predicates) if predicate(path, leaf)]
+        for i in hits:
+            matched[i] += 1
+        for i in hits[:1]:
+            taken[i] += 1
+        for pair in combinations(hits, 2):
+            if pair in shared:
+                shared[pair].append(path)
+    findings = [
+        Diagnostic(
+            "NQX426",
+            "warning",
+            f"expected leaves for {_shown(predicates[i])}, got none"
+            + (f"\nall that it matches ({matched[i]}) went to filters before it" if matched[i] else ""),
+            path=f"filters[{i}]",
+            hint="put the more specific filter first" if matched[i] else "look at the spelling, or leave it out",
+        )
+        for i in judged
+        if not taken[i]
+    ]
+    findings += [
+        Diagnostic(
+            "NQX427",
+            "info",
+            f"expected leaves of its own for {_shown(predicates[second])}, got {len(paths)} that filters[{first}] "
+            f"({_shown(predicates[first])}) matches too\nthe first of them is {format_path(paths[0])}",
+            path=f"filters[{second}]",
+            hint=f"filters[{first}] stands first and gets them",
+        )
+        for (first, second), paths in shared.items()
+        if paths
+    ]
+    return findings
