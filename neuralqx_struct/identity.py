@@ -81,17 +81,14 @@ def static_key(value: Any) -> tuple[Any, Hashable]:
     if kind in EXACT_TYPES:
         return value, kind
     if kind is float:
-        if value != value:  # noqa: PLR0124 - the definition of NaN
+        if math.isnan(value):
             return math.nan, (float, "nan")
         return value, (kind if value else (float, math.copysign(1.0, value)))
     if kind is complex:
-        parts = [static_key(value.real), static_key(value.imag)]
-        return complex(parts[0][0], parts[1][0]), (
-            complex,
-            parts[0][1],
-            parts[1][1],
-            repr(value) if value != value else "",
-        )  # noqa: PLR0124
+        parts = static_key(value.real), static_key(value.imag)
+        return _one_nan(value), (complex, parts[0][1], parts[1][1])
+    if isinstance(value, np.generic):
+        return _one_nan(value), (kind, value.tobytes())
     if isinstance(value, tuple):
         items = [static_key(item) for item in value]
         values = [item[0] for item in items]
@@ -109,6 +106,16 @@ def static_key(value: Any) -> tuple[Any, Hashable]:
     if holds_array(value):
         raise TypeError(f"a {kind.__name__} that holds an array")
     return value, kind
+
+
+# NaN is equal to nothing, so a treedef finds it again only as the same object: one for each bit pattern.
+_NANS: dict[tuple[type, bytes], Any] = {}
+
+
+def _one_nan(value: Any) -> Any:
+    if value == value:  # noqa: PLR0124 - false for whatever has a NaN in it
+        return value
+    return _NANS.setdefault((type(value), np.asarray(value).tobytes()), value)
 
 
 _LEAF_TYPES = (str, bytes, int, float, complex, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
@@ -165,6 +172,8 @@ def _same_leaf(a: Any, b: Any) -> bool:
             and _same_array(jax.random.key_data(a), jax.random.key_data(b))
         )
     if is_array(a) and is_array(b):
+        return _same_array(a, b)
+    if isinstance(a, np.generic) and type(a) is type(b):
         return _same_array(a, b)
     if is_array(a) or is_array(b) or type(a) is not type(b):
         return False

@@ -13,7 +13,6 @@ Example:
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -268,13 +267,13 @@ def _parse_tuple(args: list[ast.expr], text: str) -> Type:
 
 
 def _parse_literal(args: list[ast.expr], text: str) -> Type:
-    values: list[str | int | float | bool] = []
-    for arg in args:
-        if not (isinstance(arg, ast.Constant) and isinstance(arg.value, (str, int, float))):
-            raise _wrong(
-                text, "expected literal[...] of strings, numbers or booleans", 'quote strings: literal["a", "b"]'
-            )
-        values.append(arg.value)
+    hint = 'quote strings: literal["a", "b"]'
+    try:
+        values = [ast.literal_eval(arg) for arg in args]
+    except ValueError:
+        raise _wrong(text, "expected literal[...] of strings, numbers or booleans", hint) from None
+    if not all(isinstance(value, (str, int, float)) for value in values):
+        raise _wrong(text, "expected literal[...] of strings, numbers or booleans", hint)
     return LiteralOf(tuple(values))
 
 
@@ -315,7 +314,7 @@ def format_type(declared: Type) -> str:
         case Named(name, args):
             return f"{name}[{', '.join(arg.text for arg in args)}]" if args else name
         case LiteralOf(values):
-            return f"literal[{', '.join(json.dumps(v) if isinstance(v, str) else repr(v) for v in values)}]"
+            return f"literal[{', '.join(map(repr, values))}]"
         case ListOf(item):
             return f"list[{format_type(item)}]"
         case DictOf(value):

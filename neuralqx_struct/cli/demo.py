@@ -1,0 +1,201 @@
+"""The main job, end to end, on a real run: train, export, validate, inspect, diff, migrate, load, prove, go on.
+
+Trains the variational Monte Carlo example under version 1 of its schema and brings the checkpoint to version 3. Each
+step uses the public functions that a user would call, and says which command does the same by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from neuralqx_struct.cli.shipped import shipped
+from neuralqx_struct.errors import StructError
+
+__all__ = ["DemoReport", "run"]
+
+Say = Callable[[str], None]
+Progress = Callable[[int, int, str], None]
+
+STEPS = 120
+MORE_STEPS = 40
+#: What a step that computes may change; the steps of this schema only move and reinterpret numbers.
+TOLERANCE = 1e-6
+_LAST = 10
+
+
+@dataclass(frozen=True)
+class DemoReport:
+    """What the demonstration saw.
+
+    Attributes:
+        exact: Ground-state energy by exact diagonalisation.
+        trained: Energy of the trained state, the mean of the last steps.
+        relative_error: Of ``trained`` against ``exact``.
+        resumed: Energy after training on from the migrated checkpoint.
+        difference: Largest relative difference of the local energies of the same samples before and after migration.
+        bundle: The exported bundle, version 1.
+        migrated: The migrated bundle, version 3.
+        seconds: Time the whole took.
+    """
+
+    exact: float
+    trained: float
+    relative_error: float
+    resumed: float
+    difference: float
+    bundle: str
+    migrated: str
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as plain JSON values."""
+        return asdict(self)
+
+
+def run(folder: Path, *, say: Say = print, progress: Progress | None = None, steps: int = STEPS) -> DemoReport:
+    """Run the demonstration.
+
+    Args:
+        folder: Where everything is written; must not exist, or be empty.
+        say: Gets each line of the account.
+        progress: Called with finished steps, all steps and a word on them.
+        steps: Optimisation steps of the first training.
+
+    Returns:
+        The figures.
+
+    Raises:
+        StructError: The folder is in use, or a step did not do what it must.
+    """
+    began = time.perf_counter()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StructError(
+            "expected a new or an empty folder, got one that is in use",
+            code="NQX400",
+            file=str(folder),
+            hint="name another: neuralqx-struct demo FOLDER",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    schemas = folder / "schemas" / "vmc_state"
+    shutil.copytree(shipped("schemas/vmc_state"), schemas)
+    shutil.copytree(shipped("schemas/struct-schema"), schemas.parent / "struct-schema")
+    shutil.copytree(shipped("schemas/manifest"), schemas.parent / "manifest")
+    shutil.copytree(shipped("examples/vmc_ising"), folder / "vmc_ising", ignore=shutil.ignore_patterns("__pycache__"))
+
+    import jax
+    import numpy as np
+
+    import neuralqx_struct as s
+
+    ising, train, settings = _example()
+    schema = s.load_schema(schemas)
+    first, newest = schema.at(1), schema
+    say(f"Schema {schema.id}, versions {', '.join(map(str, schema.versions))}: {schemas}")
+    say(f"  by hand: neuralqx-struct schema lint {schemas}")
+
+    say(f"\n1. Train under version 1: {settings.DEFAULTS['n_sites']} sites, {steps} steps on {jax.default_backend()}")
+    state = first.root(**train.initial_fields_v1(**settings.DEFAULTS))
+    state = train.train(state, train.V1, steps, _bar(progress, steps, 0))
+    exact = float(ising.exact_energy(settings.DEFAULTS["n_sites"], settings.DEFAULTS["h"]))
+    trained = float(np.mean(state.E_hist[-_LAST:]))
+    error = abs(trained - exact) / abs(exact)
+    say(f"  energy {trained:.4f}, exact {exact:.4f}, relative error {error:.2e}")
+
+    bundle = state.export(folder / "ckpt_v1", metadata={"run": "demo", "exact_energy": exact})
+    say(f"\n2. Export: {bundle}")
+
+    say("\n3. Validate manifest.json against the published JSON Schema and its own schema")
+    _validate(bundle)
+    say(f"  valid\n  by hand: neuralqx-struct validate {bundle}")
+
+    say("\n4. Inspect")
+    say(_indented(str(s.inspect(bundle))))
+    say(f"  by hand: neuralqx-struct inspect {bundle}")
+
+    say("\n5. What changed from version 1 to version 3")
+    for change in s.diff(first.document, newest.document):
+        say(_indented(str(change)))
+    say(f"  by hand: neuralqx-struct diff {schemas / 'v1.yaml'} {schemas / 'v3.yaml'}")
+
+    migrated = folder / "ckpt_v3"
+    s.migrate(bundle, migrated, to=3, schema=schemas)
+    say(f"\n6. Migrate to version 3: {migrated}")
+    say(f"  by hand: neuralqx-struct migrate {bundle} --to 3 --out {folder / 'ckpt_again'} --schema {schemas}")
+
+    loaded = newest.root.load(migrated)
+    directly = newest.root.load(bundle)  # an old version is migrated while loading, too
+    say(f"\n7. Load as the class of version 3: {type(loaded).__name__} with {loaded.n_parameters} parameters")
+    if loaded != directly:
+        raise StructError(
+            "expected the same state from the migrated bundle and from the old one, got two", code="NQX422"
+        )
+
+    before = train.energies_of(state, train.V1, state.samples)
+    after = train.energies_of(loaded, train.V3, state.samples)
+    difference = float(np.max(np.abs(before - after) / np.abs(before)))
+    same = "bit-identical" if before.tobytes() == after.tobytes() else f"equal within {difference:.1e}"
+    if difference > TOLERANCE:
+        raise StructError(
+            f"expected the energies of the same samples to agree within {TOLERANCE}, got {difference:.1e}",
+            code="NQX422",
+        )
+    say(f"\n8. The wave function is the same: {before.size} local energies of the same samples are {same}")
+
+    say(f"\n9. Go on training from the migrated checkpoint: {MORE_STEPS} steps")
+    resumed_state = train.train(loaded, train.V3, MORE_STEPS, _bar(progress, MORE_STEPS, steps))
+    resumed = float(np.mean(resumed_state.energy_history[-_LAST:]))
+    resumed_state.export(folder / "ckpt_resumed")
+    say(f"  step {resumed_state.step}: energy {resumed:.4f}, relative error {abs(resumed - exact) / abs(exact):.2e}")
+
+    seconds = time.perf_counter() - began
+    say(f"\nDone in {seconds:.0f} s. Everything is under {folder}:")
+    for name, what in {
+        "schemas/vmc_state": "the schema: edit v3.yaml, then `neuralqx-struct schema lint` it",
+        "ckpt_v1": "the checkpoint as trained, version 1",
+        "ckpt_v3": "the same, migrated to version 3",
+        "ckpt_resumed": "after more training, version 3",
+        "vmc_ising": "the application",
+    }.items():
+        say(f"  {folder / name}: {what}")
+    return DemoReport(exact, trained, error, resumed, difference, str(bundle), str(migrated), seconds)
+
+
+def _example() -> tuple[Any, Any, Any]:
+    """The application's modules, imported from where they are shipped; they are no part of the package."""
+    import importlib
+
+    folder = str(shipped("examples/vmc_ising").parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    ising, train, settings = (importlib.import_module(f"vmc_ising.{name}") for name in ("ising", "train", "settings"))
+    return ising, train, settings
+
+
+def _validate(bundle: Path) -> None:
+    """Two opinions: a validator that is not ours on the published schema, and ours, which knows more."""
+    from jsonschema import Draft202012Validator
+
+    import neuralqx_struct as s
+
+    published = json.loads(shipped("schemas/manifest/1.json").read_text(encoding="utf-8"))
+    Draft202012Validator(published).validate(json.loads((bundle / "manifest.json").read_text(encoding="utf-8")))
+    problems = [d for d in s.validate(bundle) if d.severity == "error"]
+    if problems:
+        raise StructError(problems)
+
+
+def _bar(progress: Progress | None, total: int, already: int) -> Callable[[int, float], None] | None:
+    if progress is None:
+        return None
+    return lambda step, energy: progress(step - already, total, f"energy {energy:.4f}")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,114 @@
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from neuralqx_struct.identity import OpaqueRef, holds_array, is_key_array, same_value, static_key, value_hash
+
+DISTINCT = [
+    1,
+    True,
+    1.0,
+    0.0,
+    -0.0,
+    "1",
+    b"1",
+    None,
+    1j,
+    complex(0.0, -0.0),
+    (1,),
+    (True,),
+    (1.0,),
+    ((1,),),
+    frozenset([1]),
+    frozenset([True]),
+    float("nan"),
+    int,
+    np.int64(1),
+    np.float32(1),
+    np.dtype("float32"),
+    complex(float("nan"), 0),
+]
+
+
+def test_exact_keys_tell_apart_what_compares_equal():
+    keys = [static_key(value) for value in DISTINCT]
+    for i, a in enumerate(keys):
+        assert all((b[1], b[0]) != (a[1], a[0]) for b in keys[i + 1 :])
+        hash(a)
+
+
+@pytest.mark.parametrize("make", [lambda: float("nan"), lambda: (1, float("nan")), lambda: complex(float("nan"), 1)])
+def test_nan_is_found_again(make):
+    assert static_key(make()) == static_key(make())
+    assert {static_key(make()): 1}[static_key(make())] == 1
+
+
+def test_values_come_back_as_they_are():
+    assert static_key((1, -0.0))[0] == (1, -0.0) and math.copysign(1, static_key((1, -0.0))[0][1]) == -1
+    Point = dataclasses.make_dataclass("Point", ["x"], frozen=True)
+    assert static_key(Point(1))[0] == Point(1)
+    from collections import namedtuple
+
+    Pair = namedtuple("Pair", "a b")
+    assert type(static_key(Pair(1, 2))[0]) is Pair
+
+
+class Holder:
+    def __init__(self, value):
+        self.value = value
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ([1], "no hash"), ({}, "no hash"), (np.zeros(1), "an array"), (jnp.zeros(1), "an array"), ((1, [2]), "no hash"),
+        (Holder(np.zeros(1)), "holds an array"), (Slotted((1, {"a": np.zeros(1)})), "holds an array"),
+        (functools.partial(max, np.zeros(1)), "holds an array"), (frozenset([Holder(np.zeros(1))]), "holds an array"),
+    ],
+)  # fmt: skip
+def test_refused_statics(value, why):
+    with pytest.raises(TypeError, match=why):
+        static_key(value)
+
+
+def test_holds_array_survives_cycles():
+    holder = Holder(None)
+    holder.value = holder
+    assert not holds_array(holder)
+
+
+def test_opaque_references():
+    a = object()
+    assert OpaqueRef(a) == OpaqueRef(a) != OpaqueRef(object()) and hash(OpaqueRef(a)) == hash(OpaqueRef(a))
+    assert "reset=True" in repr(OpaqueRef(a)) and OpaqueRef(a) != a
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        (np.float32("nan"), np.float32("nan"), True), (np.array([np.nan]), np.array([np.nan]), True), (1, 1, True), (1, 1.0, False),
+        (np.array("a"), np.array("a"), True), (np.datetime64("NaT", "s"), np.datetime64("NaT", "s"), True),
+        (jnp.zeros(2, jnp.bfloat16), jnp.zeros(2, jnp.bfloat16), True), ({"a": [1]}, {"a": (1,)}, False),
+        (jax.random.key(1), jax.random.key(1), True), (jax.random.key(1), 3, False), (Holder(1), Holder(1), False),
+        (slice(1), slice(1), True),
+    ],
+)  # fmt: skip
+def test_same_value(a, b, same):
+    assert same_value(a, b) is same
+    assert not same or value_hash(a) == value_hash(b)
+
+
+def test_key_arrays():
+    assert is_key_array(jax.random.key(0)) and not is_key_array(jax.random.PRNGKey(0)) and not is_key_array(1)

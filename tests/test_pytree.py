@@ -1,0 +1,121 @@
+import jax
+import jax.numpy as jnp
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct.errors import SerializationError, ValidationError
+from neuralqx_struct.pytree import Layout, pytree_spec
+
+
+def node_class():
+    class Node:
+        def __init__(self, data, tag):
+            self.data, self.tag = data, tag
+
+    return Node
+
+
+def test_register_pytree_type():
+    Node = node_class()
+    functions = {"flatten": lambda n: ([n.data], n.tag), "unflatten": lambda aux, children: Node(children[0], aux)}
+    assert not s.is_registered_pytree_type(Node)
+    assert s.register_pytree_type(Node, **functions) is Node
+    assert s.is_registered_pytree_type(Node)
+    doubled = jax.tree.map(lambda x: 2 * x, Node(jnp.ones(3), "x"))
+    assert doubled.tag == "x" and float(doubled.data[0]) == 2
+    spec = s.resolve_pytree_spec(s.class_ref(Node))
+    assert spec.cls is Node and spec.flatten is functions["flatten"] and spec.unflatten is functions["unflatten"]
+    s.register_pytree_type(Node, **functions)
+    with pytest.raises(ValueError, match="registered"):
+        s.register_pytree_type(Node, flatten=lambda n: ([], None), unflatten=lambda aux, children: None)
+
+
+def test_keys_show_in_paths():
+    Node = node_class()
+    s.register_pytree_type(
+        Node,
+        flatten=lambda n: ([n.data], n.tag),
+        unflatten=lambda aux, children: Node(children[0], aux),
+        flatten_with_keys=lambda n: ([(jax.tree_util.GetAttrKey("data"), n.data)], n.tag),
+    )
+    ((path, _),) = jax.tree_util.tree_leaves_with_path(Node(1.0, "x"))
+    assert jax.tree_util.keystr(path) == ".data"
+
+
+@pytest.mark.parametrize(
+    ("deserializer", "two"), [(None, False), (lambda p: p, False), (lambda p, c: p, True), (dict, False)]
+)
+def test_arity_of_deserializers(deserializer, two):
+    Node = node_class()
+    s.register_pytree_type(Node, flatten=lambda n: ([], 0), unflatten=lambda a, c: None, deserializer=deserializer)
+    assert pytree_spec(Node).deserializer_takes_children is two
+
+
+def test_structs_need_no_registration():
+    class A(s.Struct):
+        x: int
+
+    with pytest.raises(ValueError, match="registered"):
+        s.register_pytree_type(A, flatten=lambda n: ([], 0), unflatten=lambda a, c: None)
+
+
+class TestAttrs:
+    def edge(self, **options):
+        class Edge:
+            made = 0
+
+            def __init__(self, flux, source, target):
+                type(self).made += 1
+                self.flux, self.source, self.target = flux, source, target
+
+        constructor = (
+            (lambda v: Edge(v["flux"], v["source"], v["target"])) if options.pop("constructor", False) else None
+        )
+        s.register_attrs_type(Edge, node_fields=("flux",), static_fields=("source", "target"), constructor=constructor)
+        return Edge
+
+    def test_flatten_and_rebuild_without_init(self):
+        Edge = self.edge()
+        edge = Edge(jnp.array(1.5), 0, 3)
+        again = jax.tree.map(lambda x: x * 2, edge)
+        assert (float(again.flux), again.source, again.target, Edge.made) == (3.0, 0, 3, 1)
+        ((path, _),) = jax.tree_util.tree_leaves_with_path(edge)
+        assert jax.tree_util.keystr(path) == ".flux"
+
+    def test_a_constructor_is_called_once_and_its_errors_show(self):
+        Edge = self.edge(constructor=True)
+        jax.tree.map(lambda x: x, Edge(1.0, 0, 3))
+        assert Edge.made == 2
+
+        class Bad:
+            flux = 1
+
+        s.register_attrs_type(Bad, node_fields=("flux",), constructor=lambda values: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            jax.tree.map(lambda x: x, Bad())
+
+    def test_statics_are_checked(self):
+        Edge = self.edge()
+        with pytest.raises(ValidationError, match="source"):
+            jax.tree.leaves(Edge(1.0, [1], 2))
+
+    def test_an_attribute_named_twice(self):
+        with pytest.raises(ValueError, match="once"):
+            s.register_attrs_type(type("X", (), {}), node_fields=("a",), static_fields=("a",))
+
+
+def test_resolving_what_is_not_registered():
+    with pytest.raises(SerializationError, match="registered pytree type"):
+        s.resolve_pytree_spec("builtins:dict")
+
+
+def test_layout_pairs_and_fills():
+    layout = Layout(("a",), ("n",), ("h",))
+    handle = object()
+    pair = layout.pair({"a": 1, "n": -0.0, "h": handle}, "X")
+    values = {}
+    layout.fill(values, pair)
+    assert values == {"a": 1, "n": -0.0, "h": handle}
+    with pytest.raises(ValidationError) as caught:
+        Layout((), ("n", "m"), ()).pair({"n": [], "m": {}}, "X")
+    assert [d.path for d in caught.value.diagnostics] == ["X.n", "X.m"]
