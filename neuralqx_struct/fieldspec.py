@@ -221,6 +221,7 @@ def field(
             hook is not None and hook is not MISSING and not callable(hook)
             for hook in (converter, default_factory, derived)
         ),
+        'metadata["tags"] that is neither text nor a collection of texts': not _are_tags((metadata or {}).get("tags", ())),
         "a validator that is not callable": not all(callable(v) for v in validators),
     }
     for message, conflict in conflicts.items():
@@ -244,6 +245,12 @@ def field(
         reset=reset,
         aliases=tuple(aliases),
     )
+
+
+def _are_tags(tags: Any) -> bool:
+    if isinstance(tags, str):
+        return True
+    return isinstance(tags, (list, tuple, set, frozenset)) and all(isinstance(tag, str) for tag in tags)
 
 
 def is_struct(value: Any) -> bool:

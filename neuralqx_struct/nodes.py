@@ -344,6 +344,11 @@ def _decode_numpy_scalar(node: Mapping[str, Node], decoder: Decoder) -> Any:
         ) from None
 
 
+def _read_timedelta(text: str) -> datetime.timedelta:
+    days, seconds, microseconds = map(int, text.split())
+    return datetime.timedelta(days, seconds, microseconds)
+
+
 _MOMENTS: Mapping[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
     "datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
     "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
@@ -351,7 +356,7 @@ _MOMENTS: Mapping[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] 
     "timedelta": (
         datetime.timedelta,
         lambda d: f"{d.days} {d.seconds} {d.microseconds}",
-        lambda text: datetime.timedelta(*map(int, text.split())),
+        _read_timedelta,
     ),
 }
 

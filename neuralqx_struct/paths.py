@@ -104,15 +104,24 @@ def array_name(path: Iterable[Hashable]) -> str:
     return "/".join(quote(str(key), safe="") or "%00" for key in path) or "value"
 
 
+# In globs and matched paths alike, only what would be taken for a separator is escaped.
+def _escaped(key: str) -> str:
+    return key.replace("%", "%25").replace("/", "%2F")
+
+
 @lru_cache(maxsize=512)
 def _glob_pattern(glob: str) -> re.Pattern[str]:
     out: list[str] = []
     for part in glob.split("/"):
         if part == "**":
-            out.append("(?:[^/]+/)*")
+            if out[-1:] != [_ANY_KEYS]:  # a second one would match nothing more, and backtrack
+                out.append(_ANY_KEYS)
         else:
-            out.append(re.escape(part).replace(r"\*", "[^/]*").replace(r"\?", "[^/]") + "/")
-    return re.compile("".join(out))
+            out.append(re.escape(part.replace("%", "%25")).replace(r"\*", "[^/]*").replace(r"\?", "[^/]") + "/")
+    return re.compile("".join(out), re.DOTALL)
+
+
+_ANY_KEYS = "(?:[^/]*/)*"
 
 
 def match_glob(glob: str, path: Sequence[Hashable]) -> bool:
@@ -125,9 +134,4 @@ def match_glob(glob: str, path: Sequence[Hashable]) -> bool:
         >>> match_glob("params/**/bias", ("params", "layers", 0, "bias"))
         True
     """
-    return (
-        _glob_pattern(glob).fullmatch(
-            "".join(quote(str(key), safe=" !#$%&'()*+,-.:;<=>?@[]^_`{|}~") + "/" for key in path)
-        )
-        is not None
-    )
+    return _glob_pattern(glob).fullmatch("".join(f"{_escaped(str(key))}/" for key in path)) is not None

@@ -64,6 +64,10 @@ def test_array_names_are_percent_encoded(path, name):
         ("a.c", ("abc",), False),
         ("**", (), True),
         ("*", ("a/b",), True),
+        ("é", ("é",), True),
+        ('a"b', ('a"b',), True),
+        ("50%", ("50%",), True),
+        ("**/**/**/**/**/**/**/**/**/**/**/**/x", tuple("abcdefghijklmn"), False),
     ],
 )
 def test_globs(glob, path, matches):
