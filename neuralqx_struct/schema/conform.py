@@ -373,11 +373,8 @@ def _check_named(walk: _Walk, declared: Named, seen: Seen, path: tuple[Hashable,
             hint = did_you_mean(str(seen.value), enum.members)
             walk.report("NQX421", path, f"expected one of {', '.join(enum.members)}, got {seen.text}", hint)
         return
-    inner = dims.scope()
-    known = {name: binding.size for name, binding in dims.sizes().items()}
-    for name, size in zip(walk.document.structs[declared.name].params, declared.args, strict=False):
-        if size.names <= known.keys():
-            inner.know(name, evaluate(size, known), f"{format_path(path)} is {format_type(declared)}")
+    params = walk.document.structs[declared.name].params
+    inner = dims.scope(dict(zip(params, declared.args, strict=False)))
     walk.struct(declared.name, seen, path, inner)
 
 

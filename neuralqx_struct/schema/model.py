@@ -368,7 +368,8 @@ def _explain(item: Any, path: tuple[str | int, ...]) -> tuple[str, str, str | No
     if kind == "missing":
         return "NQX010", f"expected a member {item['loc'][-1]!r}, got none", f"add `{item['loc'][-1]}:` here", False
     if kind == "string_pattern_mismatch":
-        return "NQX118", f"expected a name (letters, digits, _, not starting with a digit), got {value!r}", None, True
+        message = f"expected a name (letters, digits, _, not starting with a digit), got {value!r}"
+        return "NQX118", message, None, "[key]" in item["loc"]
     if path in {("language",), ("version",)}:
         wanted = 'language: "1"' if path == ("language",) else "a whole number from 1 on, such as `version: 3`"
         unquoted = path == ("language",) and isinstance(value, (int, float))
