@@ -1,0 +1,680 @@
+"""neuralqx_struct.params: the document that it follows as tests, then saving, filters and misuse."""
+
+import copy
+import functools
+import pickle
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from neuralqx_struct import checkpoint
+from neuralqx_struct.errors import SerializationError, StructError, ValidationError
+from neuralqx_struct.filters import FilterError, PathContains
+from neuralqx_struct.params import Graph, GraphError, Metadata, Module, Param, Params, ParamsError, Rng
+
+normal = jax.nn.initializers.normal(0.1)
+zeros = jax.nn.initializers.zeros
+
+
+class Linear(Module):
+    def __init__(self, graph, size, rng=None):
+        super().__init__(graph, rng)
+        self.size = size
+
+    def __call__(self, params, x):
+        kernel, params = self.get_param(params, "kernel", (x.shape[-1], self.size), normal)
+        bias, params = self.get_param(params, "bias", (self.size,), zeros)
+        return x @ kernel + bias, params
+
+
+class MLP(Module):
+    def __init__(self, graph, hidden_size, output_size, rng=None):
+        super().__init__(graph, rng)
+        self.hidden = Linear(graph.child("hidden"), hidden_size, rng)
+        self.output = Linear(graph.child("output"), output_size, rng)
+
+    def __call__(self, params, x):
+        x, params = self.hidden(params, x)
+        return self.output(params, jax.nn.tanh(x))
+
+
+class Dropout(Module):
+    def __init__(self, graph, rate, rng):
+        super().__init__(graph, rng)
+        self.rate = rate
+
+    def __call__(self, params, x, is_training):
+        if not is_training:
+            return x, params
+        key, params = self.rng(params)
+        return jnp.where(jax.random.bernoulli(key, self.rate, x.shape), 0.0, x), params
+
+
+class Mean(Module):
+    def __call__(self, params, x):
+        mean, params = self.get_param(params, "mean", (), zeros, trainable=False)
+        return x, self.set_param(params, "mean", 0.9 * mean + 0.1 * jnp.mean(x))
+
+
+def net():
+    graph = Graph("net")
+    rng = Rng(graph.child("rng"))
+    return graph, rng, MLP(graph.child("mlp"), hidden_size=5, output_size=2, rng=rng)
+
+
+def initialised(model, rng, x):
+    params = rng.seed(Params(), seed=42)
+    _, params = model(params, x)
+    return params.locked()
+
+
+# --- Graph ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_gives_paths_as_tuples_of_any_characters():
+    graph = Graph("net")
+    node = graph.child("mlp") / "dense/1 ü"
+    assert node.path == ("net", "mlp", "dense/1 ü")
+    assert (node.name, node.parent.name, node.root is graph, graph.root is graph) == ("dense/1 ü", "mlp", True, True)
+    assert graph.parent is None
+    assert list(graph.children) == ["mlp"]
+
+
+def test_walk_gives_all_descendant_modules_with_their_paths():
+    graph, rng, model = net()
+    assert dict(graph.walk()) == {
+        ("net", "rng"): rng,
+        ("net", "mlp"): model,
+        ("net", "mlp", "hidden"): model.hidden,
+        ("net", "mlp", "output"): model.output,
+    }
+    assert [path for path, _ in model.graph.walk()] == [("net", "mlp", "hidden"), ("net", "mlp", "output")]
+
+
+def test_nodes_carry_metadata_and_cannot_be_changed():
+    node = Graph("net", metadata={"a": 1}).child("x", metadata={"role": "head"})
+    assert node.metadata == {"role": "head"}
+    assert node.root.metadata == {"a": 1}
+    with pytest.raises(TypeError):
+        node.metadata["role"] = "tail"
+    with pytest.raises(AttributeError):
+        node.name = "y"
+    with pytest.raises(AttributeError):
+        node.extra = 1
+
+
+def test_nodes_are_compared_by_identity():
+    assert Graph("net") != Graph("net")
+    assert len({Graph("net"), Graph("net")}) == 2
+
+
+def test_a_duplicate_child_is_refused_with_its_path():
+    graph = Graph("net")
+    graph.child("mlp").child("a")
+    with pytest.raises(ValueError, match=r"\$\['net'\]\['mlp'\]: expected a name that is free, got 'mlp'"):
+        graph / "mlp"
+
+
+@pytest.mark.parametrize("name", ["", 3, None, ("a",)])
+def test_names_are_text(name):
+    with pytest.raises(GraphError, match="expected a name that is text and not empty"):
+        Graph("net").child(name)
+    with pytest.raises(GraphError, match="expected a name that is text and not empty"):
+        Graph(name)
+
+
+def test_modules_cannot_bind_to_a_root():
+    with pytest.raises(ValueError, match=r"\$\['net'\]: expected a child node to bind Module to, got the root"):
+        Module(Graph("net"))
+
+
+def test_modules_cannot_bind_twice():
+    _, rng, _ = net()
+    with pytest.raises(ValueError, match=r"\$\['net'\]\['rng'\].*free for Mean, got one that is bound to a Rng"):
+        Mean(rng.graph)
+
+
+def test_modules_bind_to_graphs_only():
+    with pytest.raises(GraphError, match="expected a Graph to bind Module to, got a str"):
+        Module("net")
+
+
+def test_reprs_say_where_things_are():
+    _, _, model = net()
+    assert (repr(model.hidden.graph), repr(model.hidden)) == ("Graph('net/mlp/hidden')", "Linear('net/mlp/hidden')")
+
+
+# --- Params --------------------------------------------------------------------------------------------------------
+
+
+def sample():
+    return Params(
+        {
+            ("net", "b"): Param(jnp.ones(2), metadata={"sharding": ("model",)}),
+            ("net", "a", "kernel"): Param(jnp.zeros((2, 3))),
+            ("net", "a"): Param(jnp.int32(1), trainable=False),
+            ("net", "rng", "seed"): Param(jax.random.key(0), trainable=False),
+        }
+    )
+
+
+SORTED = [("net", "a"), ("net", "a", "kernel"), ("net", "b"), ("net", "rng", "seed")]
+
+
+def test_params_are_a_mapping_in_sorted_order():
+    params = sample()
+    assert list(params) == list(params.keys()) == [path for path, _ in params.items()] == SORTED
+    assert [p.trainable for p in params.values()] == [False, True, True, False]
+    assert len(params) == 4
+    assert ("net", "b") in params
+    assert ("net",) not in params
+    assert "net" not in params
+    assert params[("net", "b")].value.tolist() == [1.0, 1.0]
+    assert params.get(("net", "x")) is None
+    assert not Params()
+    assert isinstance(params, Mapping)
+    assert not isinstance({}, Params)
+    assert dict(params).keys() == set(SORTED)
+
+
+def test_params_flatten_in_sorted_path_order_with_readable_keys():
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(sample())[0]]
+    assert paths == [
+        ".tree['net']['a'][''].value",
+        ".tree['net']['a']['kernel'].value",
+        ".tree['net']['b'].value",
+        ".tree['net']['rng']['seed'].value",
+    ]
+
+
+def test_the_order_of_insertion_does_not_matter():
+    forwards, backwards = Params(), Params()
+    for path, param in sample().items():
+        forwards = forwards.set(path, param)
+    for path, param in reversed(sample().items()):
+        backwards = backwards.set(path, param)
+    assert forwards == backwards == sample()
+    assert hash(forwards) == hash(backwards)
+    assert jax.tree.structure(forwards) == jax.tree.structure(backwards)
+
+
+def test_set_changes_a_copy():
+    params = sample()
+    changed = params.set(("net", "b"), Param(0.0)).set(("net", "rng"), Param(1))
+    assert changed[("net", "b")].value == 0.0
+    assert changed[("net", "rng")].value == 1
+    assert ("net", "rng", "seed") in changed
+    assert params == sample()
+
+
+def test_params_do_not_change_with_the_dict_they_were_made_from():
+    entries = {"net": {"w": Param(1)}}
+    params = Params(entries)
+    entries["net"]["v"] = Param(2)
+    assert list(params) == [("net", "w")]
+
+
+def test_a_missing_path_is_a_key_error_that_suggests_one():
+    with pytest.raises(KeyError, match="did you mean 'net/a/kernel'") as caught:
+        sample()[("net", "a", "kernal")]
+    assert isinstance(caught.value, StructError)
+    with pytest.raises(ParamsError, match="paths are tuples of names"):
+        sample()["net"]
+
+
+def test_locked_params_refuse_new_paths_and_take_new_values():
+    params = sample().locked()
+    assert params.is_locked
+    assert not params.unlocked().is_locked
+    assert params.set(("net", "b"), Param(2.0)).is_locked
+    with pytest.raises(KeyError, match=r"\$\['net'\]\['c'\]: expected .* params are locked, got a new path"):
+        params.set(("net", "c"), Param(2.0))
+    assert ("net", "c") in params.unlocked().set(("net", "c"), Param(2.0))
+
+
+@pytest.mark.parametrize("path", [(), "net", ("net", 3), ("net", ""), None])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(ValidationError, match="expected a path of names that are text and not empty"):
+        Params().set(path, Param(1.0))
+
+
+@pytest.mark.parametrize("value", [1.0, {}, None])
+def test_what_is_no_param_is_refused(value):
+    with pytest.raises(ValidationError, match="expected a Param, got a"):
+        Params().set(("net", "w"), value)
+
+
+def test_all_wrong_entries_are_told_at_once():
+    with pytest.raises(ValidationError) as caught:
+        Params({("a",): 1, ("b", 3): Param(1), "c": {"d": None, "e": Param(1)}})
+    assert {d.path for d in caught.value.diagnostics} == {"$['a']", "$['b'][3]", "$['c']['d']"}
+    with pytest.raises(ValidationError, match="expected a mapping from paths to Param, got a list"):
+        Params([Param(1)])
+
+
+def test_split_separates_trainable_from_non_trainable_state():
+    trainable, other = sample().locked().split()
+    assert list(trainable) == [("net", "a", "kernel"), ("net", "b")]
+    assert list(other) == [("net", "a"), ("net", "rng", "seed")]
+    assert trainable.is_locked
+    assert other.is_locked
+    assert trainable.merge(other) == sample().locked()
+
+
+def test_split_takes_filters():
+    kernels, rest = sample().split(PathContains("kernel"), ...)
+    assert list(kernels) == [("net", "a", "kernel")]
+    assert len(rest) == 3
+    tagged = Params({("w",): Param(1, metadata={"tags": ["big"]}), ("v",): Param(2)})
+    assert [list(group) for group in tagged.split("big", ...)] == [[("w",)], [("v",)]]
+    with pytest.raises(FilterError, match="got a Param that none does"):
+        sample().split(PathContains("kernel"))
+
+
+def test_merge_overrides_or_refuses():
+    first = Params({("a",): Param(1), ("b",): Param(2)})
+    second = Params({("b",): Param(3), ("c",): Param(4)})
+    assert {path[0]: p.value for path, p in first.merge(second).items()} == {"a": 1, "b": 3, "c": 4}
+    with pytest.raises(FilterError, match=r"\$\['b'\]: expected one leaf, got one from each of several"):
+        first.merge(second, on_conflict="error")
+    assert first.merge(Params({("c",): Param(4)}), on_conflict="error")[("c",)].value == 4
+    with pytest.raises(ValueError, match="expected 'override' or 'error', got 'keep'"):
+        first.merge(second, on_conflict="keep")
+    with pytest.raises(TypeError, match="expected Params, got a dict"):
+        first.merge({})
+
+
+names = st.text(min_size=1, max_size=2)
+states = st.dictionaries(
+    st.lists(names, min_size=1, max_size=3).map(tuple), st.builds(Param, st.integers(), st.booleans()), max_size=8
+)
+
+
+@given(states)
+def test_params_hold_what_was_put_in(entries):
+    params = Params(entries)
+    assert dict(params) == entries
+    assert list(params) == sorted(entries)
+    assert jax.tree.leaves(params) == [entries[path].value for path in sorted(entries)]
+    assert Params(params.tree) == Params(params) == params
+    assert jax.tree.map(lambda x: x, params) == params
+
+
+@given(states)
+def test_split_and_merge_are_inverse(entries):
+    params = Params(entries)
+    trainable, other = params.split()
+    assert all(p.trainable for p in trainable.values())
+    assert not any(p.trainable for p in other.values())
+    assert trainable.merge(other, on_conflict="error") == params
+    assert jax.tree.structure(trainable.merge(other)) == jax.tree.structure(params)
+
+
+@given(states, states)
+def test_merge_is_the_union_of_dicts(first, second):
+    assert dict(Params(first).merge(Params(second))) == first | second
+
+
+def test_params_show_paths_shapes_and_lock():
+    assert repr(Params()) == "Params(unlocked)"
+    text = repr(sample().locked())
+    assert "    net/a/kernel: float32[2, 3]" in text
+    assert "net/rng/seed: key<fry>[] (frozen)" in text
+    assert text.endswith("locked)")
+
+
+def test_params_and_parts_copy_and_pickle():
+    params = Params({("a",): Param(1, metadata={"n": 1})}).locked()
+    assert copy.deepcopy(params) == pickle.loads(pickle.dumps(params)) == params
+
+
+# --- Param ---------------------------------------------------------------------------------------------------------
+
+
+def test_metadata_is_a_canonical_hashable_mapping():
+    metadata = Metadata({"sharding": ["model", None], "a": {"b": {1, 2}}})
+    assert metadata["sharding"] == ("model", None)
+    assert metadata["a"] == {"b": frozenset({1, 2})}
+    assert list(metadata) == ["a", "sharding"]
+    assert metadata == {"a": {"b": {1, 2}}, "sharding": ("model", None)}
+    assert hash(metadata) == hash(Metadata(reversed(list(metadata.items()))))
+    assert Metadata({"n": 1}) != Metadata({"n": True})
+    assert Metadata({"n": float("nan")}) == Metadata({"n": float("nan")})
+    assert Metadata() != 3
+    assert repr(Metadata({"n": 1})) == "{'n': 1}"
+
+
+def test_metadata_refuses_what_has_no_hash():
+    with pytest.raises(ValidationError) as caught:
+        Metadata({"a": np.ones(2), "b": bytearray(), 3: 1})
+    assert [d.path for d in caught.value.diagnostics] == ["metadata['a']", "metadata['b']", "metadata[3]"]
+
+
+def test_trainable_and_metadata_are_part_of_the_cache_key():
+    traces = []
+
+    @jax.jit
+    def f(param):
+        traces.append(param.metadata.get("n"))
+        return param.value
+
+    for n in (1, 1, True, 2):
+        f(Param(1.0, metadata={"n": n}))
+    assert traces == [1, True, 2]
+
+
+def test_sharding_reads_metadata():
+    assert Param(1.0).sharding is None
+    assert Param(1.0, metadata={"sharding": P("model")}).sharding == P("model")
+
+
+# --- Modules -------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_call_creates_and_later_calls_use():
+    _, rng, model = net()
+    params = rng.seed(Params(), seed=42)
+    first, params = model(params, jnp.ones((1, 3)))
+    assert [path[2:] for path in params if path[1] == "mlp"] == [
+        ("hidden", "bias"),
+        ("hidden", "kernel"),
+        ("output", "bias"),
+        ("output", "kernel"),
+    ]
+    second, again = model(params, jnp.ones((1, 3)))
+    assert (first == second).all()
+    assert again == params
+    assert int(rng.get_counter(params)) == 4
+
+
+def test_get_param_takes_dtype_trainable_and_metadata():
+    graph, rng, _ = net()
+    module = Module(graph / "m")
+    value, params = module.get_param(
+        rng.seed(Params(), 0), "w", (2,), normal, jnp.bfloat16, trainable=False, metadata={"sharding": ("x",)}
+    )
+    assert value.dtype == jnp.bfloat16
+    param = params[("net", "m", "w")]
+    assert (param.trainable, param.sharding) == (False, ("x",))
+
+
+def test_locked_params_refuse_accidental_creation():
+    _, rng, model = net()
+    params = rng.seed(Params(), seed=42).locked()
+    with pytest.raises(KeyError, match=r"\$\['net'\]\['mlp'\]\['hidden'\]\['kernel'\]: .*params are locked"):
+        model(params, jnp.ones((1, 3)))
+
+
+def test_a_parameter_of_another_shape_is_refused():
+    _, rng, model = net()
+    params = initialised(model, rng, jnp.ones((1, 3)))
+    with pytest.raises(ValidationError, match=r"expected shape \[4, 5\], got float32\[3, 5\]"):
+        model(params, jnp.ones((1, 4)))
+
+
+def test_set_param_updates_state_that_is_there():
+    graph, rng, _ = net()
+    mean = Mean(graph / "mean")
+    _, params = mean(rng.seed(Params(), 0), jnp.ones(4))
+    assert params[("net", "mean", "mean")].value == pytest.approx(0.1)
+    with pytest.raises(KeyError, match="expected a path that has a parameter"):
+        mean.set_param(params, "variance", 1.0)
+
+
+def test_without_exactly_one_rng_none_is_guessed():
+    graph = Graph("net")
+    module = Module(graph / "m")
+    with pytest.raises(ParamsError, match="expected one Rng to draw the first value from, got 0"):
+        module.get_param(Params(), "w", (), zeros)
+    first, second = Rng(graph / "first"), Rng(graph / "second")
+    with pytest.raises(ParamsError, match="got 2 in the graph"):
+        module.get_param(first.seed(Params(), 0), "w", (), zeros)
+    module.rng = second
+    _, params = module.get_param(second.seed(Params(), 0), "w", (), zeros)
+    assert int(second.get_counter(params)) == 1
+
+
+# --- Rng -----------------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_folded_from_seed_and_counter():
+    _, rng, _ = net()
+    params = rng.seed(Params(), seed=42)
+    first, params = rng(params)
+    second, params = rng(params)
+    expected = [jax.random.fold_in(jax.random.key(42), n) for n in (0, 1)]
+    assert [jax.random.key_data(k).tolist() for k in (first, second)] == [
+        jax.random.key_data(k).tolist() for k in expected
+    ]
+    assert int(rng.get_counter(params)) == 2
+
+
+def test_the_seed_must_be_set_first():
+    _, rng, _ = net()
+    for use in (rng, rng.get_seed, rng.get_counter):
+        with pytest.raises(KeyError, match="the seed must be set first"):
+            use(Params())
+
+
+@pytest.mark.parametrize("seed", [7, np.int64(7), jnp.uint32(7), jax.random.key(7)])
+def test_seeds_are_integers_or_keys(seed):
+    _, rng, _ = net()
+    assert jax.random.key_data(rng.get_seed(rng.seed(Params(), seed))).tolist() == [0, 7]
+
+
+@pytest.mark.parametrize("seed", [1.5, "x", True, None, np.zeros(2, np.uint32)])
+def test_other_seeds_are_refused(seed):
+    _, rng, _ = net()
+    with pytest.raises(ValidationError, match=r"\['seed'\]: expected an integer or a key"):
+        rng.seed(Params(), seed)
+
+
+def test_seeding_again_goes_on_counting():
+    _, rng, _ = net()
+    _, params = rng(rng.seed(Params(), 0))
+    assert int(rng.get_counter(rng.seed(params.locked(), 1))) == 1
+
+
+def folded(rng, dropout, params, x, index):
+    original_seed = rng.get_seed(params)
+    params = rng.seed(params, seed=jax.random.fold_in(original_seed, index))
+    out, params = dropout(params, x, is_training=True)
+    return out, rng.seed(params, seed=original_seed)
+
+
+@pytest.fixture
+def dropping():
+    graph = Graph("net")
+    rng = Rng(graph.child("rng"))
+    return rng, Dropout(graph.child("dropout"), 0.5, rng), rng.seed(Params(), seed=42).locked()
+
+
+def test_vmap_lanes_draw_the_same_by_default(dropping):
+    _, dropout, params = dropping
+    out, _ = jax.vmap(lambda p, x: dropout(p, x, is_training=True), in_axes=(None, 0))(params, jnp.ones((4, 32)))
+    assert (out == out[0]).all()
+
+
+def test_vmap_with_an_explicit_index_draws_differently_and_keeps_params_replicated(dropping):
+    rng, dropout, params = dropping
+    apply = jax.vmap(functools.partial(folded, rng, dropout), in_axes=(None, 0, 0), out_axes=(0, None))
+    x = jnp.ones((4, 32))
+    first, params = apply(params, x, jnp.arange(4))
+    second, params = apply(params, x, jnp.arange(4))
+    rows = np.concatenate([first, second])
+    assert len(np.unique(rows, axis=0)) == 8, "neither lanes nor steps repeat each other"
+    assert int(rng.get_counter(params)) == 2
+    assert (jax.random.key_data(rng.get_seed(params)) == jax.random.key_data(jax.random.key(42))).all()
+
+
+def test_vmap_with_axis_index_draws_differently(dropping):
+    rng, dropout, params = dropping
+
+    def apply(params, x):
+        return folded(rng, dropout, params, x, jax.lax.axis_index("batch"))
+
+    out, _ = jax.vmap(apply, in_axes=(None, 0), axis_name="batch")(params, jnp.ones((4, 32)))
+    assert len(np.unique(np.asarray(out), axis=0)) == 4
+
+
+# --- training ------------------------------------------------------------------------------------------------------
+
+
+def test_the_training_pattern_lowers_the_loss_and_advances_the_other_state():
+    graph = Graph("net")
+    rng = Rng(graph / "rng")
+    mlp = MLP(graph / "mlp", 8, 1, rng)
+    dropout = Dropout(graph / "dropout", 0.1, rng)
+
+    def model(params, inputs):
+        hidden, params = dropout(params, inputs, is_training=True)
+        return mlp(params, hidden)
+
+    @functools.partial(jax.jit, donate_argnames="params")
+    def train_step(params, inputs, targets):
+        trainable, non_trainable = params.split()
+
+        def loss_fn(t, nt):
+            preds, new_params = model(t.merge(nt), inputs)
+            _, new_nt = new_params.split()
+            return jnp.mean((preds - targets) ** 2), new_nt
+
+        (loss, new_non_trainable), grads = jax.value_and_grad(loss_fn, has_aux=True)(trainable, non_trainable)
+        new_trainable = jax.tree.map(lambda w, g: w - 0.05 * g, trainable, grads)
+        return loss, new_trainable.merge(new_non_trainable)
+
+    x = jax.random.normal(jax.random.key(1), (16, 3))
+    y = x.sum(axis=1, keepdims=True)
+    params = initialised(model, rng, x)
+    before = int(rng.get_counter(params))
+    losses = []
+    for _ in range(30):
+        loss, params = train_step(params, x, y)
+        losses.append(float(loss))
+    assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
+    assert int(rng.get_counter(params)) == before + 30
+    assert train_step._cache_size() == 1
+    assert params.is_locked
+
+
+def test_gradients_have_the_structure_of_the_trainable_params():
+    _, rng, model = net()
+    trainable, other = initialised(model, rng, jnp.ones((1, 3))).split()
+    grads = jax.grad(lambda t: model(t.merge(other), jnp.ones((1, 3)))[0].sum())(trainable)
+    assert jax.tree.structure(grads) == jax.tree.structure(trainable)
+    assert grads[("net", "mlp", "output", "bias")].value.tolist() == [1.0, 1.0]
+
+
+def test_two_models_share_the_same_params():
+    def create(*, is_static):
+        graph = Graph("model")
+        rng = Rng(graph.child("rng"))
+        cell = Linear(graph.child("cell"), 3, rng)
+
+        def apply(params, h, steps=4):
+            if is_static:
+                for _ in range(steps):
+                    h, params = cell(params, h)
+                return h, params
+            params = cell(params, h)[1]
+            return jax.lax.scan(lambda h, _: (cell(params, h)[0], None), h, length=steps)[0], params
+
+        return rng, apply
+
+    rng, looped = create(is_static=True)
+    _, scanned = create(is_static=False)
+    _, params = looped(rng.seed(Params(), 0), jnp.ones(3))
+    params = params.locked()
+    np.testing.assert_allclose(looped(params, jnp.ones(3))[0], scanned(params, jnp.ones(3))[0], rtol=1e-6)
+
+
+def test_checkpointing_of_activations_works():
+    _, rng, model = net()
+    params = initialised(model, rng, jnp.ones((1, 3)))
+    trainable, other = params.split()
+
+    def loss(t, wrap):
+        return wrap(lambda t: model(t.merge(other), jnp.ones((1, 3)))[0].sum())(t)
+
+    plain, kept = (jax.grad(loss)(trainable, wrap) for wrap in (lambda f: f, jax.checkpoint))
+    assert jax.tree.all(jax.tree.map(jnp.allclose, plain, kept))
+
+
+def test_structure_without_memory_and_initialisation_with_shardings():
+    graph = Graph("net")
+    rng = Rng(graph / "rng")
+    module = Module(graph / "m", rng)
+
+    def init():
+        params = rng.seed(Params(), seed=42)
+        _, params = module.get_param(params, "w", (8, 2), normal, metadata={"sharding": ("model", None)})
+        return params.locked()
+
+    abstract = jax.eval_shape(init)
+    assert isinstance(abstract[("net", "m", "w")].value, jax.ShapeDtypeStruct)
+    mesh = jax.make_mesh((4,), ("model",), axis_types=(jax.sharding.AxisType.Auto,))
+    shardings = jax.tree.map(
+        lambda p: NamedSharding(mesh, P(*(p.sharding or ()))), abstract, is_leaf=lambda x: isinstance(x, Param)
+    )
+    params = jax.jit(init, out_shardings=shardings)()
+    assert params[("net", "m", "w")].value.sharding.spec == P("model", None)
+    assert len(params[("net", "m", "w")].value.addressable_shards) == 4
+    assert params[("net", "rng", "counter")].value.sharding.is_fully_replicated
+
+
+# --- saving --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "metadata", [{}, {"sharding": ("model", None), "n": 1.5}, {"sharding": P("model", None), "a": {}}]
+)
+def test_params_are_saved_and_loaded_like_any_struct(tmp_path, metadata):
+    params = sample().set(("net", "b"), Param(jnp.ones(2), metadata=metadata)).locked()
+    path = params.export(tmp_path / "ckpt")
+    assert Params.load(path) == params
+    assert checkpoint.load(path)[("net", "b")].metadata == metadata
+
+
+def test_arrays_are_named_by_their_paths():
+    state = checkpoint.to_state_dict(sample())
+    assert "tree/net/a/kernel/value" in state["arrays"]
+
+
+def test_params_are_loaded_by_filter_and_abstractly(tmp_path):
+    path = sample().export(tmp_path / "ckpt")
+    some = checkpoint.load(path, select=PathContains("kernel"))
+    assert some[("net", "a", "kernel")].value.shape == (2, 3)
+    assert some[("net", "b")].value is None
+    assert checkpoint.load(path, abstract=True)[("net", "b")].value == jax.ShapeDtypeStruct((2,), jnp.float32)
+
+
+def test_params_inside_a_struct_are_saved():
+    state = checkpoint.to_state_dict({"params": sample(), "step": 3})
+    assert checkpoint.from_state_dict(state) == {"params": sample(), "step": 3}
+
+
+def test_stored_params_are_checked_on_the_way_in():
+    state = checkpoint.to_state_dict(Params({("a", "b"): Param(1.0)}))
+    state["manifest"]["fields"]["tree"]["items"][0][1]["items"][0][1] = 7
+    with pytest.raises(SerializationError, match="expected a Param, got a int"):
+        checkpoint.from_state_dict(state)
+
+
+def test_stored_metadata_is_checked_on_the_way_in():
+    state = checkpoint.to_state_dict(Metadata({"a": 1}))
+    state["manifest"]["payload"] = 7
+    with pytest.raises(SerializationError, match="expected the items and partition_specs of a Metadata"):
+        checkpoint.from_state_dict(state)
+
+
+def test_shardings_that_name_devices_cannot_be_saved():
+    mesh = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    with pytest.raises(SerializationError, match=r"expected a value that can be saved, got a .*NamedSharding"):
+        checkpoint.to_state_dict(Param(1.0, metadata={"sharding": NamedSharding(mesh, P())}))
