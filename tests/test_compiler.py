@@ -1,0 +1,200 @@
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct.compiler import register_hook
+from neuralqx_struct.errors import SchemaError, StructError, ValidationError
+
+TEXT = """\
+language: "1"
+schema: lab.{name}
+version: 1
+root: Net
+dims: {d: {min: 1}, e: {equals: width * d}}
+enums: {Mode: [slow, fast]}
+structs:
+  Layer:
+    doc: One layer.
+    fields:
+      w: {type: array, dtype: float32, shape: [d, h], tags: [trainable], doc: Weights., unit: m}
+      b: "float32[h] | null"
+  Net:
+    fields:
+      width: {type: int, kind: static, default: 2}
+      layers: list[Layer]
+      out: float32[e]
+      mode: {type: Mode, kind: static, default: slow}
+      key: {type: prng_key, impl: threefry2x32}
+      scale: {type: array, dtype: float32, shape: [3], default: 1}
+      names: {type: "list[str]", default: []}
+      rate: {type: float, default: 0.5, gt: 0}
+      where: {type: path | null, default: null}
+      dt: {type: dtype | null, default: null}
+      opts: {type: "dict[str, int]", default: {a: 1}}
+      step: {type: int, default: 0}
+      handle: {kind: opaque, default: null}
+      size: {type: int, kind: static, derived: size(out)}
+      total: {derived: size + width}
+    constraints:
+      - {expr: all(isfinite(out)), message: not finite}
+"""
+
+
+def schema(name="net"):
+    return s.load_schema(TEXT.replace("{name}", name))
+
+
+def layer(net, d=4, h=2, **changes):
+    return net.Layer(**{"w": jnp.zeros((d, h)), "b": jnp.zeros(h), **changes})
+
+
+def instance(net=None, **changes):
+    net = net or schema()
+    return net.Net(
+        **{"layers": [layer(net), layer(net, h=3)], "out": jnp.zeros(8), "key": jax.random.key(0), **changes}
+    )
+
+
+class TestClasses:
+    def test_what_a_schema_gives(self):
+        net = schema()
+        assert (net.id, net.version, net.versions, net.root, list(net)) == (
+            "lab.net",
+            1,
+            (1,),
+            net.Net,
+            ["Layer", "Net"],
+        )
+        assert net["Layer"] is net.Layer and "Layer" in net and "Nope" not in net and "Layer" in dir(net)
+        assert (
+            repr(net) == "<Schema lab.net version 1 of 1>" and net.series.id == "lab.net" and net.document.version == 1
+        )
+        assert net.Layer.__doc__ == "One layer." and s.class_ref(net.Net) == "lab.net@1:Net"
+        spec = net.Layer.fields()["w"]
+        assert spec.tags == {"trainable"} and spec.doc == "Weights." and spec.metadata["unit"] == "m"
+        with pytest.raises(SchemaError, match="did you mean 'Layer'"):
+            net["Layr"]
+        with pytest.raises(AttributeError, match="no struct"):
+            net.Nope  # noqa: B018
+        with pytest.raises(SchemaError, match="NQX404"):
+            net.at(2)
+
+    def test_one_fingerprint_one_class(self):
+        assert schema().Net is schema().Net is not schema("other").Net
+
+    def test_defaults_are_fresh(self):
+        a = instance()
+        assert a.scale.tolist() == [1, 1, 1] and a.names == [] and a.opts == {"a": 1} and a.size == 8 and a.total == 10
+        assert instance().names is not a.names and instance().opts is not a.opts
+
+    def test_classes_and_instances_pickle(self):
+        a = instance()
+        assert pickle.loads(pickle.dumps(type(a))) is type(a)
+        again = pickle.loads(pickle.dumps(a.layers[0]))
+        assert again == a.layers[0] and type(again) is type(a.layers[0])
+
+    def test_keyword_arguments_only(self):
+        with pytest.raises(TypeError, match="positional"):
+            schema().Layer(1, 2)
+
+    def test_unknown_schema_errors_are_raised_on_load(self):
+        with pytest.raises(SchemaError) as caught:
+            s.load_schema(TEXT.replace("{name}", "bad").replace("list[Layer]", "list[Layr]"))
+        assert "NQX101" in {d.code for d in caught.value.diagnostics} and "did you mean 'Layer'" in str(caught.value)
+
+
+WRONG = {
+    "dtype": ({"out": np.zeros(8)}, "NQX411", "$.out"),
+    "rank": ({"out": jnp.zeros((8, 1))}, "NQX412", "$.out"),
+    "equation": ({"out": jnp.zeros(9)}, "NQX413", "$.out"),
+    "enum": ({"mode": "sloww"}, "NQX421", "$.mode"),
+    "key": ({"key": jax.random.PRNGKey(0)}, "NQX420", "$.key"),
+    "impl": ({"key": jax.random.key(0, impl="rbg")}, "NQX420", "$.key"),
+    "bound": ({"rate": -1.0}, "NQX416", "$.rate"),
+    "constraint": ({"out": jnp.full(8, jnp.nan)}, "NQX416", "$"),
+    "scalar": ({"step": "3"}, "NQX411", "$.step"),
+    "list": ({"names": ("a",)}, "NQX411", "$.names"),
+    "item": ({"names": [1]}, "NQX411", "$.names[0]"),
+    "dict": ({"opts": {1: 1}}, "NQX411", "$.opts"),
+    "struct": ({"layers": [{}]}, "NQX411", "$.layers[0]"),
+    "object": ({"where": object()}, "NQX411", "$.where"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_values_are_checked(case):
+    changes, code, path = WRONG[case]
+    with pytest.raises(ValidationError) as caught:
+        instance(**changes)
+    assert (code, path) in {(d.code, d.path) for d in caught.value.diagnostics}
+
+
+def test_sizes_agree_through_lists():
+    net = schema()
+    with pytest.raises(ValidationError) as caught:
+        instance(net, layers=[layer(net), layer(net, d=5)])
+    assert caught.value.diagnostics[0].path == "$.layers[1].w" and "$.layers[0].w" in str(caught.value)
+    with pytest.raises(ValidationError, match="NQX413"):
+        layer(net, b=jnp.zeros(7))
+
+
+def test_what_passes():
+    from pathlib import Path
+
+    a = instance(where=Path("x"), dt=np.dtype("int8"), names=["a"], step=jnp.int32(3), rate=1)
+    assert a.step == 3 and layer(schema(), b=None).b is None
+
+
+class TestTracing:
+    def test_shapes_are_checked_values_are_not(self):
+        net = schema()
+
+        @jax.jit
+        def good(a):
+            return a.replace(out=a.out + jnp.nan, step=a.step + 1)
+
+        assert bool(jnp.isnan(good(instance(net)).out).all())
+        with pytest.raises(ValidationError, match="NQX413"):
+            jax.jit(lambda a: a.replace(out=a.out[:3]))(instance(net))
+
+    def test_wide_dtypes_compare_after_canonicalisation(self):
+        wide = s.load_schema(TEXT.replace("{name}", "wide").replace("out: float32[e]", "out: float64[e]"))
+        a = instance(wide, out=np.zeros(8))
+        assert jax.jit(lambda b: b.replace(step=b.step))(a).out.dtype == "float32"
+        with pytest.raises(ValidationError, match="NQX411"):
+            instance(wide, out=jnp.zeros(8))
+
+    def test_grad_and_vmap(self):
+        a = instance()
+        arrays = jax.grad(lambda w: jnp.sum(a.layers[0].replace(w=w).w ** 2))(a.layers[0].w)
+        assert arrays.shape == (4, 2)
+        assert jax.eval_shape(lambda b: b, a).out.shape == (8,)
+
+
+def test_versions_coexist_and_a_subclass_counts(vmc_folder):
+    vmc = s.load_schema(vmc_folder)
+    assert vmc.root is not vmc.at(2).root and vmc.at(2).version == 2
+    net = schema()
+
+    class Mine(net.Layer):
+        def norm(self):
+            return float(jnp.sum(self.w**2))
+
+    mine = Mine(w=jnp.ones((4, 2)), b=None)
+    assert mine.norm() == 8 and instance(net, layers=[mine]).layers[0] is mine
+
+
+def test_registered_hooks():
+    text = TEXT.replace("{name}", "hooks").replace("rate: {", "rate: {converter: lab_half, validator: lab_small, ")
+    net = s.load_schema(text)
+    with pytest.raises(StructError, match="register_hook"):
+        instance(net)
+    register_hook("lab_half", lambda v: min(v, 0.5))
+    register_hook("lab_small", lambda v: v != 0.25)
+    assert instance(net, rate=3.0).rate == 0.5
+    with pytest.raises(ValidationError, match="lab_small"):
+        instance(net, rate=0.25)
