@@ -1,0 +1,63 @@
+"""What importing costs, said in modules and not in seconds."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+import neuralqx_struct
+
+
+def modules_after(code):
+    script = f"{code}\nimport sys\nprint('\\n'.join(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(out.stdout.split())
+
+
+@pytest.mark.parametrize("name", neuralqx_struct.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(neuralqx_struct, name) is not None and name in dir(neuralqx_struct)
+
+
+def test_unknown_names():
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        neuralqx_struct.nope  # noqa: B018
+
+
+def test_editors_see_the_same_names(root):
+    tree = ast.parse((root / "neuralqx_struct/__init__.py").read_text())
+    typed = {
+        alias.asname
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert typed | {"__version__"} == set(neuralqx_struct.__all__)
+
+
+LIGHT = {
+    "the package": ("import neuralqx_struct", {"jax", "numpy", "pydantic", "yaml", "typer"}),
+    "schemas": ("import neuralqx_struct.schema.series, neuralqx_struct.lint", {"jax", "numpy", "typer", "jsonschema"}),
+    "reading a schema": (
+        "import neuralqx_struct as s; s.load_schema('schemas/vmc_state').document",
+        {"jax", "jsonschema"},
+    ),
+    "validating": ("import neuralqx_struct as s; s.validate", {"jax", "numpy", "jsonschema"}),
+    "evolution": ("import neuralqx_struct as s; s.migrate, s.diff, s.steps", {"jax", "jsonschema"}),
+    "the command": ("import neuralqx_struct.cli", {"jax", "numpy", "jsonschema"}),
+}
+
+
+@pytest.mark.parametrize("case", LIGHT)
+def test_what_stays_unimported(case, root, monkeypatch):
+    monkeypatch.chdir(root)
+    code, absent = LIGHT[case]
+    assert not modules_after(code) & absent
+
+
+def test_no_module_bears_the_name_of_a_public_function(root):
+    modules = {path.stem for path in (root / "neuralqx_struct").iterdir()}
+    functions = {n for n in neuralqx_struct.__all__ if callable(getattr(neuralqx_struct, n))}
+    assert not modules & functions
