@@ -62,6 +62,10 @@ if TYPE_CHECKING:
     from neuralqx_struct.struct import opaque_fields as opaque_fields
     from neuralqx_struct.struct import register_class as register_class
     from neuralqx_struct.struct import static_fields as static_fields
+    from neuralqx_struct.trees import combine as combine
+    from neuralqx_struct.trees import merge as merge
+    from neuralqx_struct.trees import partition as partition
+    from neuralqx_struct.trees import split as split
     from neuralqx_struct.writer import dump_schema as dump_schema
     from neuralqx_struct.writer import schema_of as schema_of
 
@@ -130,6 +134,7 @@ _HOME = {
         "register_class",
         "static_fields",
     ),
+    "neuralqx_struct.trees": ("combine", "merge", "partition", "split"),
     "neuralqx_struct.writer": (
         "dump_schema",
         "schema_of",

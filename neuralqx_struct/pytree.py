@@ -29,7 +29,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 from jax.tree_util import GetAttrKey, register_pytree_node, register_pytree_with_keys
 
 from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationError
@@ -38,6 +37,7 @@ from neuralqx_struct.identity import EXACT_TYPES, OpaqueRef, static_key
 from neuralqx_struct.registry import class_ref, find_class, register_ref
 
 __all__ = [
+    "FieldKey",
     "Layout",
     "PyTreeSpec",
     "is_registered_pytree_type",
@@ -49,6 +49,14 @@ __all__ = [
 ]
 
 Pair = tuple[tuple[Any, ...], tuple[Any, ...]]
+
+
+class FieldKey(GetAttrKey):
+    """JAX's key of an attribute, which also knows the declaration of the field."""
+
+    def __init__(self, spec: FieldSpec) -> None:
+        super().__init__(spec.name)
+        self.spec = spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +124,19 @@ class Layout:
             into[name] = reference.value
 
 
-def register_struct(cls: type, layout: Layout, store_pair: Callable[[Any, Pair], None]) -> None:
+def register_struct(
+    cls: type, fields: Mapping[str, FieldSpec], layout: Layout, store_pair: Callable[[Any, Pair], None]
+) -> None:
     """Register a Struct class with JAX.
 
     Args:
         cls: The class; its instances have the slot ``_nqx_pair``.
+        fields: Its field declarations.
         layout: Where its fields go.
         store_pair: The slot's setter, which also freezes.
     """
     flatten = operator.attrgetter("_nqx_pair")
-    keys = tuple(map(GetAttrKey, layout.nodes))
+    keys = tuple(FieldKey(fields[name]) for name in layout.nodes)
 
     def flatten_with_keys(instance: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
         children, aux = instance._nqx_pair  # noqa: SLF001 - the slot exists for this module

@@ -159,7 +159,7 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
         cls.__nqx_check__ = getattr(cls, "__nqx_check__", None)
     _install_init(cls, own)
     cls.__match_args__ = tuple(s.name for s in specs if s.init and not s.kw_only)  # type: ignore[attr-defined]
-    register_struct(cls, cls.__nqx_layout__, _store_pair)
+    register_struct(cls, collected, cls.__nqx_layout__, _store_pair)
     register_ref(cls)
 
 
