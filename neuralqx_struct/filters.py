@@ -4,7 +4,7 @@ A predicate is any ``(path, value) -> bool``; a filter is a predicate or one of 
 :func:`to_predicate` turns into one. The literals and classes of Flax NNX keep their meaning; :class:`PathGlob`,
 :class:`Kind`, :class:`DType`, :class:`TypeName`, tags of fields, operators and text are added. Values are only asked
 for attributes (``tag``, ``tags``, ``type``, ``dtype``), so that a stub of an array is filtered like the array. Does
-not walk or group: ``partition.py`` does.
+not walk or group: ``leaves.py`` does.
 
 The text form, as command lines and YAML write it, from what binds most to what binds least::
 

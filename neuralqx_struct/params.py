@@ -28,7 +28,7 @@ from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, 
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.filters import Filter
 from neuralqx_struct.identity import static_key
-from neuralqx_struct.partition import merge_leaves, split_leaves
+from neuralqx_struct.leaves import merge_leaves, split_leaves
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.printing import brief
 from neuralqx_struct.pytree import register_pytree_type

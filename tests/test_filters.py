@@ -580,6 +580,6 @@ def test_filters_imports_no_array_library(root):
     import subprocess
     import sys
 
-    code = "import sys, neuralqx_struct.partition; print([m for m in ('jax', 'numpy') if m in sys.modules])"
+    code = "import sys, neuralqx_struct.leaves; print([m for m in ('jax', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

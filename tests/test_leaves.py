@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.filters import Any, Everything, FilterError, OfType, PathGlob, WithTag, parse, to_predicate
-from neuralqx_struct.partition import combine_leaves, merge_leaves, partition_leaves, split_leaves
+from neuralqx_struct.leaves import combine_leaves, merge_leaves, partition_leaves, split_leaves
 from neuralqx_struct.paths import FieldName
 
 PATHS = st.lists(st.sampled_from(["a", "b", "bias", 0, 1]), min_size=1, max_size=4).map(tuple)

@@ -1,0 +1,66 @@
+import jax
+import jax.numpy as jnp
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct.trees import leaves_with_paths
+
+
+class Net(s.Struct):
+    w: object = s.field(metadata={"tags": ["trainable"]})
+    stats: object = s.field(metadata={"tags": "batch"})
+    layers: object = ()
+    name: str = s.field(static=True, default="net")
+
+
+def net():
+    return Net(w=jnp.arange(2.0), stats=jnp.ones(2), layers=[{"b": jnp.zeros(1)}, Net(w=1.0, stats=2.0)])
+
+
+def test_paths_carry_the_declarations():
+    paths = [path for path, _ in leaves_with_paths(net())]
+    assert paths == [("w",), ("stats",), ("layers", 0, "b"), ("layers", 1, "w"), ("layers", 1, "stats")]
+    assert paths[0][0].spec is Net.fields()["w"]
+
+
+def test_split_and_merge():
+    definition, train, batch, rest = s.split(net(), "trainable", "batch", ...)
+    assert list(train) == [("w",), ("layers", 1, "w")] and len(batch) == 2 and len(rest) == 1
+    assert s.merge(definition, rest, batch, train) == net()
+    assert hash(definition) == hash(s.split(net(), ...)[0]) and "$.w" in repr(train)
+    with pytest.raises(KeyError):
+        train[("nope",)]
+
+
+def test_train_only_what_is_tagged():
+    definition, train, rest = s.split(net(), s.filters.parse("tag:trainable"), ...)
+
+    @jax.jit
+    def loss(train, rest):
+        a = s.merge(definition, train, rest)
+        return jnp.sum(a.w**2) * a.layers[1].w
+
+    grads = jax.grad(loss)(train, rest)
+    assert grads[("w",)].tolist() == [0.0, 2.0] and list(grads) == list(train)
+
+
+def test_partition_and_combine():
+    kept, rest = s.partition(net(), "trainable")
+    assert kept.stats is None and rest.w is None and kept.layers[1].w == 1.0
+    assert s.combine(kept, rest) == net()
+
+
+def test_errors_name_the_path():
+    definition, train, rest = s.split(net(), "trainable", ...)
+    with pytest.raises(ValueError, match=r"\$\.stats"):
+        s.split(net(), "trainable")
+    with pytest.raises(ValueError, match=r"none for \$\.w"):
+        s.merge(definition, rest)
+    with pytest.raises(ValueError, match=r"\$\.w"):
+        s.merge(definition, train, rest, train)
+    with pytest.raises(ValueError, match="one too many"):
+        s.merge(definition, train, rest, {("x",): 1})
+    with pytest.raises(ValueError, match="one structure"):
+        s.combine({"a": 1}, {"b": 1})
+    with pytest.raises(ValueError, match="one structure"):
+        s.combine()
