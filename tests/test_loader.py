@@ -1072,7 +1072,7 @@ def test_hostile_inputs_are_refused_fast_in_little_memory_without_crashing(size)
         name: code for name, (_, _, code) in HOSTILE.items()
     }
     slow = [(name, seconds) for name, (_, seconds, _) in found.items() if seconds > 4]
-    assert slow == []  # all stay below 2 s on an idle core; a busy one may take twice as long
+    assert slow == []  # the goal is 2 s of an idle core; tests may share theirs
     assert [(name, mebibytes) for name, (_, _, mebibytes) in found.items() if mebibytes > 256] == []
 
 
