@@ -1,0 +1,209 @@
+"""Casts of arrays that lose nothing, and the bit-exact ways between two real arrays and a complex one.
+
+Owns which dtypes hold every value of which others (:func:`promotes`, without numpy) and the functions that change the
+elements of arrays. Knows nothing of payloads: paths for messages are handed in.
+
+Example:
+    >>> promotes("int16", "float32"), promotes("int32", "float32")
+    (True, False)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neuralqx_struct.errors import MigrationError
+from neuralqx_struct.payload import ML_DTYPES, dtype_named
+from neuralqx_struct.schema.types import DTYPES, Dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["COMPLEX_OF", "PART_OF", "cast", "compact", "join_complex", "part_complex", "promotes"]
+
+#: The complex dtype whose parts are of a real dtype, and back.
+COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
+PART_OF = {whole: part for part, whole in COMPLEX_OF.items()}
+
+#: Elements that a cast handles at a time: bounds its temporary memory to some MiB.
+_CHUNK = 1 << 18
+
+
+def promotes(old: str, new: str) -> bool:
+    """True if every value of one dtype is a value of another and means the same.
+
+    Args:
+        old: Name of the dtype that is stored.
+        new: Name of the dtype that is wanted.
+
+    Returns:
+        False also for bool to numbers: exact, but no longer a truth value; a cast step says that it is meant.
+
+    Example:
+        >>> promotes("uint8", "bfloat16"), promotes("bool", "int8"), promotes("float16", "bfloat16")
+        (True, False, False)
+    """
+    if old == new:
+        return True
+    a, b = DTYPES.get(old), DTYPES.get(new)
+    if a is None or b is None or "bool" in (a.family, b.family):
+        return False
+    if b.family in ("integer", "unsigned"):
+        return a.family in ("unsigned", b.family) and a.significand <= b.significand
+    return (a.family != "complex" or b.family == "complex") and _floats(old, a, new, b)
+
+
+def _floats(old: str, a: Dtype, new: str, b: Dtype) -> bool:
+    if new == "float8_e8m0fnu" or b.exponents is None or a.significand > b.significand:
+        return False  # e8m0 has powers of two alone: no zero, no sign
+    if a.exponents is None:  # an integer: its largest is below 2 ** significand, its smallest nonzero is 1
+        return a.significand <= b.exponents[1] + 1 and b.exponents[0] <= 0 and not _outgrows(a, b)
+    if not (b.exponents[0] <= a.exponents[0] and a.exponents[1] <= b.exponents[1]):
+        return False
+    # The suffixes of small floats say what they lack: fn no infinity, uz no negative zero, float4 also no NaN.
+    has = {
+        "inf": "fn" not in old,
+        "negative zero": not old.endswith(("uz", "fnu")),
+        "nan": not old.startswith("float4"),
+    }
+    lacks = {"inf": "fn" in new, "negative zero": new.endswith("uz"), "nan": new.startswith("float4")}
+    return not any(has[value] and lacks[value] for value in has)
+
+
+def _outgrows(a: Dtype, b: Dtype) -> bool:
+    """True if the most negative number of an integer dtype, a power of two, is beyond a float dtype."""
+    return a.family == "integer" and b.exponents is not None and a.significand > b.exponents[1]
+
+
+def cast(array: np.ndarray, dtype: str, *, exact: bool, path: str) -> np.ndarray:
+    """Change the dtype of an array.
+
+    Args:
+        array: Any array of a dtype in ``DTYPES``.
+        dtype: Name of the new dtype.
+        exact: Refuse a value that the new dtype cannot hold: casting back must give the same bits, where any NaN
+            counts as the same as any other (no format promises to keep a NaN's payload).
+        path: Where the array is, for messages.
+
+    Returns:
+        A new array of the same shape, C-contiguous.
+
+    Raises:
+        MigrationError: NQX213, or NQX214 for an imaginary part; names the first bad index and its value.
+
+    Example:
+        >>> cast(np.array([1.0, -1.0]), "int8", exact=True, path="$.samples")
+        array([ 1, -1], dtype=int8)
+    """
+    import numpy as np
+
+    target = dtype_named(dtype)
+    result = np.empty(array.shape, target)
+    source, flat = np.ascontiguousarray(array).reshape(-1), result.reshape(-1)
+    for start in range(0, source.size, _CHUNK):
+        part = source[start : start + _CHUNK]
+        with np.errstate(all="ignore"):
+            new = _converted(part, target)
+            if exact and (bad := _changed(part, new)).any():
+                first = start + int(bad.argmax())
+                raise _inexact(array, source[first], first, dtype, path)
+        flat[start : start + _CHUNK] = new
+    return result
+
+
+def _inexact(array: np.ndarray, value: Any, position: int, dtype: str, path: str) -> MigrationError:
+    import numpy as np
+
+    index = ", ".join(str(int(i)) for i in np.unravel_index(position, array.shape)) if array.ndim else ""
+    to_real = array.dtype.kind == "c" and DTYPES[dtype].family != "complex"
+    return MigrationError(
+        f"expected a value that {dtype} holds exactly at index [{index}], got {value!s} ({array.dtype.name})"
+        + ("\nthe imaginary part would be lost" if to_real and value.imag != 0 else ""),
+        code="NQX214" if to_real else "NQX213",
+        path=path,
+        hint="a cast that may lose values says `exact: false, lossy: true`",
+    )
+
+
+def _converted(part: np.ndarray, target: np.dtype[Any]) -> np.ndarray:
+    if part.dtype.kind == "c" and not _is_complex(target):
+        part = part.real
+    if part.dtype.name in ML_DTYPES:
+        part = part.astype("float32")  # holds all their values; not all pairs of them have a cast of their own
+    new: np.ndarray = part.astype(target)
+    return new
+
+
+def _is_complex(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "c"
+
+
+def _changed(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Which elements do not come back with the same bits."""
+    import numpy as np
+
+    a, b = _family(old.dtype), _family(new.dtype)
+    bad = np.zeros(old.shape, bool)
+    if a in ("floating", "complex") and b in ("integer", "unsigned"):
+        # Beyond the range the result of a cast depends on the processor: look at the value, not at what came out.
+        real = old.real if a == "complex" else old.astype(np.float64)
+        low, high = _range(new.dtype)
+        bad |= ~((real >= low) & (real < high))
+    if a in ("integer", "unsigned") and b in ("floating", "complex"):
+        low, high = _range(old.dtype)
+        real = new.real if b == "complex" else new.astype(np.float64)
+        bad |= ~((real >= low) & (real < high))
+    if a in ("integer", "unsigned") and b in ("integer", "unsigned"):
+        bad |= (old < 0) != (new < 0)  # bits that come back, but meant another number in between
+    back = _converted(np.where(bad, np.zeros((), new.dtype), new) if bad.any() else new, old.dtype)
+    parts = [(old.real, back.real), (old.imag, back.imag)] if a == "complex" else [(old, back)]
+    for before, after in parts:
+        same = _bits(before) == _bits(after)
+        if a in ("floating", "complex"):
+            same |= np.isnan(before) & np.isnan(after)
+        bad |= ~same
+    return bad
+
+
+def _family(dtype: np.dtype[Any]) -> str:
+    return DTYPES[dtype.name].family
+
+
+def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The smallest integer of a dtype, and the first above its largest, both exact as floats."""
+    known = DTYPES[dtype.name]
+    return (-(2.0**known.significand) if known.family == "integer" else 0.0), 2.0**known.significand
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+
+
+def join_complex(real: np.ndarray, imaginary: np.ndarray, dtype: str) -> np.ndarray:
+    """One complex array of two real ones, bit by bit; the inverse of :func:`part_complex`.
+
+    Copied into the parts, never added: ``a + 1j * b`` would turn -0.0 into 0.0 and spread NaN and infinity.
+    """
+    import numpy as np
+
+    result = np.empty(real.shape, dtype)
+    result.real[...] = real
+    result.imag[...] = imaginary
+    return result
+
+
+def part_complex(array: np.ndarray, imaginary: bool) -> np.ndarray:
+    """The real or the imaginary part of a complex array, bit by bit and C-contiguous."""
+    import numpy as np
+
+    # ascontiguousarray would make a 0-d array 1-d.
+    return np.array(array.imag if imaginary else array.real, order="C")
+
+
+def compact(array: np.ndarray) -> np.ndarray:
+    """The array in C order, itself if it is so already."""
+    import numpy as np
+
+    return np.array(array, order="C", copy=None) if array.ndim else array

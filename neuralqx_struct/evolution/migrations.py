@@ -1,0 +1,307 @@
+"""Migrations: bringing payloads and bundles to the version that their reader wants.
+
+Owns :func:`resolve`, which every reader passes, and :func:`migrate` for bundles; :func:`plan` and :func:`apply` come from
+``plans.py``, :func:`prove` from ``proof.py``. Loading goes version by version; each hop applies its declared steps, always, and resolves by aliases, defaults and exact
+promotion only where none are declared. Payloads are never changed: results share every array that no step touches, and
+compute the others when they are asked for.
+
+Example:
+    >>> payload = resolve(payload, load_series("schemas/vmc_state"))  # doctest: +SKIP
+    >>> payload.document["schema"]["version"]                         # doctest: +SKIP
+    3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any, Literal
+
+from neuralqx_struct import bundle
+from neuralqx_struct.errors import Diagnostic, MigrationError, StructError
+from neuralqx_struct.evolution.diff import carried_series
+from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_member
+from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.evolution.tree import DerivedArrays
+from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.payload import Payload, dtype_named, iter_nodes
+from neuralqx_struct.schema.conform import conform, see_node
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.series import Series, load_series
+
+__all__ = ["Hop", "Migrated", "Plan", "Unknown", "apply", "migrate", "plan", "prove", "resolve"]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Resolving
+
+
+def resolve(
+    payload: Payload,
+    series: Series | None = None,
+    *,
+    to: int | str = "head",
+    unknown: Unknown = "error",
+    report: list[Diagnostic] | None = None,
+    others: Iterable[Series] = (),
+) -> Payload:
+    """Bring a payload to the version that its reader wants.
+
+    Args:
+        payload: As read from a bundle; not changed.
+        series: The reader's versions, which win; None for those that travel in the bundle.
+        to: A version, ``"head"`` (the newest of the reader), or a negative number of versions to go back.
+        unknown: What happens to stored fields that the wanted version lacks: ``error``, ``warn`` or ``drop``.
+        report: Gets what was defaulted, dropped and cast.
+        others: Schemas that this one uses; those in the bundle serve what they lack.
+
+    Returns:
+        The payload itself if it is of that version already.
+
+    Raises:
+        MigrationError: NQX404 the payload's schema is another or unknown; NQX405 its version number is known, but meant
+            something else; and everything that :func:`plan` and :func:`apply` raise.
+
+    Example:
+        >>> resolve(payload, load_series("schemas/vmc_state"), to=-1)  # doctest: +SKIP
+    """
+    return _resolve(payload, series, to, unknown, [] if report is None else report, others)[0]
+
+
+def _resolve(  # noqa: PLR0917 - the arguments of resolve
+    payload: Payload,
+    series: Series | None,
+    to: int | str,
+    unknown: Unknown,
+    report: list[Diagnostic],
+    others: Iterable[Series],
+) -> tuple[Payload, Plan]:
+    written = payload.document.get("schema")
+    if not isinstance(written, Mapping):
+        raise MigrationError(
+            "expected a payload that names its schema, got one without",
+            code="NQX404",
+            path="$.schema",
+            hint="it was saved from plain Python objects; load it with the class that wrote it",
+        )
+    carried = carried_series(payload.document)
+    known = _known_versions(written, series, carried)
+    target = _target(to, written["version"], series or known, known)
+    if target == written["version"]:
+        return payload, Plan(known.id, target, target, ())
+    rest = {other.id: other for other in others}
+    used = {i: rest[i].merged(s.documents.values()) if i in rest else s for i, s in carried.items()}
+    way = plan(known, written["version"], target, unknown=unknown)
+    result = apply(payload, way, others={**rest, **used}, report=report)
+    result = _without_unknown(result, known.at(target), unknown, report)
+    travels = [
+        d.to_data() for s in [known, *(s for i, s in used.items() if i != known.id)] for d in s.documents.values()
+    ]
+    document = {**result.document, "schemas": travels}
+    return replace(result, document=document), way
+
+
+def _known_versions(written: Mapping[str, Any], series: Series | None, carried: Mapping[str, Series]) -> Series:
+    """Every version that the reader or the bundle knows, the reader's first, and the writer's checked."""
+    identity, version, fingerprint = written["id"], written["version"], written["fingerprint"]
+    if series is not None and series.id != identity:
+        raise MigrationError(
+            f"expected a payload of {series.id}, got one of {identity}",
+            code="NQX404",
+            path="$.schema.id",
+            hint=f"load it with the schema {identity}",
+        )
+    own = carried.get(identity)
+    if series is None and own is None:
+        raise MigrationError(
+            f"expected the documents of {identity} in the bundle, got none",
+            code="NQX404",
+            path="$.schemas",
+            hint="pass the schema, such as schema='schemas/...'",
+        )
+    known = own if series is None or own is None else series.merged(own.documents.values())
+    known = series if known is None else known
+    assert known is not None
+    if version not in known.documents:
+        raise MigrationError(
+            f"expected one of the versions {', '.join(map(str, known.versions))} of {identity}, got {version}",
+            code="NQX404",
+            path="$.schema.version",
+            hint="a newer release wrote this: upgrade, or ask for a bundle that holds its schema documents",
+        )
+    expected = known.fingerprints[version]
+    if expected != fingerprint:
+        mine = series is not None and version in series.documents
+        whose = "the reader's schema" if mine else "the bundle's own document"
+        raise MigrationError(
+            f"expected version {version} of {identity} to be {expected[:19]}..., got {fingerprint[:19]}...\n"
+            f"{whose} declares something else under the same version number",
+            code="NQX405",
+            path="$.schema.fingerprint",
+            hint="published versions are never edited: give the changed schema a new version number and a migration",
+        )
+    return known
+
+
+def _target(to: int | str, written: int, reader: Series, known: Series) -> int:
+    if isinstance(to, str) and to.lstrip("-").isdecimal():
+        to = int(to)
+    if to == "head":
+        return reader.versions[-1]
+    if isinstance(to, bool) or not isinstance(to, int) or to == 0:
+        raise MigrationError(f"expected a version, 'head' or a negative number, got {to!r}", code="NQX422")
+    if to > 0:
+        if to not in known.documents:
+            versions = ", ".join(map(str, known.versions))
+            raise MigrationError(
+                f"expected one of the versions {versions} of {known.id}, got {to}",
+                code="NQX422",
+                hint="add the file of that version, or upgrade to a release that ships it",
+            )
+        return to
+    older = [version for version in known.versions if version < written]
+    if -to > len(older):
+        raise MigrationError(
+            f"expected at least {-to} versions before {written}, got {len(older)}",
+            code="NQX422",
+            hint=f"known versions of {known.id}: {', '.join(map(str, known.versions))}",
+        )
+    return older[to]
+
+
+def _without_unknown(payload: Payload, document: Document, unknown: Unknown, report: list[Diagnostic]) -> Payload:
+    """Treat stored fields that the wanted version does not declare as the caller says."""
+    prefix, found = document.ref(""), []
+    strays = []
+    for path, node in iter_nodes(payload.document["manifest"]):
+        if isinstance(node, dict) and node["__kind__"] == "struct" and node["type"].startswith(prefix):
+            struct = document.structs.get(node["type"].removeprefix(prefix))
+            for name in node["fields"] if struct is not None else ():
+                if struct is not None and name not in struct.stored:
+                    where = format_path((*path, FieldName(name)))
+                    strays.append((node, name))
+                    found.append((where, f"expected no field {name!r} in version {document.version}, got a stored one"))
+    if not found:
+        return payload
+    if unknown == "error":
+        hint = "pass unknown='drop' to leave it out, or add a `remove` step to the schema"
+        raise MigrationError(Diagnostic("NQX415", "error", message, path=where, hint=hint) for where, message in found)
+    for node, name in strays:
+        del node["fields"][name]
+    severity: Literal["warning", "info"] = "warning" if unknown == "warn" else "info"
+    report += [Diagnostic("NQX415", severity, f"{message}; it was dropped", path=where) for where, message in found]
+    named = {
+        n["name"]
+        for _, n in iter_nodes(payload.document["manifest"])
+        if isinstance(n, dict) and n["__kind__"] == "array"
+    }
+    records = {name: record for name, record in payload.document["arrays"].items() if name in named}
+    return Payload(with_member(payload.document, "arrays", records), DerivedArrays(payload.arrays, {}, records))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Bundles
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """What :func:`migrate` did, or would do.
+
+    Attributes:
+        plan: The hops.
+        report: What was defaulted, dropped and cast.
+        out: The new bundle, None after a dry run.
+        linked: True if the arrays were not written again, but got a second name.
+    """
+
+    plan: Plan
+    report: tuple[Diagnostic, ...]
+    out: Path | None
+    linked: bool
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.plan), *map(str, self.report)])
+
+
+def migrate(
+    path: str | Path,
+    out: str | Path,
+    *,
+    to: int | str = "head",
+    schema: Any = None,
+    dry_run: bool = False,
+    trust: Iterable[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Migrated:
+    """Write a bundle of another version; the input is never touched.
+
+    Args:
+        path: The bundle.
+        out: Where the new one goes; nothing may be there.
+        to: A version, ``"head"``, or a negative number of versions to go back.
+        schema: A Series or Schema, or the path of a schema folder or file; None for the documents inside the bundle.
+        dry_run: Plan and check, but write nothing. Exact casts look at values only when they are written.
+        trust: Kept for steps that run code; there are none yet.
+        progress: Called with bytes done and bytes in all.
+
+    Returns:
+        The plan, and what was defaulted, dropped and cast.
+
+    Raises:
+        MigrationError: There is no way, or the payload does not allow it; nothing was written.
+        SerializationError: The input is no sound bundle, or the target exists.
+
+    Example:
+        >>> print(migrate("old", "new", schema="schemas/vmc_state").plan)  # doctest: +SKIP
+    """
+    del trust
+    path, out = Path(path), Path(out)
+    report: list[Diagnostic] = []
+    series = schema if schema is None or isinstance(schema, Series) else getattr(schema, "series", None)
+    if series is None and schema is not None:
+        series = load_series(schema)
+    payload = bundle.read(path)
+    try:
+        result, way = _resolve(payload, series, to, "error", report, ())
+        _check_result(result, series)
+        if dry_run:
+            return Migrated(way, tuple(report), None, linked=False)
+        linked = _write(path, out, payload, result, progress)
+    except StructError as error:
+        raise error.in_file(str(path)) from error.__cause__
+    return Migrated(way, tuple(report), out, linked)
+
+
+def _check_result(payload: Payload, series: Series | None) -> None:
+    """Refuse to write what the new version would not read."""
+    document = (series or Series("", {})).documents.get(payload.document["schema"]["version"])
+    if document is None:
+        written = payload.document["schema"]
+        document = carried_series(payload.document)[written["id"]].at(written["version"])
+    root = payload.document["manifest"]
+    if isinstance(root, dict) and root.get("type") == document.ref(document.root):
+        found = [d for d in conform(document, document.root, root, see_node) if d.severity == "error"]
+        if found:
+            raise MigrationError(found)
+
+
+def _write(
+    source: Path, out: Path, payload: Payload, result: Payload, progress: Callable[[int, int], None] | None
+) -> bool:
+    before, after = payload.document["arrays"], result.document["arrays"]
+    kept = {name for name, record in after.items() if before.get(name) is record}
+    left_behind = sum(_nbytes(record) for name, record in before.items() if name not in kept)
+    # Linking leaves the bytes of arrays that are gone in the file: worth it while most of the file is still used.
+    if source.is_dir() and out.suffix != ".zip" and left_behind <= sum(_nbytes(before[name]) for name in kept):
+        changed = DerivedArrays(result.arrays, {}, [name for name in after if name not in kept])
+        bundle.write_linked(source, out, result.document, changed=changed)
+        return True
+    files = {str(record.get("file", "")) for record in before.values()}
+    store = "safetensors" if any(file.endswith(".safetensors") for file in files) else "npz"
+    bundle.write(out, result, store=store, progress=progress)
+    return False
+
+
+def _nbytes(record: Mapping[str, Any]) -> int:
+    return int(record.get("nbytes", prod(record["shape"]) * dtype_named(record["dtype"]).itemsize))

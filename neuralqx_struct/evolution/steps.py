@@ -1,0 +1,300 @@
+"""Migration steps: the table of what each one does, and the builders for Python.
+
+Owns the one table from step models (``schema/migration.py``) to :class:`Operation` records. A new step is a model
+there, three functions side by side in ``field_steps.py``, ``array_steps.py``, ``part_steps.py`` or ``key_steps.py``,
+and a row here.
+
+Example:
+    >>> from neuralqx_struct.evolution import steps
+    >>> steps.migration(1, [steps.rename(field="rng", to="key")]).steps[0].name
+    'rename'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from neuralqx_struct.evolution import array_steps, field_steps, key_steps, part_steps
+from neuralqx_struct.evolution.edits import Cost, Operation, target_struct
+from neuralqx_struct.evolution.tree import Workspace
+from neuralqx_struct.schema.migration import (
+    Add,
+    Cast,
+    Fill,
+    Inline,
+    Merge,
+    Migration,
+    Move,
+    Remove,
+    Rename,
+    RenameStruct,
+    Reshape,
+    Split,
+    Step,
+    StepItem,
+    Transpose,
+    UnwrapKey,
+    WrapKey,
+)
+from neuralqx_struct.schema.model import Document
+
+__all__ = [
+    "OPERATIONS",
+    "add",
+    "apply_to_document",
+    "apply_to_workspace",
+    "cast",
+    "cost",
+    "fill",
+    "inline",
+    "inverse",
+    "merge",
+    "migration",
+    "move",
+    "remove",
+    "rename",
+    "rename_struct",
+    "reshape",
+    "split",
+    "step_name",
+    "step_text",
+    "transpose",
+    "unwrap_key",
+    "wrap_key",
+]
+
+OPERATIONS: Mapping[type[Step], Operation] = {
+    Rename: field_steps.RENAME,
+    Add: field_steps.ADD,
+    Remove: field_steps.REMOVE,
+    Fill: field_steps.FILL,
+    Move: field_steps.MOVE,
+    Inline: field_steps.INLINE,
+    RenameStruct: field_steps.RENAME_STRUCT,
+    Cast: array_steps.CAST,
+    Transpose: array_steps.TRANSPOSE,
+    Reshape: array_steps.RESHAPE,
+    Split: part_steps.SPLIT,
+    Merge: part_steps.MERGE,
+    WrapKey: key_steps.WRAP_KEY,
+    UnwrapKey: key_steps.UNWRAP_KEY,
+}
+
+_NAMES: Mapping[type[Step], str] = {
+    Rename: "rename",
+    Add: "add",
+    Remove: "remove",
+    Fill: "fill",
+    Move: "move",
+    Inline: "inline",
+    RenameStruct: "rename_struct",
+    Cast: "cast",
+    Transpose: "transpose",
+    Reshape: "reshape",
+    Split: "split",
+    Merge: "merge",
+    WrapKey: "wrap_key",
+    UnwrapKey: "unwrap_key",
+}
+
+
+def apply_to_document(document: Document, step: Step, target: Document) -> Document:
+    """The declaration behind a step.
+
+    Args:
+        document: The declaration before it.
+        step: The step.
+        target: The version that the migration leads to: it declares what ``add`` adds, and docs, tags and defaults of
+            results.
+
+    Returns:
+        A document of the old version with the changed structs.
+
+    Raises:
+        SchemaError: The step does not apply; the path of the diagnostic is ``$.<step>.<member>``.
+
+    Example:
+        >>> apply_to_document(v1, rename(field="h", to="transverse_field"), v2)  # doctest: +SKIP
+    """
+    return OPERATIONS[type(step)].declare(step, document, target)
+
+
+def apply_to_workspace(workspace: Workspace, step: Step, before: Document, after: Document) -> None:
+    """Apply a step to every instance of its struct in a payload.
+
+    Args:
+        workspace: The payload's private copy.
+        step: The step.
+        before: The declaration that the payload conforms to.
+        after: The declaration behind the step, as :func:`apply_to_document` gives it.
+
+    Raises:
+        MigrationError: The payload does not hold what its version declares, or a value does not allow the step.
+            A value that a cast cannot hold is found when the array is asked for.
+    """
+    struct = step.struct if isinstance(step, RenameStruct) else target_struct(step, before)
+    rewrite = OPERATIONS[type(step)].rewrite
+    for place in workspace.instances(struct, before, after):
+        changed = rewrite(step, place)
+        place.node.update(changed)
+
+
+def inverse(step: Step, before: Document, after: Document) -> list[Step]:
+    """The steps that undo a step.
+
+    Args:
+        step: The step.
+        before: The declaration that it was applied to.
+        after: The declaration behind it.
+
+    Returns:
+        Steps that lead from ``after`` to ``before``; none where ``after`` can be read as ``before`` as it is stored.
+
+    Raises:
+        SchemaError: NQX307 nothing says what to go back to; NQX423 the step gave up downgrades with ``lossy: true``.
+
+    Example:
+        >>> inverse(rename(field="a", to="b"), old, new)  # doctest: +SKIP
+        [Rename(within=None, field='b', to='a')]
+    """
+    return OPERATIONS[type(step)].inverse(step, before, after)
+
+
+def cost(step: Step) -> Cost:
+    """Whether a step touches the manifest alone or streams array bytes."""
+    return OPERATIONS[type(step)].cost
+
+
+def step_name(step: Step) -> str:
+    """The step's name in schema files, such as ``rename``."""
+    return _NAMES[type(step)]
+
+
+def step_text(step: Step) -> str:
+    """The step as one line of a schema file.
+
+    Example:
+        >>> step_text(rename(field="rng", to="key"))
+        '- rename: {field: rng, to: key}'
+    """
+    given = step.model_dump(by_alias=True, exclude_unset=True)
+    members = ", ".join(
+        f"{name}: {_flow(value)}" for name, value in given.items() if not (name == "in" and value is None)
+    )
+    return f"- {step_name(step)}: {{{members}}}"
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{k}: {_flow(v)}' for k, v in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_flow, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Builders: `s.steps.rename(field="a", to="b")`. The schema language calls the struct `in`, a word that Python keeps.
+
+
+def rename(*, field: str, to: str, within: str | None = None) -> Rename:
+    """A field gets another name."""
+    return Rename(**_within(within), field=field, to=to)
+
+
+def add(*, field: str, default: Any, within: str | None = None) -> Add:
+    """A field appears; old payloads get ``default``, a number fills an array."""
+    return Add(**_within(within), field=field, default=default)
+
+
+def remove(*, field: str, within: str | None = None, **undo: Any) -> Remove:
+    """A field goes away; give ``undo_default=`` for downgrades, or ``lossy=True``."""
+    return Remove(**_within(within), field=field, **undo)
+
+
+def cast(*, field: str, dtype: str, exact: bool = True, lossy: bool = False, within: str | None = None) -> Cast:
+    """An array changes its dtype; exactly, or with ``exact=False, lossy=True`` to the nearest values."""
+    loss = {} if exact and not lossy else {"exact": exact, "lossy": lossy}
+    return Cast(**_within(within), field=field, dtype=dtype, **loss)
+
+
+def transpose(*, field: str, axes: Sequence[int] | None = None, within: str | None = None) -> Transpose:
+    """The axes of an array change their order; reversed without ``axes``."""
+    given = {} if axes is None else {"axes": list(axes)}
+    return Transpose(**_within(within), field=field, **given)
+
+
+def reshape(*, field: str, shape: Sequence[int | str], within: str | None = None) -> Reshape:
+    """An array changes its shape, not its elements or their order."""
+    return Reshape(**_within(within), field=field, shape=list(shape))
+
+
+def split(
+    *,
+    field: str,
+    into: Mapping[str, int | str] | Sequence[str],
+    axis: int = 0,
+    how: Literal["concat", "stack", "complex"] = "concat",
+    within: str | None = None,
+) -> Split:
+    """One array becomes several: sizes by name, or with ``how`` names alone."""
+    names: dict[str, int | str] | list[str] = dict(into) if isinstance(into, Mapping) else list(into)
+    return Split(**_within(within), field=field, axis=axis, into=names, how=how)
+
+
+def merge(
+    *,
+    fields: Iterable[str],
+    into: str,
+    how: Literal["concat", "stack", "complex"],
+    axis: int = 0,
+    within: str | None = None,
+) -> Merge:
+    """Several arrays become one: joined, stacked, or as real and imaginary part."""
+    return Merge(**_within(within), fields=list(fields), into=into, how=how, axis=axis)
+
+
+def move(*, fields: Iterable[str], into: str, struct: str, within: str | None = None) -> Move:
+    """Fields move into a nested struct, which is made if it is not there."""
+    return Move(**_within(within), fields=list(fields), into=into, struct=struct)
+
+
+def inline(*, field: str, fields: Iterable[str], within: str | None = None) -> Inline:
+    """Fields of a nested struct move up."""
+    return Inline(**_within(within), field=field, fields=list(fields))
+
+
+def fill(*, field: str, value: Any, within: str | None = None) -> Fill:
+    """Null becomes a value."""
+    return Fill(**_within(within), field=field, value=value)
+
+
+def wrap_key(*, field: str, impl: str, within: str | None = None) -> WrapKey:
+    """The raw words of a random key become a typed key."""
+    return WrapKey(**_within(within), field=field, impl=impl)
+
+
+def unwrap_key(*, field: str, within: str | None = None) -> UnwrapKey:
+    """A typed random key becomes its raw words."""
+    return UnwrapKey(**_within(within), field=field)
+
+
+def rename_struct(*, struct: str, to: str) -> RenameStruct:
+    """A struct gets another name."""
+    return RenameStruct(struct=struct, to=to)
+
+
+def _within(within: str | None) -> dict[str, Any]:
+    return {} if within is None else {"within": within}
+
+
+def migration(from_version: int, steps: Iterable[Step]) -> Migration:
+    """How payloads of ``from_version`` become payloads of the version that declares this.
+
+    Example:
+        >>> migration(2, [rename(field="rng", to="key")]).from_version
+        2
+    """
+    return Migration(from_version=from_version, steps=[StepItem(**{step_name(step): step}) for step in steps])

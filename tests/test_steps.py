@@ -1,0 +1,1110 @@
+"""Migration steps: declarations, payloads, inverses, and that the three agree."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neuralqx_struct.errors import MigrationError, SchemaError
+from neuralqx_struct.evolution import steps as s
+from neuralqx_struct.evolution.casts import cast, join_complex, part_complex, promotes
+from neuralqx_struct.evolution.differences import differences
+from neuralqx_struct.evolution.plans import apply, plan
+from neuralqx_struct.evolution.proof import stages_of, undone
+from neuralqx_struct.evolution.sizes import readable_as, same_size, substitute
+from neuralqx_struct.evolution.tree import DerivedArrays
+from neuralqx_struct.payload import Payload, check, dtype_named
+from neuralqx_struct.schema.conform import conform, see_node
+from neuralqx_struct.schema.expressions import parse
+from neuralqx_struct.schema.fingerprint import payload_fingerprint
+from neuralqx_struct.schema.migration import StepItem
+from neuralqx_struct.schema.model import document_from_data
+from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.schema.types import DTYPES, format_type, parse_type
+
+
+def doc(fields, version=1, steps=None, structs=None, **members):
+    """A document whose root `A` has `fields`; with `steps` also a migration from the version before."""
+    data = {
+        "language": "1",
+        "schema": "lab.a",
+        "version": version,
+        "root": "A",
+        "structs": {"A": {"fields": fields}, **{n: {"fields": f} for n, f in (structs or {}).items()}},
+        **members,
+    }
+    if steps is not None:
+        data["migrations"] = [
+            {
+                "from": version - 1,
+                "steps": [{s.step_name(x): x.model_dump(by_alias=True, exclude_unset=True)} for x in steps],
+            }
+        ]
+    return document_from_data(data, "test")
+
+
+def node(value, arrays, name, document):
+    """A value as a manifest node; numpy arrays go to `arrays`."""
+    if isinstance(value, np.ndarray):
+        arrays.setdefault(name, value)
+        return {
+            "__kind__": "array",
+            "name": name,
+            "dtype": str(value.dtype),
+            "shape": list(value.shape),
+            "leaf": "numpy",
+        }
+    if isinstance(value, list):
+        items = [node(v, arrays, f"{name}/{i}", document) for i, v in enumerate(value)]
+        return {"__kind__": "list", "items": items}
+    if isinstance(value, tuple):  # an instance: its struct and its fields
+        struct, fields = value
+        inner = {k: node(v, arrays, f"{name}/{k}", document) for k, v in fields.items()}
+        return {"__kind__": "struct", "type": document.ref(struct), "fields": inner}
+    if isinstance(value, dict) and "__kind__" not in value:
+        return {"__kind__": "dict", "items": [[k, node(v, arrays, f"{name}/{k}", document)] for k, v in value.items()]}
+    return value
+
+
+def payload(document, values):
+    arrays = {}
+    tree = node((document.root, values), arrays, "", document)
+    for name in list(arrays):
+        arrays[name.removeprefix("/")] = arrays.pop(name)
+    tree = json.loads(json.dumps(tree).replace('"name": "/', '"name": "'))
+    held = {
+        "version": 1,
+        "schema": {"id": document.id, "version": document.version, "fingerprint": payload_fingerprint(document)},
+        "schemas": [document.to_data()],
+        "manifest": tree,
+        "arrays": {k: {"dtype": str(v.dtype), "shape": list(v.shape)} for k, v in arrays.items()},
+        "writer": {"name": "test", "version": "1"},
+    }
+    return Payload(held, arrays)
+
+
+def value(tree, arrays):
+    """The inverse of `node`, as far as tests need it; a struct becomes a dict of its fields."""
+    if not isinstance(tree, dict):
+        return tree
+    match tree["__kind__"]:
+        case "array":
+            return arrays[tree["name"]]
+        case "struct":
+            return {k: value(v, arrays) for k, v in tree["fields"].items()}
+        case "list":
+            return [value(v, arrays) for v in tree["items"]]
+        case "dict":
+            return {k: value(v, arrays) for k, v in tree["items"]}
+        case "prng-key":
+            return (tree["impl"], value(tree["data"], arrays))
+        case _:
+            return tree
+
+
+def same(a, b):
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b
+
+
+def conforms(document, held):
+    assert check(held) == []
+    return conform(document, document.root, held.document["manifest"], see_node)
+
+
+def up(old, new, values):
+    """Migrate, checking what must hold for every step: the result conforms, the input is as it was."""
+    before = payload(old, values)
+    told = json.dumps(before.document)
+    assert conforms(old, before) == []
+    after = apply(before, plan(series_of([old, new]), old.version, new.version))
+    assert conforms(new, after) == []
+    assert json.dumps(before.document) == told
+    return after
+
+
+F4 = np.array([[1, -0.0, np.nan], [np.inf, 2, 3]], "float32")
+C8 = join_complex(F4, F4[::-1], "complex64")
+WORDS = np.array([7, 9], "uint32")
+
+# Each step: what it is applied to, and what comes out.
+STEPS = {
+    "rename": (
+        {"a": "int", "b": "str"},
+        {"c": "int", "b": "str"},
+        s.rename(field="a", to="c"),
+        {"a": 1, "b": ""},
+        {"c": 1, "b": ""},
+    ),
+    "add a scalar": (
+        {"a": "int"},
+        {"a": "int", "b": "float"},
+        s.add(field="b", default=2),
+        {"a": 1},
+        {"a": 1, "b": 2.0},
+    ),
+    "add null": (
+        {"a": "int"},
+        {"a": "int", "b": "float | null"},
+        s.add(field="b", default=None),
+        {"a": 1},
+        {"a": 1, "b": None},
+    ),
+    "add an array": (
+        {"a": "int8[n]"},
+        {"a": "int8[n]", "b": "float32[2 * n]"},
+        s.add(field="b", default=0),
+        {"a": np.zeros(3, "i1")},
+        {"a": np.zeros(3, "i1"), "b": {"__kind__": "full", "dtype": "float32", "shape": [6], "value": 0.0}},
+    ),
+    "add a list": (
+        {"a": "int"},
+        {"a": "int", "b": "float32[2]"},
+        s.add(field="b", default=[1, 2]),
+        {"a": 1},
+        {"a": 1, "b": np.array([1, 2], "f4")},
+    ),
+    "remove": ({"a": "int", "b": "int"}, {"a": "int"}, s.remove(field="b", undo_default=3), {"a": 1, "b": 3}, {"a": 1}),
+    "cast": (
+        {"a": "float64[n] | null"},
+        {"a": "int8[n] | null"},
+        s.cast(field="a", dtype="int8"),
+        {"a": np.array([1.0, -1.0])},
+        {"a": np.array([1, -1], "i1")},
+    ),
+    "cast null": (
+        {"a": "float64[n] | null"},
+        {"a": "int8[n] | null"},
+        s.cast(field="a", dtype="int8"),
+        {"a": None},
+        {"a": None},
+    ),
+    "cast in a list": (
+        {"a": "list[float32[2]]"},
+        {"a": "list[float64[2]]"},
+        s.cast(field="a", dtype="float64"),
+        {"a": [np.zeros(2, "f4"), np.ones(2, "f4")]},
+        {"a": [np.zeros(2), np.ones(2)]},
+    ),
+    "cast in a dict": (
+        {"a": "dict[str, float32[]]"},
+        {"a": "dict[str, complex64[]]"},
+        s.cast(field="a", dtype="complex64"),
+        {"a": {"x": np.float32(2)[...]}},
+        {"a": {"x": np.array(2, "c8")}},
+    ),
+    "transpose": (
+        {"a": "float32[n, m]"},
+        {"a": "float32[m, n]"},
+        s.transpose(field="a"),
+        {"a": F4},
+        {"a": np.ascontiguousarray(F4.T)},
+    ),
+    "transpose a square": (
+        {"a": "int8[2, 2]"},
+        {"a": "int8[2, 2]"},
+        s.transpose(field="a"),
+        {"a": np.array([[1, 2], [3, 4]], "i1")},
+        {"a": np.array([[1, 3], [2, 4]], "i1")},
+    ),
+    "transpose by axes": (
+        {"a": "int8[2, 3, 4]"},
+        {"a": "int8[4, 2, 3]"},
+        s.transpose(field="a", axes=[-1, 0, 1]),
+        {"a": np.arange(24, dtype="i1").reshape(2, 3, 4)},
+        {"a": np.ascontiguousarray(np.arange(24, dtype="i1").reshape(2, 3, 4).transpose(2, 0, 1))},
+    ),
+    "reshape": (
+        {"a": "float32[n, 3]"},
+        {"a": "float32[3 * n]"},
+        s.reshape(field="a", shape=["3*n"]),
+        {"a": F4},
+        {"a": F4.reshape(6)},
+    ),
+    "split": (
+        {"a": "float32[n, 3]", "b": "int8[n]"},
+        {"x": "float32[n, 1]", "y": "float32[n, 2]", "b": "int8[n]"},
+        s.split(field="a", axis=-1, into={"x": 1, "y": 2}),
+        {"a": F4, "b": np.zeros(2, "i1")},
+        {"x": F4[:, :1].copy(), "y": F4[:, 1:].copy(), "b": np.zeros(2, "i1")},
+    ),
+    "split a stack": (
+        {"a": "float32[2, n]"},
+        {"x": "float32[n]", "y": "float32[n]"},
+        s.split(field="a", into=["x", "y"], how="stack"),
+        {"a": F4},
+        {"x": F4[0], "y": F4[1]},
+    ),
+    "split complex": (
+        {"a": "complex64[n, 3]"},
+        {"x": "float32[n, 3]", "a": "float32[n, 3]"},
+        s.split(field="a", into=["x", "a"], how="complex"),
+        {"a": C8},
+        {"x": F4, "a": np.ascontiguousarray(F4[::-1])},
+    ),
+    "merge": (
+        {"a": "float32[n, 3]", "b": "float32[2, 3]"},
+        {"c": "float32[2 + n, 3]"},
+        s.merge(fields=["a", "b"], into="c", how="concat"),
+        {"a": F4[:1], "b": F4},
+        {"c": np.concatenate([F4[:1], F4])},
+    ),
+    "merge a stack": (
+        {"a": "float32[n, 3]", "b": "float32[n, 3]"},
+        {"a": "float32[n, 3, 2]"},
+        s.merge(fields=["a", "b"], into="a", how="stack", axis=-1),
+        {"a": F4, "b": F4[::-1].copy()},
+        {"a": np.stack([F4, F4[::-1]], axis=-1)},
+    ),
+    "merge complex": (
+        {"a": "float64[]", "b": "float64[]"},
+        {"c": "complex128[]"},
+        s.merge(fields=["a", "b"], into="c", how="complex"),
+        {"a": np.array(-0.0), "b": np.array(np.inf)},
+        {"c": join_complex(np.array(-0.0), np.array(np.inf), "complex128")},
+    ),
+    "merge null": (
+        {"a": "float32[n] | null", "b": "float32[n] | null"},
+        {"c": "complex64[n] | null"},
+        s.merge(fields=["a", "b"], into="c", how="complex"),
+        {"a": None, "b": None},
+        {"c": None},
+    ),
+    "fill": ({"a": "int | null"}, {"a": "int"}, s.fill(field="a", value=4), {"a": None}, {"a": 4}),
+    "fill what is there": ({"a": "int | null"}, {"a": "int"}, s.fill(field="a", value=4), {"a": 5}, {"a": 5}),
+    "wrap_key": (
+        {"a": "uint32[2]"},
+        {"a": "prng_key[threefry2x32]"},
+        s.wrap_key(field="a", impl="threefry2x32"),
+        {"a": WORDS},
+        {"a": ("threefry2x32", WORDS)},
+    ),
+    "unwrap_key": (
+        {"a": {"type": "prng_key", "impl": "rbg"}},
+        {"a": "uint32[4]"},
+        s.unwrap_key(field="a"),
+        {"a": {"__kind__": "prng-key", "impl": "rbg", "data": np.arange(4, dtype="u4")}},
+        {"a": np.arange(4, dtype="u4")},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
+def test_step(case):
+    fields, wanted, step, values, expected = case
+    if isinstance(values.get("a"), dict) and values["a"].get("__kind__") == "prng-key":
+        words = values["a"]["data"]
+        key = {**values["a"], "data": {"__kind__": "array", "name": "a", "dtype": "uint32", "shape": [4]}}
+        old, new = doc(fields), doc(wanted, 2, [step])
+        held = payload(old, {"a": key})
+        held = Payload({**held.document, "arrays": {"a": {"dtype": "uint32", "shape": [4]}}}, {"a": words})
+        assert conforms(old, held) == []
+        after = apply(held, plan(series_of([old, new]), 1, 2))
+        assert conforms(new, after) == []
+    else:
+        after = up(doc(fields), doc(wanted, 2, [step]), values)
+    assert same(value(after.document["manifest"], after.arrays), expected)
+    assert list(after.document["manifest"]["fields"]) == list(wanted)
+
+
+@pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
+def test_inverse_on_declarations(case):
+    fields, wanted, step, _, _ = case
+    old, new = doc(fields), doc(wanted, 2, [step])
+    stages = stages_of(old, [step], new)
+    assert differences(stages[-1].after, new) == []
+    back = undone(stages)
+    result = back[-1].after if back else stages[-1].after
+    if step != s.fill(field="a", value=4):  # T is stored as `T | null` is: the way back is no step
+        assert differences(result, old) == []
+    assert differences(old, result) == [] or not back
+
+
+@pytest.mark.parametrize("name", [n for n in STEPS if n not in ("fill", "unwrap_key")])
+def test_inverse_on_payloads(name):
+    fields, wanted, step, values, _ = STEPS[name]
+    old, new = doc(fields), doc(wanted, 2, [step])
+    there = up(old, new, values)
+    back = apply(there, plan(series_of([old, new]), 2, 1))
+    assert conforms(old, back) == []
+    assert same(
+        value(back.document["manifest"], back.arrays),
+        value(payload(old, values).document["manifest"], payload(old, values).arrays),
+    )
+
+
+NESTED = {
+    "A": {"layers": "list[Layer]", "named": "dict[str, Layer]", "n": "int"},
+    "Layer": {"w": "float32[i, o]", "b": "float32[o]"},
+}
+
+
+def layer(i, o):
+    return ("Layer", {"w": np.full((i, o), i, "f4"), "b": np.full(o, o, "f4")})
+
+
+def test_step_reaches_every_instance_with_its_own_sizes():
+    old = doc(NESTED["A"], structs={"Layer": NESTED["Layer"]})
+    changed = {"wt": "float32[o, i]", "b": "float32[o]", "scale": "float32[i]"}
+    steps = [s.transpose(field="w", within="Layer"), s.rename(field="w", to="wt", within="Layer")]
+    steps.append(s.add(field="scale", default=1, within="Layer"))
+    new = doc(NESTED["A"], 2, steps, structs={"Layer": changed})
+    after = up(old, new, {"layers": [layer(2, 3), layer(3, 4)], "named": {"x": layer(5, 1)}, "n": 1})
+    fields = value(after.document["manifest"], after.arrays)
+    assert [x["wt"].shape for x in (*fields["layers"], fields["named"]["x"])] == [(3, 2), (4, 3), (1, 5)]
+    assert [x["scale"]["shape"] for x in (*fields["layers"], fields["named"]["x"])] == [[2], [3], [5]]
+    assert list(after.document["arrays"]) == list(after.arrays)
+
+
+def test_rename_struct_and_reference():
+    old = doc(NESTED["A"], structs={"Layer": NESTED["Layer"]})
+    wanted = {"layers": "list[Dense]", "named": "dict[str, Dense]", "n": "int"}
+    new = doc(wanted, 2, [s.rename_struct(struct="Layer", to="Dense")], structs={"Dense": NESTED["Layer"]})
+    values = {"layers": [layer(2, 3)], "named": {}, "n": 1}
+    after = up(old, new, values)
+    assert after.document["manifest"]["fields"]["layers"]["items"][0]["type"] == "lab.a@2:Dense"
+    back = apply(after, plan(series_of([old, new]), 2, 1))
+    assert back.document["manifest"] == payload(old, values).document["manifest"]
+
+
+MOVES = {
+    "into a new struct": ({"x": "int", "y": "str"}, {}, {"in": "In"}, {"In": {"x": "int", "y": "str"}}, ["x", "y"]),
+    "some of them": ({"x": "int", "y": "str"}, {}, {"in": "In", "y": "str"}, {"In": {"x": "int"}}, ["x"]),
+    "into one that is there": (
+        {"in": "In", "x": "int", "y": "str"},
+        {"In": {"z": "int"}},
+        {"in": "In"},
+        {"In": {"x": "int", "y": "str", "z": "int"}},
+        ["x", "y"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MOVES.values(), ids=MOVES)
+def test_move_and_inline(case):
+    fields, structs, wanted, inner, moved = case
+    old = doc(fields, structs=structs)
+    new = doc(wanted, 2, [s.move(fields=moved, into="in", struct="In")], structs=inner)
+    values = {"x": 1, "y": "two", "in": ("In", {"z": 3})}
+    values = {name: values[name] for name in fields}
+    after = up(old, new, values)
+    series = series_of([old, new])
+    assert value(after.document["manifest"], {})["in"] == {k: {"x": 1, "y": "two", "z": 3}[k] for k in inner["In"]}
+    back = apply(after, plan(series, 2, 1))
+    assert back.document["manifest"] == payload(old, values).document["manifest"]
+    # the other way round: inline is the step, move its inverse
+    inlined = doc(fields, 2, [s.inline(field="in", fields=moved)], structs=structs)
+    start = doc(wanted, structs=inner)
+    down = series_of([start, inlined])
+    there = apply(payload(start, _instance(after.document["manifest"])), plan(down, 1, 2))
+    assert conforms(inlined, there) == []
+    again = apply(there, plan(down, 2, 1))
+    assert conforms(start, again) == []
+
+
+def _instance(tree):
+    struct = {
+        k: (v["type"].rpartition(":")[2], v["fields"]) if isinstance(v, dict) else v for k, v in tree["fields"].items()
+    }
+    return struct
+
+
+def test_parameters_of_a_struct_are_bound_where_it_moves():
+    old = doc({"w": "float32[n, m]", "b": "float32[m]"})
+    data = {
+        "fields": {"dense": "Dense[n, m]"},
+        "structs": {
+            "A": {"fields": {"dense": "Dense[n, m]"}},
+            "Dense": {"params": ["i", "o"], "fields": {"w": "float32[i, o]", "b": "float32[o]"}},
+        },
+    }
+    move = s.move(fields=["w", "b"], into="dense", struct="Dense")
+    new = doc(data["fields"], 2, [move])
+    new = new.model_copy(
+        update={"structs": document_from_data({**doc({}).to_data(), "structs": data["structs"]}, "t").structs}
+    )
+    after = up(old, new, {"w": F4, "b": F4[0]})
+    assert differences(undone(stages_of(old, [move], new))[-1].after, old) == []
+    assert value(after.document["manifest"], after.arrays)["dense"]["w"].shape == (2, 3)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arrays: sharing, laziness, constants.
+
+
+class Counting(dict):
+    reads = 0
+
+    def __getitem__(self, name):
+        self.reads += 1
+        return super().__getitem__(name)
+
+
+def test_arrays_are_read_when_asked_for_and_not_kept():
+    old = doc({"a": "float32[n]", "b": "float32[n]"})
+    new = doc(
+        {"x": "complex64[n]", "k": "int"},
+        2,
+        [s.merge(fields=["a", "b"], into="x", how="complex"), s.add(field="k", default=1)],
+    )
+    held = payload(old, {"a": np.ones(3, "f4"), "b": np.zeros(3, "f4")})
+    counting = Counting(held.arrays)
+    after = apply(Payload(held.document, counting), plan(series_of([old, new]), 1, 2))
+    assert check(after) == []
+    assert counting.reads == 0
+    first, second = after.arrays["x"], after.arrays["x"]
+    assert counting.reads == 4
+    assert first is not second
+    assert first.tobytes() == second.tobytes()
+    assert list(after.arrays) == ["x"]
+    assert len(after.arrays) == 1
+    assert "a" not in after.arrays
+    with pytest.raises(KeyError):
+        after.arrays["a"]
+
+
+def test_untouched_arrays_are_the_same_objects_under_their_names():
+    old, new = doc({"a": "float32[n]"}), doc({"z": "float32[n]"}, 2, [s.rename(field="a", to="z")])
+    held = payload(old, {"a": np.ones(3, "f4")})
+    after = apply(held, plan(series_of([old, new]), 1, 2))
+    assert after.arrays["a"] is held.arrays["a"]
+    assert after.document["arrays"]["a"] is held.document["arrays"]["a"]
+    assert isinstance(after.arrays, DerivedArrays)
+    assert after.arrays.verify("a") is None
+
+
+def shared(fields, array):
+    old = doc(fields)
+    held = payload(old, dict.fromkeys(fields, array))
+    tree = {
+        **held.document["manifest"],
+        "fields": {k: {**v, "name": "a"} for k, v in held.document["manifest"]["fields"].items()},
+    }
+    return old, Payload(
+        {**held.document, "manifest": tree, "arrays": {"a": held.document["arrays"]["a"]}}, {"a": array}
+    )
+
+
+def test_a_change_of_one_of_two_shared_arrays_leaves_the_other():
+    old, held = shared({"a": "float32[2]", "b": "float32[2]"}, np.array([1, 2], "f4"))
+    new = doc({"a": "float64[2]", "b": "float32[2]"}, 2, [s.cast(field="a", dtype="float64")])
+    after = apply(held, plan(series_of([old, new]), 1, 2))
+    got = value(after.document["manifest"], after.arrays)
+    assert (got["a"].dtype, got["b"].dtype) == (np.float64, np.float32)
+    assert got["b"] is held.arrays["a"]
+    assert check(after) == []
+
+
+def test_shared_arrays_that_change_alike_stay_shared():
+    old, held = shared({"a": "float32[2]", "b": "float32[2]"}, np.array([1, 2], "f4"))
+    steps = [s.cast(field=name, dtype="float64") for name in "ab"]
+    after = apply(held, plan(series_of([old, doc({"a": "float64[2]", "b": "float64[2]"}, 2, steps)]), 1, 2))
+    names = {after.document["manifest"]["fields"][k]["name"] for k in "ab"}
+    assert len(names) == 1 == len(after.document["arrays"])
+
+
+def full(dtype, shape, number):
+    return {"__kind__": "full", "dtype": dtype, "shape": shape, "value": number, "leaf": "jax"}
+
+
+FULL = {
+    "cast": (s.cast(field="a", dtype="int8"), "int8[2, 3]", full("int8", [2, 3], 2)),
+    "cast to bfloat16": (s.cast(field="a", dtype="bfloat16"), "bfloat16[2, 3]", full("bfloat16", [2, 3], 2.0)),
+    "transpose": (s.transpose(field="a"), "float32[3, 2]", full("float32", [3, 2], 2.0)),
+    "reshape": (s.reshape(field="a", shape=[6]), "float32[6]", full("float32", [6], 2.0)),
+}
+
+
+@pytest.mark.parametrize("case", FULL.values(), ids=FULL)
+def test_constant_arrays_stay_constant(case):
+    step, wanted, expected = case
+    after = up(doc({"a": "float32[2, 3]"}), doc({"a": wanted}, 2, [step]), {"a": full("float32", [2, 3], 2.0)})
+    assert after.document["manifest"]["fields"]["a"] == expected
+    assert after.document["arrays"] == {}
+
+
+def test_constant_arrays_are_split_and_merged():
+    zero, nan = full("float32", [2], -0.0), full("float32", [2], {"__kind__": "float", "value": "nan"})
+    old = doc({"a": "float32[2]", "b": "float32[2]"})
+    merge = s.merge(fields=["a", "b"], into="c", how="complex")
+    new = doc({"c": "complex64[2]"}, 2, [merge])
+    after = up(old, new, {"a": zero, "b": nan})
+    assert (
+        after.arrays["c"].tobytes()
+        == join_complex(np.full(2, -0.0, "f4"), np.full(2, np.nan, "f4"), "complex64").tobytes()
+    )
+    part = s.split(field="c", into=["x", "y"], how="complex")
+    constant = full(
+        "complex64", [2], {"__kind__": "complex", "real": 1.5, "imag": {"__kind__": "float", "value": "inf"}}
+    )
+    after = up(doc({"c": "complex64[2]"}), doc({"x": "float32[2]", "y": "float32[2]"}, 2, [part]), {"c": constant})
+    fields = after.document["manifest"]["fields"]
+    assert (fields["x"]["value"], fields["y"]["value"]) == (1.5, {"__kind__": "float", "value": "inf"})
+
+
+def test_a_constant_key_gets_words_of_its_own():
+    new = doc({"a": "prng_key[threefry2x32]"}, 2, [s.wrap_key(field="a", impl="threefry2x32")])
+    after = up(doc({"a": "uint32[2]"}), new, {"a": full("uint32", [2], 3)})
+    assert after.document["manifest"]["fields"]["a"]["data"]["leaf"] == "jax"
+    assert [after.arrays[name].tolist() for name in after.arrays] == [[3, 3]]
+
+
+def test_numpy_scalars_are_cast():
+    scalar = {"__kind__": "numpy-scalar", "dtype": "float32", "value": 2.5}
+    old, new = doc({"a": "float32[]"}), doc({"a": "float64[]"}, 2, [s.cast(field="a", dtype="float64")])
+    after = apply(payload(old, {"a": scalar}), plan(series_of([old, new]), 1, 2))
+    assert after.document["manifest"]["fields"]["a"] == {**scalar, "dtype": "float64"}
+
+
+def test_weak_type_is_dropped_by_a_cast_and_kept_by_a_reshape():
+    old = doc({"a": "float32[1]"})
+    held = payload(old, {"a": np.ones(1, "f4")})
+    held.document["manifest"]["fields"]["a"] |= {"leaf": "jax", "weak_type": True}
+    for step, wanted, kept in (
+        (s.cast(field="a", dtype="float64"), "float64[1]", False),
+        (s.reshape(field="a", shape=[]), "float32[]", True),
+    ):
+        after = apply(held, plan(series_of([old, doc({"a": wanted}, 2, [step])]), 1, 2))
+        made = after.document["manifest"]["fields"]["a"]
+        assert made["leaf"] == "jax"
+        assert ("weak_type" in made) is kept
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is refused.
+
+BASE = {
+    "a": "float32[n]",
+    "b": "float32[n, 3]",
+    "c": "complex64[n]",
+    "k": "uint32[2]",
+    "o": "int | null",
+    "i": "int",
+    "key": "prng_key",
+}
+REFUSED = [
+    (s.rename(field="aa", to="x"), "NQX304", "field of A"),
+    (s.rename(field="a", to="b"), "NQX304", "free"),
+    (s.rename(field="a", to="a"), "NQX306", "another name"),
+    (s.rename(field="op", to="x"), "NQX306", "stored"),
+    (s.rename(field="a", to="x", within="B"), "NQX304", "struct of version 1"),
+    (s.add(field="nope", default=1), "NQX304", "version 2"),
+    (s.add(field="new", default="text"), "NQX107", "float"),
+    (s.add(field="new", default=None), "NQX107", "null"),
+    (s.add(field="a", default=0), "NQX304", "free"),
+    (s.add(field="sized", default=0), "NQX105", "new_dim"),
+    (s.reshape(field="b", shape=["new_dim"]), "NQX105", "new_dim"),
+    (s.remove(field="a"), "NQX308", "undo_default"),
+    (s.remove(field="i", undo_default="x"), "NQX107", "int"),
+    (s.cast(field="a", dtype="float46"), "NQX102", "dtype"),
+    (s.cast(field="a", dtype="float32"), "NQX306", "effect"),
+    (s.cast(field="i", dtype="float32"), "NQX304", "array"),
+    (s.cast(field="a", dtype="int8", exact=False), "NQX308", "lossy"),
+    (s.transpose(field="b", axes=[0, 0]), "NQX304", "axes"),
+    (s.transpose(field="b", axes=[0, 1]), "NQX306", "order"),
+    (s.transpose(field="a"), "NQX306", "order"),
+    (s.transpose(field="any", axes=[1, 0]), "NQX304", "rank"),
+    (s.reshape(field="b", shape=["n", 4]), "NQX305", "elements"),
+    (s.reshape(field="b", shape=["n", 3]), "NQX306", "effect"),
+    (s.split(field="b", axis=1, into={"x": 1, "y": 1}), "NQX309", "sum"),
+    (s.split(field="a", into={"x": "m", "y": 1}), "NQX105", "m"),
+    (s.split(field="a", into={"x": "n", "y": 1}), "NQX309", "sum"),
+    (s.split(field="b", axis=1, into=["x", "y"]), "NQX309", "size"),
+    (s.split(field="b", axis=1, into=["x", "y"], how="stack"), "NQX309", "names"),
+    (s.split(field="b", axis=2, into=["x", "y"], how="stack"), "NQX304", "axis"),
+    (s.split(field="a", into=["x", "y"], how="complex"), "NQX310", "complex"),
+    (s.split(field="i", into=["x", "y"], how="complex"), "NQX304", "array"),
+    (s.split(field="c", into=["x", "x"], how="complex"), "NQX304", "distinct"),
+    (s.split(field="any", into={"x": 1}), "NQX304", "rank"),
+    (s.merge(fields=["a", "c"], into="x", how="concat"), "NQX310", "dtype"),
+    (s.merge(fields=["a", "b"], into="x", how="stack"), "NQX310", "shape"),
+    (s.merge(fields=["c", "c2"], into="x", how="complex"), "NQX310", "float32"),
+    (s.merge(fields=["a", "a"], into="x", how="stack"), "NQX304", "distinct"),
+    (s.merge(fields=["a", "an"], into="x", how="stack"), "NQX310", "null"),
+    (s.merge(fields=["a", "z"], into="x", how="stack"), "NQX304", "field of A"),
+    (s.fill(field="i", value=1), "NQX306", "null"),
+    (s.fill(field="o", value="x"), "NQX107", "int"),
+    (s.wrap_key(field="k", impl="threefry"), "NQX420", "implementation"),
+    (s.wrap_key(field="k", impl="rbg"), "NQX420", "words"),
+    (s.wrap_key(field="a", impl="rbg"), "NQX420", "words"),
+    (s.unwrap_key(field="key"), "NQX420", "known implementation"),
+    (s.unwrap_key(field="a"), "NQX304", "prng_key"),
+    (s.move(fields=["a"], into="i", struct="In"), "NQX304", "type In"),
+    (s.move(fields=["a"], into="x", struct="In"), "NQX304", "differs"),
+    (s.move(fields=["i"], into="s1", struct="In"), "NQX304", "one place"),
+    (s.inline(field="a", fields=["z"]), "NQX304", "struct"),
+    (s.inline(field="s1", fields=["z"]), "NQX304", "one place"),
+    (s.inline(field="s3", fields=["zz", "y"]), "NQX304", "field of Solo"),
+    (s.rename_struct(struct="Inn", to="X"), "NQX304", "struct of version 1"),
+    (s.rename_struct(struct="In", to="In"), "NQX306", "same"),
+    (s.rename_struct(struct="In", to="A"), "NQX304", "free"),
+]
+
+
+@pytest.mark.parametrize(("step", "code", "word"), REFUSED, ids=[f"{s.step_name(x)}-{w}" for x, _, w in REFUSED])
+def test_declaration_refuses(step, code, word):
+    more = {
+        "c2": "complex64[n]",
+        "an": "float32[n] | null",
+        "any": "float32[..., 3]",
+        "s3": "Solo",
+        "op": {"kind": "opaque", "default": None},
+    }
+    old = doc(
+        {**BASE, **more, "s1": "In", "s2": "In"},
+        structs={"In": {"z": "int", "y": "int"}, "Solo": {"z": "int", "y": "int"}},
+    )
+    new = doc({"new": "float", "sized": "float32[new_dim]"}, 2)
+    with pytest.raises(SchemaError) as caught:
+        s.apply_to_document(old, step, new)
+    (found,) = caught.value.diagnostics
+    assert found.code == code
+    assert word in found.message
+
+
+def test_refusals_suggest_the_name_that_was_meant():
+    with pytest.raises(SchemaError) as caught:
+        s.apply_to_document(doc({"kernel": "int"}), s.rename(field="kernal", to="x"), doc({}, 2))
+    assert caught.value.diagnostics[0].hint == "did you mean 'kernel'?"
+
+
+BAD_PAYLOADS = {
+    "missing field": ({"a": "int"}, {"b": "int"}, s.rename(field="a", to="b"), {}, "NQX414"),
+    "field in the way": ({"a": "int"}, {"b": "int"}, s.rename(field="a", to="b"), {"a": 1, "b": 2}, "NQX415"),
+    "no array": (
+        {"a": "complex64[]"},
+        {"x": "float32[]", "y": "float32[]"},
+        s.split(field="a", into=["x", "y"], how="complex"),
+        {"a": 1},
+        "NQX411",
+    ),
+    "not complex": (
+        {"a": "complex64[]"},
+        {"x": "float32[]", "y": "float32[]"},
+        s.split(field="a", into=["x", "y"], how="complex"),
+        {"a": np.zeros((), "f4")},
+        "NQX411",
+    ),
+    "another rank": (
+        {"a": "int8[2, 3]"},
+        {"a": "int8[3, 2]"},
+        s.transpose(field="a", axes=[1, 0]),
+        {"a": np.zeros(3, "i1")},
+        "NQX412",
+    ),
+    "another size": (
+        {"a": "int8[4]"},
+        {"a": "int8[2, 2]"},
+        s.reshape(field="a", shape=[2, 2]),
+        {"a": np.zeros(3, "i1")},
+        "NQX412",
+    ),
+    "sizes do not sum": (
+        {"a": "int8[4]"},
+        {"x": "int8[1]", "y": "int8[3]"},
+        s.split(field="a", into={"x": 1, "y": 3}),
+        {"a": np.zeros(3, "i1")},
+        "NQX412",
+    ),
+    "operands differ": (
+        {"a": "float32[2]", "b": "float32[2]"},
+        {"c": "complex64[2]"},
+        s.merge(fields=["a", "b"], into="c", how="complex"),
+        {"a": np.zeros(2, "f4"), "b": np.zeros(3, "f4")},
+        "NQX310",
+    ),
+    "one null": (
+        {"a": "float32[2] | null", "b": "float32[2] | null"},
+        {"c": "complex64[2] | null"},
+        s.merge(fields=["a", "b"], into="c", how="complex"),
+        {"a": np.zeros(2, "f4"), "b": None},
+        "NQX310",
+    ),
+    "three words": (
+        {"k": "uint32[2]"},
+        {"k": "prng_key[threefry2x32]"},
+        s.wrap_key(field="k", impl="threefry2x32"),
+        {"k": np.zeros(3, "u4")},
+        "NQX420",
+    ),
+    "no key": ({"k": "prng_key[rbg]"}, {"k": "uint32[4]"}, s.unwrap_key(field="k"), {"k": 1}, "NQX420"),
+    "size unknown": (
+        {"a": "int8[n] | null"},
+        {"a": "int8[n] | null", "b": "float32[n]"},
+        s.add(field="b", default=0),
+        {"a": None},
+        "NQX413",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PAYLOADS.values(), ids=BAD_PAYLOADS)
+def test_payload_that_is_not_of_its_version(case):
+    fields, wanted, step, values, code = case
+    old, new = doc(fields), doc(wanted, 2, [step])
+    with pytest.raises(MigrationError) as caught:
+        apply(payload(old, values), plan(series_of([old, new]), 1, 2))
+    assert caught.value.code == code
+    assert caught.value.diagnostics[0].path.startswith("$")
+
+
+def test_nested_struct_that_is_not_there():
+    old, new = (
+        doc({"in": "In"}, structs={"In": {"x": "int", "y": "int"}}),
+        doc({"x": "int", "y": "int"}, 2, [s.inline(field="in", fields=["x", "y"])]),
+    )
+    way = plan(series_of([old, new]), 1, 2)
+    for bad in (None, ("In", {"x": 1})):
+        with pytest.raises(MigrationError) as caught:
+            apply(payload(old, {"in": bad}), way)
+        assert caught.value.code == "NQX414"
+    old = doc({"in": "In", "x": "int"}, structs={"In": {"y": "int"}})
+    new = doc({"in": "In"}, 2, [s.move(fields=["x"], into="in", struct="In")], structs={"In": {"x": "int", "y": "int"}})
+    way = plan(series_of([old, new]), 1, 2)
+    for bad, code in ((3, "NQX414"), (("In", {"x": 1, "y": 1}), "NQX415")):
+        with pytest.raises(MigrationError) as caught:
+            apply(payload(old, {"in": bad, "x": 1}), way)
+        assert caught.value.code == code
+
+
+def test_no_way_back():
+    old = doc(
+        {
+            "a": "float32[...]",
+            "b": "list[float32[n] | float64[n]]",
+            "c": "int",
+            "d": "int8[p, m]",
+            "e": "int8[i]",
+            "f": "int8[j]",
+        }
+    )
+    target = doc({"a": "float32[4]", "b": "list[float64[n]]"}, 2)
+    for step, code in (
+        (s.reshape(field="a", shape=[4]), "NQX307"),
+        (s.cast(field="b", dtype="float64"), "NQX307"),
+        (s.reshape(field="d", shape=["p * m"]), "NQX307"),
+        (s.merge(fields=["e", "f"], into="g", how="concat"), "NQX307"),
+        (s.remove(field="c", lossy=True), "NQX423"),
+    ):
+        after = s.apply_to_document(old, step, target)
+        with pytest.raises(SchemaError) as caught:
+            s.inverse(step, old, after)
+        assert caught.value.code == code
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Casts.
+
+
+SMALL = [name for name, known in DTYPES.items() if known.bits <= 8 and known.family != "bool"]
+
+
+@pytest.mark.parametrize("new", [name for name in DTYPES if name != "bool"])
+@pytest.mark.parametrize("old", SMALL)
+def test_promotion_is_what_a_cast_of_every_value_says(old, new):
+    bits = DTYPES[old].bits
+    every = (
+        np.arange(2**bits, dtype="u1").view(dtype_named(old))
+        if bits == 8
+        else np.arange(2**bits).astype(dtype_named(old))
+    )
+    if DTYPES[old].family == "floating" and bits == 4:
+        every = np.arange(16, dtype="u1").view(dtype_named(old))
+    try:
+        cast(every, new, exact=True, path="$")
+    except MigrationError:
+        exact = False
+    else:
+        exact = True
+    assert promotes(old, new) is exact
+
+
+def test_promotions_are_the_published_table():
+    floats = "float32 float64 complex64 complex128"
+    table = {
+        "int8": f"int16 int32 int64 float16 bfloat16 {floats}",
+        "int16": f"int32 int64 {floats}",
+        "int32": "int64 float64 complex128",
+        "int64": "",
+        "uint64": "",
+        "uint8": f"int16 int32 int64 uint16 uint32 uint64 float16 bfloat16 {floats}",
+        "uint16": f"int32 int64 uint32 uint64 {floats}",
+        "uint32": "int64 uint64 float64 complex128",
+        "float8_e4m3fn": f"float16 bfloat16 {floats}",
+        "float8_e5m2": f"float16 bfloat16 {floats}",
+        "float16": floats,
+        "bfloat16": floats,
+        "float32": "float64 complex64 complex128",
+        "float64": "complex128",
+        "complex64": "complex128",
+        "bool": "",
+    }
+    for old, targets in table.items():
+        known = [n for n in DTYPES if not n.startswith(("float8", "float4")) and DTYPES[n].bits >= 8]
+        assert {n for n in known if n != old and promotes(old, n)} == set(targets.split()), old
+    assert not promotes("float32", "no such dtype")
+
+
+INEXACT = [
+    (np.array([1.0, 0.5]), "int8", "[1]", "NQX213"),
+    (np.array([[1.0], [np.nan]]), "int8", "[1, 0]", "NQX213"),
+    (np.array([np.inf]), "int64", "[0]", "NQX213"),
+    (np.array([-0.0]), "int8", "[0]", "NQX213"),
+    (np.array([300.0]), "int8", "[0]", "NQX213"),
+    (np.array(2**63, "u8"), "int64", "[]", "NQX213"),
+    (np.array([2**64 - 1], "u8"), "float64", "[0]", "NQX213"),
+    (np.array([2**63 - 1], "i8"), "float64", "[0]", "NQX213"),
+    (np.array([2**53 + 1], "i8"), "float64", "[0]", "NQX213"),
+    (np.array([16777217], "i4"), "float32", "[0]", "NQX213"),
+    (np.array([1e300]), "float32", "[0]", "NQX213"),
+    (np.array([0.1], "f8"), "float32", "[0]", "NQX213"),
+    (np.array([257.0], "f4"), "bfloat16", "[0]", "NQX213"),
+    (np.array([200], "u1"), "int4", "[0]", "NQX213"),
+    (np.array([-1], "i1"), "uint8", "[0]", "NQX213"),
+    (np.array([2], "i1"), "bool", "[0]", "NQX213"),
+    (np.array([1, 1 + 2j]), "float64", "[1]", "NQX214"),
+    (np.array([1 - 0.0j]).conj(), "float64", "[0]", "NQX214"),
+    (np.array([1 + 0j, 1.5]), "int8", "[1]", "NQX214"),
+]
+
+
+@pytest.mark.parametrize(("array", "dtype", "index", "code"), INEXACT)
+def test_exact_cast_refuses(array, dtype, index, code):
+    with pytest.raises(MigrationError) as caught:
+        cast(array, dtype, exact=True, path="$.x")
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.path) == (code, "$.x")
+    assert f"index {index}" in found.message
+    assert cast(array, dtype, exact=False, path="$.x").dtype == dtype_named(dtype)
+
+
+EXACT = [
+    (np.array([np.nan, -0.0, np.inf, 1e-45], "f4"), "float64"),
+    (np.array([1.0, -128.0, 127.0]), "int8"),
+    (np.array([2**53, -(2**63)], "i8"), "float64"),
+    (np.array([np.nan, 1.0]), "float32"),
+    (np.array([True, False]), "int8"),
+    (np.array([0, 1], "i4"), "bool"),
+    (np.array([1.5 + 0j, complex(np.nan, 0), complex(-0.0, 0)]), "float32"),
+    (np.array([-8, 7], "i1"), "int4"),
+    (np.array([1.0, -2.0], "f4"), "float8_e4m3fn"),
+    (np.array([7], "u1").astype(dtype_named("uint4")), "complex64"),
+    (np.zeros((0, 3)), "int8"),
+    (np.arange(600_000, dtype="f8"), "int32"),
+]
+
+
+@pytest.mark.parametrize(("array", "dtype"), EXACT)
+def test_exact_cast_keeps_every_value(array, dtype):
+    there = cast(array, dtype, exact=True, path="$")
+    assert there.shape == array.shape
+    assert there.dtype == dtype_named(dtype)
+    back = cast(there, array.dtype.name, exact=True, path="$")
+    nan = back != back
+    assert back[~nan].tobytes() == array[~nan].tobytes()
+    assert (nan == (array != array)).all()
+
+
+def test_cast_names_an_index_behind_the_first_chunk():
+    array = np.zeros((3, 200_000))
+    array[2, 7] = 0.5
+    with pytest.raises(MigrationError, match=r"\[2, 7\]"):
+        cast(array, "int8", exact=True, path="$")
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+def test_complex_parts_bit_by_bit(real, imaginary):
+    a, b = (np.array([bits], "u4").view("f4") for bits in (real, imaginary))
+    whole = join_complex(a, b, "complex64")
+    assert part_complex(whole, imaginary=False).tobytes() == a.tobytes()
+    assert part_complex(whole, imaginary=True).tobytes() == b.tobytes()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sizes.
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "known", "equal"),
+    [
+        ("2 * (n + 1)", "n + n + 2", {}, True),
+        ("n * m", "m * n", {}, True),
+        ("n - n", "0", {}, True),
+        ("-n + 3 * n", "2 * n", {}, True),
+        ("(4 * n) // 2", "2 * n", {}, True),
+        ("n // 2 * 2", "n", {}, False),
+        ("n_bias", "n + m", {"n_bias": "m + n"}, True),
+        ("a", "c", {"a": "b", "b": "c"}, True),
+        ("a", "b", {"a": "b", "b": "a"}, False),
+        ("n", "m", {}, False),
+        ("min(n, m)", "min(n, m)", {}, True),
+    ],
+)
+def test_same_size(a, b, known, equal):
+    known = {name: parse(text) for name, text in known.items()}
+    assert same_size(parse(a), parse(b), known) is equal
+    assert same_size(parse(b), parse(a), known) is equal
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "readable"),
+    [
+        ("int", "int | null", True),
+        ("int | null", "int", False),
+        ("int | str", "str | null | int", True),
+        ("float32[n]", "float32[...]", True),
+        ("float32[n, 3]", "float32[..., 3]", True),
+        ("float32[n, 3]", "float32[..., 4]", False),
+        ("float32[..., 3]", "float32[..., 3]", True),
+        ("float32[3]", "float64[3]", False),
+        ("prng_key[rbg]", "prng_key", True),
+        ("prng_key", "prng_key[rbg]", False),
+        ('literal["a"]', 'literal["a", "b"]', True),
+        ('literal["a"]', "str", True),
+        ("literal[1]", "literal[True]", False),
+        ("list[int]", "list[int | null]", True),
+        ("dict[str, int | null]", "dict[str, int]", False),
+        ("tuple[int, int]", "tuple[int, ...]", True),
+        ("tuple[int, ...]", "tuple[int, int]", False),
+        ("tuple[int, str]", "tuple[int, str | null]", True),
+        ("Dense[n + 0]", "Dense[n]", True),
+        ("Dense[n]", "Other[n]", False),
+        ("list[int]", "pytree", True),
+        ("pytree", "int", False),
+    ],
+)
+def test_readable_as(have, want, readable):
+    assert readable_as(parse_type(have), parse_type(want), {}) is readable
+
+
+def test_substitute_binds_names_everywhere():
+    declared = parse_type("list[float32[a, ..., 2] | Dense[a * 2] | prng_key[rbg, a]] | null")
+    expected = "list[float32[n + 1, ..., 2] | Dense[(n + 1) * 2] | prng_key[rbg, n + 1]] | null"
+    assert format_type(substitute(declared, {"a": parse("n + 1")})) == expected
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The table and the builders.
+
+
+def test_every_declared_step_is_implemented():
+    declared = {name: item.annotation for name, item in StepItem.model_fields.items()}
+    assert {s.step_name(step): None for step in [_any(kind) for kind in s.OPERATIONS]} == dict.fromkeys(declared)
+    assert len(s.OPERATIONS) == len(declared)
+
+
+def _any(kind):
+    return kind.model_construct()
+
+
+@pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
+def test_step_text_is_what_a_schema_file_says(case):
+    import yaml
+
+    step = case[2]
+    (item,) = yaml.safe_load(s.step_text(step))
+    assert StepItem.model_validate(item).step == step
+
+
+def test_migration_builder():
+    made = s.migration(3, [s.rename(field="a", to="b", within="B"), s.remove(field="c", lossy=True)])
+    assert made.from_version == 3
+    assert [item.name for item in made.steps] == ["rename", "remove"]
+    assert made.steps[0].step == s.rename(field="a", to="b", within="B")
+
+
+def test_cost_is_manifest_exactly_where_no_array_is_made():
+    for fields, wanted, step, values, _ in STEPS.values():
+        if s.cost(step) == "manifest" and s.step_name(step) not in ("unwrap_key", "add"):
+            after = up(doc(fields), doc(wanted, 2, [step]), values)
+            assert set(after.document["arrays"]) <= set(payload(doc(fields), values).document["arrays"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Laws.
+
+DTYPE = st.sampled_from(["float32", "float64", "complex64", "int8", "uint32"])
+
+
+@st.composite
+def histories(draw):
+    """A struct of arrays, and steps that apply to it one after the other."""
+    shapes = [[draw(st.sampled_from([1, 2, 3, "n", "m"])) for _ in range(draw(st.integers(0, 3)))] for _ in range(3)]
+    dtypes = [draw(DTYPE) for _ in range(3)]
+    if draw(st.booleans()):  # alike, so that they can be merged
+        shapes, dtypes = shapes[:1] * 3, dtypes[:1] * 3
+    old = {
+        f"f{i}": {"type": "array", "dtype": d, "shape": x} for i, (d, x) in enumerate(zip(dtypes, shapes, strict=True))
+    }
+    old["fix"] = "int8[n, m]"
+    document, done, target = doc(old), [], doc({"added": "float32[n, m]"}, 2)
+    for number in range(draw(st.integers(1, 6))):
+        fields = sorted(
+            document.structs["A"].stored.keys() - {"added"}
+        )  # what is added is declared under its final name
+        a, b = draw(st.permutations(fields))[:2] if len(fields) > 1 else fields * 2
+        name = f"s{number}"
+        shape = draw(st.permutations(range(3)))
+        step = draw(
+            st.sampled_from(
+                [
+                    s.rename(field=a, to=name),
+                    s.transpose(field=a),
+                    s.transpose(field=a, axes=list(shape)),
+                    s.cast(field=a, dtype="complex128"),
+                    s.cast(field=a, dtype="float64"),
+                    s.split(field=a, into=[name, f"{name}x"], how="complex"),
+                    s.split(field=a, into={name: 1, f"{name}x": 2}, axis=draw(st.integers(-2, 1))),
+                    s.split(field=a, into=[name, f"{name}x"], how="stack", axis=draw(st.integers(-2, 1))),
+                    s.merge(fields=[a, b], into=name, how="complex"),
+                    s.merge(fields=[a, b], into=name, how="stack", axis=draw(st.integers(-2, 2))),
+                    s.merge(fields=[a, b], into=name, how="concat", axis=draw(st.integers(-2, 1))),
+                    s.reshape(field=a, shape=["n", "m"]),
+                    s.reshape(field=a, shape=["n * m"]),
+                    s.wrap_key(field=a, impl="threefry2x32"),
+                    s.unwrap_key(field=a),
+                    s.move(fields=[a], into=name, struct=f"S{number}"),
+                    s.add(field="added", default=0.5),
+                ]
+            )
+        )
+        try:
+            after = s.apply_to_document(document, step, target)
+            s.inverse(step, document, after)
+        except SchemaError:
+            continue
+        document = after
+        done.append(step)
+    sizes = {"n": draw(st.integers(1, 3)), "m": draw(st.integers(1, 3))}
+    return old, done, document, sizes, draw(st.integers(0, 2**32 - 1))
+
+
+@settings(max_examples=100, deadline=None)
+@given(histories())
+def test_laws(history):
+    """Payloads follow declarations step by step, and the inverse chain gives back every bit."""
+    fields, done, result, sizes, seed = history
+    old = doc(fields)
+    new = result.model_copy(update={"version": 2, "migrations": [s.migration(1, done)]})
+    random = np.random.default_rng(seed)
+    values = {}
+    for name, declaration in old.structs["A"].fields.items():
+        shape = [
+            e if isinstance(e, int) else sizes[e]
+            for e in (int(x.text) if x.text.isdigit() else x.text for x in declaration.declared.shape)
+        ]
+        values[name] = random.integers(0, 5, shape).astype(declaration.declared.dtype)
+    after = up(old, new, values)
+    assert [after.arrays[name].shape for name in after.arrays] == [
+        tuple(r["shape"]) for r in after.document["arrays"].values()
+    ]
+    back = apply(after, plan(series_of([old, new]), 2, 1))
+    assert conforms(old, back) == []
+    assert same(value(back.document["manifest"], back.arrays), values)
