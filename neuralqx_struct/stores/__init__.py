@@ -1,0 +1,293 @@
+"""Array stores: how named arrays lie in one file, behind one protocol.
+
+Owns the protocol (:class:`ArrayStore`), the table of stores by name, imported when first used, and what stores of one
+mappable file have in common (:class:`FileArrays`). Each store is a module with the protocol's functions. A store knows
+arrays and records; manifests and bundles are the business of ``payload.py`` and ``bundle.py``.
+
+Example:
+    >>> store_named("npz").FILE, store_of_file("arrays-1.safetensors").FILE
+    ('arrays.npz', 'arrays.safetensors')
+"""
+
+from __future__ import annotations
+
+import importlib
+import mmap as mmap_module
+import os
+import threading
+import zlib
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple, Protocol, cast
+
+from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, did_you_mean
+from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.payload import StoredArrays
+from neuralqx_struct.stores.archive import Progress, inflate
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+__all__ = [
+    "STORES",
+    "ArrayStore",
+    "Entry",
+    "FileArrays",
+    "Source",
+    "about",
+    "opened",
+    "require_possible",
+    "store_named",
+    "store_of_file",
+]
+
+_MOST_DIMS = 32  # numpy 1 takes no more
+Records = Mapping[str, Mapping[str, Any]]
+Source = Path | tuple[BinaryIO, int, int] | memoryview
+"""Where an array file is: a path, a region (file, first byte, length) of an open file, or bytes in memory."""
+
+
+class ArrayStore(Protocol):
+    """What a store module offers.
+
+    Attributes:
+        FILE: The name of its file in a bundle.
+    """
+
+    FILE: str
+
+    def write(
+        self,
+        target: Path | BinaryIO,
+        arrays: Mapping[str, Array],
+        *,
+        compress: bool = False,
+        progress: Progress | None = None,
+    ) -> dict[str, dict[str, Any]]:
+        """Write a new file (or into an open one, at its position), flush it to the disk, return a record per array."""
+
+    def read(
+        self,
+        source: Source,
+        records: Records,
+        *,
+        verify: bool = True,
+        mmap: bool = True,
+        superseded: Collection[str] = (),
+    ) -> StoredArrays:
+        """The arrays that ``records`` describe, each read and verified on access.
+
+        Args:
+            source: The file.
+            records: What the manifest says is in it: all of its arrays.
+            verify: Compare every byte that is read with its checksum.
+            mmap: Give read-only views of the mapped file; otherwise copies in private memory.
+            superseded: Arrays that the file may hold although another file's are meant.
+
+        Raises:
+            IntegrityError: The file and the records do not agree.
+            UntrustedError: The file holds pickles, bombs, duplicates or names that lead out of it.
+        """
+
+    def verify(self, source: Source, records: Records, *, superseded: Collection[str] = ()) -> list[Diagnostic]:
+        """Everything that is wrong with the file, every byte compared."""
+
+    def members(self, source: Source) -> tuple[str, ...]:
+        """The names of the arrays in the file, as it says by itself."""
+
+
+STORES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "npz": "neuralqx_struct.stores.npz",
+        "safetensors": "neuralqx_struct.stores.safetensors",
+        "orbax": "neuralqx_struct.stores.orbax",
+    }
+)
+
+
+def store_named(name: str) -> ArrayStore:
+    """The store of this name.
+
+    Raises:
+        SerializationError: There is no such store.
+    """
+    if name not in STORES:
+        hint = did_you_mean(str(name), STORES)
+        raise SerializationError(f"expected a store among {', '.join(STORES)}, got {name!r}", code="NQX614", hint=hint)
+    return cast("ArrayStore", importlib.import_module(STORES[name]))
+
+
+def store_of_file(file: str) -> ArrayStore:
+    """The store that reads a file of this name, told by its suffix.
+
+    Raises:
+        SerializationError: No store does.
+    """
+    return store_named(file.rpartition(".")[2])
+
+
+def about(code: str, name: str, message: str, hint: str | None = None) -> Diagnostic:
+    """A finding about one array."""
+    return Diagnostic(code, "error", message, path=format_path((FieldName("arrays"), FieldName(name))), hint=hint)
+
+
+class Entry(NamedTuple):
+    """Where one array lies and what it is, once that has been checked.
+
+    Attributes:
+        dtype: Its logical dtype.
+        shape: Its shape.
+        start: Its first byte in the file; in expanded data where it is deflated.
+        nbytes: Its size.
+        crc32: Checksum of its bytes; None if there is none.
+        lead: Size of the header right before its bytes.
+        with_lead: True if ``crc32`` covers that header too, as zip's own checksum does.
+        order: Memory order of the bytes.
+        packed: First byte, stored and expanded size of the deflated data that hold header and array.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+    nbytes: int
+    crc32: int | None
+    lead: int = 0
+    with_lead: bool = False
+    order: Literal["C", "F"] = "C"
+    packed: tuple[int, int, int] | None = None
+
+
+class _PrivateBytes:
+    """Bytes of an open file, copied into private memory on demand; keeps a handle of its own."""
+
+    def __init__(self, file: BinaryIO, base: int) -> None:
+        self._file = os.fdopen(os.dup(file.fileno()), "rb", buffering=0)
+        self._base, self._lock = base, threading.Lock()
+
+    def copy(self, start: int, size: int) -> memoryview:
+        import numpy as np
+
+        room = np.empty(size + 64, np.uint8)
+        skip = -int(room.ctypes.data) % 64  # a 64-byte border, so that JAX can take the bytes over
+        out = memoryview(room.data)[skip : skip + size]
+        with self._lock:
+            self._file.seek(self._base + start)
+            done = 0
+            while done < size and (got := self._file.readinto(out[done:])):
+                done += got
+        if done < size:
+            raise IntegrityError(f"expected {size} bytes at byte {start}, got {done}", code="NQX408")
+        return out
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()
+
+
+def opened(source: Source, *, mmap: bool) -> tuple[memoryview, _PrivateBytes | None]:
+    """The bytes of a source: a view for looking at its structure, and a reader where arrays must not be mapped.
+
+    Raises:
+        IntegrityError: The file is empty or shorter than the region.
+    """
+    if isinstance(source, memoryview):
+        return source, None
+    if isinstance(source, Path):
+        with source.open("rb", buffering=0) as whole:
+            return opened((cast("BinaryIO", whole), 0, os.fstat(whole.fileno()).st_size), mmap=mmap)
+    file, base, length = source
+    if length == 0 or os.fstat(file.fileno()).st_size < base + length:
+        raise IntegrityError(f"expected an array file of at least {max(length, 1)} bytes, got fewer", code="NQX408")
+    view = memoryview(mmap_module.mmap(file.fileno(), 0, access=mmap_module.ACCESS_READ))
+    return view[base : base + length], None if mmap else _PrivateBytes(file, base)
+
+
+class FileArrays(StoredArrays):
+    """The arrays of one file; see :meth:`ArrayStore.read`."""
+
+    __slots__ = ("_check", "_entries", "_made", "_private", "_view")
+
+    def __init__(
+        self, view: memoryview, private: _PrivateBytes | None, entries: Mapping[str, Entry], *, verify: bool
+    ) -> None:
+        self._view = view if private is None else memoryview(b"")  # no page of the file stays in use
+        self._private, self._entries, self._check = private, entries, verify
+        self._made: MutableMapping[str, Array] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __getitem__(self, name: str) -> Array:
+        made = self._made.get(name)
+        if made is None:
+            data, at = self._bytes(name)
+            entry = self._entries[name]
+            if self._check and (problem := _mismatch(name, entry, data, at)):
+                raise IntegrityError(problem)
+            made = _array(entry, data, at)
+            if self._private is None and entry.packed is None:
+                self._made[name] = made  # a view costs nothing to keep; copies belong to whoever asked
+        return made
+
+    def verify(self, name: str, header_too: int | None = None) -> Diagnostic | None:
+        """Compare the stored bytes of one array with its checksum, or header and array with the one given."""
+        entry = self._entries[name]
+        if header_too is not None:
+            entry = entry._replace(crc32=header_too, with_lead=True)
+        try:
+            return _mismatch(name, entry, *self._bytes(name))
+        except SerializationError as error:
+            return about(error.code, name, error.diagnostics[0].message)
+
+    def _bytes(self, name: str) -> tuple[memoryview, int]:
+        """Bytes that hold the array, and where in them it begins."""
+        entry = self._entries[name]
+        if entry.packed is not None:
+            start, stored, size = entry.packed
+            packed = self._view[start : start + stored] if self._private is None else self._private.copy(start, stored)
+            return memoryview(inflate(packed, size)), entry.start
+        if self._private is None:
+            return self._view, entry.start
+        return self._private.copy(entry.start - entry.lead, entry.lead + entry.nbytes), entry.lead
+
+
+def _mismatch(name: str, entry: Entry, data: memoryview, at: int) -> Diagnostic | None:
+    if entry.crc32 is None:
+        return None
+    found = zlib.crc32(data[at - entry.lead if entry.with_lead else at : at + entry.nbytes])
+    if found == entry.crc32:
+        return None
+    message = f"expected bytes with crc32 {entry.crc32:#010x}, got {found:#010x}"
+    return about("NQX407", name, message, "the file was damaged or changed; restore it from a copy")
+
+
+def require_possible(shape: Sequence[int], itemsize: int) -> None:
+    """Refuse a shape that numpy could not make: a zero among its sizes hides how large the others are.
+
+    Raises:
+        IntegrityError: There are too many dimensions, or too large ones.
+    """
+    if len(shape) > _MOST_DIMS or prod(size or 1 for size in shape) * max(itemsize, 1) >= 2**63:
+        message = f"expected at most {_MOST_DIMS} dimensions that fit memory, got {str(list(shape))[:80]}"
+        raise IntegrityError(message, code="NQX412")
+
+
+def _array(entry: Entry, data: memoryview, at: int) -> Array:
+    import numpy as np
+
+    if entry.nbytes == 0:
+        made: Array = np.empty(entry.shape, entry.dtype)
+    else:
+        made = np.ndarray(entry.shape, entry.dtype, data, at, order=entry.order)
+    made.flags.writeable = False
+    return made
