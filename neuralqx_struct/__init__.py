@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from neuralqx_struct.checkpoint import to_state_dict as to_state_dict
     from neuralqx_struct.compiler import Schema as Schema
     from neuralqx_struct.compiler import load_schema as load_schema
+    from neuralqx_struct.definition import StructABCMeta as StructABCMeta
+    from neuralqx_struct.definition import StructMeta as StructMeta
     from neuralqx_struct.errors import Diagnostic as Diagnostic
     from neuralqx_struct.errors import FrozenStructError as FrozenStructError
     from neuralqx_struct.errors import IntegrityError as IntegrityError
@@ -35,9 +37,9 @@ if TYPE_CHECKING:
     from neuralqx_struct.evolution import steps as steps
     from neuralqx_struct.evolution.diff import diff as diff
     from neuralqx_struct.evolution.migrations import migrate as migrate
+    from neuralqx_struct.fieldspec import MISSING as MISSING
     from neuralqx_struct.fieldspec import FieldKind as FieldKind
     from neuralqx_struct.fieldspec import FieldSpec as FieldSpec
-    from neuralqx_struct.fieldspec import MISSING as MISSING
     from neuralqx_struct.fieldspec import field as field
     from neuralqx_struct.inspection import inspect as inspect
     from neuralqx_struct.inspection import validate as validate
@@ -53,8 +55,6 @@ if TYPE_CHECKING:
     from neuralqx_struct.registry import class_ref as class_ref
     from neuralqx_struct.registry import resolve_class as resolve_class
     from neuralqx_struct.struct import Struct as Struct
-    from neuralqx_struct.struct import StructABCMeta as StructABCMeta
-    from neuralqx_struct.struct import StructMeta as StructMeta
     from neuralqx_struct.struct import dataclass as dataclass
     from neuralqx_struct.struct import derived_fields as derived_fields
     from neuralqx_struct.struct import fields as fields
@@ -82,6 +82,7 @@ _HOME = {
         "Schema",
         "load_schema",
     ),
+    "neuralqx_struct.definition": ("StructABCMeta", "StructMeta"),
     "neuralqx_struct.errors": (
         "Diagnostic",
         "FrozenStructError",
@@ -124,8 +125,6 @@ _HOME = {
     ),
     "neuralqx_struct.struct": (
         "Struct",
-        "StructABCMeta",
-        "StructMeta",
         "dataclass",
         "derived_fields",
         "fields",

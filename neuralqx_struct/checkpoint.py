@@ -25,7 +25,7 @@ from typing import Any
 import jax
 
 from neuralqx_struct import bundle
-from neuralqx_struct.codecs import Reading, StructDecoder, StructEncoder
+from neuralqx_struct.codecs import Reading, StructDecoder, StructEncoder, Unknown
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import is_struct
@@ -100,7 +100,7 @@ def from_state_dict(
     select: Any = None,
     abstract: bool = False,
     as_numpy: bool = False,
-    unknown: str = "error",
+    unknown: Unknown = "error",
     fill: Mapping[str, Any] | None = None,
     trust: Sequence[str] = (),
     limits: Limits | None = None,
@@ -120,7 +120,16 @@ def from_state_dict(
     document = {name: value for name, value in payload.items() if name != "array_data"}
     held = Payload(document, payload["array_data"])
     raise_findings(check(held, limits or DEFAULT_LIMITS))
-    reading = _reading(load_cls, select, abstract, as_numpy, unknown, fill, trust, report)
+    reading = _reading(
+        load_cls,
+        select=select,
+        abstract=abstract,
+        as_numpy=as_numpy,
+        unknown=unknown,
+        fill=fill,
+        trust=trust,
+        report=report,
+    )
     return _from_payload(held, load_cls, reading)
 
 
@@ -170,7 +179,7 @@ def load(
     verify: bool = True,
     as_numpy: bool = False,
     shardings: Any = None,
-    unknown: str = "error",
+    unknown: Unknown = "error",
     fill: Mapping[str, Any] | None = None,
     trust: Sequence[str] = (),
     limits: Limits | None = None,
@@ -208,7 +217,16 @@ def load(
         if progress is not None:
             total = sum(record.get("nbytes", 0) for record in held.document["arrays"].values())
             progress(total, total)
-        reading = _reading(load_cls, select, abstract, as_numpy, unknown, fill, trust, report)
+        reading = _reading(
+            load_cls,
+            select=select,
+            abstract=abstract,
+            as_numpy=as_numpy,
+            unknown=unknown,
+            fill=fill,
+            trust=trust,
+            report=report,
+        )
         value = _from_payload(held, load_cls, reading)
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
@@ -217,14 +235,16 @@ def load(
 
 def _reading(
     load_cls: Any,
+    *,
     select: Any,
     abstract: bool,
     as_numpy: bool,
-    unknown: str,
+    unknown: Unknown,
     fill: Mapping[str, Any] | None,
     trust: Iterable[str],
     report: list[Diagnostic] | None,
 ) -> Reading:
+    """The caller's wishes as a record; the package of the class that is asked for is trusted."""
     if unknown not in ("error", "warn", "drop"):
         raise ValueError(f"unknown=: expected 'error', 'warn' or 'drop', got {unknown!r}")
     own = [load_cls.__module__.partition(".")[0]] if load_cls is not None else []

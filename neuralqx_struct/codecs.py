@@ -17,13 +17,20 @@ import dataclasses
 import enum
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from neuralqx_struct.errors import Diagnostic, SerializationError, UntrustedError, ValidationError, did_you_mean
+from neuralqx_struct.errors import (
+    Diagnostic,
+    SerializationError,
+    Severity,
+    UntrustedError,
+    ValidationError,
+    did_you_mean,
+)
 from neuralqx_struct.fieldspec import FieldSpec, is_struct
 from neuralqx_struct.identity import is_key_array
 from neuralqx_struct.nodes import PLAIN_CODECS, Codec, Decoder, Encoder
@@ -35,6 +42,7 @@ from neuralqx_struct.registry import class_ref, find_class
 __all__ = ["CODECS", "Reading", "StructDecoder", "StructEncoder"]
 
 Node = Any
+Unknown = Literal["error", "warn", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ class Reading:
     abstract: bool = False
     as_numpy: bool = False
     select: Callable[[tuple[Hashable, ...], Any], bool] | None = None
-    unknown: str = "error"
+    unknown: Unknown = "error"
     fill: Mapping[str, Any] = field(default_factory=dict)
     build_class: Callable[[str], type | None] = lambda _ref: None
     report: list[Diagnostic] = field(default_factory=list)
@@ -113,13 +121,12 @@ class StructDecoder(Decoder):
         wanted = node.get("leaf")
         dtype = dtype_named(node["dtype"])
         shape = tuple(node["shape"])
-        if self.reading.select is not None:
-            if not self.reading.select(self.path, jax.ShapeDtypeStruct(shape, dtype)):
-                return None
+        if self.reading.select is not None and not self.reading.select(self.path, _abstract(shape, dtype)):
+            return None
         if self.reading.abstract:
             if wanted == "numpy" or dtype.kind in "USmM":
-                return jax.ShapeDtypeStruct(shape, dtype)
-            return jax.ShapeDtypeStruct(shape, dtype, weak_type=bool(node.get("weak_type", False)))
+                return _abstract(shape, dtype)
+            return _abstract(shape, dtype, weak_type=bool(node.get("weak_type", False)))
         narrowed = jax.dtypes.canonicalize_dtype(dtype) != dtype if dtype.kind in "iufc" else False
         if self.reading.as_numpy or wanted == "numpy" or (wanted is None and (narrowed or dtype.kind in "USmM")):
             return self._array(node)
@@ -140,6 +147,11 @@ class StructDecoder(Decoder):
 
     def _array(self, node: Mapping[str, Node]) -> np.ndarray[Any, Any]:
         return PLAIN_CODECS.by_kind[node["__kind__"]].decode(node, self)  # type: ignore[no-any-return]
+
+
+def _abstract(shape: tuple[int, ...], dtype: Any, *, weak_type: bool = False) -> Any:
+    make: Any = jax.ShapeDtypeStruct  # JAX leaves its constructor untyped
+    return make(shape, dtype, weak_type=weak_type)
 
 
 def _weakened(array: jax.Array) -> jax.Array:
@@ -203,7 +215,7 @@ def _decode_struct(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
         if held is not None:
             values[name] = decoder.decode(stored.pop(held), FieldName(name, spec))
         else:
-            _fill_in(name, spec, values, decoder, where, stored)
+            _fill_in(spec, values, decoder, stored)
     for name in stored:
         _unknown_field(name, cls, decoder, where)
     if len(decoder.problems) > problems:
@@ -223,11 +235,9 @@ def _below(path: str) -> str:
     return path[1:] if path.startswith("$") else f".{path.partition('.')[2]}" if "." in path else ""
 
 
-def _fill_in(
-    name: str, spec: FieldSpec, values: dict[str, Any], decoder: StructDecoder, where: str, stored: Mapping[str, Node]
-) -> None:
+def _fill_in(spec: FieldSpec, values: dict[str, Any], decoder: StructDecoder, stored: Mapping[str, Node]) -> None:
     """Give a field that the payload lacks the value that the caller or its default has for it."""
-    reading = decoder.reading
+    name, reading, where = spec.name, decoder.reading, format_path(decoder.path)
     if name in reading.fill:
         values[name] = reading.fill[name]
     elif spec.has_default:
@@ -253,12 +263,15 @@ def _fill_in(
         )
 
 
+_SEVERITY: Mapping[Unknown, Severity] = {"error": "error", "warn": "warning", "drop": "info"}
+
+
 def _unknown_field(name: str, cls: type, decoder: StructDecoder, where: str) -> None:
     reading = decoder.reading
-    severity = {"error": "error", "warn": "warning", "drop": "info"}[reading.unknown]
+    severity: Severity = _SEVERITY[reading.unknown]
     diagnostic = Diagnostic(
         "NQX415",
-        severity,  # type: ignore[arg-type]
+        severity,
         f"expected a field of {cls.__name__}, got {name!r}, which it does not have",
         path=f"{where}.{name}",
         hint="write a migration that renames or removes it, or drop it with unknown='drop'",
@@ -269,7 +282,7 @@ def _unknown_field(name: str, cls: type, decoder: StructDecoder, where: str) -> 
 def _encode_named(value: Any, encoder: Encoder) -> dict[str, Node]:
     return {
         "type": class_ref(type(value)),
-        "fields": {n: encoder.encode(getattr(value, n), FieldName(n)) for n in type(value)._fields},  # noqa: SLF001
+        "fields": {n: encoder.encode(getattr(value, n), FieldName(n)) for n in type(value)._fields},
     }
 
 
@@ -326,7 +339,7 @@ def _decode_dataclass(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
 
 def _encode_registered(value: Any, encoder: Encoder) -> dict[str, Node]:
     spec = pytree_spec(type(value))
-    assert spec is not None  # noqa: S101 - `accepts` has asked
+    assert spec is not None
     ref = class_ref(spec.cls)
     if spec.serializer is not None:
         return {"type": ref, "mode": "serializer", "payload": encoder.encode(spec.serializer(value))}
@@ -340,7 +353,7 @@ def _decode_registered(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
         node["type"], "a class known to register_pytree_type", lambda cls: pytree_spec(cls) is not None
     )
     spec = pytree_spec(cls)
-    assert spec is not None  # noqa: S101 - `resolve` has asked
+    assert spec is not None
     if node["mode"] == "flatten":
         children = [decoder.decode(child, i) for i, child in enumerate(node["children"])]
         return spec.unflatten(decoder.decode(node["aux"], "aux"), children)
@@ -369,14 +382,14 @@ CODECS = PLAIN_CODECS.extended(
     [
         Codec("array", (), PLAIN_CODECS.by_kind["array"].encode, _decode_leaf, lambda v: isinstance(v, np.ndarray)),
         Codec("full", (), PLAIN_CODECS.by_kind["full"].encode, _decode_leaf),
-        Codec("pytree-dataclass", (), _encode_dataclass, _decode_dataclass, _is_dataclass_instance),  # type: ignore[arg-type]
-        Codec("namedtuple", (), _encode_named, _decode_named, lambda v: _is_namedtuple_type(type(v))),  # type: ignore[arg-type]
-        Codec("enum", (), _encode_enum, _decode_enum, lambda v: isinstance(v, enum.Enum)),  # type: ignore[arg-type]
+        Codec("pytree-dataclass", (), _encode_dataclass, _decode_dataclass, _is_dataclass_instance),
+        Codec("namedtuple", (), _encode_named, _decode_named, lambda v: _is_namedtuple_type(type(v))),
+        Codec("enum", (), _encode_enum, _decode_enum, lambda v: isinstance(v, enum.Enum)),
         Codec("array", (), _encode_jax, _decode_leaf, lambda v: isinstance(v, jax.Array) and not is_key_array(v)),
-        Codec("prng-key", (), _encode_key, _decode_key, is_key_array),  # type: ignore[arg-type]
+        Codec("prng-key", (), _encode_key, _decode_key, is_key_array),
         Codec(
             "registered-pytree", (), _encode_registered, _decode_registered, lambda v: pytree_spec(type(v)) is not None
-        ),  # type: ignore[arg-type]
-        Codec("struct", (), _encode_struct, _decode_struct, lambda v: is_struct(v) and not isinstance(v, type)),  # type: ignore[arg-type]
+        ),
+        Codec("struct", (), _encode_struct, _decode_struct, lambda v: is_struct(v) and not isinstance(v, type)),
     ]
 )

@@ -202,7 +202,8 @@ def classes_of(series: Series, version: int) -> Mapping[str, Any]:
 
 
 def _compile(document: Document, name: str) -> Any:
-    from neuralqx_struct.struct import Struct, StructMeta
+    from neuralqx_struct.definition import StructMeta
+    from neuralqx_struct.struct import Struct
 
     declaration = document.structs[name]
     ref = document.ref(name)
@@ -328,7 +329,7 @@ def _see_array(value: Any) -> Seen:
     import jax
 
     shape = tuple(value.shape)
-    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         impl = str(jax.random.key_impl(value)) if isinstance(value, jax.Array) else str(value.dtype)
         return Seen("key", f"prng_key[{impl}]", impl, shape)
     dtype = str(value.dtype)

@@ -221,7 +221,9 @@ def field(
             hook is not None and hook is not MISSING and not callable(hook)
             for hook in (converter, default_factory, derived)
         ),
-        'metadata["tags"] that is neither text nor a collection of texts': not _are_tags((metadata or {}).get("tags", ())),
+        'metadata["tags"] that is neither text nor a collection of texts': not _are_tags(
+            (metadata or {}).get("tags", ())
+        ),
         "a validator that is not callable": not all(callable(v) for v in validators),
     }
     for message, conflict in conflicts.items():

@@ -14,10 +14,11 @@ from __future__ import annotations
 import functools
 import math
 import types
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 __all__ = [
@@ -62,10 +63,10 @@ def is_array(value: Any) -> bool:
 
 def is_key_array(value: Any) -> bool:
     """True for typed PRNG keys."""
-    return isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-def static_key(value: Any) -> tuple[Any, Hashable]:
+def static_key(value: Any) -> tuple[Any, Any]:
     """A static value in canonical form, and what tells it from values that merely compare equal.
 
     Args:
@@ -154,6 +155,8 @@ def same_value(a: Any, b: Any) -> bool:
     """
     if a is b:
         return True
+    structure_a: Any
+    structure_b: Any
     leaves_a, structure_a = jax.tree_util.tree_flatten(a)
     leaves_b, structure_b = jax.tree_util.tree_flatten(b)
     return structure_a == structure_b and all(map(_same_leaf, leaves_a, leaves_b))

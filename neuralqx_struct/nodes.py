@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import datetime
+import datetime as dt
 import enum
 import json
 import math
@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes as ml_dtypes  # registers bfloat16 and its kin with numpy
+import ml_dtypes  # registers bfloat16 and its kin with numpy
 import numpy as np
 
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
@@ -57,7 +57,7 @@ class Codec:
     kind: str
     types: tuple[type, ...]
     encode: Callable[[Any, Encoder], Mapping[str, Node]]
-    decode: Callable[[Mapping[str, Node], Decoder], Any]
+    decode: Callable[[Mapping[str, Node], Any], Any]  # the decoder is of the kind that the codec's table is made for
     accepts: Callable[[Any], bool] | None = None
 
 
@@ -344,17 +344,17 @@ def _decode_numpy_scalar(node: Mapping[str, Node], decoder: Decoder) -> Any:
         ) from None
 
 
-def _read_timedelta(text: str) -> datetime.timedelta:
+def _read_timedelta(text: str) -> dt.timedelta:
     days, seconds, microseconds = map(int, text.split())
-    return datetime.timedelta(days, seconds, microseconds)
+    return dt.timedelta(days, seconds, microseconds)
 
 
 _MOMENTS: Mapping[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
-    "datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
-    "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
-    "time": (datetime.time, datetime.time.isoformat, datetime.time.fromisoformat),
+    "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    "time": (dt.time, dt.time.isoformat, dt.time.fromisoformat),
     "timedelta": (
-        datetime.timedelta,
+        dt.timedelta,
         lambda d: f"{d.days} {d.seconds} {d.microseconds}",
         _read_timedelta,
     ),

@@ -28,7 +28,7 @@ def brief(value: Any) -> str:
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return _brief_tensor(value)
     if type(value) in (list, tuple, set, frozenset):
-        opening, closing = {list: "[]", tuple: "()"}.get(type(value), "{}")
+        opening, closing = "[]" if type(value) is list else "()" if type(value) is tuple else "{}"
         items = list(value)
         shown = [brief(item) for item in (items if len(items) <= _MANY else [*items[:3], ..., items[-1]])]
         shown = ["..." if len(items) > _MANY and text == "Ellipsis" else text for text in shown]

@@ -39,19 +39,44 @@ from neuralqx_struct.registry import class_ref, find_class, register_ref
 __all__ = [
     "FieldKey",
     "Layout",
+    "Paired",
     "PyTreeSpec",
+    "is_frozen",
     "is_registered_pytree_type",
+    "load_pair",
     "pytree_spec",
     "register_attrs_type",
     "register_pytree_type",
     "register_struct",
     "resolve_pytree_spec",
+    "store_pair",
 ]
 
 Pair = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
-class FieldKey(GetAttrKey):
+class Paired:
+    """Storage of a Struct instance: the pair, and beside it the fields once they have been read."""
+
+    __slots__ = ("__dict__", "__weakref__", "_nqx_pair")
+
+
+_PAIR: Any = Paired.__dict__["_nqx_pair"]
+#: ``store_pair(instance, pair)`` fills the slot, which freezes the instance; ``load_pair(instance)`` reads it.
+store_pair: Callable[[Any, Pair], None] = _PAIR.__set__
+load_pair: Callable[[Any], Pair] = _PAIR.__get__
+
+
+def is_frozen(instance: Any) -> bool:
+    """True once the pair is stored."""
+    try:
+        load_pair(instance)
+    except AttributeError:
+        return False
+    return True
+
+
+class FieldKey(GetAttrKey):  # type: ignore[misc]  # JAX types its keys as Any
     """JAX's key of an attribute, which also knows the declaration of the field."""
 
     def __init__(self, spec: FieldSpec) -> None:
@@ -124,16 +149,13 @@ class Layout:
             into[name] = reference.value
 
 
-def register_struct(
-    cls: type, fields: Mapping[str, FieldSpec], layout: Layout, store_pair: Callable[[Any, Pair], None]
-) -> None:
+def register_struct(cls: type, fields: Mapping[str, FieldSpec], layout: Layout) -> None:
     """Register a Struct class with JAX.
 
     Args:
         cls: The class; its instances have the slot ``_nqx_pair``.
         fields: Its field declarations.
         layout: Where its fields go.
-        store_pair: The slot's setter, which also freezes.
     """
     flatten = operator.attrgetter("_nqx_pair")
     keys = tuple(FieldKey(fields[name]) for name in layout.nodes)
@@ -273,7 +295,7 @@ def register_attrs_type(
         layout.fill(values, (tuple(children), aux))
         if constructor is not None:
             return constructor(values)
-        obj = object.__new__(cls)
+        obj: Any = object.__new__(cls)
         for name, value in values.items():
             object.__setattr__(obj, name, value)
         return obj

@@ -142,7 +142,9 @@ def combine(*parts: Any) -> Any:
     Raises:
         ValueError: Two parts have a leaf at one place, or the parts have different structures.
     """
-    opened = [jax.tree_util.tree_flatten_with_path(part, is_leaf=lambda leaf: leaf is None) for part in parts]
+    opened: list[tuple[list[Any], Any]] = [
+        jax.tree_util.tree_flatten_with_path(part, is_leaf=lambda leaf: leaf is None) for part in parts
+    ]
     if not opened or any(treedef != opened[0][1] for _, treedef in opened):
         raise ValueError(f"combine(): expected parts of one structure, got {len(parts)} of several")
     paths = [tuple(map(_plain_key, path)) for path, _ in opened[0][0]]

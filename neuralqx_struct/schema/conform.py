@@ -92,7 +92,7 @@ class Seen:
     value: Any = None
     type_name: str = ""
     refs: tuple[str, ...] = ()
-    items: Mapping[Hashable, Any] = field(default_factory=dict)
+    items: Mapping[Any, Any] = field(default_factory=dict)
     loose: bool = False
 
 
@@ -127,7 +127,7 @@ def see_node(node: Any) -> Seen:
         shape = tuple(data["shape"][:-1])
         return Seen("key", f"prng_key[{node['impl']}]", node["impl"], shape)
     if kind in _SCALAR_NODES:
-        value = {"float": lambda: float(node["value"]), "bigint": lambda: node["value"]}.get(kind, lambda: node)()
+        value = float(node["value"]) if kind == "float" else int(node["value"]) if kind == "bigint" else node
         return Seen("scalar", f"a {kind}", value=value, type_name=_SCALAR_NODES[kind])
     if kind in _SEQUENCES:
         return Seen(kind, f"a {kind}", items=dict(enumerate(node["items"])))

@@ -1,0 +1,233 @@
+"""The definition of a Struct class: what is decided once, when the class body has run.
+
+Owns the metaclasses, the checks of a declaration, and the generated constructor. What happens to each instance is
+``lifecycle.py``.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast, dataclass_transform
+
+from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.fieldspec import (
+    MISSING,
+    RESERVED_NAMES,
+    FieldKind,
+    FieldSpec,
+    field,
+    own_fields,
+    required_positional,
+)
+from neuralqx_struct.identity import EXACT_TYPES
+from neuralqx_struct.lifecycle import Hook, build, finish
+from neuralqx_struct.pytree import Layout, register_struct, store_pair
+from neuralqx_struct.registry import register_ref
+
+__all__ = ["StructABCMeta", "StructMeta"]
+
+
+class _Unfilled:
+    """Stands in the class for a field whose name a plain base class uses too: fills the instance on the first read.
+
+    Not a data descriptor, so that the instance's ``__dict__`` wins from then on.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            raise AttributeError(f"{owner.__name__}.{self.name} is a field; read it from an instance")
+        return instance.__getattr__(self.name)
+
+
+def _value_hook(function: Callable[..., Any]) -> Hook:
+    """The hook as ``hook(instance, value)``, its arity decided once."""
+    if required_positional(function) >= 2:
+        return function
+    return lambda _instance, value: function(value)
+
+
+def _derive_hook(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    return function if required_positional(function) >= 1 else lambda _instance: function()
+
+
+@dataclass_transform(field_specifiers=(field,), frozen_default=True)
+class StructMeta(type):
+    """Metaclass of Struct: collects the fields, checks the declaration, registers the class as a pytree."""
+
+    # Set on every Struct class; the double underscore keeps them apart from fields.
+    __nqx_fields__: Mapping[str, FieldSpec]
+    __nqx_own__: Mapping[str, FieldSpec]
+    __nqx_layout__: Layout
+    __nqx_init_vars__: Mapping[str, Any]
+    __nqx_converters__: Mapping[str, Hook]
+    __nqx_validators__: tuple[tuple[str, Hook, Callable[..., Any]], ...]
+    __nqx_derive__: Mapping[str, Callable[[Any], Any]]
+    __nqx_check__: Callable[[Any], list[Diagnostic]] | None
+    __nqx_generated_init__: bool
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, kw_only: bool = False, **kwargs: Any
+    ) -> StructMeta:
+        """Create the class, then read its annotations and register it."""
+        slots = namespace.get("__slots__", ())
+        if slots:
+            raise TypeError(f"{name}: expected no __slots__, got {slots!r}: Struct stores its fields itself")
+        cls = super().__new__(mcs, name, bases, namespace, **kwargs)
+        _complete(cls, kw_only=kw_only)
+        return cls
+
+
+class StructABCMeta(StructMeta, type(Protocol)):  # type: ignore[misc]
+    """The metaclass of Structs that are abstract, or that inherit from an ABC or a Protocol."""
+
+
+def _complete(cls: StructMeta, *, kw_only: bool) -> None:
+    """Everything that is decided at class definition."""
+    promoted: type = cls.__dict__.get("__nqx_promoted__", cls)
+    own, init_vars = own_fields(promoted, kw_only=kw_only)
+    collected: dict[str, FieldSpec] = {}
+    all_init_vars: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[1:]):
+        collected |= base.__dict__.get("__nqx_own__", {})
+        all_init_vars |= base.__dict__.get("__nqx_own_init_vars__", {})
+    _check_names(cls, own, collected)
+    collected |= own
+    for name in {*own, *init_vars} if promoted is cls else ():
+        if name in cls.__dict__:
+            delattr(cls, name)
+    shadowed = {name for name in collected if any(name in vars(base) for base in cls.__mro__ if base is not object)}
+    for name in shadowed:
+        type.__setattr__(cls, name, _Unfilled(name))
+    cls.__nqx_own__ = types.MappingProxyType(own)
+    cls.__nqx_own_init_vars__ = init_vars  # type: ignore[attr-defined]
+    cls.__nqx_init_vars__ = all_init_vars | init_vars
+    cls.__nqx_fields__ = types.MappingProxyType(collected)
+    cls.__nqx_layout__ = Layout.of(collected)
+    specs = collected.values()
+    cls.__nqx_converters__ = {s.name: _value_hook(s.converter) for s in specs if s.converter is not None}
+    cls.__nqx_validators__ = tuple((s.name, _value_hook(v), v) for s in specs for v in s.validators)
+    cls.__nqx_derive__ = {s.name: _derive_hook(s.derived) for s in specs if s.derived is not None}
+    if "__nqx_check__" not in cls.__dict__:
+        cls.__nqx_check__ = getattr(cls, "__nqx_check__", None)
+    _install_init(cls, own)
+    cls.__match_args__ = tuple(s.name for s in specs if s.init and not s.kw_only)  # type: ignore[attr-defined,misc]
+    register_struct(cls, collected, cls.__nqx_layout__)
+    register_ref(cls)
+
+
+def _check_names(cls: type, own: Mapping[str, FieldSpec], inherited: Mapping[str, FieldSpec]) -> None:
+    for name in own:
+        if name in RESERVED_NAMES or name.startswith(("_nqx", "__")):
+            raise TypeError(
+                f"{cls.__name__}.{name}: expected a field name that is free, got a name of Struct's own; rename it"
+            )
+    for name, value in cls.__dict__.items():
+        if name in inherited and name not in own and not isinstance(value, _Unfilled):
+            raise TypeError(
+                f"{cls.__name__}.{name}: expected an annotation, got a bare assignment to an inherited field; "
+                f"write `{name}: object = ...` to change its default"
+            )
+
+
+def _install_init(cls: StructMeta, own: Mapping[str, FieldSpec]) -> None:
+    """Generate ``__init__``, or wrap the one of the class body so that it ends in a frozen instance."""
+    written = cls.__dict__.get("__init__")
+    if written is not None and "__nqx_promoted__" not in cls.__dict__:
+
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            written(self, *args, **kwargs)
+            if type(self).__init__ is __init__:
+                finish(self, {})
+
+        __init__.__wrapped__ = written  # type: ignore[attr-defined]
+        cls.__init__ = __init__  # type: ignore[misc]
+        cls.__nqx_generated_init__ = False
+        return
+    if not getattr(cls, "__nqx_generated_init__", True):
+        if own:
+            raise TypeError(
+                f"{cls.__name__}: expected an __init__, got new fields {', '.join(own)} below a class with an __init__ of "
+                "its own, which cannot set them; write one that calls super().__init__"
+            )
+        inherited: Any = cls.__init__  # type: ignore[misc]
+
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            inherited(self, *args, **kwargs)
+            if type(self).__init__ is __init__:
+                finish(self, {})
+
+        cls.__init__ = __init__  # type: ignore[misc]
+        return
+    cls.__nqx_generated_init__ = True
+    cls.__init__ = generate_init(cls)  # type: ignore[misc]
+
+
+def generate_init(cls: StructMeta) -> Callable[..., None]:
+    """The constructor, with a real signature: Python itself reports missing and unexpected arguments.
+
+    Classes without hooks store their pair at once; the others go through :func:`_build`. Only names that Python
+    already accepted as identifiers reach the source text; every value comes in through the namespace.
+    """
+    positional: list[str] = []
+    keyword: list[str] = []
+    namespace: dict[str, Any] = {"_nqx_missing": MISSING, "_nqx_build": build, "_nqx_put": store_pair}
+    after_default = None
+    arguments = [(s.name, s.has_default, s.default, s.kw_only) for s in cls.__nqx_fields__.values() if s.init]
+    arguments += [(name, default is not MISSING, default, False) for name, default in cls.__nqx_init_vars__.items()]
+    for name, has_default, default, kw_only in arguments:
+        if has_default:
+            namespace[f"_nqx_default_{name}"] = default
+        if not kw_only:
+            if has_default:
+                after_default = name
+            elif after_default is not None:
+                raise TypeError(
+                    f"{cls.__name__}.{name}: expected a default, because {after_default!r} before it has one; "
+                    "give it a default, move it up, or make it kw_only=True"
+                )
+        (keyword if kw_only else positional).append(f"{name}=_nqx_default_{name}" if has_default else name)
+    own_self = "self" if not any(name == "self" for name, *_ in arguments) else "_nqx_self"
+    signature = ", ".join([own_self, *positional, *(["*", *keyword] if keyword else [])])
+    names = ", ".join(f"{name!r}: {name}" for name, *_ in arguments if name not in cls.__nqx_init_vars__)
+    init_vars = ", ".join(f"{name!r}: {name}" for name in cls.__nqx_init_vars__)
+    body = f"    _nqx_build({own_self}, {{{names}}}, {{{init_vars}}})\n"
+    if _has_no_hooks(cls):
+        layout = cls.__nqx_layout__
+        namespace |= {"_nqx_exact": EXACT_TYPES.issuperset, "_nqx_type": type}
+        statics = "".join(f"{name}, " for name in layout.statics)
+        types_ = "".join(f"_nqx_type({name}), " for name in layout.statics)
+        body = (
+            f"    _nqx_keys = ({types_})\n"
+            f"    if _nqx_exact(_nqx_keys):\n"
+            f"        _nqx_put({own_self}, (({''.join(f'{name}, ' for name in layout.nodes)}), (_nqx_keys, {statics})))\n"
+            f"    else:\n    {body}"
+        )
+    source = f"def __init__({signature}):\n{body}"
+    exec(compile(source, f"<generated __init__ of {cls.__name__}>", "exec"), namespace)  # noqa: S102
+    init = cast("types.FunctionType", namespace["__init__"])
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init.__module__ = cls.__module__
+    init.__annotations__ = {s.name: s.type for s in cls.__nqx_fields__.values() if s.init} | {"return": None}
+    return init
+
+
+def _has_no_hooks(cls: StructMeta) -> bool:
+    hooks = cls.__nqx_converters__, cls.__nqx_validators__, cls.__nqx_derive__, cls.__nqx_init_vars__, cls.__nqx_check__
+    plain = all(
+        s.init and s.default_factory is MISSING and s.kind is not FieldKind.OPAQUE for s in cls.__nqx_fields__.values()
+    )
+    return plain and not any(hooks) and not hasattr(cls, "__post_init__")
+
+
+def _reduce_class(cls: StructMeta) -> Any:
+    """Classes pickle by name, as always, except those that a schema made: they carry the way to make them again."""
+    rebuild: Callable[[], tuple[Any, ...]] | None = cls.__dict__.get("__nqx_rebuild__")
+    return cls.__qualname__ if rebuild is None else rebuild()
+
+
+copyreg.pickle(StructMeta, _reduce_class)
