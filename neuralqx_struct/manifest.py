@@ -55,6 +55,7 @@ SCHEMA_URL: Final = "https://neuralqx.github.io/neuralqx-struct/schemas/manifest
 WRITER: Final[Mapping[str, str]] = {"name": "neuralqx-struct", "version": "0.1.0"}
 DEFAULT_FILE: Final = "arrays.npz"
 _MOST_FINDINGS = 1000
+_MOST_PLANS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,10 @@ def _pattern_rule(pattern: str) -> Callable[[Any], bool]:
     return lambda value: type(value) is str and compiled.fullmatch(value) is not None
 
 
+def _is_text(value: Any) -> bool:
+    return type(value) is str
+
+
 def _is_shape(value: Any) -> bool:
     if type(value) is not list:
         return False
@@ -183,7 +188,7 @@ def _is_shape(value: Any) -> bool:
 
 # What a member's value must be: the words of the message, and the test.
 _RULES: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
-    "text": ("a string", lambda value: type(value) is str),
+    "text": ("a string", _is_text),
     "true": ("true", lambda value: value is True),
     "shape": ("a list of integers >= 0", _is_shape),
     "object": ("an object", lambda value: type(value) is dict),
@@ -200,13 +205,14 @@ _RULES: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
 class _Layout:
     """The members of one kind, sorted for the checking pass: rules to test, structures to descend into."""
 
-    __slots__ = ("descent", "known", "places", "required", "rules")
+    __slots__ = ("descent", "known", "places", "plans", "required", "rules")
 
     def __init__(self, members: Mapping[str, str], *, tagged: bool) -> None:
         names = {name.rstrip("?"): rule for name, rule in members.items()}
         self.rules = {name: _RULES[rule][1] for name, rule in names.items() if rule in _RULES}
         self.places = {name: rule for name, rule in names.items() if rule not in _RULES}
         self.descent = tuple(reversed(self.places.items()))  # onto a stack: the last member first
+        self.plans: dict[tuple[Any, ...], tuple[Callable[[Any], bool] | None, ...]] = {}
         self.required = tuple(name for name in members if not name.endswith("?"))
         self.known = {**({"__kind__": "text"} if tagged else {}), **names}
         if tagged:
@@ -291,18 +297,38 @@ def _ignorable(member: Any) -> bool:
 
 def _sound(value: dict[str, Any], layout: _Layout) -> bool:
     """True if the members are the known ones and satisfy their rules; places are not looked into."""
-    rules, places = layout.rules, layout.places
-    for name in layout.required:
-        if name not in value:
+    names = tuple(value)
+    plan = layout.plans.get(names)
+    if plan is None:
+        plan = _plan(names, layout)
+        if plan is None:
             return False
-    for name, member in value.items():
-        rule = rules.get(name)
-        if rule is not None:
-            if not rule(member):
+        if len(layout.plans) < _MOST_PLANS:
+            layout.plans[names] = plan
+    for rule, member in zip(plan, value.values(), strict=True):
+        if rule is _is_text:  # the most frequent one, without a call
+            if type(member) is not str:
                 return False
-        elif name not in places and not (_ignorable(member) and type(name) is str):
+        elif rule is not None and not rule(member):
             return False
     return True
+
+
+def _plan(names: tuple[Any, ...], layout: _Layout) -> tuple[Callable[[Any], bool] | None, ...] | None:
+    """The rules for members in this order, None for a place; no plan at all if a required one is missing.
+
+    The nodes of a large manifest have few different orders of members, so that plans are made once and found again.
+    """
+    if not set(layout.required) <= set(names):
+        return None
+    return tuple(
+        None if name in layout.places else layout.rules.get(name, _ignorable if type(name) is str else _never)
+        for name in names
+    )
+
+
+def _never(_: Any) -> bool:
+    return False
 
 
 def _layout_of(node: dict[str, Any]) -> _Layout | None:

@@ -209,12 +209,15 @@ def opened(source: Source, *, mmap: bool) -> tuple[memoryview, _PrivateBytes | N
 class FileArrays(StoredArrays):
     """The arrays of one file; see :meth:`ArrayStore.read`."""
 
-    __slots__ = ("_check", "_entries", "_made", "_private", "_view")
+    __slots__ = ("_check", "_entries", "_made", "_numpy", "_private", "_view")
 
     def __init__(
         self, view: memoryview, private: _PrivateBytes | None, entries: Mapping[str, Entry], *, verify: bool
     ) -> None:
         self._view = view if private is None else memoryview(b"")  # no page of the file stays in use
+        import numpy as np
+
+        self._numpy = np
         self._private, self._entries, self._check = private, entries, verify
         self._made: MutableMapping[str, Array] = {}
 
@@ -230,13 +233,21 @@ class FileArrays(StoredArrays):
     def __getitem__(self, name: str) -> Array:
         made = self._made.get(name)
         if made is None:
-            data, at = self._bytes(name)
             entry = self._entries[name]
+            data, at = self._bytes(entry)
             if self._check and (problem := _mismatch(name, entry, data, at)):
                 raise IntegrityError(problem)
-            made = _array(entry, data, at)
+            made = self._array(entry, data, at)
             if self._private is None and entry.packed is None:
                 self._made[name] = made  # a view costs nothing to keep; copies belong to whoever asked
+        return made
+
+    def _array(self, entry: Entry, data: memoryview, at: int) -> Array:
+        if entry.nbytes == 0:
+            made: Array = self._numpy.empty(entry.shape, entry.dtype)
+        else:
+            made = self._numpy.ndarray(entry.shape, entry.dtype, data, at, order=entry.order)
+        made.flags.writeable = False
         return made
 
     def verify(self, name: str, header_too: int | None = None) -> Diagnostic | None:
@@ -245,13 +256,12 @@ class FileArrays(StoredArrays):
         if header_too is not None:
             entry = entry._replace(crc32=header_too, with_lead=True)
         try:
-            return _mismatch(name, entry, *self._bytes(name))
+            return _mismatch(name, entry, *self._bytes(entry))
         except SerializationError as error:
             return about(error.code, name, error.diagnostics[0].message)
 
-    def _bytes(self, name: str) -> tuple[memoryview, int]:
+    def _bytes(self, entry: Entry) -> tuple[memoryview, int]:
         """Bytes that hold the array, and where in them it begins."""
-        entry = self._entries[name]
         if entry.packed is not None:
             start, stored, size = entry.packed
             packed = self._view[start : start + stored] if self._private is None else self._private.copy(start, stored)
@@ -280,14 +290,3 @@ def require_possible(shape: Sequence[int], itemsize: int) -> None:
     if len(shape) > _MOST_DIMS or prod(size or 1 for size in shape) * max(itemsize, 1) >= 2**63:
         message = f"expected at most {_MOST_DIMS} dimensions that fit memory, got {str(list(shape))[:80]}"
         raise IntegrityError(message, code="NQX412")
-
-
-def _array(entry: Entry, data: memoryview, at: int) -> Array:
-    import numpy as np
-
-    if entry.nbytes == 0:
-        made: Array = np.empty(entry.shape, entry.dtype)
-    else:
-        made = np.ndarray(entry.shape, entry.dtype, data, at, order=entry.order)
-    made.flags.writeable = False
-    return made
