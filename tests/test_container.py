@@ -86,7 +86,7 @@ def collect(value, acc):
         (7, [7]),
         ("text", ["text"]),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_reduce_calls_fun_with_each_tensor_or_container_one_level_deep(obj, inside):
     assert container.reduce(obj, [], collect) == inside
