@@ -341,9 +341,11 @@ def _encode_registered(value: Any, encoder: Encoder) -> dict[str, Node]:
     spec = pytree_spec(type(value))
     assert spec is not None
     ref = class_ref(spec.cls)
-    if spec.serializer is not None:
+    if spec.serializer is not None and not spec.deserializer_takes_children:
         return {"type": ref, "mode": "serializer", "payload": encoder.encode(spec.serializer(value))}
     children, aux = spec.flatten(value)
+    if spec.serializer is not None:  # deserializer(payload, children): the payload stands for what flatten cannot save
+        aux = spec.serializer(value)
     nodes = [encoder.encode(child, i) for i, child in enumerate(children)]
     return {"type": ref, "mode": "flatten", "children": nodes, "aux": encoder.encode(aux, "aux")}
 
@@ -353,21 +355,21 @@ def _decode_registered(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
         node["type"], "a class known to register_pytree_type", lambda cls: pytree_spec(cls) is not None
     )
     spec = pytree_spec(cls)
-    assert spec is not None
+    assert spec is not None  # `resolve` has asked
     if node["mode"] == "flatten":
         children = [decoder.decode(child, i) for i, child in enumerate(node["children"])]
-        return spec.unflatten(decoder.decode(node["aux"], "aux"), children)
-    if spec.deserializer is None:
+        aux = decoder.decode(node["aux"], "aux")
+        if spec.deserializer is not None and spec.deserializer_takes_children:
+            return spec.deserializer(aux, children)
+        return spec.unflatten(aux, children)
+    if spec.deserializer is None or spec.deserializer_takes_children:
         raise SerializationError(
-            f"expected a deserializer for {node['type']}, got none",
+            f"expected a deserializer(payload) for {node['type']}, got "
+            f"{'one that wants children, which were not stored' if spec.deserializer else 'none'}",
             code="NQX414",
             hint="pass deserializer= to register_pytree_type beside serializer=",
         )
-    payload = decoder.decode(node["payload"])
-    if not spec.deserializer_takes_children:
-        return spec.deserializer(payload)
-    children = list(payload.values()) if isinstance(payload, dict) else [payload]
-    return spec.deserializer(payload, children)
+    return spec.deserializer(decoder.decode(node["payload"]))
 
 
 def _decode_leaf(node: Mapping[str, Node], decoder: Any) -> Any:

@@ -136,7 +136,7 @@ _PLAIN: Final[Mapping[type, str]] = {type(None): "null", bool: "boolean", int: "
 _PLACES: Final[Mapping[str, frozenset[str]]] = {
     "node": frozenset({*_PLAIN.values(), *NODE_KINDS}),
     "part": frozenset({"number", "float"}),
-    "scalar": frozenset({*_PLAIN.values(), "complex", "float", "bytes"}),
+    "scalar": frozenset({*_PLAIN.values(), "bigint", "bytes", "complex", "float"}),
     "key-data": frozenset({"array"}),
 }
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {

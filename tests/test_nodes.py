@@ -39,11 +39,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "value",
-    VALUES,
-    ids=lambda v: f"{type(v).__name__}-{str(v)[:12] if not isinstance(v, int) or v.bit_length() < 99 else 'big'}",
-)
+@pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__name__)
 def test_every_plain_value(value):
     again = round_trip(value)
     assert type(again) is type(value) and again == value
