@@ -16,7 +16,6 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.casts import COMPLEX_OF
 from neuralqx_struct.evolution.diff import probable_renames
 from neuralqx_struct.evolution.sizes import constant, equations, readable_as, same_size
 from neuralqx_struct.evolution.steps import step_text
@@ -189,8 +188,6 @@ def _mend(field: str, have: Type, want: Type, known: Mapping[str, Expression], w
                 return step_text(build.transpose(field=field, axes=axes, within=within))
             texts = [constant(size) if constant(size) is not None else str(size) for size in wanted]
             return step_text(build.reshape(field=field, shape=[t for t in texts if t is not None], within=within))
-        case Array(dtype), Array(whole) if COMPLEX_OF.get(dtype) == whole:
-            return step_text(build.cast(field=field, dtype=whole, within=within))
         case _:
             return None
 

@@ -9,6 +9,7 @@ Example:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
@@ -40,10 +41,12 @@ __all__ = [
     "refuse",
     "replace_fields",
     "retyped",
+    "shown_node",
     "swap_nodes",
     "target_struct",
     "users",
     "with_fields",
+    "with_nodes",
     "with_struct",
 ]
 
@@ -302,3 +305,13 @@ def each_node(place: Place, name: str, change: Callable[[Node, tuple[str | int, 
         return change(node, at) if kind in ("array", "full", "numpy-scalar") else node
 
     return {**place.node, "fields": {**place.node["fields"], name: changed(place.field(name), (name,))}}
+
+
+def with_nodes(place: Place, fields: Mapping[str, Node]) -> Node:
+    """The instance with other fields."""
+    return {**place.node, "fields": dict(fields)}
+
+
+def shown_node(node: Node) -> str:
+    """A node in a message."""
+    return f"a node of kind {kind_of(node)}" if isinstance(node, dict) else json.dumps(node)

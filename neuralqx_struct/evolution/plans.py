@@ -176,13 +176,7 @@ def _hop(old: Document, new: Document, unknown: Unknown) -> Hop:
 
 def _reversed(hop: Hop) -> Hop:
     try:
-        # The declarations between the steps are those of the way up; the payload says that it is of the newer version.
-        there = {"version": hop.new.version}
-        back = tuple(
-            Stage(s.step, s.before.model_copy(update=there), s.after.model_copy(update=there))
-            for s in undone(hop.stages)
-        )
-        return Hop(hop.new, hop.old, back, hop.declared)
+        return Hop(hop.new, hop.old, tuple(undone(hop.stages, hop.new)), hop.declared)
     except SchemaError as error:
         raise MigrationError(error.diagnostics) from None
 

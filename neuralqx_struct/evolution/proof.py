@@ -73,31 +73,30 @@ def _placed(error: SchemaError, step: Step, position: int, version: int, target:
         yield Diagnostic(found.code, found.severity, found.message, path=path, hint=found.hint)
 
 
-def undone(stages: Sequence[Stage]) -> list[Stage]:
+def undone(stages: Sequence[Stage], start: Document) -> list[Stage]:
     """The chain that leads back: the inverse of :func:`stages_of`.
+
+    Args:
+        stages: The way up.
+        start: The version that it leads to, from which the way back starts; it may allow more than the last stage does.
 
     Raises:
         SchemaError: NQX307 or NQX423 for every step without a way back.
     """
     found: list[Diagnostic] = []
     back: list[Stage] = []
+    document = start
     for position in reversed(range(len(stages))):
         stage = stages[position]
         try:
-            steps = inverse(stage.step, stage.before, stage.after)
-            document = stage.after
-            for step in steps:
+            for step in inverse(stage.step, stage.before, stage.after):
                 # What a step back leads to is known to the last detail: the declaration before the step itself.
                 after = apply_to_document(document, step, stage.before)
                 back.append(Stage(step, document, after))
                 document = after
         except SchemaError as error:
-            found += [
-                Diagnostic(
-                    d.code, d.severity, d.message, path=format_path([FieldName(step_name(stage.step))]), hint=d.hint
-                )
-                for d in error.diagnostics
-            ]
+            found += _placed(error, stage.step, position, stage.before.version, start)
+            document = stage.before.model_copy(update={"version": start.version})
     if found:
         raise SchemaError(found)
     return back
@@ -229,7 +228,7 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
     return (
         [*found, *_other_defaults(steps, old, new)]
         if found
-        else [*_other_defaults(steps, old, new), *_no_way_back(old, stages)]
+        else [*_other_defaults(steps, old, new), *_no_way_back(old, stages, new)]
     )
 
 
@@ -256,17 +255,17 @@ def _other_defaults(steps: Sequence[Step], old: Document, new: Document) -> Iter
                 yield Diagnostic(found.code, "warning", found.message, path=found.path, hint=found.hint)
 
 
-def _no_way_back(old: Document, stages: Sequence[Stage]) -> list[Diagnostic]:
+def _no_way_back(old: Document, stages: Sequence[Stage], new: Document) -> list[Diagnostic]:
     """Warnings about downgrades; a step with ``lossy: true`` has admitted that there is none."""
     try:
-        back = undone(stages)
+        back = undone(stages, new)
     except SchemaError as error:
         return [
             Diagnostic(d.code, "warning", d.message, path=d.path, hint=d.hint)
             for d in error.diagnostics
             if d.code != "NQX423"
         ]
-    result = back[-1].after if back else stages[-1].after if stages else old
+    result = back[-1].after if back else new
     return [
         Diagnostic(
             "NQX307",

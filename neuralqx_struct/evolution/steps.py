@@ -1,8 +1,8 @@
 """Migration steps: the table of what each one does, and the builders for Python.
 
 Owns the one table from step models (``schema/migration.py``) to :class:`Operation` records. A new step is a model
-there, three functions side by side in ``field_steps.py``, ``array_steps.py``, ``part_steps.py`` or ``key_steps.py``,
-and a row here.
+there, three functions side by side in ``field_steps.py``, ``array_steps.py``, ``part_steps.py``, ``key_steps.py``
+or ``struct_steps.py``, and a row here.
 
 Example:
     >>> from neuralqx_struct.evolution import steps
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from neuralqx_struct.evolution import array_steps, field_steps, key_steps, part_steps
+from neuralqx_struct.evolution import array_steps, field_steps, key_steps, part_steps, struct_steps
 from neuralqx_struct.evolution.edits import Cost, Operation, target_struct
 from neuralqx_struct.evolution.tree import Workspace
 from neuralqx_struct.schema.migration import (
@@ -69,9 +69,9 @@ OPERATIONS: Mapping[type[Step], Operation] = {
     Add: field_steps.ADD,
     Remove: field_steps.REMOVE,
     Fill: field_steps.FILL,
-    Move: field_steps.MOVE,
-    Inline: field_steps.INLINE,
-    RenameStruct: field_steps.RENAME_STRUCT,
+    Move: struct_steps.MOVE,
+    Inline: struct_steps.INLINE,
+    RenameStruct: struct_steps.RENAME_STRUCT,
     Cast: array_steps.CAST,
     Transpose: array_steps.TRANSPOSE,
     Reshape: array_steps.RESHAPE,

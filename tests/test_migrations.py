@@ -1,0 +1,581 @@
+"""Migrations: proofs, plans, resolution, and whole bundles; the real schema all the way up and down."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+
+from neuralqx_struct import bundle
+from neuralqx_struct.errors import MigrationError, SchemaError, SerializationError
+from neuralqx_struct.evolution import steps as s
+from neuralqx_struct.evolution.migrations import apply, migrate, plan, prove, resolve
+from neuralqx_struct.payload import Payload, check
+from neuralqx_struct.schema.conform import conform, see_node
+from neuralqx_struct.schema.fingerprint import payload_fingerprint
+from neuralqx_struct.schema.model import document_from_data
+from neuralqx_struct.schema.series import load_series, series_of
+
+
+def doc(fields, version=1, steps=None, *, structs=None, source=None, raw=None, **members):
+    data = {"language": "1", "schema": "lab.a", "version": version, "root": "A", "structs": {"A": {"fields": fields}}}
+    data["structs"] |= {n: {"fields": x} for n, x in (structs or {}).items()}
+    data["structs"] |= raw or {}
+    if steps is not None:
+        items = [{s.step_name(x): x.model_dump(by_alias=True, exclude_unset=True)} for x in steps]
+        data["migrations"] = [{"from": source or version - 1, "steps": items}]
+    return document_from_data({**data, **members}, "test")
+
+
+def payload(document, values, documents=None):
+    fields, arrays = {}, {}
+    for name, value in values.items():
+        fields[name] = value
+        if isinstance(value, np.ndarray):
+            arrays[name] = value
+            fields[name] = {"__kind__": "array", "name": name, "dtype": str(value.dtype), "shape": list(value.shape)}
+    held = {
+        "version": 1,
+        "schema": {"id": document.id, "version": document.version, "fingerprint": payload_fingerprint(document)},
+        "schemas": [d.to_data() for d in documents or [document]],
+        "manifest": {"__kind__": "struct", "type": document.ref(document.root), "fields": fields},
+        "arrays": {k: {"dtype": str(v.dtype), "shape": list(v.shape)} for k, v in arrays.items()},
+        "writer": {"name": "test", "version": "1"},
+    }
+    return Payload(held, arrays)
+
+
+def fields_of(held):
+    return held.document["manifest"]["fields"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The real schema.
+
+SERIES = load_series("schemas/vmc_state")
+
+
+def first_version():
+    random = np.random.default_rng(1)
+    n, m, chains = 4, 8, 3
+    special = np.array([-0.0, np.nan, np.inf, 1e-45], "f4")
+    couplings = {name: random.normal(size=(n, m)).astype("f4") for name in ("W_re", "W_im", "dW_re", "dW_im")}
+    couplings["W_re"][:, 0], couplings["W_im"][:, 0] = special, special[::-1]
+    biases = {
+        name: (random.normal(size=n + m) + 1j * random.normal(size=n + m)).astype("c8") for name in ("b_all", "db_all")
+    }
+    rest = {
+        "samples": random.choice([-1.0, 1.0], size=(chains, n)),
+        "rng": np.array([3, 2**32 - 1], "u4"),
+        "E_hist": random.normal(size=5),
+    }
+    plain = {
+        "alpha": 2,
+        "n_iter": 5,
+        "h": 1.5,
+        "lr": 0.01,
+        "diag_shift": 0.01,
+        "n_sweeps": 7,
+        "mpi_rank": 0,
+        "mpi_size": 1,
+    }
+    values = {**plain, **couplings, **biases, **rest}
+    document = SERIES.at(1)
+    return payload(document, {name: values[name] for name in document.structs["VMCState"].fields})
+
+
+def conforms(held):
+    document = SERIES.at(held.document["schema"]["version"])
+    return [*check(held), *conform(document, document.root, held.document["manifest"], see_node)]
+
+
+def test_the_real_migrations_prove():
+    assert prove(SERIES.at(1), SERIES.at(2)) == []
+    assert prove(SERIES.at(2), SERIES.at(3)) == []
+
+
+def test_up_and_down_again_bit_by_bit():
+    old = first_version()
+    told = copy.deepcopy(old.document)
+    second = resolve(old, SERIES, to=2)
+    third = resolve(old, SERIES)
+    again = resolve(third, SERIES, to=1)
+    for held in (old, second, third, again):
+        assert conforms(held) == []
+    assert old.document == told
+    assert fields_of(third)["sampler"]["fields"]["key"]["data"]["name"] == "rng"
+    assert third.arrays["rng"] is old.arrays["rng"]
+    kernel = third.arrays[fields_of(third)["kernel"]["name"]]
+    assert kernel.real.tobytes() == old.arrays["W_re"].tobytes()
+    assert kernel.imag.tobytes() == old.arrays["W_im"].tobytes()
+    assert list(fields_of(again)) == list(fields_of(old))
+    for name, node in fields_of(old).items():
+        back = fields_of(again)[name]
+        if isinstance(node, dict):
+            a, b = old.arrays[node["name"]], again.arrays[back["name"]]
+            assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes()), name
+        else:
+            assert (type(back), back) == (type(node), node)
+
+
+def test_two_hops_are_the_one_way():
+    direct, stepwise = resolve(first_version(), SERIES), resolve(resolve(first_version(), SERIES, to=2), SERIES, to=3)
+    assert direct.document["manifest"] == stepwise.document["manifest"]
+    assert direct.document["schema"] == {"id": SERIES.id, "version": 3, "fingerprint": SERIES.fingerprints[3]}
+
+
+def test_an_old_installation_downgrades_with_the_documents_that_travel():
+    third = resolve(first_version(), SERIES)
+    assert [d["version"] for d in third.document["schemas"]] == [1, 2, 3]
+    old_installation = series_of([SERIES.at(1)])
+    assert resolve(third, old_installation).document["schema"]["version"] == 1
+    assert resolve(third, None, to=-2).document["schema"]["version"] == 1
+    assert resolve(resolve(third, None, to=-1), None).document["schema"]["version"] == 3
+
+
+def test_what_was_done_is_reported():
+    report = []
+    third = resolve(first_version(), SERIES, report=report)
+    assert {(d.code, d.path) for d in report} == {
+        ("NQX425", "$.samples"),
+        ("NQX425", "$.exponent"),
+        ("NQX425", "$.energy"),
+    }
+    fields_of(third)["energy"] = -3.5
+    report = []
+    resolve(third, SERIES, to=2, report=report)
+    assert [d.message for d in report if d.path == "$.energy"] == ["was dropped, it held -3.5"]
+
+
+def test_a_plan_prints_its_steps_and_costs():
+    way = plan(SERIES, 1, 3)
+    assert [hop.direction for hop in way.hops] == ["upgrade", "upgrade"]
+    assert (way.cost, way.hops[0].cost) == ("streaming", "streaming")
+    assert "  - rename: {field: b_all, to: bias_all}" in str(way).splitlines()
+    assert str(plan(SERIES, 2, 2)) == "neuralqx.vmc_state: version 2 as it is"
+    assert plan(SERIES, 2, 2).cost == "manifest"
+    assert [hop.direction for hop in plan(SERIES, 3, 1).hops] == ["downgrade", "downgrade"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The proof.
+
+PROOFS = {
+    "a wrong step": (
+        doc({"a": "int"}),
+        doc({"b": "int"}, 2, [s.rename(field="x", to="b")]),
+        [("NQX304", "$.migrations[0].steps[0].rename.field")],
+    ),
+    "two wrong steps": (
+        doc({"a": "int", "b": "int"}),
+        doc({"c": "int"}, 2, [s.rename(field="x", to="c"), s.remove(field="b"), s.rename(field="a", to="c")]),
+        [("NQX304", "$.migrations[0].steps[0].rename.field"), ("NQX308", "$.migrations[0].steps[1].remove.field")],
+    ),
+    "steps lead elsewhere": (
+        doc({"a": "int", "c": "float32[n]"}),
+        doc({"b": "int", "c": "float64[n]"}, 2, []),
+        [("NQX305", "$.structs.A.fields.b"), ("NQX305", "$.structs.A.fields.c"), ("NQX305", "$.structs.A.fields.a")],
+    ),
+    "a forgotten transpose": (
+        doc({"w": "float32[n, m]", "x": "int8[n]", "y": "int8[m]"}),
+        doc({"w": "float32[m, n]", "x": "int8[n]", "y": "int8[m]"}, 2, []),
+        [("NQX305", "$.structs.A.fields.w")],
+    ),
+    "only two names swapped": (
+        doc({"w": "int8[n, m]"}),
+        doc({"w": "int8[m, n]"}, 2, []),
+        [("NQX305", "$.structs.A.fields.w")],
+    ),
+    "a dim renamed everywhere": (
+        doc({"w": "int8[n, m]", "x": "int8[n]"}),
+        doc({"w": "int8[k, m]", "x": "int8[k]"}, 2, []),
+        [],
+    ),
+    "a dim renamed in one place": (
+        doc({"w": "int8[n, m]", "x": "int8[n]"}),
+        doc({"w": "int8[k, m]", "x": "int8[n]"}, 2, []),
+        [("NQX305", "$.structs.A.fields.w")],
+    ),
+    "two dims made one": (
+        doc({"w": "int8[n, m]"}),
+        doc({"w": "int8[k, k]"}, 2, []),
+        [("NQX305", "$.structs.A.fields.w")],
+    ),
+    "root": (
+        doc({}, structs={"B": {}}),
+        doc({}, 2, [], structs={"B": {}}, root="B"),
+        [("NQX305", "$.root")],
+    ),
+    "params": (
+        doc({"x": "B[2]"}, raw={"B": {"params": ["k"], "fields": {"y": "int8[k]"}}}),
+        doc({"x": "B[2]"}, 2, [], raw={"B": {"params": ["j"], "fields": {"y": "int8[k]"}}}),
+        [("NQX305", "$.structs.B.params")],
+    ),
+    "enum member gone": (
+        doc({"e": "E"}, enums={"E": ["a", "b"]}),
+        doc({"e": "E"}, 2, [], enums={"E": ["a"]}),
+        [("NQX305", "$.enums.E")],
+    ),
+    "enum member added": (
+        doc({"e": "E"}, enums={"E": ["a"]}),
+        doc({"e": "E"}, 2, [], enums={"E": ["a", "b"]}),
+        [("NQX307", "$.enums.E")],
+    ),
+    "no steps": (
+        doc({"a": "int", "c": "float64[n]"}),
+        doc({"b": "int", "c": "float32[n]"}, 2),
+        [("NQX301", "$.structs.A.fields.b"), ("NQX301", "$.structs.A.fields.c"), ("NQX301", "$.structs.A.fields.a")],
+    ),
+    "no steps needed": (
+        doc({"a": "int", "c": "float32[n] | null"}),
+        doc({"b": {"type": "int", "aliases": ["a"]}, "c": "float64[n] | null", "d": {"type": "int", "default": 0}}, 2),
+        [],
+    ),
+    "a struct renamed with an alias": (
+        doc({"x": "B"}, structs={"B": {"y": "int"}}),
+        doc({"x": "C"}, 2, raw={"C": {"fields": {"y": "int"}, "aliases": ["B"]}}),
+        [],
+    ),
+    "a default that does not fit": (
+        doc({}),
+        doc({"a": {"type": "int", "default": "x"}}, 2),
+        [("NQX301", "$.structs.A.fields.a")],
+    ),
+    "another default": (
+        doc({}),
+        doc({"a": {"type": "int", "default": 1}}, 2, [s.add(field="a", default=2)]),
+        [("NQX319", "$.migrations[0].steps[0].add.default")],
+    ),
+    "optional": (doc({"a": "int"}), doc({"a": "int | null"}, 2, []), [("NQX307", "$.structs.A.fields.a")]),
+    "required": (doc({"a": "int | null"}), doc({"a": "int"}, 2, []), [("NQX305", "$.structs.A.fields.a")]),
+    "no way back, and said so": (doc({"a": "int"}), doc({}, 2, [s.remove(field="a", lossy=True)]), []),
+    "no way back": (
+        doc({"a": "int8[...]"}),
+        doc({"a": "int8[4]"}, 2, [s.reshape(field="a", shape=[4])]),
+        [("NQX307", "$.migrations[0].steps[0].reshape.field")],
+    ),
+    "another schema": (doc({}), doc({}, 2, schema="lab.b"), [("NQX283", "$.schema")]),
+    "no longer stored": (
+        doc({"a": "int"}),
+        doc({"a": {"type": "int", "derived": "1 + 1"}}, 2, []),
+        [("NQX305", "$.structs.A.fields.a")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PROOFS.values(), ids=PROOFS)
+def test_prove(case):
+    old, new, expected = case
+    found = prove(old, new)
+    assert [(d.code, d.path) for d in found] == expected
+    assert all(d.severity == ("warning" if d.code in ("NQX307", "NQX319") else "error") for d in found)
+
+
+HINTS = [
+    ("float32[n]", "float64[n]", "- cast: {field: a, dtype: float64}"),
+    ("float32[n, m]", "float32[m, n]", "- transpose: {field: a, axes: [1, 0]}"),
+    ("float32[n, 2]", "float32[2 * n]", "- reshape: {field: a, shape: [2 * n]}"),
+    ("int | null", "int", "- fill: {field: a, value: 0}"),
+    ("uint32[2]", "prng_key[threefry2x32]", "- wrap_key: {field: a, impl: threefry2x32}"),
+    ("prng_key[rbg]", "uint32[4]", "- unwrap_key: {field: a}"),
+    ("float32[n]", "complex64[n]", "- cast: {field: a, dtype: complex64}"),
+    ("int", "str", None),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "step"), HINTS)
+def test_proof_names_the_step_that_mends(old, new, step):
+    extra = {"n": "int8[n]", "m": "int8[m]"}
+    (found,) = prove(doc({"a": old, **extra}), doc({"a": new, **extra}, 2, []))
+    assert found.hint == (step and f"mend it with `{step}`")
+    if step is not None and "uint32[4]" not in new:
+        import yaml
+
+        data = doc({"a": new, **extra}, 2).to_data() | {"migrations": [{"from": 1, "steps": yaml.safe_load(step)}]}
+        assert [
+            d for d in prove(doc({"a": old, **extra}), document_from_data(data, "t")) if d.severity == "error"
+        ] == []
+
+
+def test_proof_suggests_a_rename_on_both_sides():
+    found = prove(doc({"learning_rate": "float"}), doc({"learning_rates": "float"}, 2, []))
+    assert {d.hint for d in found} == {"mend it with `- rename: {field: learning_rate, to: learning_rates}`"}
+    inner = [
+        doc({"x": "B"}, v, [] if v == 2 else None, structs={"B": fields}) for v, fields in ((1, {}), (2, {"y": "int"}))
+    ]
+    assert "in: B" in prove(*inner)[0].hint
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Planning and resolving.
+
+
+def test_declared_steps_always_run_and_defaults_only_without_them():
+    old, square = doc({"w": "float32[2, 2]"}), doc({"w": "float32[2, 2]"}, 2, [s.transpose(field="w")])
+    array = np.array([[1, 2], [3, 4]], "f4")
+    after = resolve(payload(old, {"w": array}), series_of([old, square]))
+    assert after.arrays["w"].tolist() == [[1, 3], [2, 4]]
+    with pytest.raises(MigrationError) as caught:  # a default does not complete declared steps
+        plan(series_of([doc({}), doc({"a": {"type": "int", "default": 0}}, 2, [])]), 1, 2)
+    assert caught.value.code == "NQX305"
+
+
+def test_a_hop_without_steps_resolves_by_alias_default_and_promotion():
+    old = doc({"a": "float32[n]", "c": "int"}, structs={})
+    new = doc({"b": {"type": "float64[n]", "aliases": ["z", "a"]}, "c": "int", "d": {"type": "float", "default": 1}}, 2)
+    way = plan(series_of([old, new]), 1, 2)
+    assert [s.step_name(step) for step in way.hops[0].steps] == ["rename", "add", "cast"]
+    assert not way.hops[0].declared
+    assert "by aliases, defaults and exact promotion" in str(way)
+    after = apply(payload(old, {"a": np.ones(2, "f4"), "c": 1}), way)
+    assert (fields_of(after)["d"], after.arrays[fields_of(after)["b"]["name"]].dtype) == (1.0, np.float64)
+    back = apply(after, plan(series_of([old, new]), 2, 1))
+    assert back.arrays[fields_of(back)["a"]["name"]].tobytes() == np.ones(2, "f4").tobytes()
+
+
+REFUSED_PLANS = {
+    "no default": ([doc({}), doc({"a": "int"}, 2)], 1, 2, {"NQX414"}),
+    "a field would be lost": ([doc({"a": "int"}), doc({}, 2)], 1, 2, {"NQX415"}),
+    "not exact": ([doc({"a": "float64[n]"}), doc({"a": "float32[n]"}, 2)], 1, 2, {"NQX301"}),
+    "everything at once": (
+        [doc({"a": "int", "b": "int"}), doc({"a": "str", "c": "int"}, 2)],
+        1,
+        2,
+        {"NQX301", "NQX414", "NQX415"},
+    ),
+    "wrong step": ([doc({"a": "int"}), doc({"b": "int"}, 2, [s.rename(field="c", to="b")])], 1, 2, {"NQX304"}),
+    "missing version": ([doc({"a": "int"}), doc({"b": "int"}, 3, [s.rename(field="a", to="b")])], 1, 3, {"NQX422"}),
+    "lossy, downgrade": ([doc({"a": "int"}), doc({}, 2, [s.remove(field="a", lossy=True)])], 2, 1, {"NQX423"}),
+    "unknown version": ([doc({})], 1, 4, {"NQX404"}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_PLANS.values(), ids=REFUSED_PLANS)
+def test_plan_refuses(case):
+    documents, start, end, codes = case
+    with pytest.raises(SerializationError) as caught:
+        plan(series_of(documents), start, end)
+    assert {d.code for d in caught.value.diagnostics} == codes
+
+
+def test_versions_may_be_left_out_where_a_later_one_says_how():
+    shortcut = doc({"c": "int"}, 3, [s.rename(field="a", to="c")], source=1)
+    assert len(plan(series_of([doc({"a": "int"}), shortcut]), 1, 3).hops) == 1
+    known = series_of([doc({"a": "int"}), doc({"b": "int"}, 2), shortcut])
+    assert len(plan(known, 1, 3).hops) == 1
+
+
+@pytest.mark.parametrize("unknown", ["warn", "drop"])
+def test_unknown_fields_are_dropped_as_told(unknown):
+    old, new = doc({"a": "int", "b": {"type": "int", "default": 7}}), doc({"a": "int"}, 2)
+    series, held = series_of([old, new]), payload(old, {"a": 1, "b": 2})
+    with pytest.raises(MigrationError):
+        resolve(held, series)
+    report = []
+    after = resolve(held, series, unknown=unknown, report=report)
+    assert fields_of(after) == {"a": 1}
+    assert [d.path for d in report] == ["$.b"]
+    assert fields_of(apply(after, plan(series, 2, 1, unknown=unknown))) == {"a": 1, "b": 7}
+
+
+def test_strays_that_no_version_declares():
+    old, new = doc({"a": "int"}), doc({"b": "int"}, 2, [s.rename(field="a", to="b")])
+    held = payload(old, {"a": 1, "stray": np.zeros(2, "f4")})
+    with pytest.raises(MigrationError) as caught:
+        resolve(held, series_of([old, new]))
+    assert (caught.value.code, caught.value.diagnostics[0].path) == ("NQX415", "$.stray")
+    report = []
+    after = resolve(held, series_of([old, new]), unknown="warn", report=report)
+    assert (fields_of(after), after.document["arrays"], list(after.arrays)) == ({"b": 1}, {}, [])
+    assert [(d.code, d.severity) for d in report] == [("NQX415", "warning")]
+    assert "stray" in fields_of(held)
+
+
+def test_the_same_version_is_read_as_it_is():
+    held = first_version()
+    assert resolve(held, SERIES, to=1) is held
+    assert resolve(held, None) is held
+
+
+REFUSED = {
+    "no schema": ({"schema": None}, {}, "NQX404"),
+    "another schema": ({"schema": {"id": "lab.b", "version": 1, "fingerprint": "sha256:0"}}, {}, "NQX404"),
+    "another fingerprint": (
+        {"schema": {"id": SERIES.id, "version": 1, "fingerprint": "sha256:" + "0" * 64}},
+        {},
+        "NQX405",
+    ),
+    "a newer version": ({"schema": {"id": SERIES.id, "version": 9, "fingerprint": "sha256:0"}}, {}, "NQX404"),
+    "nothing to read it by": ({"schemas": []}, {"series": None}, "NQX404"),
+    "to a version that nobody knows": ({}, {"to": 9}, "NQX422"),
+    "to too far back": ({}, {"to": -1}, "NQX422"),
+    "to nonsense": ({}, {"to": "tail"}, "NQX422"),
+    "to zero": ({}, {"to": 0}, "NQX422"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_resolve_refuses(case):
+    members, arguments, code = case
+    held = first_version()
+    held = Payload({**held.document, **members}, held.arrays)
+    with pytest.raises(MigrationError) as caught:
+        resolve(held, **{"series": SERIES, **arguments})
+    assert caught.value.code == code
+    assert caught.value.diagnostics[0].hint or code == "NQX422"
+
+
+def test_to_may_be_text_from_a_command_line():
+    third = resolve(first_version(), SERIES, to="3")
+    assert resolve(third, SERIES, to="-2").document["schema"]["version"] == 1
+
+
+def test_the_readers_documents_win_over_those_in_the_bundle():
+    old = doc({"a": "int"})
+    mine, theirs = (doc({"a": "int", "b": "int"}, 2, [s.add(field="b", default=n)]) for n in (1, 2))
+    held = payload(old, {"a": 0}, [old, theirs])
+    assert fields_of(resolve(held, series_of([old, mine])))["b"] == 1
+    assert fields_of(resolve(held, None, to=2))["b"] == 2
+    bad = Payload({**held.document, "schemas": [{"language": "1"}]}, held.arrays)
+    with pytest.raises(SchemaError):
+        resolve(bad, None)
+
+
+def test_enum_members_that_an_older_version_lacks():
+    old = doc({"e": "list[E | null]", "f": "dict[str, E]"}, enums={"E": {"members": ["a", "b"], "default": "b"}})
+    new = doc({"e": "list[E | null]", "f": "dict[str, E]"}, 2, [], enums={"E": ["a", "b", "c"]})
+    tree = {"e": {"__kind__": "list", "items": ["a", "c", None]}, "f": {"__kind__": "dict", "items": [["x", "c"]]}}
+    report = []
+    back = resolve(payload(new, tree), series_of([old, new]), to=1, report=report)
+    assert fields_of(back)["e"]["items"] == ["a", "b", None]
+    assert fields_of(back)["f"]["items"] == [["x", "b"]]
+    assert [d.path for d in report] == ["$.e[1]", "$.f['x']"]
+    strict = doc({"e": "list[E | null]", "f": "dict[str, E]"}, enums={"E": ["a", "b"]})
+    with pytest.raises(MigrationError) as caught:
+        resolve(payload(new, tree), series_of([strict, new]), to=1)
+    assert caught.value.code == "NQX421"
+
+
+def test_a_used_schema_goes_first():
+    def used(version, name, steps=None):
+        data = {"language": "1", "schema": "lab.layer", "version": version, "root": "Layer"}
+        data["structs"] = {"Layer": {"fields": {name: "int"}}}
+        if steps:
+            data["migrations"] = [{"from": 1, "steps": steps}]
+        return document_from_data(data, "t")
+
+    layers = series_of([used(1, "x"), used(2, "y", [{"rename": {"field": "x", "to": "y"}}])])
+    old, new = (
+        doc({"a": "pytree"}, uses=["lab.layer@1"]),
+        doc({"b": "pytree"}, 2, [s.rename(field="a", to="b")], uses=["lab.layer@2"]),
+    )
+    held = payload(old, {"a": {"__kind__": "struct", "type": "lab.layer@1:Layer", "fields": {"x": 1}}})
+    after = resolve(held, series_of([old, new]), others=[layers])
+    assert fields_of(after)["b"] == {"__kind__": "struct", "type": "lab.layer@2:Layer", "fields": {"y": 1}}
+    travelling = Payload({**held.document, "schemas": [d.to_data() for d in (old, *layers.documents.values())]}, {})
+    after = resolve(travelling, series_of([old, new]))
+    assert fields_of(after)["b"]["type"] == "lab.layer@2:Layer"
+    assert {d["schema"] for d in after.document["schemas"]} == {"lab.a", "lab.layer"}
+    with pytest.raises(MigrationError) as caught:
+        resolve(held, series_of([old, new]))
+    assert caught.value.code == "NQX404"
+
+
+def test_a_cast_that_would_lose_is_found_when_the_array_is_read():
+    held = first_version()
+    held.arrays["samples"][1, 2] = 0.5
+    after = resolve(held, SERIES)
+    with pytest.raises(MigrationError, match=r"\$\.samples: .*\[1, 2\], got 0.5") as caught:
+        after.arrays[fields_of(after)["sampler"]["fields"]["sigma"]["name"]]
+    assert caught.value.code == "NQX213"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Bundles.
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_migrate_bundles_up_and_down(tmp_path):
+    bundle.write(tmp_path / "v1", first_version())
+    before = contents(tmp_path / "v1")
+    done = migrate(tmp_path / "v1", tmp_path / "v3", schema="schemas/vmc_state")
+    assert (done.out, done.linked, done.plan.to_version) == (tmp_path / "v3", False, 3)
+    assert "was cast from float64 to int8" in str(done)
+    assert contents(tmp_path / "v1") == before
+    assert bundle.verify(tmp_path / "v3") == []
+    migrate(tmp_path / "v3", tmp_path / "down.zip", to=1)
+    back, old = bundle.read(tmp_path / "down.zip"), first_version()
+    for name, node in fields_of(old).items():
+        if isinstance(node, dict):
+            assert back.arrays[fields_of(back)[name]["name"]].tobytes() == old.arrays[name].tobytes()
+
+
+def test_a_migration_of_the_manifest_links_the_arrays(tmp_path):
+    old = doc({"a": "float32[n]", "b": "int8[n]"})
+    steps = [s.rename(field="a", to="c"), s.remove(field="b", undo_default=0), s.add(field="d", default=0)]
+    new = doc({"c": "float32[n]", "d": "float32[n]"}, 2, steps)
+    bundle.write(tmp_path / "old", payload(old, {"a": np.ones(9, "f4"), "b": np.zeros(9, "i1")}))
+    done = migrate(tmp_path / "old", tmp_path / "new", schema=series_of([old, new]))
+    assert done.linked
+    assert (tmp_path / "old" / "arrays.npz").samefile(tmp_path / "new" / "arrays.npz")
+    read = bundle.read(tmp_path / "new")
+    assert read.arrays["a"].tolist() == [1] * 9
+    assert fields_of(read)["d"]["shape"] == [9]
+    assert {d.severity for d in bundle.verify(tmp_path / "new")} <= {"info"}
+
+
+def test_arrays_of_which_most_change_are_written_anew(tmp_path):
+    old = doc({"a": "float32[n]", "b": "int8[n]"})
+    new = doc({"a": "float64[n]", "b": "int8[n]"}, 2, [s.cast(field="a", dtype="float64")])
+    few = doc({"a": "float32[n]", "b": "int16[n]"}, 2, [s.cast(field="b", dtype="int16")])
+    bundle.write(tmp_path / "old", payload(old, {"a": np.ones(9, "f4"), "b": np.zeros(9, "i1")}))
+    assert not migrate(tmp_path / "old", tmp_path / "new", schema=series_of([old, new])).linked
+    assert migrate(tmp_path / "old", tmp_path / "few", schema=series_of([old, few])).linked
+    for name in ("new", "few"):
+        read = bundle.read(tmp_path / name)
+        assert {k: v.tolist() for k, v in read.arrays.items() if k in {x["name"] for x in fields_of(read).values()}}
+        assert {d.severity for d in bundle.verify(tmp_path / name)} <= {"info"}
+    assert bundle.read(tmp_path / "few").arrays[fields_of(bundle.read(tmp_path / "few"))["b"]["name"]].dtype == np.int16
+
+
+def test_a_dry_run_writes_nothing(tmp_path):
+    bundle.write(tmp_path / "v1", first_version())
+    done = migrate(tmp_path / "v1", tmp_path / "v3", schema=SERIES, dry_run=True)
+    assert done.out is None
+    assert len(done.plan.hops) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["v1"]
+
+
+def test_migrate_refuses_before_it_writes(tmp_path):
+    bundle.write(tmp_path / "v1", first_version())
+    (tmp_path / "there").mkdir()
+    with pytest.raises(SerializationError):
+        migrate(tmp_path / "v1", tmp_path / "there", schema=SERIES)
+    bad = first_version()
+    bad.arrays["samples"][0, 0] = 0.25
+    bundle.write(tmp_path / "bad", bad)
+    with pytest.raises(MigrationError) as caught:
+        migrate(tmp_path / "bad", tmp_path / "v3", schema=SERIES)
+    assert caught.value.diagnostics[0].file == str(tmp_path / "bad")
+    assert not (tmp_path / "v3").exists()
+
+
+def test_migrate_refuses_what_the_new_version_would_not_read(tmp_path):
+    old, new = doc({"a": "int"}), doc({"a": "int | null"}, 2, [])
+    bundle.write(tmp_path / "new", payload(new, {"a": None}))
+    with pytest.raises(MigrationError) as caught:
+        migrate(tmp_path / "new", tmp_path / "old", schema=series_of([old, new]), to=1)
+    assert caught.value.code == "NQX411"
+    assert not (tmp_path / "old").exists()
+
+
+def test_migrate_takes_what_users_call_a_schema(tmp_path):
+    class Schema:
+        series = SERIES
+
+    bundle.write(tmp_path / "v1", first_version())
+    assert migrate(tmp_path / "v1", tmp_path / "v2", to=2, schema=Schema(), trust=["x"]).plan.to_version == 2
+    assert json.loads((tmp_path / "v2" / "manifest.json").read_text())["schema"]["version"] == 2
