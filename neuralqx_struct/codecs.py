@@ -101,7 +101,7 @@ class StructDecoder(Decoder):
         Raises:
             UntrustedError: No known class of that kind has the reference.
         """
-        found = find_class(ref, trust=self.reading.trust)
+        found = find_class(ref, trust=(*self.reading.trust, "neuralqx_struct.params"))
         if found is not None and fits(found):
             return found
         if found is None:

@@ -30,12 +30,13 @@ from typing import TYPE_CHECKING, Any
 from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
 from neuralqx_struct.lint import lint_series
 from neuralqx_struct.paths import FieldName
+from neuralqx_struct.payload import dtype_named
 from neuralqx_struct.schema.conform import Seen, Shaped, conform
 from neuralqx_struct.schema.expressions import Expression, evaluate
 from neuralqx_struct.schema.fingerprint import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series, load_series
-from neuralqx_struct.schema.types import Array, format_type
+from neuralqx_struct.schema.types import Array, DictOf, ListOf, Null, Scalar, TupleOf, Type, Union, format_type
 
 if TYPE_CHECKING:
     from neuralqx_struct.struct import Struct
@@ -274,9 +275,31 @@ def _default(declaration: FieldDeclaration) -> dict[str, Any]:
             return array if array.shape == shape else jnp.full(shape, array, declared.dtype)
 
         return {"default_factory": make}
+    value = _as_python(declared, value)
     if isinstance(value, (list, dict)):
         return {"default_factory": lambda: copy.deepcopy(value)}
     return {"default": value}
+
+
+def _as_python(declared: Type, value: Any) -> Any:
+    """A default as YAML writes it -> the value of the declared type: files have no tuples, paths and dtypes."""
+    match declared:
+        case Scalar("path") if isinstance(value, str):
+            return Path(value)
+        case Scalar("dtype") if isinstance(value, str):
+            return dtype_named(value)
+        case TupleOf(items, variadic) if isinstance(value, list):
+            types = items * len(value) if variadic else items
+            return tuple(_as_python(inner, item) for inner, item in zip(types, value, strict=False))
+        case ListOf(inner) if isinstance(value, list):
+            return [_as_python(inner, item) for item in value]
+        case DictOf(inner) if isinstance(value, dict):
+            return {key: _as_python(inner, item) for key, item in value.items()}
+        case Union(options) if value is not None:
+            meant = [option for option in options if not isinstance(option, Null)]
+            return _as_python(meant[0], value) if len(meant) == 1 else value
+        case _:
+            return value
 
 
 def _derivation(expression: Expression) -> Callable[[Any], Any]:

@@ -85,6 +85,9 @@ class StructMeta(type):
 class StructABCMeta(StructMeta, type(Protocol)):  # type: ignore[misc]
     """The metaclass of Structs that are abstract, or that inherit from an ABC or a Protocol."""
 
+    # Protocol's metaclass asks every class of its own for this; those that are no protocols do not have it.
+    _is_protocol = False
+
 
 def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     """Everything that is decided at class definition."""

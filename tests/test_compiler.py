@@ -1,4 +1,5 @@
 import pickle
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,10 @@ structs:
       opts: {type: "dict[str, int]", default: {a: 1}}
       step: {type: int, default: 0}
       handle: {kind: opaque, default: null}
+      pair: {type: "tuple[int, path]", kind: static, default: [1, a/b]}
+      kind: {type: "dtype | null", default: int8}
+      folders: {type: "list[path]", default: [x]}
+      table: {type: "dict[str, tuple[int, ...]]", default: {k: [1, 2]}}
       size: {type: int, kind: static, derived: size(out)}
       total: {derived: size + width}
     constraints:
@@ -89,6 +94,12 @@ class TestClasses:
     def test_defaults_are_fresh(self):
         a = instance()
         assert a.scale.tolist() == [1, 1, 1] and a.names == [] and a.opts == {"a": 1} and a.size == 8 and a.total == 10
+        assert (
+            a.pair == (1, Path("a/b"))
+            and a.kind == np.dtype("int8")
+            and a.folders == [Path("x")]
+            and a.table == {"k": (1, 2)}
+        )
         assert instance().names is not a.names and instance().opts is not a.opts
 
     def test_classes_and_instances_pickle(self):
@@ -143,8 +154,6 @@ def test_sizes_agree_through_lists():
 
 
 def test_what_passes():
-    from pathlib import Path
-
     a = instance(where=Path("x"), dt=np.dtype("int8"), names=["a"], step=jnp.int32(3), rate=1)
     assert a.step == 3 and layer(schema(), b=None).b is None
 

@@ -145,7 +145,12 @@ class TestDeclaration:
 
         with pytest.raises(TypeError, match="abstract"):
             A(1)
-        assert B(2).go() == 2
+        assert B(2).go() == 2 and not isinstance({}, A) and isinstance(B(2), A)
+
+        class Plain(s.Struct, metaclass=s.StructABCMeta):
+            x: int
+
+        assert not isinstance({}, Plain) and isinstance(Plain(1), Plain)
 
     def test_a_property_of_a_mixin_gives_way_to_the_field(self):
         class Mixin:

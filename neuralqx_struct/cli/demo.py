@@ -129,7 +129,7 @@ def run(folder: Path, *, say: Say = print, progress: Progress | None = None, ste
     say(f"\n6. Migrate to version 3: {migrated}")
     say(f"  by hand: neuralqx-struct migrate {bundle} --to 3 --out {folder / 'ckpt_again'} --schema {schemas}")
 
-    loaded = newest.root.load(migrated)
+    loaded: Any = newest.root.load(migrated)
     directly = newest.root.load(bundle)  # an old version is migrated while loading, too
     say(f"\n7. Load as the class of version 3: {type(loaded).__name__} with {loaded.n_parameters} parameters")
     if loaded != directly:
