@@ -39,8 +39,8 @@ structs:
       step: {type: int, default: 0}
       handle: {kind: opaque, default: null}
       pair: {type: "tuple[int, path]", kind: static, default: [1, a/b]}
-      kind: {type: "dtype | null", default: int8}
-      folders: {type: "list[path]", default: [x]}
+      kind: {type: "dtype | null", kind: static, default: int8}
+      folders: {type: "list[path]", kind: opaque, default: [x]}
       table: {type: "dict[str, tuple[int, ...]]", default: {k: [1, 2]}}
       size: {type: int, kind: static, derived: size(out)}
       total: {derived: size + width}
