@@ -1,0 +1,68 @@
+"""What the commands about bundles do, as reports; no option parser is needed for it.
+
+``commands.py`` gives them a command line, and ``__init__.py`` a short way past it for plain calls.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from neuralqx_struct.cli.reporters import Report, each
+from neuralqx_struct.errors import Diagnostic, StructError, has_errors
+
+__all__ = ["inspect", "present", "validate", "verify"]
+
+
+def present(path: Path) -> Path:
+    """The path of a schema, which must exist.
+
+    Raises:
+        StructError: There is nothing.
+    """
+    if not path.exists():
+        missing = StructError("expected a schema file or folder, got nothing there", code="NQX404", file=str(path))
+        raise missing from FileNotFoundError(str(path))
+    return path
+
+
+def validate(paths: Sequence[Path], schema: Path | None = None) -> Report:
+    """Check manifests against the published format and their schemas."""
+    from neuralqx_struct import inspection
+
+    wanted: Any = None
+    if schema is not None:
+        from neuralqx_struct.schema.series import load_series
+
+        wanted = load_series(present(schema))
+    return each("validate", paths, lambda path: inspection.validate(path, wanted), "valid")
+
+
+def verify(paths: Sequence[Path]) -> Report:
+    """Read every byte and compare it with its checksum."""
+    from neuralqx_struct import bundle
+
+    def check(path: Path) -> list[Diagnostic]:
+        found = bundle.verify(path)
+        if has_errors(found) and not os.path.lexists(path):
+            raise bundle.BundleMissingError(found)
+        return found
+
+    return each("verify", paths, check, "intact")
+
+
+def inspect(path: Path, chosen: str | None = None) -> Report:
+    """Show what is in a bundle."""
+    from neuralqx_struct import inspection
+
+    if chosen is not None:
+        from neuralqx_struct import filters
+
+        try:
+            filters.parse(chosen)
+        except filters.FilterError as error:
+            return Report("inspect", failures=error.diagnostics)
+    seen = inspection.inspect(path, chosen)
+    return Report("inspect", text=str(seen), members={"bundle": seen.to_json()})

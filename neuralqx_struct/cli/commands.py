@@ -1,0 +1,196 @@
+"""The commands, each a thin wrapper of a public function; the group ``schema`` is in ``schema_commands.py``.
+
+Functions are imported inside the commands: reading a manifest must not pay for migrations, nor ``--help`` for anything.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from neuralqx_struct.cli import bundles
+from neuralqx_struct.cli.reporters import Format, Report, run
+from neuralqx_struct.cli.schema_commands import schema_app
+from neuralqx_struct.errors import Diagnostic, did_you_mean
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Declarative schemas for JAX checkpoints: validate, inspect, compare and migrate bundles.",
+    epilog="Exit codes: 0 clean, 1 findings of severity error, 2 could not run.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(schema_app, name="schema")
+
+Paths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Bundles: folders, zips or manifest.json files.")]
+Style = Annotated[Format, typer.Option("--format", help="How to print the results.")]
+SchemaOption = Annotated[
+    Path | None, typer.Option("--schema", metavar="SCHEMA", help="Schema folder or file; without it, the bundle's own.")
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from neuralqx_struct import __version__
+
+        typer.echo(f"neuralqx-struct {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path | None, typer.Argument(help="A new or empty folder; a temporary one if left out.")] = None,
+    style: Style = Format.TEXT,
+) -> None:
+    """Train, export, validate, migrate and resume a small simulation."""
+
+    def body() -> Report:
+        import tempfile
+
+        from neuralqx_struct.cli import demo as demonstration
+        from neuralqx_struct.cli.progress import progress_bar
+
+        target = folder or Path(tempfile.mkdtemp(prefix="neuralqx-struct-demo-"))
+        with progress_bar("demo") as advance:
+            shown = demonstration.run(
+                target,
+                say=lambda line: typer.echo(line, err=style is not Format.TEXT),
+                progress=None if advance is None else lambda done, total, _: advance(done, total),
+            )
+        return Report("demo", members=shown.to_json())
+
+    raise typer.Exit(run("demo", style, body))
+
+
+@app.command()
+def validate(paths: Paths, schema: SchemaOption = None, style: Style = Format.TEXT) -> None:
+    """Check manifests against the published format and their schemas; arrays are not read."""
+    raise typer.Exit(run("validate", style, lambda: bundles.validate(paths, schema)))
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A bundle.")],
+    chosen: Annotated[
+        str | None, typer.Option("--filter", metavar="FILTER", help="Such as 'tag:trainable & !path:**/bias'.")
+    ] = None,
+    style: Style = Format.TEXT,
+) -> None:
+    """Show what is in a bundle."""
+    raise typer.Exit(run("inspect", style, lambda: bundles.inspect(path, chosen)))
+
+
+@app.command()
+def verify(paths: Paths, style: Style = Format.TEXT) -> None:
+    """Read every byte and compare it with its checksum."""
+    raise typer.Exit(run("verify", style, lambda: bundles.verify(paths)))
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(metavar="A", help="A schema file, schema folder or bundle.")],
+    new: Annotated[Path, typer.Argument(metavar="B", help="What to compare it with.")],
+    style: Style = Format.TEXT,
+) -> None:
+    """Compare two schemas, or the schemas of two bundles; folders stand for their newest version."""
+
+    def body() -> Report:
+        from neuralqx_struct.evolution.diff import diff as compare
+
+        changes = compare(bundles.present(old), bundles.present(new))
+        text = "\n".join(map(str, changes)) or "no changes"
+        return Report("diff", text=text, members={"changes": [change.to_json() for change in changes]})
+
+    raise typer.Exit(run("diff", style, body))
+
+
+@app.command()
+def migrate(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The bundle; it is not touched.")],
+    *,
+    to: Annotated[str, typer.Option("--to", metavar="N|head|-1", help="A version, or how many to go back.")] = "head",
+    out: Annotated[Path | None, typer.Option("--out", metavar="PATH", help="Where the new bundle goes.")] = None,
+    schema: SchemaOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and check, but write nothing.")] = False,
+    style: Style = Format.TEXT,
+) -> None:
+    """Write a bundle of another schema version."""
+    if out is None and not dry_run:
+        raise typer.BadParameter("expected --out PATH, or --dry-run", param_hint="--out")
+    if to != "head" and not to.removeprefix("-").isdecimal():
+        raise typer.BadParameter(f"expected a version, 'head' or a negative number, got {to!r}", param_hint="--to")
+
+    def body() -> Report:
+        from neuralqx_struct.bundle import BundleExistsError
+        from neuralqx_struct.cli.progress import progress_bar
+        from neuralqx_struct.evolution import migrations
+
+        if out is not None and os.path.lexists(out):
+            message = "expected a new path, got one that exists"
+            raise BundleExistsError(message, file=str(out), hint="remove it, or choose another --out")
+        wanted = None if schema is None else bundles.present(schema)
+        with progress_bar("migrating") as advance:
+            done = migrations.migrate(
+                bundle,
+                out or bundle,
+                to=to if to == "head" else int(to),
+                schema=wanted,
+                dry_run=dry_run,
+                progress=advance,
+            )
+        hops = [
+            {
+                "from": hop.old.version,
+                "to": hop.new.version,
+                "direction": hop.direction,
+                "declared": hop.declared,
+                "text": str(hop),
+            }
+            for hop in done.plan.hops
+        ]
+        plan = {"id": done.plan.id, "from": done.plan.from_version, "to": done.plan.to_version, "hops": hops}
+        written = "nothing was written (--dry-run)" if done.out is None else f"written to {done.out}"
+        members = {"plan": plan, "out": None if done.out is None else str(done.out), "dry_run": dry_run}
+        return Report("migrate", done.report, f"{done.plan}\n{written}", members)
+
+    raise typer.Exit(run("migrate", style, body))
+
+
+@app.command()
+def explain(
+    code: Annotated[str, typer.Argument(metavar="CODE", help="Such as NQX411.")], style: Style = Format.TEXT
+) -> None:
+    """Say what a diagnostic code means and what to do about it."""
+
+    def body() -> Report:
+        import re
+
+        from neuralqx_struct.cli.shipped import shipped
+
+        wanted = code.upper()
+        text = shipped("docs/diagnostics.md").read_text(encoding="utf-8")
+        sections = re.split(r"(?m)^(?=#{1,6} )", text)
+        for section in sections:
+            if re.search(rf"\b{re.escape(wanted)}\b", section.partition("\n")[0]):
+                return Report("explain", text=section.strip(), members={"code": wanted, "text": section.strip()})
+        known = [found for section in sections for found in re.findall(r"\bNQX\d{3}\b", section.partition("\n")[0])]
+        message = f"expected a documented code, got {code!r}"
+        hint = did_you_mean(wanted, known) or "codes are NQX and three digits, such as NQX411"
+        return Report("explain", failures=(Diagnostic("NQX400", "error", message, hint=hint),))
+
+    raise typer.Exit(run("explain", style, body))

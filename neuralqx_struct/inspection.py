@@ -1,0 +1,522 @@
+"""Inspection: what is in a bundle and whether it is what its schema says, without JAX, numpy or an array byte.
+
+Owns :func:`validate` (the manifest against the published format, then against its schema) and :func:`inspect` (its tree
+as a record that prints as a table). Damage of the array files is ``bundle.verify``'s business. Start-up is a feature:
+a command that validates a small bundle spends its time on Python itself.
+
+Example:
+    >>> from neuralqx_struct import bundle
+    >>> from neuralqx_struct.payload import Payload
+    >>> import tempfile
+    >>> path = bundle.write(f"{tempfile.mkdtemp()}/ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
+    >>> validate(path), inspect(path).rows[0].type
+    ([], 'int')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neuralqx_struct import bundle
+from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError, StructError, has_errors
+from neuralqx_struct.manifest import check_manifest, node_children, parse_manifest
+from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.payload import Payload, StoredArrays, check_arrays, dtype_named, iter_nodes
+from neuralqx_struct.schema.types import DTYPES
+
+if TYPE_CHECKING:
+    from neuralqx_struct.schema.model import Document
+    from neuralqx_struct.schema.series import Series
+
+__all__ = ["Inspection", "Row", "inspect", "validate"]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Validation.
+
+
+def validate(path: str | Path, schema: Any = None) -> list[Diagnostic]:
+    """Everything that is wrong with a bundle as far as its manifest tells.
+
+    Args:
+        path: A bundle (folder or zip) or a ``manifest.json``.
+        schema: What it must conform to: a schema folder or file, a ``Series`` or a ``Schema``; the documents inside the
+            bundle if None. A bundle of an older version is held to that version.
+
+    Returns:
+        All findings: the published format first, then the schema. Array bytes are not read; ``verify`` does that.
+
+    Raises:
+        SerializationError: There is nothing at ``path`` (then also a FileNotFoundError).
+        SchemaError: ``schema`` cannot be read.
+
+    Example:
+        >>> validate("missing")
+        Traceback (most recent call last):
+        neuralqx_struct.bundle.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]
+    """
+    wanted = _series_of(schema)
+    document, found = _read(Path(path))
+    if document is not None:
+        found += _array_findings(document)
+        found += _schema_findings(document, wanted)
+    return [d.in_file(str(path)) for d in found]
+
+
+def _series_of(schema: Any) -> Series | None:
+    """The versions that the caller means; Schema, the user's view of them, stands below this module."""
+    if schema is None or hasattr(schema, "documents"):
+        return schema  # type: ignore[no-any-return]
+    held = getattr(schema, "series", None)
+    if held is not None:
+        return held  # type: ignore[no-any-return]
+    from neuralqx_struct.schema.series import load_series
+
+    return load_series(schema)
+
+
+def _beyond_digest(found: list[Diagnostic]) -> bool:
+    return any(d.severity == "error" and d.code != "NQX407" for d in found)
+
+
+def _read(path: Path) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
+    """The manifest, if there is one that can be looked into, and what is wrong with it by itself."""
+    try:
+        return bundle.read_manifest(path), []
+    except StructError as error:
+        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+            raise
+        found = list(error.diagnostics)
+    # A manifest that was edited by hand has the wrong digest; what else is wrong with it is worth telling too.
+    file = path / bundle.MANIFEST if path.is_dir() else path
+    if _beyond_digest(found) or file.suffix != ".json":
+        return None, found
+    document = parse_manifest(file.read_bytes())
+    return (None if has_errors(check_manifest(document)) else document), found
+
+
+class _Listed(StoredArrays):
+    """The names of the arrays that a manifest lists, in place of the arrays."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> Any:
+        raise SerializationError(f"expected no array to be read, got {name!r}", code="NQX409")
+
+    def verify(self, name: str) -> Diagnostic | None:  # noqa: ARG002
+        """Nothing is read here."""
+        return None
+
+
+def _array_findings(document: dict[str, Any]) -> list[Diagnostic]:
+    """Whether nodes and records agree, and whether their dtypes exist."""
+    records = document["arrays"]
+    found = []
+    for name, record in records.items():
+        if record["dtype"] not in DTYPES:
+            try:
+                dtype_named(record["dtype"])
+            except SerializationError as error:
+                where = format_path((FieldName("arrays"), name, FieldName("dtype")))
+                found += [Diagnostic(d.code, "error", d.message, where, hint=d.hint) for d in error.diagnostics]
+    return found or check_arrays(Payload(document, _Listed(records)))
+
+
+def _carried(document: Mapping[str, Any]) -> tuple[dict[str, Series], list[Diagnostic]]:
+    """The schemas that travel inside a manifest by identity, and what is wrong with their documents."""
+    from neuralqx_struct.schema.model import document_from_data
+    from neuralqx_struct.schema.series import series_of
+
+    documents: dict[str, list[Document]] = {}
+    found: list[Diagnostic] = []
+    for index, data in enumerate(document.get("schemas", ())):
+        try:
+            held = document_from_data(data, "")
+            documents.setdefault(held.id, []).append(held)
+        except SchemaError as error:
+            found += (_inside(d, format_path((FieldName("schemas"), index))) for d in error.diagnostics)
+    carried: dict[str, Series] = {}
+    for identity, versions in documents.items():
+        try:
+            carried[identity] = series_of(versions)
+        except SchemaError as error:
+            found += (_inside(d, "$.schemas") for d in error.diagnostics)
+    return carried, found
+
+
+def _inside(finding: Diagnostic, place: str) -> Diagnostic:
+    """A finding about a part, as one about the whole."""
+    path = place + finding.path.removeprefix("$")
+    return Diagnostic(finding.code, finding.severity, finding.message, path, hint=finding.hint)
+
+
+def _schema_findings(document: dict[str, Any], wanted: Series | None) -> list[Diagnostic]:
+    """Compare the tree with the schema that the caller wants, or with those that travel along."""
+    written = document.get("schema")
+    if written is None and wanted is None and not document.get("schemas"):
+        return []
+    carried, found = _carried(document)
+    known = dict(carried)
+    if wanted is not None:
+        own = carried.get(wanted.id)
+        known[wanted.id] = wanted if own is None else wanted.merged(own.documents.values())
+    if found:
+        return found
+    if written is not None or wanted is not None:
+        found += _identity_findings(written, known, wanted)
+    return found or _tree_findings(document["manifest"], known, expected=written)
+
+
+def _identity_findings(
+    written: Mapping[str, Any] | None, known: Mapping[str, Series], wanted: Series | None
+) -> list[Diagnostic]:
+    """Whether the schema that a payload names is the wanted one, is known, and is the one it was written with."""
+    if written is None:
+        message = "expected a bundle that names its schema, got one without"
+        hint = "it was saved from plain Python objects; save it from a class of the schema"
+        return [Diagnostic("NQX404", "error", message, "$.schema", hint=hint)]
+    identity, version = written["id"], written["version"]
+    if wanted is not None and identity != wanted.id:
+        message = f"expected a bundle of {wanted.id}, got one of {identity}"
+        return [Diagnostic("NQX404", "error", message, "$.schema.id", hint="pass the schema that it was saved with")]
+    series = known.get(identity)
+    if series is None or version not in series.documents:
+        versions = "none" if series is None else ", ".join(map(str, series.versions))
+        message = f"expected a known version of {identity} ({versions}), got {version}"
+        hint = "pass the schema that has it (--schema), or upgrade to a release that ships it"
+        return [Diagnostic("NQX404", "error", message, "$.schema.version", hint=hint)]
+    from neuralqx_struct.lint import lint_document
+
+    # What a bundle brings along was never linted here, and conformance relies on it.
+    source = series.sources.get(version)
+    if wrong := [d for d in lint_document(series.at(version), source) if d.severity == "error"]:
+        return [_inside(d, "$.schemas") if source is None else d for d in wrong]
+    expected = series.fingerprints[version]
+    if written["fingerprint"] != expected:
+        whose = (
+            "the given schema" if wanted is not None and version in wanted.documents else "the bundle's own document"
+        )
+        message = (
+            f"expected the fingerprint {expected[:23]}... of {identity} version {version}, got "
+            f"{written['fingerprint'][:23]}...\n{whose} declares something else under the same version number"
+        )
+        hint = "published versions are never edited: give the changed schema a new version number and a migration"
+        return [Diagnostic("NQX405", "error", message, "$.schema.fingerprint", hint=hint)]
+    return []
+
+
+def _tree_findings(root: Any, known: Mapping[str, Series], expected: Mapping[str, Any] | None) -> list[Diagnostic]:
+    """Hold every outermost struct of a known schema to its declaration."""
+    from neuralqx_struct.lint import lint_document
+    from neuralqx_struct.schema.conform import conform, see_node
+
+    if expected is not None:
+        reference = _reference(root, known)
+        if reference is None or reference[:2] != (expected["id"], expected["version"]):
+            document = known[expected["id"]].at(expected["version"])
+            return conform(document, document.root, root, see_node)
+    linted: dict[tuple[str, int], list[Diagnostic]] = {}
+    found: list[Diagnostic] = []
+    for path, node, (identity, version, name) in _outermost(root, known):
+        document = known[identity].at(version)
+        key = (identity, version)
+        if key not in linted:
+            linted[key] = [_inside(d, "$.schemas") for d in lint_document(document) if d.severity == "error"]
+            found += linted[key]
+        if linted[key]:
+            continue
+        if name not in document.structs:
+            message = f"expected a struct of {identity} version {version}, got {name!r}"
+            found.append(Diagnostic("NQX411", "error", message, format_path(path)))
+            continue
+        found += (_inside(d, format_path(path)) for d in conform(document, name, node, see_node))
+    return found
+
+
+def _reference(node: Any, known: Mapping[str, Series]) -> tuple[str, int, str] | None:
+    """Schema, version and name of the struct that a node is, if its schema is known."""
+    if type(node) is not dict or node["__kind__"] != "struct":
+        return None
+    identity, _, name = node["type"].partition(":")
+    schema_id, _, version = identity.partition("@")
+    if schema_id not in known or not version.isdecimal() or int(version) not in known[schema_id].documents:
+        return None
+    return schema_id, int(version), name
+
+
+def _outermost(
+    root: Any, known: Mapping[str, Series]
+) -> Iterator[tuple[tuple[Hashable, ...], Any, tuple[str, int, str]]]:
+    """Structs of known schemas that stand in no other one, with their paths."""
+    if not known:
+        return
+    inside: set[int] = set()
+    for path, node in iter_nodes(root):
+        if type(node) is not dict:
+            continue
+        if id(node) in inside:
+            inside |= {id(child) for _, _, child in node_children(node)}
+        elif (reference := _reference(node, known)) is not None:
+            inside |= {id(child) for _, _, child in node_children(node)}
+            yield path, node, reference
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Inspection.
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One node of the tree.
+
+    Attributes:
+        path: Its key path, such as ``$.params['w']``.
+        depth: How many nodes it is inside.
+        type: What it is, such as ``complex64[12, 48]``, ``int`` or ``VMCState``.
+        value: Text of its value, for scalars.
+        nbytes: Size of its array; 0 for everything else.
+        tags: Tags of its field, as its schema declares them.
+        kind: ``node``, ``static`` or ``opaque``, as its schema declares it; empty where no schema does.
+    """
+
+    path: str
+    depth: int
+    type: str
+    value: str = ""
+    nbytes: int = 0
+    tags: tuple[str, ...] = ()
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What is in a bundle; ``str()`` is a table.
+
+    Attributes:
+        file: The bundle, as the user named it.
+        version: Of the payload format.
+        schema: Identity, version and fingerprint; None for plain Python objects.
+        writer: Who wrote it; None for neuraLQX's own bundles.
+        metadata: Of the user.
+        rows: The nodes from top to bottom: all of them, or the leaves that a filter chose.
+        arrays: Number of different arrays in ``rows``.
+        nbytes: Their size; an array that stands in several places counts once.
+    """
+
+    file: str
+    version: int
+    schema: Mapping[str, Any] | None
+    writer: Mapping[str, Any] | None
+    metadata: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    arrays: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        written = "a neuraLQX bundle" if self.writer is None else "{name} {version}".format(**self.writer)
+        lines = [f"{self.file}: format {self.version}, written by {written}"]
+        if self.schema is not None:
+            lines.append("schema {id} version {version} ({fingerprint})".format(**self.schema))
+        lines += [f"metadata {key}: {value!r}" for key, value in self.metadata.items()]
+        table = [
+            (row.path, _shape(row), _size(row.nbytes) if row.nbytes else "", ", ".join(row.tags)) for row in self.rows
+        ]
+        widths = [max((len(cells[column]) for cells in table), default=0) for column in range(3)]
+        for path, text, size, tags in table:
+            lines.append(f"  {path:<{widths[0]}}  {text:<{widths[1]}}  {size:>{widths[2]}}  {tags}".rstrip())
+        lines.append(f"{len(self.rows)} nodes, {self.arrays} arrays, {_size(self.nbytes)}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain JSON values."""
+        return asdict(self)
+
+
+def _shape(row: Row) -> str:
+    text = f"{row.type} = {row.value}" if row.value else row.type
+    return f"{text} ({row.kind})" if row.kind not in ("", "node") else text
+
+
+def _size(nbytes: int) -> str:
+    size = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{nbytes} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+@dataclass(frozen=True, slots=True)
+class _Array:
+    """What a filter sees of an array."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def inspect(path: str | Path, filter: Any = None) -> Inspection:  # noqa: A002
+    """Look into a bundle; no array is read.
+
+    Args:
+        path: A bundle (folder or zip) or a ``manifest.json``.
+        filter: Which leaves to show: the text of a filter such as ``tag:trainable & !path:**/bias``, or any filter.
+
+    Raises:
+        SerializationError: There is no bundle (then also a FileNotFoundError), or its manifest is not sound.
+        FilterError: The filter cannot be read.
+
+    Example:
+        >>> print(inspect("ckpt", "dtype:floating"))  # doctest: +SKIP
+    """
+    chosen: Callable[[Any, Any], bool] | None = None
+    if filter is not None:
+        from neuralqx_struct import filters
+
+        chosen = filters.parse(filter) if isinstance(filter, str) else filters.to_predicate(filter)
+    document = bundle.read_manifest(path)
+    rows: list[Row] = []
+    sizes: dict[str, int] = {}
+    for here, node in _with_declarations(document):
+        seen = _see(node)
+        if chosen is not None and not (seen.leaf and chosen(here, seen.array or node)):
+            continue
+        nbytes = _nbytes(document["arrays"].get(seen.name, {}), seen.array) if seen.name and seen.array else 0
+        if seen.name:
+            sizes[seen.name] = nbytes
+        spec = here[-1].spec if here and isinstance(here[-1], FieldName) else None
+        tags = () if spec is None else tuple(sorted(spec.tags))
+        kind = "" if spec is None else str(spec.kind)
+        rows.append(Row(format_path(here), len(here), seen.text, seen.value, nbytes, tags, kind))
+    return Inspection(
+        file=str(path),
+        version=document["version"],
+        schema=document.get("schema"),
+        writer=document.get("writer"),
+        metadata=document.get("metadata", {}),
+        rows=tuple(rows),
+        arrays=len(sizes),
+        nbytes=sum(sizes.values()),
+    )
+
+
+def _nbytes(record: Mapping[str, Any], array: _Array) -> int:
+    if "nbytes" in record:
+        return int(record["nbytes"])
+    known = DTYPES.get(array.dtype)
+    return prod(array.shape) * (max(known.bits, 8) // 8 if known else dtype_named(array.dtype).itemsize)
+
+
+def _with_declarations(document: Mapping[str, Any]) -> Iterator[tuple[tuple[Hashable, ...], Any]]:
+    """Every node that stands for a value, with a path whose field names carry their declarations."""
+    specs = _specs(document)
+    places: dict[tuple[Hashable, ...], tuple[Hashable, ...]] = {}
+    owners: dict[tuple[Hashable, ...], str] = {}
+    parts: set[tuple[Hashable, ...]] = set()
+    for path, node in iter_nodes(document["manifest"]):
+        above = path[:-1]
+        if above in parts and path:
+            parts.add(path)
+            continue
+        here = path
+        if path:
+            last = path[-1]
+            last = FieldName(last, specs.get((owners.get(above, ""), last))) if isinstance(last, FieldName) else last
+            here = (*places[above], last)
+        if type(node) is dict:
+            places[path] = here
+            if node["__kind__"] == "struct":
+                owners[path] = node["type"]
+            elif node["__kind__"] in _LEAVES:
+                parts.add(path)
+        yield here, node
+
+
+def _specs(document: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
+    """Declarations of fields by class reference and name, from the schemas that travel along."""
+    if not document.get("schemas"):
+        return {}
+    from neuralqx_struct.fieldspec import FieldKind, FieldSpec
+
+    carried, _ = _carried(document)  # broken documents declare nothing here; validate() says what is wrong with them
+    return {
+        (held.ref(struct_name), name): FieldSpec(
+            name=name, kind=FieldKind(declaration.kind), metadata={"tags": tuple(declaration.tags)}
+        )
+        for series in carried.values()
+        for held in series.documents.values()
+        for struct_name, struct in held.structs.items()
+        for name, declaration in struct.fields.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node in words: its type, its value, and the array that it stands for."""
+
+    text: str
+    value: str = ""
+    array: _Array | None = None
+    name: str = ""
+    leaf: bool = True
+
+
+def _see_array(node: Mapping[str, Any]) -> _Node:
+    array = _Array(node["dtype"], tuple(node["shape"]))
+    text = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+    return _Node(text, _brief(node["value"]) if "value" in node else "", array, node.get("name", ""))
+
+
+def _see_key(node: Mapping[str, Any]) -> _Node:
+    data = node["data"]
+    shape = tuple(data["shape"][:-1])
+    text = f"prng_key[{', '.join([node['impl'], *map(str, shape)])}]"
+    return _Node(text, "", _Array(f"key<{node['impl']}>", shape), data["name"])
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+#: Nodes that stand for one value; what is below them is a part of it.
+_LEAVES: Mapping[str, Callable[[Mapping[str, Any]], _Node]] = {
+    "array": _see_array,
+    "full": _see_array,
+    "prng-key": _see_key,
+    "complex": lambda node: _Node("complex", f"{_brief(node['real'])}, {_brief(node['imag'])}"),
+    "path": lambda node: _Node("path", _brief(node["value"])),
+    "numpy-scalar": lambda node: _Node(f"numpy {node['dtype']}", _brief(node["value"])),
+    "bytes": lambda node: _Node("bytes", f"{len(node['base64']) * 3 // 4} B"),
+    "float": lambda node: _Node("float", node["value"]),
+    "bigint": lambda node: _Node("int", _brief(node["value"]).strip("'")),
+    "enum": lambda node: _Node(node["type"].rpartition(":")[2], node["name"]),
+    "dtype": lambda node: _Node("dtype", node["value"]),
+    "slice": lambda node: _Node("slice", ", ".join(_brief(node[part]) for part in ("start", "stop", "step"))),
+    "datetime": lambda node: _Node(node["type"], node["value"]),
+}
+
+
+def _see(node: Any) -> _Node:
+    if type(node) is not dict:
+        return _Node("null") if node is None else _Node(type(node).__name__, _brief(node))
+    kind = node["__kind__"]
+    if kind in _LEAVES:
+        return _LEAVES[kind](node)
+    if "type" in node:
+        return _Node(node["type"].rpartition(":")[2], leaf=False)
+    return _Node(f"{kind} of {len(node['items'])}", leaf=False)

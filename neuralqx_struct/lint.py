@@ -1,0 +1,265 @@
+"""Lint: everything that can be said about a schema without data, all at once, each finding with its place.
+
+Owns what a document means as a whole (do the names exist, can the sizes be found, do defaults fit, is each expression
+closed) and what its versions mean together (gaps, reserved names, the lock file, the proof of each migration). One
+check is one generator and a row of a table, in ``schema/checks.py`` and ``schema/defaults.py`` for one version, here for
+two. Unknown members and malformed types have been found before, by ``schema/model.py``.
+
+A comment ``# nqx: ignore[NQX104]`` on the line of a warning silences it. Errors cannot be silenced: what reads the
+schema relies on them not being there.
+
+Example:
+    >>> from neuralqx_struct.schema.series import load_series
+    >>> text = '''
+    ... language: "1"
+    ... schema: lab.point
+    ... version: 1
+    ... root: Point
+    ... structs:
+    ...   Point: {fields: {x: "flaot32[n]"}}
+    ... '''
+    >>> print(lint_series(load_series(text))[0])
+    <text>:7:23: NQX102 expected a dtype or a struct, got 'flaot32'
+      did you mean 'float32'?
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors
+from neuralqx_struct.paths import parse_path
+from neuralqx_struct.schema.checks import CHECKS, Finding, Findings
+from neuralqx_struct.schema.defaults import VALUE_CHECKS
+from neuralqx_struct.schema.loader import Source, read_file
+from neuralqx_struct.schema.model import Document, StructDeclaration, parse_document
+from neuralqx_struct.schema.series import LOCK_NAME, Series, load_series, lock_entry, read_lock
+
+__all__ = ["lint", "lint_document", "lint_series"]
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Entry points.
+
+
+def lint(path: str | Path) -> list[Diagnostic]:
+    """Check a schema file, a folder with the versions of one schema, or a folder of such folders.
+
+    Args:
+        path: What to check. A file is checked by itself, without the versions beside it.
+
+    Returns:
+        Every finding, by file and line; files that cannot be read are findings too.
+
+    Raises:
+        SchemaError: There is nothing at ``path``.
+
+    Example:
+        >>> lint("schemas/vmc_state")
+        []
+    """
+    where = Path(path)
+    if not where.exists():
+        missing = SchemaError("expected a schema file or folder, got nothing there", code="NQX404", file=str(path))
+        raise missing from FileNotFoundError(str(path))
+    if where.is_dir() and not _schema_files(where):
+        folders = [inner for inner in sorted(where.iterdir()) if inner.is_dir() and _is_schema_folder(inner)]
+        if folders:
+            return _sorted(finding for folder in folders for finding in lint(folder))
+    try:
+        return lint_series(load_series(where))
+    except SchemaError as error:
+        return _sorted({*error.diagnostics, *_readable_parts(where)})
+
+
+def _schema_files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+
+
+def _is_schema_folder(folder: Path) -> bool:
+    """True for a folder with files named after versions; published JSON Schemas lie in folders without."""
+    return any(re.fullmatch(r"v\d+", file.stem) for file in _schema_files(folder))
+
+
+def _readable_parts(where: Path) -> Iterator[Diagnostic]:
+    """Findings in the files of a broken series that can be read by themselves."""
+    for file in _schema_files(where) if where.is_dir() else ():
+        try:
+            source = read_file(file)
+            yield from lint_document(parse_document(source), source)
+        except SchemaError:
+            continue  # these findings are what the series was refused for
+
+
+def lint_series(series: Series) -> list[Diagnostic]:
+    """Check every version of a schema, and each version against the one before it.
+
+    Args:
+        series: The versions, as ``load_series`` read them.
+
+    Returns:
+        Every finding, by file and line.
+    """
+    found: list[Diagnostic] = []
+    sound: set[int] = set()
+    for version, document in series.documents.items():
+        own = lint_document(document, _source(series, version))
+        if not has_errors(own):
+            sound.add(version)
+        found += own
+    for older, newer in pairwise(series.documents.values()):
+        source = _source(series, newer.version)
+        pair = [_placed(source, finding) for check in _PAIR_CHECKS for finding in check(older, newer)]
+        if newer.version == older.version + 1 and {older.version, newer.version} <= sound:
+            # What the steps mean is asked only of documents that mean something; imported late, few callers get here.
+            prove = importlib.import_module("neuralqx_struct.evolution.migrations").prove
+            pair += [_relocated(source, finding) for finding in prove(older, newer)]
+        found += _unsuppressed(pair, source)
+    found += [d for version in series.documents for d in _misnamed(series, version)]
+    if series.folder is not None:
+        found += _lock_findings(series, series.folder)
+    return _sorted(dict.fromkeys(found))
+
+
+def lint_document(document: Document, source: Source | None = None) -> list[Diagnostic]:
+    """Check one version by itself.
+
+    Args:
+        document: The document.
+        source: The file it was read from, which gives the findings their places.
+
+    Returns:
+        Every finding, what the reader of the file warned of among them.
+    """
+    source = source or Source(f"{document.id}@{document.version}", None, {})
+    found = [_placed(source, finding) for check in (*CHECKS, *VALUE_CHECKS) for finding in check(document)]
+    return _sorted(_unsuppressed([*source.warnings, *found], source))
+
+
+def _source(series: Series, version: int) -> Source:
+    return series.sources.get(version) or Source(f"{series.id}@{version}", None, {})
+
+
+def _placed(source: Source, finding: Finding) -> Diagnostic:
+    code, path, message, hint, severity, key = finding
+    return source.diagnostic(code, path, message, hint=hint, severity=severity, key=key)
+
+
+def _relocated(source: Source, finding: Diagnostic) -> Diagnostic:
+    """A finding about a document that knows only its path, with the place in the file."""
+    if finding.line is not None:
+        return finding
+    try:
+        path = [part if isinstance(part, int) else str(part) for part in parse_path(finding.path or "$")]
+    except StructError:
+        path = ["migrations"]
+    line, column = source.mark(path) or (None, None)
+    return replace(finding, file=source.name, line=line, column=column)
+
+
+def _unsuppressed(found: Iterable[Diagnostic], source: Source) -> Iterator[Diagnostic]:
+    for finding in found:
+        if finding.line is None or finding.code not in source.suppressions.get(finding.line, ()):
+            yield finding
+        elif finding.severity == "error":
+            hint = f"{finding.hint}; " if finding.hint else ""
+            yield replace(finding, hint=f"{hint}errors cannot be ignored by a comment")
+
+
+def _sorted(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    return sorted(found, key=lambda d: (d.file or "", d.line or 0, d.column or 0, d.code, d.path, d.message))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Migrations and versions.
+
+
+def _check_gap(older: Document, newer: Document) -> Findings:
+    if newer.version != older.version + 1:
+        missing = ", ".join(map(str, range(older.version + 1, newer.version)))
+        message = f"expected every version up to {newer.version}, got none between {older.version} and {newer.version}"
+        yield Finding("NQX301", ("version",), message, f"add the file of version {missing}")
+
+
+def _check_reserved(older: Document, newer: Document) -> Findings:
+    former = {alias: name for name, struct in newer.structs.items() for alias in struct.aliases}
+    renamed = {
+        item.rename_struct.struct: item.rename_struct.to
+        for migration in newer.migrations
+        for item in migration.steps
+        if item.rename_struct is not None
+    }
+    moved = _moved(newer)
+    for old_name, old in older.structs.items():
+        name = old_name if old_name in newer.structs else renamed.get(old_name, former.get(old_name, ""))
+        if name not in newer.structs:
+            continue
+        yield from _reserved_pair(older, old, newer, name, moved)
+
+
+def _reserved_pair(older: Document, old: StructDeclaration, newer: Document, name: str, moved: set[str]) -> Findings:
+    new, at = newer.structs[name], ("structs", name)
+    for word in old.reserved:
+        if word in new.fields and word not in new.reserved:
+            message = f"expected a name that is not reserved, got {word!r}\nversion {older.version} reserves it"
+            yield Finding("NQX205", (*at, "fields", word), message, "choose another name", key=True)
+        elif word not in new.reserved:
+            message = f"expected the reserved names of version {older.version}, got none for {word!r}"
+            yield Finding("NQX206", (*at, "reserved"), message, f"add {word} to `reserved:`", key=True)
+    for word in old.stored:
+        if word not in new.fields and word not in new.reserved and word not in moved:
+            message = f"expected the removed field {word} to be reserved, got no such entry"
+            hint = f"add {word} to `reserved:`, so that it cannot come back with another meaning"
+            yield Finding("NQX201", at, message, hint, "warning", key=True)
+
+
+def _moved(document: Document) -> set[str]:
+    """Fields that the document's migration gives another name or place: the new one holds the same values."""
+    moved: set[str] = set()
+    for item in (item for migration in document.migrations for item in migration.steps):
+        if item.rename is not None:
+            moved |= {item.rename.field, item.rename.to}
+        moved |= {*(item.move.fields if item.move is not None else ())}
+        moved |= {item.inline.field} if item.inline is not None else set()
+    moved |= {alias for struct in document.structs.values() for d in struct.fields.values() for alias in d.aliases}
+    return moved
+
+
+def _misnamed(series: Series, version: int) -> Iterator[Diagnostic]:
+    source = _source(series, version)
+    named = re.fullmatch(r"v(\d+)", Path(source.name).stem)
+    if named and int(named[1]) != version:
+        message = f"expected version {int(named[1])}, as the file is named, got {version}"
+        finding = Finding("NQX303", ("version",), message, f"rename the file to v{version}", "warning")
+        yield from _unsuppressed([_placed(source, finding)], source)
+
+
+def _lock_findings(series: Series, folder: Path) -> Iterator[Diagnostic]:
+    try:
+        lock = read_lock(folder)
+    except SchemaError as error:
+        yield from error.diagnostics
+        return
+    whole = len(series.sources) == len(_schema_files(folder)) if lock else False
+    for version, frozen in lock.items():
+        if version in series.documents:
+            entry = lock_entry(series.documents[version])
+            if entry != frozen:
+                what = "payloads mean" if entry["payload"] != frozen["payload"] else "it says"
+                message = (
+                    f"expected version {version} as it was frozen, got one that was edited\n{what} something else now"
+                )
+                hint = f"undo the edit and make it version {series.head.version + 1}"
+                yield _placed(_source(series, version), Finding("NQX291", ("version",), message, hint))
+        elif whole:
+            message = f"expected the file of the frozen version {version}, got none"
+            yield Diagnostic("NQX291", "error", message, file=str(folder / LOCK_NAME), hint="restore the file")
+
+
+_PAIR_CHECKS: tuple[Callable[[Document, Document], Findings], ...] = (_check_gap, _check_reserved)

@@ -1,0 +1,194 @@
+"""Values that a schema document gives: do defaults, choices and bounds fit the types of their fields.
+
+Owns what a value in a schema file may be for each type. What a pattern may be is ``patterns.py``'s; whether the value of
+an instance keeps its bounds is ``conform.py``'s.
+
+Example:
+    >>> from neuralqx_struct.schema.model import parse_document, read_text
+    >>> text = '{"language": "1", "schema": "a", "version": 1, "root": "A", "structs": {"A": {"fields": %s}}}'
+    >>> document = parse_document(read_text(text % '{"n": {"type": "int", "default": 0.5}}'))
+    >>> [finding.message for check in VALUE_CHECKS for finding in check(document)]
+    ['expected a default of type int, got 0.5']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from neuralqx_struct.schema.checks import Finding, Findings, fields_of
+from neuralqx_struct.schema.expressions import Expression
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.patterns import objection_to
+from neuralqx_struct.schema.types import (
+    DTYPES,
+    Array,
+    DictOf,
+    ListOf,
+    LiteralOf,
+    Named,
+    Null,
+    PyTree,
+    Scalar,
+    TupleOf,
+    Type,
+    Union,
+    format_type,
+)
+
+__all__ = ["VALUE_CHECKS"]
+
+_MANY = 1000
+
+#: Python types of the YAML values that stand for each scalar.
+_WRITTEN: Mapping[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "complex": (int, float),
+    "str": (str,),
+    "path": (str,),
+    "bytes": (),
+    "dtype": (str,),
+}
+
+
+def _fits(document: Document, declared: Type, value: Any) -> bool:
+    """True if a value as a file holds it is of the type; of arrays only the numbers are looked at, not the shape."""
+    match declared:
+        case Scalar("dtype"):
+            return value in DTYPES
+        case Scalar(name):
+            return type(value) in _WRITTEN[name]
+        case Null():
+            return value is None
+        case PyTree():
+            return True
+        case Array(dtype):
+            return dtype not in DTYPES or all(_is_element(dtype, number) for number in _numbers(value))
+        case Named(name) if name in document.enums:
+            return value in document.enums[name].members
+        case LiteralOf(values):
+            return (type(value), value) in [(type(v), v) for v in values]
+        case ListOf(item):
+            return isinstance(value, list) and all(_fits(document, item, v) for v in value)
+        case TupleOf(items, variadic):
+            wanted = items * len(value) if variadic and isinstance(value, list) else items
+            return (
+                isinstance(value, list)
+                and len(wanted) == len(value)
+                and all(_fits(document, t, v) for t, v in zip(wanted, value, strict=True))
+            )
+        case DictOf(item):
+            return isinstance(value, dict) and all(_fits(document, item, v) for v in value.values())
+        case Union(options):
+            return any(_fits(document, option, value) for option in options)
+        case _:  # structs and keys have no written form
+            return isinstance(declared, Named) and declared.name not in document.structs
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _numbers(item)
+    else:
+        yield value
+
+
+def _is_element(dtype: str, number: Any) -> bool:
+    kind = DTYPES[dtype]
+    if kind.family == "bool":
+        return type(number) is bool
+    if kind.family in ("integer", "unsigned"):
+        low = 0 if kind.family == "unsigned" else -(2 ** (kind.bits - 1))
+        return type(number) is int and low <= number < low + 2**kind.bits
+    return type(number) in (int, float)
+
+
+def _shape_of(value: Any) -> tuple[int, ...] | None:
+    """The shape of nested lists; None where they are ragged."""
+    if not isinstance(value, list):
+        return ()
+    inner = {_shape_of(item) for item in value}
+    below = next(iter(inner), ())
+    return None if len(inner) > 1 or below is None else (len(value), *below)
+
+
+def _check_defaults(document: Document) -> Findings:
+    for path, _, _, declaration in fields_of(document):
+        declared, where = declaration.declared, (*path, "default")
+        if declaration.has_default and declaration.derived is None and declaration.kind != "opaque":
+            value = declaration.default
+            if not _fits(document, declared, value):
+                hint = f'write type: "{declaration.text} | null"' if value is None else None
+                message = f"expected a default of type {declaration.text}, got {_shown(value)}"
+                yield Finding("NQX107", where, message, hint)
+            elif sum(1 for _ in _numbers(value)) > _MANY:
+                message = f"expected a default of at most {_MANY} numbers, got more"
+                yield Finding("NQX109", where, message, "set it in Python", "warning")
+            arrays = [option for option in _branches(declared) if isinstance(option, Array)]
+            if value is not None and arrays and not isinstance(value, (str, dict)):
+                yield from _default_shape(where, arrays[0], value)
+        for index, choice in enumerate(declaration.choices or ()):
+            if not _fits(document, declared, choice):
+                message = f"expected a choice of type {declaration.text}, got {_shown(choice)}"
+                yield Finding("NQX107", (*path, "choices", index), message)
+
+
+def _branches(declared: Type) -> tuple[Type, ...]:
+    return declared.options if isinstance(declared, Union) else (declared,)
+
+
+def _default_shape(where: tuple[str | int, ...], array: Array, value: Any) -> Findings:
+    symbolic = [extent.text for extent in array.shape if isinstance(extent, Expression) and extent.names]
+    if symbolic:
+        message = f"expected a default only where all sizes are numbers, got one for {format_type(array)}"
+        hint = f"{symbolic[0]} is known only from an instance; remove the default, or allow null"
+        yield Finding("NQX108", where, message, hint)
+    elif isinstance(value, list) and ... not in array.shape:
+        shape = _shape_of(value)
+        if shape is None or [str(size) for size in shape] != [e.text for e in array.shape if isinstance(e, Expression)]:
+            got = "lists of different lengths" if shape is None else f"shape {list(shape)}"
+            yield Finding("NQX108", where, f"expected a default for {format_type(array)}, got {got}")
+
+
+def _shown(value: Any) -> str:
+    text = "null" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "finite")
+_TEXT_BOUNDS = ("pattern", "min_length", "max_length")
+
+
+def _check_bounds(document: Document) -> Findings:
+    for path, _, _, declaration in fields_of(document):
+        branches = _branches(declaration.declared)
+        numbers = any(b in (Scalar("int"), Scalar("float"), PyTree()) or isinstance(b, LiteralOf) for b in branches)
+        texts = any(b in (Scalar("str"), PyTree()) for b in branches)
+        given = {member: getattr(declaration, member) for member in (*_BOUNDS, *_TEXT_BOUNDS)}
+        for member in (m for m, value in given.items() if value is not None and value is not False):
+            wanted = "text" if member in _TEXT_BOUNDS else "a number"
+            if texts if wanted == "text" else numbers:
+                continue
+            message = f"expected {member} on {wanted}, got it on {declaration.text}"
+            if wanted == "a number" and any(isinstance(b, Array) for b in branches):
+                why = "\nthe numbers of an array are not checked"
+                yield Finding("NQX131", (*path, member), message + why, "remove it, or check in Python", "warning")
+            else:
+                yield Finding("NQX115", (*path, member), message, "remove it")
+        if declaration.multiple_of is not None and declaration.multiple_of <= 0:
+            message = f"expected a positive number, got {declaration.multiple_of}"
+            yield Finding("NQX115", (*path, "multiple_of"), message)
+        lows = [bound for bound in (declaration.ge, declaration.gt) if bound is not None]
+        highs = [bound for bound in (declaration.le, declaration.lt) if bound is not None]
+        if lows and highs and max(lows) > min(highs):
+            message = f"expected bounds that some number keeps, got {max(lows)} to {min(highs)}"
+            yield Finding("NQX115", path, message, "exchange the bounds")
+        if declaration.pattern is not None and (objection := objection_to(declaration.pattern)):
+            code, message = objection
+            hint = "use literals, character classes and one quantifier after another, each on a single character"
+            yield Finding(code, (*path, "pattern"), message, hint)
+
+
+VALUE_CHECKS: tuple[Callable[[Document], Findings], ...] = (_check_defaults, _check_bounds)
