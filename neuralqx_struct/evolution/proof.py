@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.casts import promotes
+from neuralqx_struct.evolution.diff import probable_renames
 from neuralqx_struct.evolution.differences import Difference, differences
-from neuralqx_struct.evolution.steps import apply_to_document, inverse, step_name
+from neuralqx_struct.evolution.steps import apply_to_document, inverse, step_name, step_text
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.migration import Add, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -164,7 +165,20 @@ def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
         declaration = document.structs[struct_name].fields[field]
         undo = {"undo_default": declaration.default} if declaration.has_default else {"lossy": True}
         take(build.remove(field=field, within=struct_name, **undo))
-    return Resolution(tuple(steps), tuple(differences(document, new)), extra)
+    return Resolution(tuple(steps), tuple(_with_renames(differences(document, new), old, new)), extra)
+
+
+def _with_renames(left: list[Difference], old: Document, new: Document) -> Iterator[Difference]:
+    """Say of a field that is left over that it was probably renamed, also where its new name has got a default by now."""
+    for difference in left:
+        struct = difference.struct
+        if difference.extra and struct in old.structs and struct in new.structs:
+            for before, after, _ in probable_renames(old.structs[struct], new.structs[struct], {}):
+                if before == difference.field:
+                    step = build.rename(field=before, to=after, within=None if struct == new.root else struct)
+                    hint = f"was it renamed? mend it with `{step_text(step)}`; else {difference.hint}"
+                    difference = replace(difference, hint=hint)  # noqa: PLW2901
+        yield difference
 
 
 def _supply(difference: Difference, wanted: FieldDeclaration, document: Document, new: Document, take: Any) -> None:
