@@ -32,7 +32,8 @@ from neuralqx_struct.lint import lint_series
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.payload import dtype_named
 from neuralqx_struct.schema.conform import Seen, Shaped, conform
-from neuralqx_struct.schema.expressions import Expression, evaluate
+from neuralqx_struct.schema.evaluation import evaluate
+from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.fingerprint import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series, load_series
@@ -226,7 +227,7 @@ def _compile(document: Document, name: str) -> Any:
 
 def _rebuild(data: Any, name: str) -> Any:
     """Unpickle a class that a schema made: the schema travelled along."""
-    from neuralqx_struct.schema.model import document_from_data
+    from neuralqx_struct.schema.reading import document_from_data
     from neuralqx_struct.schema.series import series_of
 
     document = document_from_data(data, "<pickle>")
@@ -266,19 +267,20 @@ def _default(declaration: FieldDeclaration) -> dict[str, Any]:
     value = declaration.default
     declared = declaration.declared
     if isinstance(declared, Array) and value is not None:
-        shape = tuple(int(extent.text) for extent in declared.shape if isinstance(extent, Expression))
-
-        def make() -> Any:
-            import jax.numpy as jnp
-
-            array = jnp.asarray(value, declared.dtype)
-            return array if array.shape == shape else jnp.full(shape, array, declared.dtype)
-
-        return {"default_factory": make}
+        return {"default_factory": functools.partial(_default_array, declared, value)}
     value = _as_python(declared, value)
     if isinstance(value, (list, dict)):
         return {"default_factory": lambda: copy.deepcopy(value)}
     return {"default": value}
+
+
+def _default_array(declared: Array, value: Any) -> Any:
+    """The default of an array field: numbers as the file has them, one number filling a shape without symbols."""
+    import jax.numpy as jnp
+
+    array = jnp.asarray(value, declared.dtype)
+    sizes = [None if size is ... or size.names else evaluate(size, {}) for size in declared.shape]
+    return array if None in sizes else jnp.broadcast_to(array, tuple(sizes))
 
 
 def _as_python(declared: Type, value: Any) -> Any:

@@ -31,6 +31,8 @@ structs:
       mode: {type: Mode, kind: static, default: slow}
       key: {type: prng_key, impl: threefry2x32}
       scale: {type: array, dtype: float32, shape: [3], default: 1}
+      four: {type: array, dtype: int32, shape: [2 * 2], default: 7}
+      open: {type: array, dtype: int32, default: [1, 2]}
       names: {type: "list[str]", default: []}
       rate: {type: float, default: 0.5, gt: 0}
       where: {type: path | null, default: null}
@@ -93,7 +95,15 @@ class TestClasses:
 
     def test_defaults_are_fresh(self):
         a = instance()
-        assert a.scale.tolist() == [1, 1, 1] and a.names == [] and a.opts == {"a": 1} and a.size == 8 and a.total == 10
+        assert (
+            a.scale.tolist() == [1, 1, 1]
+            and a.four.tolist() == [7] * 4
+            and a.open.tolist() == [1, 2]
+            and a.names == []
+            and a.opts == {"a": 1}
+            and a.size == 8
+            and a.total == 10
+        )
         assert (
             a.pair == (1, Path("a/b"))
             and a.kind == np.dtype("int8")
