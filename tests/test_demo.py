@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from neuralqx_struct.cli.demo import run
+from neuralqx_struct.cli.demo import free_folder, run
 from neuralqx_struct.cli.shipped import shipped
 from neuralqx_struct.errors import StructError
 
@@ -25,6 +25,13 @@ def test_a_folder_in_use_is_left_alone(tmp_path):
     with pytest.raises(StructError, match="in use"):
         run(tmp_path, say=lambda line: None)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_the_folder_if_nobody_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert str(free_folder()) == "neuralqx-struct-demo"
+    free_folder().mkdir()
+    assert str(free_folder()) == "neuralqx-struct-demo-2"
 
 
 def test_shipped_files():

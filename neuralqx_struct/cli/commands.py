@@ -54,18 +54,16 @@ def _root(
 
 @app.command()
 def demo(
-    folder: Annotated[Path | None, typer.Argument(help="A new or empty folder; a temporary one if left out.")] = None,
+    folder: Annotated[Path | None, typer.Argument(help="A new or empty folder; neuralqx-struct-demo, or the next free name, if left out.")] = None,
     style: Style = Format.TEXT,
 ) -> None:
     """Train, export, validate, migrate and resume a small simulation."""
 
     def body() -> Report:
-        import tempfile
-
         from neuralqx_struct.cli import demo as demonstration
         from neuralqx_struct.cli.progress import progress_bar
 
-        target = folder or Path(tempfile.mkdtemp(prefix="neuralqx-struct-demo-"))
+        target = folder or demonstration.free_folder()
         with progress_bar("demo") as advance:
             shown = demonstration.run(
                 target,

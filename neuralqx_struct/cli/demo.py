@@ -6,6 +6,7 @@ step uses the public functions that a user would call, and says which command do
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 from neuralqx_struct.cli.shipped import shipped
 from neuralqx_struct.errors import StructError
 
-__all__ = ["DemoReport", "run"]
+__all__ = ["DemoReport", "free_folder", "run"]
 
 Say = Callable[[str], None]
 Progress = Callable[[int, int, str], None]
@@ -57,6 +58,12 @@ class DemoReport:
     def to_json(self) -> dict[str, Any]:
         """The figures as plain JSON values."""
         return asdict(self)
+
+
+def free_folder() -> Path:
+    """Where the demonstration goes if nobody says: a new folder here, never one that is in use."""
+    names = itertools.chain(["neuralqx-struct-demo"], (f"neuralqx-struct-demo-{n}" for n in itertools.count(2)))
+    return next(path for path in map(Path, names) if not path.exists())
 
 
 def run(folder: Path, *, say: Say = print, progress: Progress | None = None, steps: int = STEPS) -> DemoReport:
