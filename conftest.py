@@ -1,0 +1,182 @@
+"""Examples in README.md and docs/ are run as tests: what a reader would paste must do what the page says.
+
+One test for each page. Its blocks run from top to bottom in one namespace and one temporary folder, which holds a copy of
+``schemas/``; neither survives the page.
+
+- ``python`` blocks are executed.
+- ``yaml`` blocks that are schema files (they say ``language:``) are parsed and checked. A first line
+  ``# schemas/net/v1.yaml`` saves the block under that name, for the blocks below it.
+- ``console`` and ``bash`` blocks: each ``neuralqx-struct`` command and its options must exist. Where a ``console`` block
+  shows what a command prints, the command is run and its output compared (``...`` stands for anything).
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sybil import Example, Sybil
+from sybil.example import SybilFailure
+from sybil.parsers.myst import CodeBlockParser, PythonCodeBlockParser
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+ROOT = Path(__file__).resolve().parent
+COMMAND = "neuralqx-struct"
+_SAVED_AS = re.compile(r"# (\S+\.ya?ml)\n")
+_SHOWN = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n?)*)", re.MULTILINE)
+
+
+def run_yaml(example: Example) -> str | None:
+    """Check a block that is a schema file; save it if its first line names a file."""
+    text = str(example.parsed)
+    if not re.search(r"^language:", text, re.MULTILINE):
+        return None
+    from neuralqx_struct.errors import StructError
+    from neuralqx_struct.lint import lint_document
+    from neuralqx_struct.schema.loader import read_text
+    from neuralqx_struct.schema.reading import parse_document
+
+    if saved := _SAVED_AS.match(text):
+        Path(saved[1]).parent.mkdir(parents=True, exist_ok=True)
+        Path(saved[1]).write_text(text, encoding="utf-8")
+    try:
+        source = read_text(text)
+        found = lint_document(parse_document(source), source)
+    except StructError as error:
+        return str(error)
+    return "\n".join(map(str, found)) or None
+
+
+def run_shell(example: Example) -> str | None:
+    """Check the commands of a block; run those whose output is shown."""
+    text = str(example.parsed)
+    text = text if text.endswith("\n") else f"{text}\n"
+    shown = [(found["command"], found["output"]) for found in _SHOWN.finditer(text)]
+    for command, output in shown or [(line, "") for line in text.splitlines()]:
+        arguments = shlex.split(command, comments=True)
+        if arguments[:1] != [COMMAND]:
+            continue
+        if problem := misused(arguments[1:]):
+            return f"{command}: {problem}"
+        if output.strip() and (problem := misprinted(arguments[1:], output)):
+            return f"{command}\n{problem}"
+    return None
+
+
+def misused(arguments: list[str]) -> str | None:
+    """What is wrong with the arguments of the command, according to the command itself."""
+    import typer.main
+
+    from neuralqx_struct.cli.commands import app
+
+    command: Any = typer.main.get_command(app)
+    rest = list(arguments)
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        if rest[0] not in command.commands:
+            return f"there is no command {rest[0]!r}"
+        command = command.commands[rest.pop(0)]
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    unknown = {word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)} - known - {"--help"}
+    return f"there is no option {', '.join(sorted(unknown))}" if unknown else None
+
+
+def misprinted(arguments: list[str], expected: str) -> str | None:
+    """How the output of a command differs from what the page shows."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(  # noqa: S603 - the page's own command
+        [sys.executable, "-m", "neuralqx_struct", *arguments],
+        env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        check=False,
+    )
+    wanted, flags = expected.strip(), doctest.ELLIPSIS | doctest.REPORT_NDIFF
+    wanted += "" if wanted.endswith("...") else "\n"
+    got = "\n".join(line.rstrip() for line in done.stdout.strip().splitlines()) + "\n"
+    checker = doctest.OutputChecker()
+    if checker.check_output(wanted, got, flags):
+        return None
+    return checker.output_difference(doctest.Example("", wanted), got, flags)
+
+
+PAGES = Sybil(
+    parsers=[
+        PythonCodeBlockParser(),
+        CodeBlockParser("yaml", run_yaml),
+        CodeBlockParser("console", run_shell),
+        CodeBlockParser("bash", run_shell),
+    ],
+    patterns=["README.md", "docs/*.md"],
+    excludes=["docs/diagnostics.md"],  # wrong on purpose; tests/test_docs.py checks which codes its examples give
+    path=str(ROOT),
+)
+
+
+@contextmanager
+def page_world(name: str) -> Iterator[dict[str, Any]]:
+    """A namespace that is a module's, as classes need to be found again, and a folder to write in."""
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    try:
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            shutil.copytree(ROOT / "schemas", "schemas")
+            yield vars(module)
+    finally:
+        del sys.modules[name]
+
+
+class Page(pytest.Item):
+    """All examples of one page, in order: the later ones build on the earlier ones."""
+
+    def runtest(self) -> None:
+        """Evaluate them."""
+        document = PAGES.parse(self.path)
+        with page_world(f"page_{self.path.stem.replace('-', '_')}") as namespace:
+            document.namespace = namespace
+            for example in document.examples():
+                try:
+                    example.evaluate()
+                except SybilFailure:
+                    raise
+                except Exception as error:
+                    error.add_note(f"in the example at {self.path}:{example.line}")
+                    raise
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ARG002
+        """The difference alone where an example did something else than shown."""
+        if isinstance(excinfo.value, SybilFailure):
+            return str(excinfo.value)
+        own = [index for index, entry in enumerate(excinfo.traceback) if str(entry.path) == str(self.path)]
+        excinfo.traceback = excinfo.traceback[own[0] if own else 0 :]
+        return super().repr_failure(excinfo, style="short")
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Where the test is, for pytest's listings."""
+        return self.path, 0, f"examples of {self.path.name}"
+
+
+class PageFile(pytest.File):
+    """A page as a file of tests: one."""
+
+    def collect(self) -> Iterator[Page]:
+        """The one test."""
+        yield Page.from_parent(self, name="examples")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PageFile | None:
+    """Pages are files of tests."""
+    return PageFile.from_parent(parent, path=file_path) if PAGES.should_parse(file_path) else None

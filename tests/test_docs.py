@@ -1,0 +1,191 @@
+"""The documentation says what the code does: codes, commands, names, examples, and pages that build."""
+
+import ast
+import doctest
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import neuralqx_struct
+from neuralqx_struct.errors import StructError
+from neuralqx_struct.evolution.diff import diff
+from neuralqx_struct.lint import lint_series
+from neuralqx_struct.schema.loader import read_text
+from neuralqx_struct.schema.reading import parse_document
+from neuralqx_struct.schema.series import series_of
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+SOURCES = sorted((ROOT / "neuralqx_struct").rglob("*.py"))
+SECTION = re.compile(r"^## (NQX\d{3}) ([a-z0-9-]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+SECTIONS = {found[1]: found[3] for found in SECTION.finditer((DOCS / "diagnostics.md").read_text(encoding="utf-8"))}
+HEADER = {"language": '"1"', "schema": "lab.net", "version": "{}", "root": "Net"}
+
+
+def read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Diagnostics.
+
+
+def test_every_code_in_the_source_has_a_section_and_every_section_a_code():
+    used = {code for path in SOURCES for code in re.findall(r"NQX\d{3}", path.read_text(encoding="utf-8"))}
+    assert used == SECTIONS.keys()
+
+
+def test_every_heading_of_a_code_is_a_section_and_sections_are_in_order():
+    headings = re.findall(r"^#+ .*?(NQX\d{3})", read("docs/diagnostics.md"), re.MULTILINE)
+    assert headings == list(SECTIONS) == sorted(SECTIONS)
+
+
+@pytest.mark.parametrize("code", SECTIONS)
+def test_every_section_says_something_and_no_example_looks_like_a_heading(code):
+    # `explain` cuts the page at headings; a comment at the start of a line would end a section early.
+    assert len(SECTIONS[code].partition("```")[0].split()) >= 5
+    assert not re.search(r"^#", SECTIONS[code], re.MULTILINE)
+
+
+def findings_of(blocks: list[str]) -> set[str]:
+    """The codes that a page's examples give: one version alone, or two compared."""
+    documents, sources, codes = [], {}, set()
+    for version, block in enumerate(blocks, 1):
+        given = set(re.findall(r"^(\w+):", block, re.MULTILINE))
+        header = [f"{name}: {value.format(version)}\n" for name, value in HEADER.items() if name not in given]
+        try:
+            source = read_text("".join(header) + block)
+            documents.append(parse_document(source))
+            sources[documents[-1].version] = source
+        except StructError as error:
+            codes |= {d.code for d in error.diagnostics}
+    if len(documents) == 2:
+        codes |= {change.code for change in diff(*documents)}
+    try:
+        codes |= {d.code for d in lint_series(series_of(documents, sources))} if documents else set()
+    except StructError as error:
+        codes |= {d.code for d in error.diagnostics}
+    return codes
+
+
+EXAMPLES = {code: re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) for code, text in SECTIONS.items()}
+
+
+@pytest.mark.parametrize("code", [code for code, blocks in EXAMPLES.items() if blocks])
+def test_examples_of_a_section_give_its_code(code):
+    assert code in findings_of(EXAMPLES[code])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Commands and names.
+
+
+def commands(group, prefix=""):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+def all_commands():
+    import typer.main
+
+    from neuralqx_struct.cli.commands import app
+
+    return dict(commands(typer.main.get_command(app)))
+
+
+def test_every_command_has_a_section_with_its_options_and_every_section_a_command():
+    page = read("docs/cli.md").partition("\n## Commands\n")[2]
+    sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    known = all_commands()
+    assert sections.keys() == known.keys()
+    for name, command in known.items():
+        options = {o for p in command.params for o in p.opts if o.startswith("--")} - {"--help"}
+        missing = {option for option in options if option not in sections[name]}
+        assert not missing, f"{name}: {missing}"
+
+
+def test_every_public_name_is_on_the_page_of_the_api():
+    page = read("docs/api.md")
+    named = set(re.findall(r"^(?:\.\. auto\w+:: |- `)(?:neuralqx_struct\.)?([\w.]+)", page, re.MULTILINE))
+    missing = {name for name in neuralqx_struct.__all__ if name not in named} - {"__version__"}
+    assert not missing
+
+
+def test_readme_has_two_commands_to_set_up_each_one_line():
+    setup = read("README.md").partition("## Set-up")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```bash\n(.*?)```", setup, re.DOTALL)
+    assert len(blocks) == 2
+    assert all(block.count("\n") == 1 and block.startswith("python3 -m venv ") for block in blocks)
+    assert "neuralqx-struct demo" in blocks[0]
+    assert ".[test]" in blocks[1] and "pytest" in blocks[1]
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in sorted(DOCS.glob("*.md")))])
+def test_links_between_files_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", read(page)):
+        assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def test_files_that_readme_lists_exist():
+    table = read("README.md").partition("## Where things are")[2]
+    paths = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    assert len(paths) > 8
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_changelog_tells_of_the_version():
+    assert f"## [{neuralqx_struct.__version__}]" in read("CHANGELOG.md")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Examples in docstrings.
+
+MODULES = [".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for p in SOURCES]
+WITH_EXAMPLES = [m for m, p in zip(MODULES, SOURCES, strict=True) if ">>>" in p.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples_in_docstrings(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    module = importlib.import_module(name)
+    told: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for example in doctest.DocTestFinder(exclude_empty=True).find(module, name):
+        runner.run(example, out=told.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(told)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_module_says_what_it_is(path):
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The pages.
+
+
+def test_pages_build_without_a_warning(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-b",
+        "html",
+        str(DOCS),
+        str(tmp_path / "html"),
+    ]
+    done = subprocess.run(
+        [*command, "-d", str(tmp_path / "doctrees")], capture_output=True, encoding="utf-8", check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Struct" in (tmp_path / "html" / "api.html").read_text(encoding="utf-8")
