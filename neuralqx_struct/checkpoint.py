@@ -34,8 +34,8 @@ from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL,
 from neuralqx_struct.payload import Payload, check, raise_findings
 from neuralqx_struct.registry import class_ref
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
-from neuralqx_struct.schema.model import Document, document_from_data
-from neuralqx_struct.schema.series import Series, series_of
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.series import Series, carried_series
 
 __all__ = ["export", "from_state_dict", "load", "to_state_dict"]
 
@@ -260,7 +260,7 @@ def _reading(
 
 
 def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
-    carried = _carried_series(payload.document)
+    carried = carried_series(payload.document)
     series: Series | None = getattr(load_cls, "__nqx_series__", None)
     told = len(reading.report)
     if series is not None:
@@ -289,13 +289,6 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
             hint="load it with the class that wrote it, or with neuralqx_struct.load(path)",
         )
     return value
-
-
-def _carried_series(document: Mapping[str, Any]) -> dict[str, Series]:
-    """The schema documents that travel inside a payload, by identity."""
-    documents = [document_from_data(data, f"schemas[{i}]") for i, data in enumerate(document.get("schemas", ()))]
-    ids = {d.id for d in documents}
-    return {i: series_of(d for d in documents if d.id == i) for i in ids}
 
 
 def _with_builder(reading: Reading, known: Mapping[str, Series]) -> Reading:

@@ -139,7 +139,7 @@ def _array_findings(document: dict[str, Any]) -> list[Diagnostic]:
 
 def _carried(document: Mapping[str, Any]) -> tuple[dict[str, Series], list[Diagnostic]]:
     """The schemas that travel inside a manifest by identity, and what is wrong with their documents."""
-    from neuralqx_struct.schema.model import document_from_data
+    from neuralqx_struct.schema.reading import document_from_data
     from neuralqx_struct.schema.series import series_of
 
     documents: dict[str, list[Document]] = {}

@@ -46,7 +46,8 @@ from neuralqx_struct.schema.checks import CHECKS, Finding
 from neuralqx_struct.schema.defaults import VALUE_CHECKS
 from neuralqx_struct.schema.expressions import parse as parse_expression
 from neuralqx_struct.schema.loader import dump_yaml
-from neuralqx_struct.schema.model import LANGUAGE_SCHEMA_ID, Document, document_from_data
+from neuralqx_struct.schema.model import LANGUAGE_SCHEMA_ID, Document
+from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.types import (
     DTYPES,
     TYPE_NAMES,

@@ -8,6 +8,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 
 import hypothesis
 import pytest
+import yaml
 
 hypothesis.settings.register_profile(
     "ci", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -28,3 +29,14 @@ def root() -> Path:
 def vmc_folder() -> Path:
     """The example schema with its three versions."""
     return ROOT / "schemas" / "vmc_state"
+
+
+@pytest.fixture(params=["python", "c"])
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs the test once with each of PyYAML's parsers."""
+    from neuralqx_struct.schema import yaml_reader
+
+    chosen = yaml.SafeLoader if request.param == "python" else getattr(yaml, "CSafeLoader", None)
+    if chosen is None:
+        pytest.skip("PyYAML was built without its C parser")
+    monkeypatch.setattr(yaml_reader, "yaml_parser", lambda: chosen)

@@ -18,7 +18,8 @@ from neuralqx_struct.cli.progress import progress_bar
 from neuralqx_struct.errors import Diagnostic, SerializationError
 from neuralqx_struct.payload import Payload
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
-from neuralqx_struct.schema.model import parse_document, read_text
+from neuralqx_struct.schema.loader import read_text
+from neuralqx_struct.schema.reading import parse_document
 
 ROOT = Path(__file__).parent.parent
 SCHEMAS = ROOT / "schemas"

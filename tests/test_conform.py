@@ -3,7 +3,7 @@ import pytest
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.schema.conform import Shaped, conform, see_node
 from neuralqx_struct.schema.loader import read_text
-from neuralqx_struct.schema.model import parse_document
+from neuralqx_struct.schema.reading import parse_document
 
 DOCUMENT = parse_document(
     read_text("""\

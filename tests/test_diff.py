@@ -7,7 +7,7 @@ import pytest
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.diff import Change, diff, diff_documents, probable_renames
-from neuralqx_struct.schema.model import document_from_data
+from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series
 
 

@@ -12,7 +12,8 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
 from neuralqx_struct.inspection import inspect, validate
 from neuralqx_struct.payload import Payload
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
-from neuralqx_struct.schema.model import parse_document, read_text
+from neuralqx_struct.schema.loader import read_text
+from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import load_series
 
 V1 = """

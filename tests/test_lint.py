@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from neuralqx_struct.errors import SchemaError, has_errors
 from neuralqx_struct.lint import lint, lint_document, lint_series
 from neuralqx_struct.schema.loader import read_text
-from neuralqx_struct.schema.model import parse_document
 from neuralqx_struct.schema.patterns import objection_to
+from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import format_lock, load_series, lock_entry
 
 SCHEMAS = Path(__file__).parent.parent / "schemas"

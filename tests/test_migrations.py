@@ -13,7 +13,7 @@ from neuralqx_struct.evolution.migrations import apply, migrate, plan, prove, re
 from neuralqx_struct.payload import Payload, check
 from neuralqx_struct.schema.conform import conform, see_node
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
-from neuralqx_struct.schema.model import document_from_data
+from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
 
 

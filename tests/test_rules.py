@@ -10,7 +10,7 @@ from neuralqx_struct.errors import MigrationError, SchemaError, has_errors
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.plans import plan
 from neuralqx_struct.evolution.rules import verdict
-from neuralqx_struct.schema.model import document_from_data
+from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
 
 

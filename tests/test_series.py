@@ -6,8 +6,8 @@ import pytest
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.fingerprint import full_fingerprint, payload_fingerprint, payload_form, reachable
 from neuralqx_struct.schema.loader import read_text
-from neuralqx_struct.schema.model import parse_document
-from neuralqx_struct.schema.series import format_lock, load_series, lock_entry, read_lock, series_of
+from neuralqx_struct.schema.reading import parse_document
+from neuralqx_struct.schema.series import carried_series, format_lock, load_series, lock_entry, read_lock, series_of
 
 
 def document(body, version=1, schema="lab.x", root="A"):
@@ -121,3 +121,15 @@ def test_lock_files(tmp_path):
         (tmp_path / "schema.lock").write_text(text)
         with pytest.raises(SchemaError, match="lock file"):
             read_lock(tmp_path)
+
+
+def test_the_schemas_that_travel_in_a_payload():
+    first, second, other = document(A), document(A, 2), document(A, 1, "other")
+    carried = carried_series({"schemas": [second.to_data(), other.to_data(), first.to_data()]})
+    assert {identity: series.versions for identity, series in carried.items()} == {first.id: (1, 2), "other": (1,)}
+    assert carried[first.id].at(2) == second
+    assert carried_series({}) == {}
+    with pytest.raises(SchemaError, match=r"schemas\[1\]"):
+        carried_series({"schemas": [first.to_data(), {}]})
+    with pytest.raises(SchemaError, match="version 1 twice"):
+        carried_series({"schemas": [first.to_data(), first.to_data()]})

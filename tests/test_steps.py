@@ -20,7 +20,7 @@ from neuralqx_struct.schema.conform import conform, see_node
 from neuralqx_struct.schema.expressions import parse
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.migration import StepItem
-from neuralqx_struct.schema.model import document_from_data
+from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.schema.types import DTYPES, format_type, parse_type
 

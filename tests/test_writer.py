@@ -19,7 +19,7 @@ from neuralqx_struct.fieldspec import RESERVED_NAMES, field
 from neuralqx_struct.lint import lint_document
 from neuralqx_struct.schema.fingerprint import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.loader import read_text
-from neuralqx_struct.schema.model import document_from_data, parse_document
+from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.types import TYPE_NAMES
 from neuralqx_struct.struct import Struct, register_class
 from neuralqx_struct.writer import dump_schema, schema_of

@@ -25,11 +25,11 @@ from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.fingerprint import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.migration import Rename
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration, document_from_data
-from neuralqx_struct.schema.series import Series, load_series, series_of
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.series import Series, carried_series, load_series
 from neuralqx_struct.schema.types import format_type
 
-__all__ = ["Change", "carried_series", "diff", "diff_documents", "document_of", "probable_renames"]
+__all__ = ["Change", "diff", "diff_documents", "document_of", "probable_renames"]
 
 
 def diff(old: Any, new: Any) -> list[Change]:
@@ -74,16 +74,6 @@ def document_of(source: Any) -> Document:
     if series is None or not isinstance(written, dict):
         raise SchemaError("expected a bundle that holds its schema, got one without", code="NQX404", file=str(path))
     return series.at(written["version"])
-
-
-def carried_series(manifest: Mapping[str, Any]) -> dict[str, Series]:
-    """The schema documents that travel in a manifest, as series by identity.
-
-    Raises:
-        SchemaError: One of them is no schema document.
-    """
-    documents = [document_from_data(data, f"schemas[{i}]") for i, data in enumerate(manifest.get("schemas", ()))]
-    return {identity: series_of(d for d in documents if d.id == identity) for identity in {d.id for d in documents}}
 
 
 _ORDER = {"error": 0, "warning": 1, "info": 2}

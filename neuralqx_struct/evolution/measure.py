@@ -15,7 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from neuralqx_struct.payload import iter_nodes
-from neuralqx_struct.schema.expressions import Expression, evaluate, linear_unknown
+from neuralqx_struct.schema.evaluation import evaluate
+from neuralqx_struct.schema.expressions import Expression
+from neuralqx_struct.schema.linear import linear_unknown
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.types import (
     Array,

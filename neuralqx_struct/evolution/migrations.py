@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 from neuralqx_struct import bundle
 from neuralqx_struct.errors import Diagnostic, MigrationError, StructError
-from neuralqx_struct.evolution.diff import carried_series
 from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_member
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.tree import DerivedArrays
@@ -29,7 +28,7 @@ from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import Payload, dtype_named, iter_nodes
 from neuralqx_struct.schema.conform import conform, see_node
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.series import Series, load_series
+from neuralqx_struct.schema.series import Series, carried_series, load_series
 
 __all__ = ["Hop", "Migrated", "Plan", "Unknown", "apply", "migrate", "plan", "prove", "resolve"]
 

@@ -5,7 +5,8 @@ Values that a document gives (defaults, bounds, choices) are the business of ``d
 together, and the place of a finding in its file, of ``lint.py``.
 
 Example:
-    >>> from neuralqx_struct.schema.model import parse_document, read_text
+    >>> from neuralqx_struct.schema.loader import read_text
+    >>> from neuralqx_struct.schema.reading import parse_document
     >>> text = '{"language": "1", "schema": "a", "version": 1, "root": "B", "structs": {"A": {"fields": {}}}}'
     >>> [finding.code for check in CHECKS for finding in check(parse_document(read_text(text)))]
     ['NQX101']
@@ -21,7 +22,8 @@ from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Severity, did_you_mean
 from neuralqx_struct.fieldspec import RESERVED_NAMES
-from neuralqx_struct.schema.expressions import Expression, linear_form
+from neuralqx_struct.schema.expressions import Expression
+from neuralqx_struct.schema.linear import linear_form
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.types import (
     DTYPES,

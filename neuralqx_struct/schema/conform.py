@@ -20,7 +20,8 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.dims import Dim, Solver
-from neuralqx_struct.schema.expressions import Expression, evaluate
+from neuralqx_struct.schema.evaluation import evaluate
+from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.types import (
     DTYPES,

@@ -4,7 +4,8 @@ Owns what a value in a schema file may be for each type. What a pattern may be i
 an instance keeps its bounds is ``conform.py``'s.
 
 Example:
-    >>> from neuralqx_struct.schema.model import parse_document, read_text
+    >>> from neuralqx_struct.schema.loader import read_text
+    >>> from neuralqx_struct.schema.reading import parse_document
     >>> text = '{"language": "1", "schema": "a", "version": 1, "root": "A", "structs": {"A": {"fields": %s}}}'
     >>> document = parse_document(read_text(text % '{"n": {"type": "int", "default": 0.5}}'))
     >>> [finding.message for check in VALUE_CHECKS for finding in check(document)]

@@ -3,7 +3,7 @@
 Owns :class:`Dim` (a declared size) and :class:`Solver`, which is told the declared and the actual shape of every
 array, one after the other, and says which sizes disagree and what fixed them. Names that the document declares are one
 size for the whole tree, all others belong to one struct instance (:meth:`Solver.scope`). Does not walk trees and does
-not look at dtypes.
+not look at dtypes; the equations are ``claims.py``, the messages ``disagreements.py``.
 
 What is found does not depend on the order of the arrays: a size follows from another in the same way whichever came
 first. Only which of two arrays is called the wrong one does.
@@ -21,19 +21,29 @@ Example:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import EllipsisType, MappingProxyType
-from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.schema.expressions import Expression, evaluate, linear_form
+from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.schema.claims import (
+    ANY,
+    Claim,
+    Conflict,
+    Seen,
+    Slot,
+    because_of,
+    check,
+    compute,
+    exact,
+    is_name,
+    known,
+)
+from neuralqx_struct.schema.disagreements import disagreement, explain, mismatch, reasons_of, report
+from neuralqx_struct.schema.expressions import Expression
+from neuralqx_struct.schema.linear import linear_form
 
 __all__ = ["Binding", "Dim", "Solver"]
-
-ANY = "_"
-MAX_REASONS = 8
 
 _NOTHING: Mapping[str, Expression] = MappingProxyType({})
 
@@ -70,66 +80,6 @@ class Binding:
     because: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Seen:
-    """An array that was unified: what a message about it needs."""
-
-    shape: Sequence[Expression | EllipsisType]
-    actual: Sequence[int]
-    where: str
-    dtype: str
-    slots: Mapping[str, _Slot]
-
-
-@dataclass(slots=True, eq=False)
-class _Slot:
-    """The place of one size; it is filled once."""
-
-    name: str
-    size: int | None = None
-    because: str = ""
-    where: str = ""
-    seen: _Seen | None = None  # the array it was read off or solved from
-    given: bool = False  # stated by know(): an int of the user's may be negative
-    derivation: str = ""  # what stands behind its name in an explanation; empty for a size that was read off
-    premises: Mapping[str, _Slot] = field(default_factory=dict)
-    waiting: list[_Claim] = field(default_factory=list)
-
-
-@dataclass(slots=True, eq=False)
-class _Claim:
-    """``expression == target``, where the target is a dim or the size of an axis."""
-
-    expression: Expression
-    slots: Mapping[str, _Slot]
-    target: _Slot | int
-    seen: _Seen | None = None
-    axis: int = 0
-    settled: bool = False
-
-    @property
-    def size(self) -> int | None:
-        return self.target.size if isinstance(self.target, _Slot) else self.target
-
-    @property
-    def equation(self) -> str:
-        """``2 * n = 8`` for an axis, ``m = 2 * n`` for a dim."""
-        text = self.expression.text
-        return f"{self.target.name} = {text}" if isinstance(self.target, _Slot) else f"{text} = {self.target}"
-
-    def open(self) -> list[_Slot]:
-        """The sizes that are still unknown, each once."""
-        slots = [*self.slots.values(), *([self.target] if isinstance(self.target, _Slot) else [])]
-        return list({id(slot): slot for slot in slots if slot.size is None}.values())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Conflict:
-    claim: _Claim
-    reason: str
-    wanted: int | None = None  # what the target should have been, where there is such a size
-
-
 class _Tree:
     """What all scopes of one instance tree share."""
 
@@ -137,39 +87,39 @@ class _Tree:
 
     def __init__(self, dims: Mapping[str, Dim]) -> None:
         self.dims = dims
-        self.shared = {name: _Slot(name) for name in dims}
-        self.root: dict[str, _Slot] = {}
-        self.queue: deque[_Claim] = deque()
+        self.shared = {name: Slot(name) for name in dims}
+        self.root: dict[str, Slot] = {}
+        self.queue: deque[Claim] = deque()
         self.stated: list[Diagnostic] = []  # statements of know() that disagree
-        self.negative: list[_Slot] = []
+        self.negative: list[Slot] = []
         self.judged: set[str] = set()  # declared dims whose bounds were looked at
         self.started = False  # whether `equals` takes part
 
-    def slot(self, own: dict[str, _Slot], name: str) -> _Slot:
-        return own.get(name) or self.shared.get(name) or own.setdefault(name, _Slot(name))
+    def slot(self, own: dict[str, Slot], name: str) -> Slot:
+        return own.get(name) or self.shared.get(name) or own.setdefault(name, Slot(name))
 
-    def fix(self, slot: _Slot, size: int, because: str, where: str, seen: _Seen | None = None) -> None:
+    def fix(self, slot: Slot, size: int, because: str, where: str, seen: Seen | None = None) -> None:
         slot.size, slot.because, slot.where, slot.seen = size, because, where, seen
         if size < 0:
             self.negative.append(slot)
         self.queue.extend(slot.waiting)
         slot.waiting = []
 
-    def claim(self, claim: _Claim) -> None:
+    def claim(self, claim: Claim) -> None:
         for slot in claim.open():
             slot.waiting.append(claim)
         self.queue.append(claim)
 
-    def settle(self) -> list[_Conflict]:
+    def settle(self) -> list[Conflict]:
         """Draw every conclusion there is; each claim is looked at once per size that it learns."""
-        found: list[_Conflict] = []
+        found: list[Conflict] = []
         while self.queue:
             claim = self.queue.popleft()
             if claim.settled:
                 continue
             unknown = claim.open()
             if not unknown:
-                conflict = _check(claim)
+                conflict = check(claim)
                 claim.settled = True
             elif len(unknown) == 1:
                 conflict = self.conclude(claim, unknown[0])
@@ -179,21 +129,21 @@ class _Tree:
                 found.append(conflict)
         return found
 
-    def conclude(self, claim: _Claim, unknown: _Slot) -> _Conflict | None:
+    def conclude(self, claim: Claim, unknown: Slot) -> Conflict | None:
         """Find the one size of a claim that is unknown; where that cannot be done now, the claim goes on waiting."""
         names = frozenset(name for name, slot in claim.slots.items() if slot is unknown)
         if unknown is claim.target:
             if names:  # n = 2 * n - 4: left to be checked
                 return None
             claim.settled = True
-            size, shown = _compute(claim)
+            size, shown = compute(claim)
             if size is None:
-                return _Conflict(claim, _because(shown, claim.slots))
+                return Conflict(claim, because_of(shown, claim.slots))
             where = next((slot.where for slot in claim.slots.values() if slot.where), "")
             self.fix(unknown, size, claim.expression.text, where)
             unknown.derivation, unknown.premises = shown, claim.slots
             return None
-        form = linear_form(claim.expression, names, _known(claim.slots))
+        form = linear_form(claim.expression, names, known(claim.slots))
         if form is None or claim.size is None:
             return None
         claim.settled = True
@@ -201,13 +151,13 @@ class _Tree:
         others = {name: slot for name, slot in claim.slots.items() if slot is not unknown}
         if slope == 0:
             differs = offset != claim.size
-            return _Conflict(claim, _because(f"{claim.expression.text} = {offset}", others)) if differs else None
+            return Conflict(claim, because_of(f"{claim.expression.text} = {offset}", others)) if differs else None
         solution = (claim.size - offset) / slope
-        if isinstance(claim.target, _Slot):
+        if isinstance(claim.target, Slot):
             others[claim.target.name] = claim.target
         if solution.denominator != 1:
-            return _Conflict(
-                claim, _because(f"{claim.equation} has no whole solution for {', '.join(sorted(names))}", others)
+            return Conflict(
+                claim, because_of(f"{claim.equation} has no whole solution for {', '.join(sorted(names))}", others)
             )
         if claim.seen is not None:
             where = claim.seen.where
@@ -244,7 +194,7 @@ class Solver:
         self._own = self._tree.root
 
     @classmethod
-    def _inside(cls, tree: _Tree, own: dict[str, _Slot]) -> Solver:
+    def _inside(cls, tree: _Tree, own: dict[str, Slot]) -> Solver:
         self = object.__new__(cls)
         self._tree, self._own = tree, own
         return self
@@ -264,14 +214,14 @@ class Solver:
             >>> print(layer.unify([parse("width")], [9], "$.w", "int8")[0].message.splitlines()[0])
             expected int8[width=8], got int8[9]
         """
-        tree, own = self._tree, dict[str, _Slot]()
+        tree, own = self._tree, dict[str, Slot]()
         for name, expression in parameters.items():
-            if _is_name(expression):
+            if is_name(expression):
                 own[name] = tree.slot(self._own, expression.text)
             else:
-                own[name] = _Slot(name)
+                own[name] = Slot(name)
                 self._claim(expression, own[name])
-        tree.stated += _report(tree.settle())
+        tree.stated += report(tree.settle())
         return self._inside(tree, own)
 
     def know(self, name: str, size: int, because: str) -> None:
@@ -291,7 +241,7 @@ class Solver:
             slot.given = True
             return
         message = f"expected {name} = {slot.size}, got {size}"
-        self._tree.stated.append(_diagnostic("NQX413", message, _explain({name: slot}), because))
+        self._tree.stated.append(disagreement("NQX413", message, explain({name: slot}), because))
 
     def unify(
         self, shape: Sequence[Expression | EllipsisType], actual: Sequence[int], where: str, dtype: str
@@ -316,18 +266,18 @@ class Solver:
         tree = self._tree
         names = dict.fromkeys(name for extent in shape if not isinstance(extent, EllipsisType) for name in extent.names)
         slots = {name: tree.slot(self._own, name) for name in names if name != ANY}
-        seen = _Seen(tuple(shape), tuple(actual), where, dtype, slots)
+        seen = Seen(tuple(shape), tuple(actual), where, dtype, slots)
         axes = _align(seen)
         if axes is None:
-            return [_mismatch("NQX412", seen)]
+            return [mismatch("NQX412", seen)]
         code = ""
-        blamed: dict[str, _Slot] = {}
+        blamed: dict[str, Slot] = {}
         for axis, extent in axes:
             size = seen.actual[axis]
             if not extent.names:
-                if _exact(extent, {}) != size:
+                if exact(extent, {}) != size:
                     code = "NQX412"
-            elif _is_name(extent):
+            elif is_name(extent):
                 slot = slots[extent.text]
                 if slot.size is None:
                     tree.fix(slot, size, f"{where} axis {axis}", where, seen)
@@ -338,11 +288,11 @@ class Solver:
                 self._claim(extent, size, seen, axis)
         found = tree.settle()
         if not code:
-            return _report(found)
+            return report(found)
         own = [conflict for conflict in found if conflict.claim.seen is seen]
         others = [conflict for conflict in found if conflict.claim.seen is not seen]
-        reasons = [*_explain(blamed), *(line for conflict in own for line in _reasons(conflict))]
-        return [_mismatch(code, seen, reasons), *_report(others)]
+        reasons = [*explain(blamed), *(line for conflict in own for line in reasons_of(conflict))]
+        return [mismatch(code, seen, reasons), *report(others)]
 
     def solve(self) -> list[Diagnostic]:
         """Decide what had to wait until every array was seen: ``equals`` and the bounds of dims.
@@ -359,7 +309,7 @@ class Solver:
                 if dim.equals is not None:
                     root._claim(dim.equals, tree.shared[dim.name])  # noqa: SLF001 - the same class
         stated, tree.stated = tree.stated, []
-        return [*stated, *_report(tree.settle()), *_out_of_bounds(tree)]
+        return [*stated, *report(tree.settle()), *_out_of_bounds(tree)]
 
     def sizes(self) -> dict[str, Binding]:
         """Every size that is known here, by name.
@@ -373,60 +323,13 @@ class Solver:
         visible = {**self._tree.shared, **self._own}
         return {name: Binding(slot.size, slot.because) for name, slot in visible.items() if slot.size is not None}
 
-    def _claim(self, expression: Expression, target: _Slot | int, seen: _Seen | None = None, axis: int = 0) -> None:
+    def _claim(self, expression: Expression, target: Slot | int, seen: Seen | None = None, axis: int = 0) -> None:
         if ANY not in expression.names:
             slots = {name: self._tree.slot(self._own, name) for name in sorted(expression.names)}
-            self._tree.claim(_Claim(expression, slots, target, seen, axis))
+            self._tree.claim(Claim(expression, slots, target, seen, axis))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Sizes of expressions, in exact arithmetic as long as there is one.
-
-
-def _is_name(expression: Expression) -> bool:
-    return expression.text in expression.names and expression.text != ANY
-
-
-def _known(slots: Mapping[str, _Slot]) -> dict[str, int]:
-    return {name: slot.size for name, slot in slots.items() if slot.size is not None}
-
-
-def _value(expression: Expression, names: Mapping[str, int]) -> Any:
-    form = linear_form(expression, frozenset(), names)
-    return evaluate(expression, names) if form is None else form[1]
-
-
-def _exact(expression: Expression, names: Mapping[str, int]) -> int | None:
-    """The size that the expression has, or None if it has none: a fraction, an unknown name, a division by zero."""
-    try:
-        value = _value(expression, names)
-    except SchemaError:
-        return None
-    return int(value) if type(value) in {int, float, Fraction} and value == value // 1 else None
-
-
-def _compute(claim: _Claim) -> tuple[int | None, str]:
-    """The size that the expression has, and what to say about it behind the name of a dim."""
-    text, names = claim.expression.text, _known(claim.slots)
-    size = _exact(claim.expression, names)
-    if size is not None:
-        return size, f"= {text}" if text == str(size) else f"= {text} = {size}"
-    try:
-        return None, f"{text} = {_value(claim.expression, names)} is not a size"
-    except SchemaError as error:
-        return None, error.diagnostics[0].message.replace("\n", " ")
-
-
-def _check(claim: _Claim) -> _Conflict | None:
-    size, shown = _compute(claim)
-    if size is not None and size == claim.size:
-        return None
-    if size is not None:
-        shown = f"{claim.target.name} {shown}" if isinstance(claim.target, _Slot) else shown.removeprefix("= ")
-    return _Conflict(claim, _because(shown, claim.slots), size)
-
-
-def _align(seen: _Seen) -> list[tuple[int, Expression]] | None:
+def _align(seen: Seen) -> list[tuple[int, Expression]] | None:
     """The axes that have a declared size, or None if there are too few or too many of them."""
     fixed = [extent for extent in seen.shape if not isinstance(extent, EllipsisType)]
     rank = len(seen.actual)
@@ -440,89 +343,6 @@ def _align(seen: _Seen) -> list[tuple[int, Expression]] | None:
     return [*enumerate(fixed[:head]), *enumerate(behind, start=rank - len(behind))]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Messages.
-
-
-def _diagnostic(code: str, message: str, reasons: Iterable[str], path: str) -> Diagnostic:
-    lines = list(dict.fromkeys(reasons))
-    if len(lines) > MAX_REASONS:
-        lines[MAX_REASONS:] = ["and so on"]
-    return Diagnostic(code, "error", "\n".join([message, *lines]), path=path, hint=_HINTS[code])
-
-
-_HINTS = {
-    "NQX412": "give it the declared shape, or change the shape in the schema",
-    "NQX413": "make the sizes agree, or use another name in the schema where they are meant to differ",
-}
-
-
-def _because(text: str, premises: Mapping[str, _Slot]) -> str:
-    return ", ".join([text, *(f"{name} from {slot.because}" for name, slot in premises.items() if slot.because)])
-
-
-def _explain(slots: Mapping[str, _Slot]) -> list[str]:
-    """Where sizes come from, one a line, back to what was read off an array or stated."""
-    lines: list[str] = []
-    queue = deque(slots.items())
-    told: set[int] = set()
-    while queue and len(lines) <= MAX_REASONS:
-        name, slot = queue.popleft()
-        if id(slot) in told or slot.size is None:
-            continue
-        told.add(id(slot))
-        label = name if name == slot.name else f"{name} = {slot.name}"
-        if slot.derivation:
-            lines.append(_because(f"{label} {slot.derivation}", slot.premises))
-            queue.extend((inner, premise) for inner, premise in slot.premises.items() if premise.derivation)
-        else:
-            lines.append(f"{label} = {slot.size} was fixed by {slot.because}")
-    return lines
-
-
-def _reasons(conflict: _Conflict) -> list[str]:
-    derived = {name: slot for name, slot in conflict.claim.slots.items() if slot.derivation}
-    return [conflict.reason, *_explain(derived)]
-
-
-def _mismatch(
-    code: str, seen: _Seen, reasons: Iterable[str] = (), instead: Mapping[str, int] = MappingProxyType({})
-) -> Diagnostic:
-    names = {**_known(seen.slots), **instead}
-    expected = ", ".join(_axis(extent, names) for extent in seen.shape)
-    got = ", ".join(map(str, seen.actual))
-    return _diagnostic(code, f"expected {seen.dtype}[{expected}], got {seen.dtype}[{got}]", reasons, seen.where)
-
-
-def _axis(extent: Expression | EllipsisType, names: Mapping[str, int]) -> str:
-    if isinstance(extent, EllipsisType):
-        return "..."
-    size = _exact(extent, names) if extent.names else None
-    return extent.text if size is None else f"{extent.text}={size}"
-
-
-def _report(conflicts: Iterable[_Conflict]) -> list[Diagnostic]:
-    """One finding for each array, and one for each dim that no array fixed."""
-    arrays: dict[int, tuple[_Seen, dict[str, int], list[str]]] = {}
-    found: list[Diagnostic] = []
-    for conflict in conflicts:
-        claim, target = conflict.claim, conflict.claim.target
-        seen = claim.seen or (target.seen if isinstance(target, _Slot) and conflict.wanted is not None else None)
-        if seen is not None:
-            _, instead, reasons = arrays.setdefault(id(seen), (seen, {}, []))
-            reasons += _reasons(conflict)
-            if isinstance(target, _Slot) and conflict.wanted is not None:
-                instead.update((name, conflict.wanted) for name, slot in seen.slots.items() if slot is target)
-                reasons += _explain({target.name: target}) if target.derivation else []
-        elif isinstance(target, _Slot):
-            wanted = f"{target.name} = {claim.expression.text if conflict.wanted is None else conflict.wanted}"
-            got = "no such size" if target.size is None else str(target.size)
-            where = target.where or next((slot.where for slot in claim.slots.values() if slot.where), "")
-            reasons = [*_reasons(conflict), *_explain({target.name: target})]
-            found.append(_diagnostic("NQX413", f"expected {wanted}, got {got}", reasons, where))
-    return [_mismatch("NQX413", seen, reasons, instead) for seen, instead, reasons in arrays.values()] + found
-
-
 def _out_of_bounds(tree: _Tree) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for name, dim in tree.dims.items():
@@ -534,12 +354,12 @@ def _out_of_bounds(tree: _Tree) -> list[Diagnostic]:
         if slot.size < low or (high is not None and slot.size > high):
             wanted = f">= {low}" if slot.size < low else f"<= {high}"
             found.append(
-                _diagnostic("NQX413", f"expected {name} {wanted}, got {slot.size}", _explain({name: slot}), slot.where)
+                disagreement("NQX413", f"expected {name} {wanted}, got {slot.size}", explain({name: slot}), slot.where)
             )
     negative, tree.negative = tree.negative, []
     shared = set(map(id, tree.shared.values()))
     for slot in negative:
         if not slot.given and id(slot) not in shared:
             message = f"expected {slot.name} >= 0, got {slot.size}"
-            found.append(_diagnostic("NQX413", message, _explain({slot.name: slot}), slot.where))
+            found.append(disagreement("NQX413", message, explain({slot.name: slot}), slot.where))
     return found

@@ -1,10 +1,12 @@
-"""Schema documents: the Pydantic models of one file, and the two ways to a validated document.
+"""Schema documents: the Pydantic models of one file.
 
-Owns what a document says (:class:`Document` and its parts), the translation of Pydantic's findings into positioned
-diagnostics, and the published JSON Schema. What a document means as a whole (do the names exist, do the steps prove)
-is ``lint.py``; what a type says is ``types.py``.
+Owns what a document says (:class:`Document` and its parts) and the published JSON Schema. The way from a file to a
+validated document is ``reading.py``; what a document means as a whole (do the names exist, do the steps prove) is
+``lint.py``; what a type says is ``types.py``.
 
 Example:
+    >>> from neuralqx_struct.schema.loader import read_text
+    >>> from neuralqx_struct.schema.reading import parse_document
     >>> text = '''
     ... language: "1"
     ... schema: lab.point
@@ -20,24 +22,14 @@ Example:
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
 
-from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
+from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.expressions import parse as parse_expression
-from neuralqx_struct.schema.loader import Source, read_file, read_text
 from neuralqx_struct.schema.migration import Declaration, Migration, Name
 from neuralqx_struct.schema.types import Type, format_type, parse_type
 
@@ -50,9 +42,6 @@ __all__ = [
     "FieldDeclaration",
     "StructDeclaration",
     "language_schema",
-    "parse_document",
-    "read_file",
-    "read_text",
 ]
 
 LANGUAGE_SCHEMA_ID = "https://neuralqx.github.io/neuralqx-struct/schemas/struct-schema/1.json"
@@ -242,194 +231,6 @@ class Document(Declaration):
         """The document as plain values: what a file of it holds, without what was left to defaults."""
         data: dict[str, Any] = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
         return data
-
-
-def parse_document(source: Source) -> Document:
-    """Validate what a file holds.
-
-    Args:
-        source: The file as read by ``loader.read_file`` or ``loader.read_text``.
-
-    Returns:
-        The document. Names in it are not resolved yet; ``lint`` does that.
-
-    Raises:
-        SchemaError: Every structural problem at once: unknown and missing members, wrong types, malformed types and
-            expressions, each with file, line and column.
-
-    Example:
-        >>> parse_document(read_text("language: '1'"))
-        Traceback (most recent call last):
-        neuralqx_struct.errors.SchemaError: <text>:1:1: NQX010 expected a member 'schema', got none...
-    """
-    document: Document | None = None
-    problems: list[Diagnostic] = []
-    try:
-        document = Document.model_validate(source.data)
-    except ValidationError as error:
-        problems = _positioned(error, source)
-    problems += _malformed(source)
-    if document is None or problems:
-        raise SchemaError(sorted(problems, key=lambda d: (d.line or 0, d.column or 0)))
-    return document
-
-
-def document_from_data(data: Any, name: str) -> Document:
-    """Validate a document that travels as plain values, such as the ones inside a manifest."""
-    return parse_document(Source(name=name, data=data, marks={}))
-
-
-def _malformed(source: Source) -> list[Diagnostic]:
-    """Parse every type and expression of the file, collecting what is wrong with them.
-
-    Each part is validated for itself, so that a mistake elsewhere in the file does not hide what is wrong with it.
-    """
-    found: list[Diagnostic] = []
-    for path, model, attribute in _expressions(source.data):
-        raw: Any = source.data
-        for key in path:
-            raw = raw[key]
-        try:
-            getattr(model.model_validate(raw), attribute)
-        except SchemaError as error:
-            where = path if isinstance(raw, str) else (*path, _WRITTEN_AS[attribute])
-            found += [source.diagnostic(d.code, where, d.message, hint=d.hint) for d in error.diagnostics]
-        except ValidationError:
-            continue
-    return found
-
-
-#: The member that holds the text of a parsed attribute.
-_WRITTEN_AS = {"equation": "equals", "declared": "type", "derivation": "derived", "expression": "expr"}
-
-
-def _expressions(data: Any) -> Iterator[tuple[tuple[str | int, ...], type[Declaration], str]]:
-    """Where a file holds types and expressions: path, the model that stands there, its parsed attribute."""
-    for name in _mapping(data, "dims"):
-        yield ("dims", name), DimDeclaration, "equation"
-    for struct_name, struct in _mapping(data, "structs").items():
-        for name in _mapping(struct, "fields"):
-            yield ("structs", struct_name, "fields", name), FieldDeclaration, "declared"
-            yield ("structs", struct_name, "fields", name), FieldDeclaration, "derivation"
-        constraints = struct.get("constraints") if isinstance(struct, dict) else None
-        for i in range(len(constraints) if isinstance(constraints, list) else 0):
-            yield ("structs", struct_name, "constraints", i), Constraint, "expression"
-
-
-def _mapping(data: Any, member: str) -> Mapping[str, Any]:
-    value = data.get(member) if isinstance(data, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
-def _positioned(error: ValidationError, source: Source) -> list[Diagnostic]:
-    """Pydantic's findings as diagnostics; alternatives of one place are reported once."""
-    found: dict[tuple[Any, ...], Diagnostic] = {}
-    for item in error.errors(include_url=False):
-        path = _path_in(source.data, item["loc"])
-        code, message, hint, on_key = _explain(item, path)
-        where = path[:-1] if item["type"] == "missing" else path
-        found.setdefault((where, message), source.diagnostic(code, where, message, hint=hint, key=on_key))
-    return list(found.values())
-
-
-def _path_in(data: Any, loc: Sequence[str | int]) -> tuple[str | int, ...]:
-    """Pydantic's location without the names of union members and validators that it puts between the keys."""
-    path: list[str | int] = []
-    for part in loc:
-        if part == "[key]":
-            break
-        known = (isinstance(data, Mapping) and part in data) or (
-            isinstance(data, list) and isinstance(part, int) and part < len(data)
-        )
-        if known:
-            path.append(part)
-            data = data[part]
-        elif isinstance(data, Mapping) and part is loc[-1]:
-            path.append(part)
-    return tuple(path)
-
-
-#: JSON names of Python types, for "got a mapping" instead of "got dict".
-_SORTS = {dict: "a mapping", list: "a list", str: "text", bool: "a boolean", int: "an integer", float: "a number"}
-
-
-def _explain(item: Any, path: tuple[str | int, ...]) -> tuple[str, str, str | None, bool]:
-    """Code, message, hint and whether the key itself is at fault, for one of Pydantic's findings."""
-    kind, value, context = item["type"], item["input"], item.get("ctx", {})
-    got = "nothing" if value is None else f"{_SORTS.get(type(value), type(value).__name__)} {_short(value)}".strip()
-    if kind == "extra_forbidden":
-        known = _members(path[:-1])
-        return (
-            "NQX009",
-            f"expected a known member, got {path[-1]!r}",
-            did_you_mean(str(path[-1]), known) or _one_of(known),
-            True,
-        )
-    if kind == "missing":
-        return "NQX010", f"expected a member {item['loc'][-1]!r}, got none", f"add `{item['loc'][-1]}:` here", False
-    if kind == "string_pattern_mismatch":
-        message = f"expected a name (letters, digits, _, not starting with a digit), got {value!r}"
-        return "NQX118", message, None, "[key]" in item["loc"]
-    if path in {("language",), ("version",)}:
-        wanted = 'language: "1"' if path == ("language",) else "a whole number from 1 on, such as `version: 3`"
-        unquoted = path == ("language",) and isinstance(value, (int, float))
-        return ("NQX012" if unquoted else "NQX008"), f"expected {wanted}, got {got}", None, False
-    if kind == "literal_error":
-        expected = context["expected"]
-        return (
-            "NQX010",
-            f"expected {expected}, got {got}",
-            did_you_mean(str(value), re.findall(r"'([^']*)'", expected)),
-            False,
-        )
-    if kind == "value_error":
-        return "NQX010", f"expected {context['error']}", None, False
-    wanted = item["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    wanted = wanted.replace("a valid dictionary", "a mapping").replace("a valid ", "a ").replace("a string", "text")
-    return (
-        "NQX010",
-        f"expected {wanted}, got {got}",
-        "quote it" if "text" in wanted and not isinstance(value, (dict, list)) else None,
-        False,
-    )
-
-
-def _short(value: Any) -> str:
-    return "" if isinstance(value, (dict, list)) else repr(value)[:60]
-
-
-def _one_of(names: Sequence[str]) -> str | None:
-    return f"known members: {', '.join(names)}" if names else None
-
-
-def _members(path: tuple[str | int, ...]) -> list[str]:
-    """The member names that the model allows at ``path``: what a misspelt one may have been meant to be."""
-    schema = language_schema()
-    here: Any = schema
-    for part in path:
-        here = _step_into(schema, here, part)
-    return sorted({name for option in _options(schema, here) for name in option.get("properties", {})})
-
-
-def _options(schema: Any, here: Any) -> list[Any]:
-    while isinstance(here, dict) and "$ref" in here:
-        here = schema["$defs"][here["$ref"].rsplit("/", 1)[1]]
-    if not isinstance(here, dict):
-        return []
-    return [leaf for option in here["anyOf"] for leaf in _options(schema, option)] if "anyOf" in here else [here]
-
-
-def _step_into(schema: Any, here: Any, part: str | int) -> Any:
-    for option in _options(schema, here):
-        if isinstance(part, int) and "items" in option:
-            return option["items"]
-        if part in option.get("properties", {}):
-            return option["properties"][part]
-        for key in ("patternProperties", "additionalProperties"):
-            inner = option.get(key)
-            if isinstance(inner, dict):
-                return next(iter(inner.values())) if key == "patternProperties" else inner
-    return {}
 
 
 def language_schema() -> dict[str, Any]:

@@ -22,9 +22,19 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.schema.fingerprint import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.loader import Source, read_file, read_text
-from neuralqx_struct.schema.model import Document, parse_document
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.reading import document_from_data, parse_document
 
-__all__ = ["LOCK_NAME", "Series", "format_lock", "load_series", "lock_entry", "read_lock", "series_of"]
+__all__ = [
+    "LOCK_NAME",
+    "Series",
+    "carried_series",
+    "format_lock",
+    "load_series",
+    "lock_entry",
+    "read_lock",
+    "series_of",
+]
 
 LOCK_NAME = "schema.lock"
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -114,6 +124,27 @@ def series_of(
     if problems:
         raise SchemaError(problems)
     return Series(ordered[0].id, {d.version: d for d in ordered}, dict(sources), folder)
+
+
+def carried_series(document: Mapping[str, Any]) -> dict[str, Series]:
+    """The schemas that travel inside a payload, by identity.
+
+    Args:
+        document: The members of ``manifest.json``; without ``schemas`` nothing travels.
+
+    Raises:
+        SchemaError: One of them is no schema document, or a version is there twice.
+
+    Example:
+        >>> data = {"language": "1", "schema": "a", "version": 2, "root": "A", "structs": {"A": {"fields": {}}}}
+        >>> carried_series({"schemas": [data]})["a"].versions
+        (2,)
+    """
+    versions: dict[str, list[Document]] = {}
+    for index, data in enumerate(document.get("schemas", ())):
+        held = document_from_data(data, f"schemas[{index}]")
+        versions.setdefault(held.id, []).append(held)
+    return {identity: series_of(documents) for identity, documents in versions.items()}
 
 
 def load_series(where: str | Path) -> Series:

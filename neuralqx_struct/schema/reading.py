@@ -1,0 +1,215 @@
+"""Reading documents: from the values of a file to a validated document, or to everything that is wrong with it.
+
+Owns the translation of Pydantic's findings into positioned diagnostics, and the parsing of every type and expression, so
+that one reading tells all structural problems. Files become values in ``loader.py``; what the members are is
+``model.py``; what a document means as a whole is ``lint.py``.
+
+Example:
+    >>> data = {"language": "1", "schema": "lab.point", "version": 1, "root": "Point"}
+    >>> document_from_data({**data, "structs": {"Point": {"fields": {"x": "float32[n]"}}}}, "<data>").ref("Point")
+    'lab.point@1:Point'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
+from neuralqx_struct.schema.migration import Declaration
+from neuralqx_struct.schema.model import Constraint, DimDeclaration, Document, FieldDeclaration, language_schema
+from neuralqx_struct.schema.source import Source
+
+__all__ = ["document_from_data", "parse_document"]
+
+
+def parse_document(source: Source) -> Document:
+    """Validate what a file holds.
+
+    Args:
+        source: The file as read by ``loader.read_file`` or ``loader.read_text``.
+
+    Returns:
+        The document. Names in it are not resolved yet; ``lint`` does that.
+
+    Raises:
+        SchemaError: Every structural problem at once: unknown and missing members, wrong types, malformed types and
+            expressions, each with file, line and column.
+
+    Example:
+        >>> from neuralqx_struct.schema.loader import read_text
+        >>> parse_document(read_text("language: '1'"))
+        Traceback (most recent call last):
+        neuralqx_struct.errors.SchemaError: <text>:1:1: NQX010 expected a member 'schema', got none...
+    """
+    document: Document | None = None
+    problems: list[Diagnostic] = []
+    try:
+        document = Document.model_validate(source.data)
+    except ValidationError as error:
+        problems = _positioned(error, source)
+    problems += _malformed(source)
+    if document is None or problems:
+        raise SchemaError(sorted(problems, key=lambda d: (d.line or 0, d.column or 0)))
+    return document
+
+
+def document_from_data(data: Any, name: str) -> Document:
+    """Validate a document that travels as plain values, such as the ones inside a manifest."""
+    return parse_document(Source(name=name, data=data, marks={}))
+
+
+def _malformed(source: Source) -> list[Diagnostic]:
+    """Parse every type and expression of the file, collecting what is wrong with them.
+
+    Each part is validated for itself, so that a mistake elsewhere in the file does not hide what is wrong with it.
+    """
+    found: list[Diagnostic] = []
+    for path, model, attribute in _expressions(source.data):
+        raw: Any = source.data
+        for key in path:
+            raw = raw[key]
+        try:
+            getattr(model.model_validate(raw), attribute)
+        except SchemaError as error:
+            where = path if isinstance(raw, str) else (*path, _WRITTEN_AS[attribute])
+            found += [source.diagnostic(d.code, where, d.message, hint=d.hint) for d in error.diagnostics]
+        except ValidationError:
+            continue
+    return found
+
+
+#: The member that holds the text of a parsed attribute.
+_WRITTEN_AS = {"equation": "equals", "declared": "type", "derivation": "derived", "expression": "expr"}
+
+
+def _expressions(data: Any) -> Iterator[tuple[tuple[str | int, ...], type[Declaration], str]]:
+    """Where a file holds types and expressions: path, the model that stands there, its parsed attribute."""
+    for name in _mapping(data, "dims"):
+        yield ("dims", name), DimDeclaration, "equation"
+    for struct_name, struct in _mapping(data, "structs").items():
+        for name in _mapping(struct, "fields"):
+            yield ("structs", struct_name, "fields", name), FieldDeclaration, "declared"
+            yield ("structs", struct_name, "fields", name), FieldDeclaration, "derivation"
+        constraints = struct.get("constraints") if isinstance(struct, dict) else None
+        for i in range(len(constraints) if isinstance(constraints, list) else 0):
+            yield ("structs", struct_name, "constraints", i), Constraint, "expression"
+
+
+def _mapping(data: Any, member: str) -> Mapping[str, Any]:
+    value = data.get(member) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _positioned(error: ValidationError, source: Source) -> list[Diagnostic]:
+    """Pydantic's findings as diagnostics; alternatives of one place are reported once."""
+    found: dict[tuple[Any, ...], Diagnostic] = {}
+    for item in error.errors(include_url=False):
+        path = _path_in(source.data, item["loc"])
+        code, message, hint, on_key = _explain(item, path)
+        where = path[:-1] if item["type"] == "missing" else path
+        found.setdefault((where, message), source.diagnostic(code, where, message, hint=hint, key=on_key))
+    return list(found.values())
+
+
+def _path_in(data: Any, loc: Sequence[str | int]) -> tuple[str | int, ...]:
+    """Pydantic's location without the names of union members and validators that it puts between the keys."""
+    path: list[str | int] = []
+    for part in loc:
+        if part == "[key]":
+            break
+        known = (isinstance(data, Mapping) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        )
+        if known:
+            path.append(part)
+            data = data[part]
+        elif isinstance(data, Mapping) and part is loc[-1]:
+            path.append(part)
+    return tuple(path)
+
+
+#: JSON names of Python types, for "got a mapping" instead of "got dict".
+_SORTS = {dict: "a mapping", list: "a list", str: "text", bool: "a boolean", int: "an integer", float: "a number"}
+
+
+def _explain(item: Any, path: tuple[str | int, ...]) -> tuple[str, str, str | None, bool]:
+    """Code, message, hint and whether the key itself is at fault, for one of Pydantic's findings."""
+    kind, value, context = item["type"], item["input"], item.get("ctx", {})
+    got = "nothing" if value is None else f"{_SORTS.get(type(value), type(value).__name__)} {_short(value)}".strip()
+    if kind == "extra_forbidden":
+        known = _members(path[:-1])
+        return (
+            "NQX009",
+            f"expected a known member, got {path[-1]!r}",
+            did_you_mean(str(path[-1]), known) or _one_of(known),
+            True,
+        )
+    if kind == "missing":
+        return "NQX010", f"expected a member {item['loc'][-1]!r}, got none", f"add `{item['loc'][-1]}:` here", False
+    if kind == "string_pattern_mismatch":
+        message = f"expected a name (letters, digits, _, not starting with a digit), got {value!r}"
+        return "NQX118", message, None, "[key]" in item["loc"]
+    if path in {("language",), ("version",)}:
+        wanted = 'language: "1"' if path == ("language",) else "a whole number from 1 on, such as `version: 3`"
+        unquoted = path == ("language",) and isinstance(value, (int, float))
+        return ("NQX012" if unquoted else "NQX008"), f"expected {wanted}, got {got}", None, False
+    if kind == "literal_error":
+        expected = context["expected"]
+        return (
+            "NQX010",
+            f"expected {expected}, got {got}",
+            did_you_mean(str(value), re.findall(r"'([^']*)'", expected)),
+            False,
+        )
+    if kind == "value_error":
+        return "NQX010", f"expected {context['error']}", None, False
+    wanted = item["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    wanted = wanted.replace("a valid dictionary", "a mapping").replace("a valid ", "a ").replace("a string", "text")
+    return (
+        "NQX010",
+        f"expected {wanted}, got {got}",
+        "quote it" if "text" in wanted and not isinstance(value, (dict, list)) else None,
+        False,
+    )
+
+
+def _short(value: Any) -> str:
+    return "" if isinstance(value, (dict, list)) else repr(value)[:60]
+
+
+def _one_of(names: Sequence[str]) -> str | None:
+    return f"known members: {', '.join(names)}" if names else None
+
+
+def _members(path: tuple[str | int, ...]) -> list[str]:
+    """The member names that the model allows at ``path``: what a misspelt one may have been meant to be."""
+    schema = language_schema()
+    here: Any = schema
+    for part in path:
+        here = _step_into(schema, here, part)
+    return sorted({name for option in _options(schema, here) for name in option.get("properties", {})})
+
+
+def _options(schema: Any, here: Any) -> list[Any]:
+    while isinstance(here, dict) and "$ref" in here:
+        here = schema["$defs"][here["$ref"].rsplit("/", 1)[1]]
+    if not isinstance(here, dict):
+        return []
+    return [leaf for option in here["anyOf"] for leaf in _options(schema, option)] if "anyOf" in here else [here]
+
+
+def _step_into(schema: Any, here: Any, part: str | int) -> Any:
+    for option in _options(schema, here):
+        if isinstance(part, int) and "items" in option:
+            return option["items"]
+        if part in option.get("properties", {}):
+            return option["properties"][part]
+        for key in ("patternProperties", "additionalProperties"):
+            inner = option.get(key)
+            if isinstance(inner, dict):
+                return next(iter(inner.values())) if key == "patternProperties" else inner
+    return {}
