@@ -141,7 +141,7 @@ def test_what_was_defaulted_is_logged(target, caplog):
 
     Grown(1).export(target)
 
-    class Grown(s.Struct):  # noqa: F811 - the class as it is a month later
+    class Grown(s.Struct):
         x: int
         y: int = 7
 

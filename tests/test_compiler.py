@@ -86,7 +86,7 @@ class TestClasses:
         with pytest.raises(SchemaError, match="did you mean 'Layer'"):
             net["Layr"]
         with pytest.raises(AttributeError, match="no struct"):
-            net.Nope  # noqa: B018
+            net.Nope
         with pytest.raises(SchemaError, match="NQX404"):
             net.at(2)
 

@@ -22,7 +22,7 @@ def test_every_public_name_is_there(name):
 
 def test_unknown_names():
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
-        neuralqx_struct.nope  # noqa: B018
+        neuralqx_struct.nope
 
 
 def test_editors_see_the_same_names(root):

@@ -1,4 +1,4 @@
-import datetime
+import datetime as dt
 import enum
 import json
 import math
@@ -33,7 +33,7 @@ VALUES = [
     None, True, 0, -(2**63), 2**63, -(2**200), 10**5000, -(10**5000) + 7, 1.5, -0.0, float("inf"), float("-inf"), 1 + 2j, complex("-inf+1j"),
     "", "ü\ud7ff\U0001f600\x00", b"", b"\x00\xff", [], (), {}, set(), frozenset({1, "a"}), [1, [2, (3,)]], {"z": 1, "a": 2, 3: 4, (1, 2): 5},
     OrderedDict(b=1, a=2), pathlib.Path("a/b"), np.dtype("float32"), np.dtype(ml_dtypes.bfloat16), slice(1, None, 2),
-    datetime.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=datetime.UTC), datetime.date(2026, 1, 2), datetime.time(1, 2, 3), datetime.timedelta(-3, 4, 5),
+    dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC), dt.date(2026, 1, 2), dt.time(1, 2, 3), dt.timedelta(-3, 4, 5),
     np.float32(1.5), np.int64(2**62), np.uint64(2**64 - 1), np.complex64(1 + 2j), np.bool_(True), np.str_("x"), np.bytes_(b"x"),
     np.datetime64("2026-01-01", "s"), np.timedelta64(5, "ms"), ml_dtypes.bfloat16(1.5),
 ]  # fmt: skip

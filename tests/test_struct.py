@@ -164,7 +164,7 @@ class TestDeclaration:
         a = jax.tree.map(lambda v: v + 1, A(1, 2))
         assert (a.x, a.y) == (2, 3)
         with pytest.raises(AttributeError, match="instance"):
-            A.x  # noqa: B018
+            A.x
 
     def test_an_own_init_ends_frozen(self):
         class A(s.Struct):
@@ -302,7 +302,7 @@ class TestLife:
 
             def __post_init__(self):
                 with pytest.raises(AttributeError, match="before it has a value"):
-                    self.z  # noqa: B018
+                    self.z
 
         with pytest.raises(TypeError, match="'z'"):
             B()
@@ -324,7 +324,7 @@ class TestLife:
         with pytest.raises(FrozenStructError):
             del a.step
         with pytest.raises(AttributeError, match="no attribute 'nope'"):
-            a.nope  # noqa: B018
+            a.nope
 
     def test_delete_while_being_made(self):
         class A(s.Struct):
