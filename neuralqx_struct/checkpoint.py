@@ -29,7 +29,7 @@ from neuralqx_struct.codecs import Reading, StructDecoder, StructEncoder, Unknow
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import is_struct
-from neuralqx_struct.filters import to_predicate
+from neuralqx_struct.filters import parse, to_predicate
 from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL, WRITER, Limits
 from neuralqx_struct.payload import Payload, check, raise_findings
 from neuralqx_struct.registry import class_ref
@@ -191,7 +191,7 @@ def load(
     Args:
         path: The directory or zip file.
         load_cls: The class that the root must be; a payload of an older version of its schema is migrated.
-        select: A filter; leaves that it does not match are None and are not read.
+        select: A filter, also in its text form ``"tag:trainable"``; leaves that it does not match are None and not read.
         abstract: Give ``jax.ShapeDtypeStruct`` in place of arrays; no array is read, no hook runs.
         mmap: Map the arrays instead of reading them into memory.
         verify: Check every byte against its checksum.
@@ -252,7 +252,7 @@ def _reading(
         trust=(*trust, *own),
         abstract=abstract,
         as_numpy=as_numpy,
-        select=None if select is None else to_predicate(select),
+        select=None if select is None else to_predicate(parse(select) if isinstance(select, str) else select),
         unknown=unknown,
         fill=dict(fill or {}),
         report=[] if report is None else report,

@@ -17,6 +17,7 @@ Example:
     ...     def __init__(self, flux, source):
     ...         self.flux, self.source = flux, source
     >>> _ = register_attrs_type(Edge, node_fields=("flux",), static_fields=("source",))
+    >>> import jax
     >>> jax.tree.leaves(Edge(1.5, 0))
     [1.5]
 """

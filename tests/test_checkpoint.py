@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
-from neuralqx_struct.errors import IntegrityError, SerializationError, StructError
+from neuralqx_struct.errors import IntegrityError, MigrationError, SerializationError, StructError
 
 
 class Inner(s.Struct):
@@ -126,6 +126,7 @@ def test_options(target):
     assert isinstance(State.load(target, as_numpy=True).params["w"], np.ndarray)
     chosen = State.load(target, select=lambda path, leaf: path[-1] == "w" and path[0] == "params")
     assert chosen.params["w"].shape == (4,) and chosen.params["key"] is None and chosen.inner[0].w is None
+    assert State.load(target, select="path:params/w").params["w"].shape == (4,)
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[1])
     assert State.load(target, shardings=sharding).params["w"].devices() == {jax.devices()[1]}
     seen = []
@@ -224,7 +225,7 @@ class TestSchemas:
         fields = self.fields(vmc)
         fields["samples"][1, 1] = 0.5
         vmc.at(1).root(**fields).export(target)
-        with pytest.raises(StructError, match=r"0\.5") as caught:
+        with pytest.raises(MigrationError, match=r"0\.5") as caught:
             vmc.load(target)
         assert "samples" in str(caught.value) and str(target) in str(caught.value)
 

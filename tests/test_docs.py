@@ -16,7 +16,7 @@ from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.lint import lint_series
 from neuralqx_struct.schema.loader import read_text
 from neuralqx_struct.schema.reading import parse_document
-from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.schema.series import load_series, series_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -157,7 +157,10 @@ def test_examples_in_docstrings(name, monkeypatch):
     module = importlib.import_module(name)
     told: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    for example in doctest.DocTestFinder(exclude_empty=True).find(module, name):
+    # Examples may use the versions of the schema of the example in this repository.
+    series = load_series("schemas/vmc_state")
+    names = {**vars(module), "series": series, **{f"v{version}": series.at(version) for version in series.versions}}
+    for example in doctest.DocTestFinder(exclude_empty=True).find(module, name, globs=names):
         runner.run(example, out=told.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(told)
 

@@ -4,7 +4,8 @@ For each step three functions stand side by side: what it does to a declaration,
 and the steps that lead back. ``steps.py`` has the table of them all.
 
 Example:
-    >>> CAST.declare(Cast(field="w", dtype="float64"), old, new)  # doctest: +SKIP
+    >>> CAST.declare(Cast(field="samples", dtype="int8"), v1, v2).structs["VMCState"].fields["samples"].text
+    'int8[n_chains, n_sites]'
 """
 
 from __future__ import annotations

@@ -92,6 +92,7 @@ def cast(array: np.ndarray, dtype: str, *, exact: bool, path: str) -> np.ndarray
         MigrationError: NQX213, or NQX214 for an imaginary part; names the first bad index and its value.
 
     Example:
+        >>> import numpy as np
         >>> cast(np.array([1.0, -1.0]), "int8", exact=True, path="$.samples")
         array([ 1, -1], dtype=int8)
     """

@@ -5,8 +5,8 @@ that a declared step names is told as ``info``. Whether the steps suffice is jud
 ``proof.py``.
 
 Example:
-    >>> for change in diff("schemas/vmc_state/v1.yaml", "schemas/vmc_state/v2.yaml"):  # doctest: +SKIP
-    ...     print(change)
+    >>> {change.code for change in diff("schemas/vmc_state/v1.yaml", "schemas/vmc_state/v2.yaml")} >= {"NQX202", "NQX203"}
+    True
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def diff(old: Any, new: Any) -> list[Change]:
         SchemaError: A path holds no schema.
 
     Example:
-        >>> diff("schemas/vmc_state/v2.yaml", "schemas/vmc_state")[0].severity  # doctest: +SKIP
-        'error'
+        >>> print(diff("schemas/vmc_state/v2.yaml", "schemas/vmc_state")[0])
+        $.doc: doc changed [NQX234]
     """
     return diff_documents(document_of(old), document_of(new))
 
@@ -83,7 +83,7 @@ def diff_documents(old: Document, new: Document) -> list[Change]:
     """Compare two documents of one schema; see :func:`diff`.
 
     Example:
-        >>> diff_documents(document, document)  # doctest: +SKIP
+        >>> diff_documents(v1, v1)
         []
     """
     found = [

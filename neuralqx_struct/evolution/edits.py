@@ -4,7 +4,9 @@ Owns :class:`Operation` (what a step is: four functions), the lookups that turn 
 :func:`adopt`, which takes docs, tags and defaults of a result from the version that a migration leads to.
 
 Example:
-    >>> struct_name, struct = find_struct(document, rename)  # doctest: +SKIP
+    >>> from neuralqx_struct.evolution import steps
+    >>> find_struct(v1, steps.rename(field="h", to="field"))[0]
+    'VMCState'
 """
 
 from __future__ import annotations

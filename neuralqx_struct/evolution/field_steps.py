@@ -4,7 +4,8 @@ For each step three functions stand side by side: what it does to a declaration,
 and the steps that lead back. ``steps.py`` has the table of them all.
 
 Example:
-    >>> RENAME.declare(Rename(field="rng", to="key"), old, new)  # doctest: +SKIP
+    >>> "field" in RENAME.declare(Rename(field="h", to="field"), v1, v2).structs["VMCState"].fields
+    True
 """
 
 from __future__ import annotations

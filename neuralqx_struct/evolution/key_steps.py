@@ -4,7 +4,8 @@ For each step three functions stand side by side: what it does to a declaration,
 and the steps that lead back. ``steps.py`` has the table of them all.
 
 Example:
-    >>> WRAP_KEY.declare(WrapKey(field="rng", impl="threefry2x32"), old, new)  # doctest: +SKIP
+    >>> WRAP_KEY.declare(WrapKey(field="rng", impl="threefry2x32"), v2, v3).structs["VMCState"].fields["rng"].text
+    'prng_key[threefry2x32]'
 """
 
 from __future__ import annotations

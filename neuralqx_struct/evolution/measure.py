@@ -5,8 +5,9 @@ declaration lets be read (:func:`measurable`). Whether a payload conforms, and w
 two fields are in conflict if it does not, is said by ``schema/dims.py`` for every payload that is loaded.
 
 Example:
-    >>> measure(document, payload.document["manifest"], document)["n_sites"]  # doctest: +SKIP
-    10
+    >>> from neuralqx_struct import bundle
+    >>> measure(v1, bundle.read("tests/golden/format-1/vmc_state_1").document["manifest"], v1)["n_sites"]
+    2
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ promotion only where none are declared. Payloads are never changed: results shar
 compute the others when they are asked for.
 
 Example:
-    >>> payload = resolve(payload, load_series("schemas/vmc_state"))  # doctest: +SKIP
-    >>> payload.document["schema"]["version"]                         # doctest: +SKIP
+    >>> from neuralqx_struct import bundle
+    >>> payload = resolve(bundle.read("tests/golden/format-1/vmc_state_1"), series)
+    >>> payload.document["schema"]["version"]
     3
 """
 
@@ -63,7 +64,9 @@ def resolve(
             something else; and everything that :func:`plan` and :func:`apply` raise.
 
     Example:
-        >>> resolve(payload, load_series("schemas/vmc_state"), to=-1)  # doctest: +SKIP
+        >>> from neuralqx_struct import bundle
+        >>> resolve(bundle.read("tests/golden/format-1/vmc_state_1"), series, to=2).document["schema"]["version"]
+        2
     """
     return _resolve(payload, series, to, unknown, [] if report is None else report, others)[0]
 
@@ -252,7 +255,8 @@ def migrate(
         SerializationError: The input is no sound bundle, or the target exists.
 
     Example:
-        >>> print(migrate("old", "new", schema="schemas/vmc_state").plan)  # doctest: +SKIP
+        >>> migrate("tests/golden/format-1/vmc_state_1", "nowhere", schema="schemas/vmc_state", dry_run=True).linked
+        False
     """
     del trust
     path, out = Path(path), Path(out)

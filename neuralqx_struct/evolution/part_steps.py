@@ -4,7 +4,9 @@ For each step three functions stand side by side: what it does to a declaration,
 and the steps that lead back. ``steps.py`` has the table of them all.
 
 Example:
-    >>> SPLIT.declare(Split(field="b", into={"x": "n", "y": 2}), old, new)  # doctest: +SKIP
+    >>> split = Split(field="bias_all", into={"visible_bias": "n_sites", "hidden_bias": "n_hidden"})
+    >>> SPLIT.declare(split, v2, v3).structs["VMCState"].fields["visible_bias"].text
+    'complex64[n_sites]'
 """
 
 from __future__ import annotations

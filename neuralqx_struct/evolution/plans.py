@@ -5,7 +5,8 @@ defaults and exact promotion only where none are declared; the way down is the i
 wanted, and whose documents count, is decided in ``migrations.py``.
 
 Example:
-    >>> print(plan(load_series("schemas/vmc_state"), 1, 3))  # doctest: +SKIP
+    >>> [hop.old.version for hop in plan(series, 1, 3).hops]
+    [1, 2]
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown
         SchemaError: NQX404: one of the two versions is unknown.
 
     Example:
-        >>> print(plan(load_series("schemas/vmc_state"), 2, 3).cost)  # doctest: +SKIP
+        >>> print(plan(series, 2, 3).cost)
         streaming
     """
     low, high = sorted((from_version, to_version))

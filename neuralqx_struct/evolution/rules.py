@@ -6,7 +6,7 @@ reads payloads of the one before, ``forward`` the one before reads payloads of t
 (``plans.py``), so it cannot promise what loading does not keep.
 
 Example:
-    >>> verdict(series.at(2), series.at(3), "backward")  # doctest: +SKIP
+    >>> verdict(v2, v3, "backward")
     []
 """
 
@@ -62,7 +62,7 @@ def verdict(
         SchemaError: ``mode`` is unknown.
 
     Example:
-        >>> verdict(series, document, "full-transitive")  # doctest: +SKIP
+        >>> verdict(series, v3, "full-transitive")
         []
     """
     head = new.head if isinstance(new, Series) else new

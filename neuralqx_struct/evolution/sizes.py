@@ -5,6 +5,7 @@ Owns that comparison (:func:`same_size`, :func:`same_type`), the question whethe
 another (:func:`readable_as`), and replacing names in types. Sizes of one payload are found by ``schema/dims.py``.
 
 Example:
+    >>> from neuralqx_struct.schema.expressions import parse
     >>> same_size(parse("2 * (n + 1)"), parse("n + n + 2"), {})
     True
 """
@@ -78,6 +79,7 @@ def same_size(a: Extent, b: Extent, known: Mapping[str, Expression]) -> bool:
         False also where equality cannot be seen, as between ``n // 2 * 2`` and ``n``.
 
     Example:
+        >>> from neuralqx_struct.schema.expressions import parse
         >>> same_size(parse("n_bias"), parse("n + m"), {"n_bias": parse("m + n")})
         True
     """
@@ -211,6 +213,8 @@ def substitute(declared: Type, names: Mapping[str, Expression]) -> Type:
     """The type with sizes in place of names, as where a struct's parameters are bound.
 
     Example:
+        >>> from neuralqx_struct.schema.expressions import parse
+        >>> from neuralqx_struct.schema.types import parse_type
         >>> format_type(substitute(parse_type("float32[a, 2]"), {"a": parse("n + 1")}))
         'float32[n + 1, 2]'
     """

@@ -4,7 +4,8 @@ For each step three functions stand side by side: what it does to a declaration,
 and the steps that lead back. ``steps.py`` has the table of them all.
 
 Example:
-    >>> MOVE.declare(Move(fields=["sigma", "key"], into="sampler", struct="Sampler"), old, new)  # doctest: +SKIP
+    >>> sorted(MOVE.declare(Move(fields=["sigma"], into="sampler", struct="Sampler"), v2, v3).structs)
+    ['Sampler', 'VMCState']
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ given) and :class:`DerivedArrays`. Arrays that no step touches keep their names 
 as long as its reader holds it, so a checkpoint larger than memory migrates.
 
 Example:
-    >>> workspace = Workspace(document, {"__kind__": "struct", ...}, arrays)  # doctest: +SKIP
-    >>> [place.path for place in workspace.instances("Layer")]                # doctest: +SKIP
+    >>> workspace = Workspace(v1, {"__kind__": "struct", "type": "neuralqx.vmc_state@1:VMCState", "fields": {}}, {}, v1)
+    >>> [place.path for place in workspace.instances("VMCState", v1, v1)]
+    [()]
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Owns :func:`value_node` (a default by its declared type) and the numbers inside 
 :func:`number_value`, inverse to each other). Values of Python programs become nodes in ``nodes.py``.
 
 Example:
-    >>> value_node(0, parse_type("float32[n] | null"), Shelf(document, size=lambda extent: 3))
+    >>> from neuralqx_struct.schema.types import parse_type
+    >>> value_node(0, parse_type("float32[n] | null"), Shelf(v1, size=lambda extent: 3))
     {'__kind__': 'full', 'dtype': 'float32', 'shape': [3], 'value': 0.0}
 """
 

@@ -6,8 +6,8 @@ symbolic shapes, nullability, union branches, enum members and what is stored ar
 canonical form (Apache Avro specification, "Parsing Canonical Form for Schemas").
 
 Example:
-    >>> payload_fingerprint(document).startswith("sha256:")  # doctest: +SKIP
-    True
+    >>> payload_fingerprint(v1).startswith("sha256:"), payload_fingerprint(v1) == payload_fingerprint(v2)
+    (True, False)
 """
 
 from __future__ import annotations
