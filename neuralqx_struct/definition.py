@@ -69,6 +69,7 @@ class StructMeta(type):
     __nqx_derive__: Mapping[str, Callable[[Any], Any]]
     __nqx_check__: Callable[[Any], list[Diagnostic]] | None
     __nqx_generated_init__: bool
+    __nqx_plain__: bool
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, kw_only: bool = False, **kwargs: Any
@@ -117,6 +118,7 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     cls.__nqx_derive__ = {s.name: _derive_hook(s.derived) for s in specs if s.derived is not None}
     if "__nqx_check__" not in cls.__dict__:
         cls.__nqx_check__ = getattr(cls, "__nqx_check__", None)
+    cls.__nqx_plain__ = _has_no_hooks(cls)
     _install_init(cls, own)
     cls.__match_args__ = tuple(s.name for s in specs if s.init and not s.kw_only)  # type: ignore[attr-defined,misc]
     register_struct(cls, collected, cls.__nqx_layout__)
@@ -199,7 +201,7 @@ def generate_init(cls: StructMeta) -> Callable[..., None]:
     names = ", ".join(f"{name!r}: {name}" for name, *_ in arguments if name not in cls.__nqx_init_vars__)
     init_vars = ", ".join(f"{name!r}: {name}" for name in cls.__nqx_init_vars__)
     body = f"    _nqx_build({own_self}, {{{names}}}, {{{init_vars}}})\n"
-    if _has_no_hooks(cls):
+    if cls.__nqx_plain__:
         layout = cls.__nqx_layout__
         namespace |= {"_nqx_exact": EXACT_TYPES.issuperset, "_nqx_type": type}
         statics = "".join(f"{name}, " for name in layout.statics)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jax.tree_util import GetAttrKey, register_pytree_node, register_pytree_with_keys
@@ -85,6 +85,13 @@ class FieldKey(GetAttrKey):  # type: ignore[misc]  # JAX types its keys as Any
         self.spec = spec
 
 
+def _getter(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """Fetch some values of a mapping as a tuple, in C where itemgetter gives a tuple."""
+    if len(names) > 1:
+        return operator.itemgetter(*names)
+    return lambda values: tuple([values[name] for name in names])
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Which fields of a Struct class go where in the pair.
@@ -98,6 +105,12 @@ class Layout:
     nodes: tuple[str, ...]
     statics: tuple[str, ...]
     opaques: tuple[str, ...]
+    _get_nodes: Callable[[Mapping[str, Any]], tuple[Any, ...]] = field(init=False, repr=False, compare=False)
+    _get_statics: Callable[[Mapping[str, Any]], tuple[Any, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_get_nodes", _getter(self.nodes))
+        object.__setattr__(self, "_get_statics", _getter(self.statics))
 
     @classmethod
     def of(cls, fields: Mapping[str, FieldSpec]) -> Layout:
@@ -112,8 +125,8 @@ class Layout:
         Raises:
             ValidationError: A static value has no hash or holds an array; all such fields at once.
         """
-        children = tuple([values[name] for name in self.nodes])
-        statics = tuple([values[name] for name in self.statics])
+        children = self._get_nodes(values)
+        statics = self._get_statics(values)
         keys: tuple[Hashable, ...] = tuple(map(type, statics))
         if not EXACT_TYPES.issuperset(keys):
             statics, keys = self._exact(statics, where)

@@ -86,6 +86,15 @@ class Struct(Paired, metaclass=StructMeta):
             State(step=1)
         """
         cls = type(self)
+        if cls.__nqx_plain__:
+            # Nothing to convert, derive or check: the pair of the new instance is all there is to make.
+            if not self.__dict__:
+                cls.__nqx_layout__.fill(self.__dict__, load_pair(self))
+            values = self.__dict__ | changes
+            if len(values) == len(self.__dict__):
+                new = object.__new__(cls)
+                store_pair(new, cls.__nqx_layout__.pair(values, cls.__name__))
+                return new
         given = {name: getattr(self, name) for name, spec in cls.__nqx_fields__.items() if not spec.is_derived}
         init_vars = {name: changes.pop(name, default) for name, default in cls.__nqx_init_vars__.items()}
         for name in changes:
