@@ -1,17 +1,13 @@
-r"""Filters: which leaves of a tree are meant, as literals, as records that combine with ``& | ~``, and as text.
+"""Filters: which leaves of a tree are meant, as literals, as records that combine with ``& | ~``, and as text.
 
 A predicate is any ``(path, value) -> bool``; a filter is a predicate or one of the literals that
 :func:`to_predicate` turns into one. The literals and classes of Flax NNX keep their meaning; :class:`PathGlob`,
 :class:`Kind`, :class:`DType`, :class:`TypeName`, tags of fields, operators and text are added. Values are only asked
 for attributes (``tag``, ``tags``, ``type``, ``dtype``), so that a stub of an array is filtered like the array. Does
-not walk or group: ``leaves.py`` does.
+not walk or group: ``leaves.py`` does. The syntax of the text form stands in ``filter_text.py``; the words are here.
 
-The text form, as command lines and YAML write it, from what binds most to what binds least::
-
-    tag:NAME  path:GLOB  kind:node|static|opaque  dtype:NAME  type:NAME  all  none  ( ... )
-    !a        a & b      a | b
-
-A NAME with blanks or any of ``& | ( ) ' " \`` stands in quotes, where a backslash protects the next character.
+The records stay in one file although it is long: operators make records of literals, literals make records, and so all of
+them refer to each other.
 
 Example:
     >>> trained = parse("tag:trainable & !path:**/bias")
@@ -31,14 +27,15 @@ import re
 import reprlib
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
-from neuralqx_struct.errors import Diagnostic, StructError, did_you_mean
+from neuralqx_struct.errors import StructError, did_you_mean
 from neuralqx_struct.fieldspec import FieldKind
+from neuralqx_struct.filter_text import Language, quoted, read
 from neuralqx_struct.paths import FieldName, Path, match_glob
 
 __all__ = [
@@ -131,6 +128,17 @@ def _operands(joined: type[All | Any], filter: Filter) -> Sequence[Filter]:  # n
     return filter.predicates if isinstance(filter, joined) else (filter,)
 
 
+class _Term(Matcher):
+    """A filter that text says as ``word:value``, where the value is its only field."""
+
+    __slots__ = ()
+    word: ClassVar[str]
+
+    def _text(self) -> str:
+        (only,) = dataclasses.fields(self)  # type: ignore[arg-type]
+        return f"{self.word}:{quoted(str(getattr(self, only.name)))}"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Everything(Matcher):
     """All leaves; the literals ``...`` and ``True``."""
@@ -185,12 +193,13 @@ class OfType(Matcher):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class TypeName(Matcher):
+class TypeName(_Term):
     """Like :class:`OfType`, for text: a class by its name, ``Param`` or ``flax.nnx.Param`` as its module says.
 
     Nothing is imported: the names of the value's classes are compared, bases included.
     """
 
+    word: ClassVar = "type"
     name: str
 
     def __post_init__(self) -> None:
@@ -202,12 +211,9 @@ class TypeName(Matcher):
         classes = (*type(value).__mro__, *(declared.__mro__ if isinstance(declared, type) else ()))
         return any(self.name in (cls.__name__, f"{cls.__module__}.{cls.__qualname__}") for cls in classes)
 
-    def _text(self) -> str:
-        return f"type:{_quoted(self.name)}"
-
 
 @dataclass(frozen=True, slots=True, repr=False)
-class WithTag(Matcher):
+class WithTag(_Term):
     """Leaves with a tag: of the value (``tag``, or one of ``tags``) or of any field on the way to it; the literal is str.
 
     Example:
@@ -217,6 +223,7 @@ class WithTag(Matcher):
         True
     """
 
+    word: ClassVar = "tag"
     tag: str
 
     def __post_init__(self) -> None:
@@ -233,9 +240,6 @@ class WithTag(Matcher):
         if isinstance(tags, (AbstractSet, Sequence)) and self.tag in tags:
             return True
         return any(isinstance(key, FieldName) and key.spec is not None and self.tag in key.spec.tags for key in path)
-
-    def _text(self) -> str:
-        return f"tag:{_quoted(self.tag)}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -283,9 +287,10 @@ class PathIn(Matcher):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PathGlob(Matcher):
+class PathGlob(_Term):
     """Leaves whose path matches a glob of :func:`~neuralqx_struct.paths.match_glob`, such as ``params/**/bias``."""
 
+    word: ClassVar = "path"
     glob: str
 
     def __post_init__(self) -> None:
@@ -295,12 +300,9 @@ class PathGlob(Matcher):
     def _matches(self, path: Path, _value: object, /) -> bool:
         return match_glob(self.glob, path)
 
-    def _text(self) -> str:
-        return f"path:{_quoted(self.glob)}"
-
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Kind(Matcher):
+class Kind(_Term):
     """Leaves whose innermost field is a node, static or opaque; leaves below no declared field are of no kind.
 
     Raises:
@@ -308,6 +310,7 @@ class Kind(Matcher):
         TypeError: ``kind`` is not a str.
     """
 
+    word: ClassVar = "kind"
     kind: FieldKind
 
     def __post_init__(self) -> None:
@@ -328,9 +331,6 @@ class Kind(Matcher):
     def __repr__(self) -> str:
         return f"Kind({self.kind.value!r})"
 
-    def _text(self) -> str:
-        return f"kind:{self.kind}"
-
 
 # Families by the names of their members, so that no array library is needed, and ml_dtypes' members are in.
 _FAMILIES: Final = {
@@ -344,7 +344,7 @@ _DTYPE_WORDS: Final = {"float": "floating", "int": "integer", "uint": "integer",
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DType(Matcher):
+class DType(_Term):
     """Arrays by dtype: a name such as ``bfloat16``, or ``floating``, ``integer``, ``complexfloating``, ``bool``.
 
     Example:
@@ -357,6 +357,7 @@ class DType(Matcher):
         TypeError: ``name`` is not a str.
     """
 
+    word: ClassVar = "dtype"
     name: str
 
     def __post_init__(self) -> None:
@@ -380,9 +381,6 @@ class DType(Matcher):
         family = _FAMILIES.get(self.name)
         return name == self.name if family is None else family.fullmatch(name) is not None
 
-    def _text(self) -> str:
-        return f"dtype:{_quoted(self.name)}"
-
 
 @dataclass(frozen=True, slots=True, repr=False, init=False)
 class _Joined(Matcher):
@@ -398,7 +396,8 @@ class _Joined(Matcher):
     def _joined_text(self, symbol: str, *wrapped: type[Matcher]) -> str | None:
         if len(self.predicates) < 2:  # text has no join of one or none
             return None
-        return _together(f" {symbol} ", [_wrapped(predicate, *wrapped) for predicate in self.predicates])
+        parts = [_wrapped(predicate, *wrapped) for predicate in self.predicates]
+        return None if None in parts else f" {symbol} ".join(filter(None, parts))
 
 
 class Any(_Joined):
@@ -520,50 +519,29 @@ def _checked(predicate: Predicate, where: str) -> Predicate:
     return predicate
 
 
-# --- the text form: printing, then reading ------------------------------------------------------------------------
-
-_BARE: Final = r"""[^\s&|()'"\\]+"""
-_QUOTED: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_TOKEN: Final = re.compile(
-    rf"""(?P<symbol>[!&|()])|(?P<word>[^\s&|()!:'"\\]+)(?P<colon>:)?(?(colon)(?P<value>{_QUOTED}|{_BARE})?)""",
-    re.DOTALL,
-)
-_BLANK: Final = re.compile(r"\s+")
-_TERMS: Final[dict[str, Callable[[str], Matcher]]] = {
-    "dtype": DType,
-    "kind": typing.cast("Callable[[str], Matcher]", Kind),
-    "path": PathGlob,
-    "tag": WithTag,
-    "type": TypeName,
-}
-_CONSTANTS: Final[dict[str, Callable[[], Matcher]]] = {"all": Everything, "none": Nothing}
-_OPERATOR_WORDS: Final = {"and": "&", "not": "!", "or": "|"}
-_MAX_DEPTH: Final = 64
-
-
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(_BARE, name) else "'" + re.sub(r"(['\\])", r"\\\1", name) + "'"
-
-
-def _unquoted(value: str) -> str:
-    return re.sub(r"\\(.)", r"\1", value[1:-1], flags=re.DOTALL) if value[0] in "'\"" else value
-
-
 def _wrapped(predicate: Predicate, *wrapped: type[Matcher]) -> str | None:
     text = predicate.text if isinstance(predicate, Matcher) else None
     return f"({text})" if text is not None and isinstance(predicate, wrapped) else text
 
 
-def _together(symbol: str, parts: list[str | None]) -> str | None:
-    known = [part for part in parts if part is not None]
-    return symbol.join(known) if len(known) == len(parts) else None
+_TERMS: Final = typing.cast(
+    "dict[str, Callable[[str], Matcher]]", {term.word: term for term in (DType, Kind, PathGlob, WithTag, TypeName)}
+)
+_LANGUAGE: Final = Language(
+    terms=_TERMS,
+    constants={"all": Everything, "none": Nothing},
+    negation=Not,
+    conjunction=All,
+    disjunction=Any,
+    error=FilterError,
+)
 
 
 def parse(text: str) -> Matcher:
     """Read the text form of a filter; the inverse of ``str`` for filters that have one.
 
     Args:
-        text: Such as ``tag:trainable & !path:*/bias``; the module says more.
+        text: Such as ``tag:trainable & !path:*/bias``; :mod:`~neuralqx_struct.filter_text` says more.
 
     Raises:
         FilterError: ``text`` is not a filter; all unknown names, and the first place where the grammar breaks.
@@ -576,117 +554,4 @@ def parse(text: str) -> Matcher:
     """
     if not isinstance(text, str):
         raise _type_error("parse", "the text of a filter (str)", text)
-    parser = _Parser(text)
-    filter = parser.disjunction(_MAX_DEPTH)  # noqa: A001
-    parser.finish()
-    return filter
-
-
-class _Token(NamedTuple):
-    position: int
-    symbol: str  # an operator or parenthesis, "term", or "" at the end
-    shown: str
-    word: str = ""
-    value: str | None = None  # what follows the colon; empty if nothing readable does
-
-
-def _skip_blanks(text: str, position: int) -> int:
-    found = _BLANK.match(text, position)
-    return found.end() if found else position
-
-
-def _tokens(text: str) -> Iterator[_Token]:
-    position = 0
-    while (position := _skip_blanks(text, position)) < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None:
-            yield _Token(position, "?", text[position : position + 20])
-            return
-        value = (found["value"] or "") if found["colon"] else None
-        yield _Token(position, found["symbol"] or "term", found.group(), found["word"] or "", value)
-        position = found.end()
-    yield _Token(len(text), "", "the end")
-
-
-class _Parser:
-    """Recursive descent; one token of lookahead in ``token``."""
-
-    def __init__(self, text: str) -> None:
-        self.where = text if len(text) <= 200 else f"{text[:197]}..."
-        self.tokens = _tokens(text)
-        self.token = next(self.tokens)
-        self.problems: list[Diagnostic] = []
-
-    def note(self, message: str, hint: str | None = None) -> None:
-        place = f"character {self.token.position + 1}"
-        self.problems.append(Diagnostic("NQX010", "error", f"{place}: {message}", path=self.where, hint=hint))
-
-    def stop(self, expected: str, hint: str | None = None) -> FilterError:
-        shown = repr(self.token.shown) if self.token.symbol else self.token.shown
-        self.note(f"expected {expected}, got {shown}", hint)
-        return FilterError(self.problems)
-
-    def finish(self) -> None:
-        if self.token.symbol:
-            meant = _OPERATOR_WORDS.get(self.token.word)
-            raise self.stop("&, | or the end", f"write {meant}" if meant else None)
-        if self.problems:
-            raise FilterError(self.problems)
-
-    def disjunction(self, depth: int) -> Matcher:
-        filters = [self.conjunction(depth)]
-        while self.token.symbol == "|":
-            self.token = next(self.tokens)
-            filters.append(self.conjunction(depth))
-        return filters[0] if len(filters) == 1 else Any(*filters)
-
-    def conjunction(self, depth: int) -> Matcher:
-        filters = [self.operand(depth)]
-        while self.token.symbol == "&":
-            self.token = next(self.tokens)
-            filters.append(self.operand(depth))
-        return filters[0] if len(filters) == 1 else All(*filters)
-
-    def operand(self, depth: int) -> Matcher:
-        if depth == 0:
-            raise self.stop(f"at most {_MAX_DEPTH} nested ! and (")
-        match self.token.symbol:
-            case "!":
-                self.token = next(self.tokens)
-                return Not(self.operand(depth - 1))
-            case "(":
-                self.token = next(self.tokens)
-                inside = self.disjunction(depth - 1)
-                if self.token.symbol != ")":
-                    raise self.stop("&, | or )")
-                self.token = next(self.tokens)
-                return inside
-            case "term":
-                term = self.term()
-                self.token = next(self.tokens)
-                return term
-        raise self.stop("a filter", "as in tag:trainable & !path:**/bias")
-
-    def term(self) -> Matcher:
-        """The filter of the current token; a name that is wrong is noted, so that reading can go on."""
-        _, _, shown, word, value = self.token
-        if value is None:
-            if word in _CONSTANTS:
-                return _CONSTANTS[word]()
-            meant = _OPERATOR_WORDS.get(word)
-            raise self.stop(
-                "a filter",
-                f"write {meant}" if meant else did_you_mean(word, _CONSTANTS) or f"for a tag write tag:{shown}",
-            )
-        if word not in _TERMS:
-            expected = ", ".join(f"{name}:" for name in _TERMS)
-            self.note(f"expected one of {expected}, got {word + ':'!r}", did_you_mean(word, _TERMS))
-            return Nothing()
-        if not value:
-            raise self.stop(f"a name behind {word}:", "a name with blanks or any of & | ( ) ' \" \\ stands in quotes")
-        try:
-            return _TERMS[word](_unquoted(value))
-        except FilterError as error:
-            for problem in error.diagnostics:
-                self.note(problem.message, problem.hint)
-            return Nothing()
+    return read(text, _LANGUAGE)

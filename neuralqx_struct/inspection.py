@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
+from neuralqx_struct.bundle_forms import MANIFEST
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError, StructError, has_errors
-from neuralqx_struct.manifest import check_manifest, node_children, parse_manifest
+from neuralqx_struct.manifest import check_manifest, node_children
+from neuralqx_struct.manifest_text import parse_manifest
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import Payload, StoredArrays, check_arrays, dtype_named, iter_nodes
 from neuralqx_struct.schema.types import DTYPES
@@ -56,7 +58,7 @@ def validate(path: str | Path, schema: Any = None) -> list[Diagnostic]:
     Example:
         >>> validate("missing")
         Traceback (most recent call last):
-        neuralqx_struct.bundle.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]
+        neuralqx_struct.bundle_forms.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]
     """
     wanted = _series_of(schema)
     document, found = _read(Path(path))
@@ -91,7 +93,7 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
             raise
         found = list(error.diagnostics)
     # A manifest that was edited by hand has the wrong digest; what else is wrong with it is worth telling too.
-    file = path / bundle.MANIFEST if path.is_dir() else path
+    file = path / MANIFEST if path.is_dir() else path
     if _beyond_digest(found) or file.suffix != ".json":
         return None, found
     document = parse_manifest(file.read_bytes())

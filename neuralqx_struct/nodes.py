@@ -3,7 +3,7 @@
 Owns the :class:`Codec` record, the table of the kinds that need no JAX, and the two walks that use a table:
 :class:`Encoder` and :class:`Decoder`. ``codecs.py`` extends the table with JAX arrays, Structs and registered types. A
 new kind of value is one codec: the tag, the types it takes, encode and decode side by side (and a row in
-``manifest.NODE_KINDS``, which says what its node looks like).
+``manifest_grammar.NODE_KINDS``, which says what its node looks like).
 
 Example:
     >>> encoder = Encoder(PLAIN_CODECS)

@@ -1,15 +1,10 @@
-"""Bundles on disk: round trips, damage, hostile archives, atomic replacement, links, seals."""
+"""Bundles: round trips, damage, hostile archives, seals, migrations without copies."""
 
-import errno
 import io
 import json
-import os
-import random
-import signal
 import struct
 import subprocess
 import sys
-import time
 import warnings
 import zipfile
 
@@ -18,7 +13,8 @@ import pytest
 
 from neuralqx_struct import bundle
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError, UntrustedError
-from neuralqx_struct.manifest import Limits, format_manifest, parse_manifest
+from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest_text import format_manifest, parse_manifest
 from neuralqx_struct.payload import Payload
 
 FORMS = ["ckpt", "ckpt.zip"]
@@ -90,25 +86,6 @@ def test_compressed_bundles(tmp_path, form):
     assert size < 10_000
 
 
-def test_other_tools_read_a_zip_bundle(tmp_path):
-    path = bundle.write(tmp_path / "c.zip", simple(2))
-    with zipfile.ZipFile(path) as archive:
-        assert archive.testzip() is None
-        with np.load(io.BytesIO(archive.read("arrays.npz"))) as arrays:
-            assert np.array_equal(arrays["w"], np.full((2, 3), 2, np.float32))
-        assert json.loads(archive.read("manifest.json"))["version"] == 1
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_the_same_payload_gives_the_same_bytes(tmp_path, form):
-    first, second = (bundle.write(tmp_path / side / form, simple()) for side in "ab")
-    if form.endswith("zip"):
-        assert first.read_bytes() == second.read_bytes()
-    else:
-        for name in ("manifest.json", "arrays.npz"):
-            assert (first / name).read_bytes() == (second / name).read_bytes()
-
-
 def test_a_foreign_bundle_is_read(tmp_path):
     """The files of neuraLQX 1.1.2: no writer, no digest, deflated, Fortran order, NaN tokens, raw bfloat16."""
     import ml_dtypes
@@ -153,24 +130,6 @@ def test_nothing_there(tmp_path):
         assert isinstance(caught.value, SerializationError)
         assert caught.value.code == "NQX401"
     assert [d.code for d in bundle.verify(tmp_path / "no")] == ["NQX401"]
-
-
-def test_no_bundles(tmp_path):
-    text = tmp_path / "a.zip"
-    text.write_text("hello")
-    empty = tmp_path / "empty.zip"
-    empty.touch()
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "thesis.txt").touch()
-    other = tmp_path / "other.zip"
-    with zipfile.ZipFile(other, "w") as archive:
-        archive.writestr("thesis.txt", "x")
-    for path in (text, empty, folder, other):
-        with pytest.raises(SerializationError, match=r"expected a bundle|NQX401") as caught:
-            bundle.read(path)
-        assert caught.value.code == "NQX401"
-        assert str(path) in str(caught.value)
 
 
 def test_a_future_version_says_to_upgrade(tmp_path):
@@ -271,7 +230,7 @@ def test_limits(tmp_path):
 # -- damage
 
 
-def _files(path):
+def files(path):
     return [path] if path.is_file() else sorted(path.iterdir())
 
 
@@ -279,7 +238,7 @@ def _files(path):
 def test_a_flipped_bit_is_an_error_or_has_no_effect(tmp_path, form):
     path = bundle.write(tmp_path / form, payload_of({"w": np.array([1, 2, 3], np.int16)}))
     document, arrays = everything(path)
-    for file in _files(path):
+    for file in files(path):
         whole = file.read_bytes()
         for bit in range(0, 8 * len(whole), 7):  # coprime to 8: every bit of a byte has its turn
             data = bytearray(whole)
@@ -299,7 +258,7 @@ def test_a_flipped_bit_is_an_error_or_has_no_effect(tmp_path, form):
 @pytest.mark.parametrize("store", STORES)
 def test_every_truncation_is_an_error(tmp_path, form, store):
     path = bundle.write(tmp_path / form, payload_of({"w": np.array([1, 2, 3], np.int16)}), store=store)
-    for file in _files(path):
+    for file in files(path):
         whole = file.read_bytes()
         end = len(whole.rstrip())
         for length in range(end):
@@ -416,144 +375,6 @@ def test_a_lie_about_the_expanded_size(tmp_path):
     assert caught.value.code == "NQX505"
 
 
-def test_links_and_special_files_inside_are_refused(tmp_path):
-    path = bundle.write(tmp_path / "c", simple())
-    for name in ("arrays.npz", "manifest.json"):
-        away = (path / name).rename(tmp_path / name)
-        for make in (lambda here: here.symlink_to(away), lambda here: os.mkfifo(here), lambda here: here.mkdir()):
-            make(path / name)
-            with pytest.raises(UntrustedError) as caught:
-                bundle.read(path)
-            assert caught.value.code == "NQX504"
-            (path / name).rmdir() if (path / name).is_dir() and not (path / name).is_symlink() else (
-                path / name
-            ).unlink()
-        away.rename(path / name)
-    entry = zipfile.ZipInfo("manifest.json")
-    entry.create_system, entry.external_attr = 3, 0o120777 << 16
-    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
-        archive.writestr(entry, "/etc/passwd")
-    with pytest.raises(UntrustedError) as caught:
-        bundle.read(tmp_path / "c.zip")
-    assert caught.value.code == "NQX504"
-
-
-def test_a_link_to_a_bundle_is_followed(tmp_path):
-    bundle.write(tmp_path / "step_1", simple(1))
-    (tmp_path / "latest").symlink_to("step_1")
-    bundle.write(tmp_path / "latest", simple(2), overwrite=True)
-    assert (tmp_path / "latest").is_symlink()
-    assert everything(tmp_path / "step_1")[1]["w"][0, 0] == 2
-
-
-# -- writing
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_an_existing_target_needs_overwrite(tmp_path, form):
-    path = bundle.write(tmp_path / "new" / "parent" / form, simple(1))
-    with pytest.raises(FileExistsError, match="overwrite=True") as caught:
-        bundle.write(path, simple(2))
-    assert isinstance(caught.value, SerializationError)
-    assert caught.value.errno == errno.EEXIST
-    held = bundle.read(path)
-    bundle.write(path, simple(2), overwrite=True)
-    assert held.arrays["w"][0, 0] == 1  # a map of the old file stays what it was
-    assert everything(path)[1]["w"][0, 0] == 2
-    assert [entry.name for entry in path.parent.iterdir()] == [form]
-
-
-@pytest.mark.parametrize("exchange", [True, False])
-def test_overwriting_may_change_store_and_works_without_an_exchange(tmp_path, exchange, monkeypatch):
-    if not exchange:
-        monkeypatch.setattr(bundle, "_CALLS", {})
-    for form in FORMS:
-        path = bundle.write(tmp_path / form, simple(1))
-        bundle.write(path, simple(2), overwrite=True, store="safetensors")
-        assert everything(path)[1]["w"][0, 0] == 2
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == FORMS
-
-
-def test_only_bundles_are_overwritten(tmp_path):
-    thesis = bundle.write(tmp_path / "thesis", simple())
-    (thesis / "thesis.txt").write_text("years")
-    extension = tmp_path / "extension"
-    extension.mkdir()
-    (extension / "manifest.json").write_text('{"manifest_version": 3, "name": "x"}')
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    text = tmp_path / "text.zip"
-    text.write_text("hello")
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    for path in (thesis, extension, folder, text, pipe):
-        with pytest.raises(FileExistsError, match="expected a bundle to overwrite"):
-            bundle.write(path, simple(), overwrite=True)
-        assert path.exists()
-    damaged = bundle.write(tmp_path / "damaged", simple())
-    (damaged / "manifest.json").write_text("{")
-    bundle.write(damaged, simple(), overwrite=True)
-    assert bundle.verify(damaged) == []
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
-def test_the_umask_is_obeyed(tmp_path, form, mask):
-    before = os.umask(mask)
-    try:
-        path = bundle.write(tmp_path / form, simple())
-    finally:
-        os.umask(before)
-    for file in [path, *(_files(path) if path.is_dir() else [])]:
-        assert file.stat().st_mode & 0o777 == (0o777 if file.is_dir() else 0o666) & ~mask
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("call", range(6))
-def test_a_failure_at_any_flush_leaves_the_old_bundle(tmp_path, form, call, monkeypatch):
-    path = bundle.write(tmp_path / form, simple(1))
-    real, calls = os.fsync, []
-
-    def fail(descriptor):
-        calls.append(descriptor)
-        if len(calls) == call + 1:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fail)
-    failed = False
-    try:
-        bundle.write(path, simple(2), overwrite=True)
-    except OSError:
-        failed = True
-    monkeypatch.undo()
-    assert failed or len(calls) <= call
-    assert everything(path)[1]["w"][0, 0] in (1, 2)
-    assert failed or everything(path)[1]["w"][0, 0] == 2
-    assert [entry.name for entry in tmp_path.iterdir()] == [form]
-
-
-def test_a_full_disk_leaves_nothing(tmp_path):
-    script = """
-import resource, signal, sys, numpy as np
-from neuralqx_struct import bundle
-from neuralqx_struct.payload import Payload
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-record = {"dtype": "float64", "shape": [1 << 20]}
-document = {"version": 1, "manifest": {"__kind__": "array", "name": "w", **record}, "arrays": {"w": record}}
-for path in sys.argv[1:]:
-    try:
-        bundle.write(path, Payload(document, {"w": np.zeros(1 << 20)}))
-    except OSError as error:
-        print(error.errno)
-"""
-    targets = [str(tmp_path / form) for form in FORMS]
-    run = subprocess.run([sys.executable, "-c", script, *targets], check=True, capture_output=True, text=True)
-    assert run.stdout.split() == [str(errno.EFBIG)] * 2
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("payload", "code"),
     [
@@ -588,105 +409,6 @@ def test_progress(tmp_path):
             assert seen == sorted(seen)
 
 
-def test_leftovers_of_killed_writers_are_cleared_and_those_of_living_ones_are_not(tmp_path):
-    dead = tmp_path / ".ckpt.tmp-0123456789ab"
-    dead.mkdir()
-    living = tmp_path / ".ckpt.tmp-ba9876543210"
-    living.mkdir()
-    stranger = tmp_path / ".ckpt.tmp-mine"
-    stranger.mkdir()
-    lock = bundle._lock(living)
-    try:
-        bundle.write(tmp_path / "ckpt", simple())
-    finally:
-        os.close(lock)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [living.name, stranger.name, "ckpt"]
-
-
-def test_a_writer_stopped_between_two_renames_is_recovered(tmp_path):
-    path = bundle.write(tmp_path / "ckpt", simple(1))
-    path.rename(tmp_path / ".ckpt.old-0123456789ab")
-    assert everything(path)[1]["w"][0, 0] == 1
-    with pytest.raises(FileExistsError):
-        bundle.write(path, simple(2))
-    bundle.write(path, simple(2), overwrite=True)
-    assert everything(path)[1]["w"][0, 0] == 2
-    assert [p.name for p in tmp_path.iterdir()] == ["ckpt"]
-
-
-def test_a_failed_second_rename_puts_the_old_bundle_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(bundle, "_CALLS", {})
-    path = bundle.write(tmp_path / "ckpt", simple(1))
-    real = type(path).rename
-
-    def fail(self, target):
-        if ".tmp-" in self.name:
-            raise OSError(errno.EIO, "no")
-        return real(self, target)
-
-    monkeypatch.setattr(type(path), "rename", fail)
-    with pytest.raises(OSError, match="no"):
-        bundle.write(path, simple(2), overwrite=True)
-    assert everything(path)[1]["w"][0, 0] == 1
-    assert [p.name for p in tmp_path.iterdir()] == ["ckpt"]
-
-
-# Forks a writer that overwrites one path for ever, whenever it is told to: a fork is ready at once.
-FORKER = """
-import os, sys
-import numpy as np
-from neuralqx_struct import bundle
-from neuralqx_struct.payload import Payload
-
-def payload(value):
-    record = {"dtype": "float64", "shape": [20000]}
-    document = {"version": 1, "manifest": {"__kind__": "array", "name": "w", **record}, "arrays": {"w": record}}
-    return Payload(document, {"w": np.full(20000, value)})
-
-path = sys.argv[1]
-for _ in range(2):
-    bundle.write(path, payload(1.0), overwrite=True)
-for line in sys.stdin:
-    child = os.fork()
-    if not child:
-        value = 1.0
-        while True:
-            value += 1
-            bundle.write(path, payload(value), overwrite=True)
-    print(child, flush=True)
-    os.waitpid(child, 0)
-    print("dead", flush=True)
-"""
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_killed_writer_leaves_an_old_or_a_new_bundle(tmp_path, form):
-    path = tmp_path / form
-    moments = random.Random(7)
-    seen = set()
-
-    def look():
-        values = everything(path)[1]["w"]
-        assert (values == values[0]).all()
-        seen.add(float(values[0]))
-
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", FORKER, str(path)], **pipes) as forker:
-        for _ in range(25):
-            print("go", file=forker.stdin, flush=True)
-            writer = int(forker.stdout.readline())
-            until = time.monotonic() + moments.uniform(0, 0.1)
-            while time.monotonic() < until:
-                look()  # readers meanwhile see one or the other
-            os.kill(writer, signal.SIGKILL)
-            assert forker.stdout.readline() == "dead\n"
-            look()
-        forker.stdin.close()
-    assert len(seen) > 2
-    bundle.write(path, simple(0.0), overwrite=True)
-    assert [p.name for p in tmp_path.iterdir()] == [form]
-
-
 # -- seals and links
 
 
@@ -707,16 +429,6 @@ def test_seal(tmp_path, form):
     assert caught.value.code == "NQX407"
     bundle.seal(tmp_path / form)
     assert everything(path)[0]["metadata"] == {"note": "color"}
-    assert bundle.verify(path) == []
-
-
-def test_a_failed_seal_leaves_no_file(tmp_path, monkeypatch):
-    path = bundle.write(tmp_path / "c", simple())
-    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
-    with pytest.raises(OSError, match="no"):
-        bundle.seal(path)
-    monkeypatch.undo()
-    assert sorted(p.name for p in path.iterdir()) == ["arrays.npz", "manifest.json"]
     assert bundle.verify(path) == []
 
 
@@ -756,18 +468,6 @@ def test_files_of_which_nothing_is_used_are_left_behind(tmp_path):
     assert bundle.verify(target) == []
 
 
-def test_where_links_are_impossible_bytes_are_copied(tmp_path, monkeypatch):
-    source = bundle.write(tmp_path / "a", simple(3))
-
-    def refuse(*_, **__):
-        raise OSError(errno.EXDEV, "no")
-
-    monkeypatch.setattr(os, "link", refuse)
-    target = bundle.write_linked(source, tmp_path / "b", bundle.read_manifest(source))
-    assert (source / "arrays.npz").stat().st_ino != (target / "arrays.npz").stat().st_ino
-    assert everything(target)[1]["w"][0, 0] == 3
-
-
 def test_a_linked_document_must_fit(tmp_path):
     source = bundle.write(tmp_path / "a", simple())
     document = bundle.read_manifest(source)
@@ -787,5 +487,5 @@ def test_a_linked_document_must_fit(tmp_path):
 def test_manifests_are_read_without_numpy(tmp_path):
     for form in FORMS:
         path = bundle.write(tmp_path / form, simple())
-        code = f"import sys; from neuralqx_struct import bundle; bundle.read_manifest({str(path)!r}); assert 'numpy' not in sys.modules"
+        code = f"import sys; from neuralqx_struct import bundle; bundle.read_manifest({str(path)!r}); assert not {{'numpy', 'jax', 'pydantic', 'jsonschema'}} & set(sys.modules)"
         subprocess.run([sys.executable, "-c", code], check=True)

@@ -61,3 +61,13 @@ def test_no_module_bears_the_name_of_a_public_function(root):
     modules = {path.stem for path in (root / "neuralqx_struct").iterdir()}
     functions = {n for n in neuralqx_struct.__all__ if callable(getattr(neuralqx_struct, n))}
     assert not modules & functions
+
+
+def test_a_sound_bundle_is_validated_without_any_of_them(tmp_path, root, monkeypatch):
+    from neuralqx_struct import bundle
+    from neuralqx_struct.payload import Payload
+
+    monkeypatch.chdir(root)
+    path = bundle.write(tmp_path / "ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
+    code = f"import neuralqx_struct.inspection as i; assert i.validate({str(path)!r}) == []"
+    assert not modules_after(code) & {"jax", "numpy", "pydantic", "yaml", "typer", "jsonschema"}

@@ -1,7 +1,5 @@
-"""The manifest document: the table, its three judges (the pass, Pydantic, the JSON Schema), parsing, formatting, sealing."""
+"""The check of manifests: what is wrong is found, all of it, at its place."""
 
-import copy
-import gc
 import json
 import subprocess
 import sys
@@ -9,18 +7,13 @@ import time
 import tomllib
 from pathlib import Path
 
-import jsonschema
-import pydantic
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from neuralqx_struct import manifest as m
 from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.manifest_text import format_manifest, parse_manifest
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = ROOT / "schemas/manifest/1.json"
-SCHEMA = json.loads(PUBLISHED.read_text())
 
 ARRAY = {"__kind__": "array", "name": "w", "dtype": "float32", "shape": [2, 3]}
 EVERY_KIND = [
@@ -80,35 +73,8 @@ def document(node=None, **more):
     return {"version": 1, "manifest": node, "arrays": {}, "writer": GOOD["writer"], **more}
 
 
-def judged_by_pydantic(value):
-    try:
-        m.models()["Manifest"].model_validate(value)
-    except pydantic.ValidationError:
-        return False
-    return True
-
-
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-VALIDATOR_7 = jsonschema.Draft7Validator(SCHEMA)
-
-
-def verdicts(value):
-    return (
-        m.check_manifest(value) == [],
-        judged_by_pydantic(value),
-        VALIDATOR.is_valid(value),
-        VALIDATOR_7.is_valid(value),
-    )
-
-
-def test_the_table_is_covered():
-    kinds = {node["__kind__"] for node in EVERY_KIND if isinstance(node, dict)} | {"tuple"}  # inside the list
-    assert kinds == set(m.NODE_KINDS)
-
-
 def test_a_good_manifest():
     assert m.check_manifest(GOOD) == []
-    assert verdicts(GOOD) == (True,) * 4
 
 
 BAD = [
@@ -170,7 +136,6 @@ def test_bad_manifests(value, codes, path):
     found = m.check_manifest(value)
     assert {d.code for d in found} == codes
     assert found[0].path == path
-    assert verdicts(value) == (False,) * 4
 
 
 @pytest.mark.parametrize("value", [None, [], 5, "x"])
@@ -211,7 +176,7 @@ def test_findings_are_bounded():
 def test_documents_made_in_memory(value, code):
     assert code in {d.code for d in m.check_manifest(value)}
     with pytest.raises(SerializationError):
-        m.format_manifest({**value, "metadata": {"x": object()}})
+        format_manifest({**value, "metadata": {"x": object()}})
 
 
 def test_without_a_writer_nan_is_a_number():
@@ -236,240 +201,6 @@ def test_limits():
     for _ in range(700):
         free = [free]
     assert [d.code for d in m.check_manifest(document(metadata={"x": free}))] == ["NQX005"]
-
-
-# -- the published schema
-
-
-def test_the_published_schema_is_the_generated_one():
-    assert m.manifest_schema() == SCHEMA
-    assert PUBLISHED.read_text() == json.dumps(SCHEMA, indent=2) + "\n"
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    jsonschema.Draft7Validator.check_schema(SCHEMA)
-
-
-def test_the_schema_uses_the_keywords_of_both_drafts():
-    shared = set(jsonschema.Draft7Validator.META_SCHEMA["properties"])
-    stack, seen = [SCHEMA], 0
-    while stack:
-        schema = stack.pop()
-        seen += 1
-        assert set(schema) <= shared | {"$schema", "$id"}, schema
-        assert "oneOf" not in schema
-        assert "$ref" not in schema or len(schema) == 1
-        for name in ("properties", "definitions"):
-            stack.extend(schema.get(name, {}).values())
-        below = (schema.get(name) for name in ("items", "additionalProperties", "if", "then", "else"))
-        stack.extend(item for item in below if isinstance(item, dict))
-        stack.extend(schema.get("allOf", []))
-    assert seen > 100
-
-
-def test_check_jsonschema_agrees(tmp_path):
-    values = [GOOD, *(value for value, _, _ in BAD[::4])]
-    files = [tmp_path / f"{index}.json" for index in range(len(values))]
-    for file, value in zip(files, values, strict=True):
-        file.write_text(json.dumps(value))
-    good, *bad = map(str, files)
-    tool = [sys.executable, "-m", "check_jsonschema", "--schemafile", str(PUBLISHED)]
-    assert subprocess.run([*tool, good], check=False, capture_output=True).returncode == 0
-    refused = subprocess.run([*tool, *bad, "--output-format", "json"], check=False, capture_output=True)
-    assert refused.returncode == 1
-    assert {error["filename"] for error in json.loads(refused.stdout)["errors"]} == set(bad)
-
-
-def test_the_schema_refuses_what_the_tag_forbids_and_says_so_briefly():
-    [error] = VALIDATOR.iter_errors(document({**ARRAY, "shape": "x"}))
-    assert list(error.absolute_path) == ["manifest", "shape"]
-
-
-WORDS = [
-    "__kind__",
-    "items",
-    "fields",
-    "shape",
-    "value",
-    "mode",
-    "must_understand",
-    "name",
-    "x",
-    "array",
-    "float",
-    "nan",
-    "jax",
-]
-SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-3, 2**40),
-    st.sampled_from([0.5, -1.25]),
-    st.sampled_from([*WORDS, *m.NODE_KINDS]),
-)
-VALUES = st.recursive(
-    SCALARS | st.sampled_from(EVERY_KIND),
-    lambda v: st.lists(v, max_size=3) | st.dictionaries(st.sampled_from(WORDS), v, max_size=3),
-    max_leaves=6,
-)
-
-
-def places(value, path=()):
-    yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, child in items:
-        yield from places(child, (*path, key))
-
-
-PLACES = sorted((p for p in places(GOOD) if p), key=str)
-
-
-@settings(max_examples=120, deadline=None)
-@given(
-    place=st.sampled_from(PLACES),
-    how=st.sampled_from(["replace", "remove", "insert"]),
-    value=VALUES,
-    name=st.sampled_from(WORDS),
-)
-def test_all_judges_agree_on_mutated_manifests(place, how, value, name):
-    mutated = copy.deepcopy(GOOD)
-    parent = mutated
-    for key in place[:-1]:
-        parent = parent[key]
-    if how == "replace":
-        parent[place[-1]] = copy.deepcopy(value)
-    elif how == "remove":
-        del parent[place[-1]]
-    elif isinstance(parent, dict):
-        parent[name] = copy.deepcopy(value)
-    else:
-        parent.insert(0, copy.deepcopy(value))
-    said = verdicts(mutated)[:3]
-    assert len(set(said)) == 1, (said, place, how, value)
-
-
-# -- parsing and formatting
-
-
-def test_format_and_parse_are_inverse_and_deterministic():
-    data = m.format_manifest(GOOD)
-    parsed = m.parse_manifest(data)
-    assert {**parsed, "digest": 0} == {**GOOD, "digest": 0}
-    assert m.format_manifest(parsed) == data
-    assert m.format_manifest(dict(reversed(GOOD.items()))).count(b"\n") == data.count(b"\n")
-    assert m.check_digest(data) is None
-    assert m.check_manifest(parsed) == []
-
-
-def test_the_layout_is_for_people():
-    lines = (
-        m.format_manifest(
-            document({"__kind__": "list", "items": [ARRAY, {"a": []}]}, arrays={"w": RECORD, "v": RECORD})
-        )
-        .decode()
-        .splitlines()
-    )
-    assert lines[0] == "{"
-    assert '      {"__kind__": "array", "name": "w", "dtype": "float32", "shape": [2, 3]},' in lines
-    assert '    "w": {"dtype": "float32", "shape": [2, 3], "crc32": 7, "offset": 64, "nbytes": 24},' in lines
-    assert lines[-2].startswith('  "digest": "sha256:')
-    assert lines[-1] == "}"
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda v: st.lists(v, max_size=4) | st.dictionaries(st.text(), v, max_size=4),
-    max_leaves=20,
-)
-
-
-@given(value=json_values)
-def test_any_json_survives(value):
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return
-    data = m.format_manifest(document(metadata={"x": value}))
-    assert m.parse_manifest(data)["metadata"]["x"] == value
-    assert m.check_digest(data) is None
-
-
-@pytest.mark.parametrize(
-    ("data", "code", "words"),
-    [
-        (b"", "NQX001", "expected JSON"),
-        (b"{", "NQX001", "expected JSON"),
-        (b"[" * 100_000, "NQX005", "deep"),
-        (b'{"a":' * 100_000, "NQX005", "deep"),
-        (b'{"a": "' + b"[" * 700 + b'", "b": ' + b"[" * 700 + b"]" * 700 + b"}", "NQX005", "deep"),
-        (b"]" * 1000, "NQX001", "expected JSON"),
-        (b"[]", "NQX612", "expected an object"),
-        (b"\xff", "NQX001", "expected UTF-8, got byte 0xff at byte 0"),
-        ("\ufeff{}".encode(), "NQX001", "BOM"),
-        (b'{"a": "\\ud800"}', "NQX001", "surrogate"),
-        (b'{"a": 1, "b": {"c": 1, "c": 1}, "a": 2}', "NQX014", "every member once"),
-        (b'{"a": NaN, "writer": {}}', "NQX013", "token NaN"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "NQX612", "sensible length"),
-        (b"{}" + b" " * (1 << 20), "NQX005", "bytes"),
-        (b'{"a": 1,}', "NQX001", "expected JSON"),
-        (b"{'a': 1}", "NQX001", "expected JSON"),
-    ],
-)
-def test_strict_parsing(data, code, words):
-    with pytest.raises(SerializationError, match=words) as caught:
-        m.parse_manifest(data, limits=m.Limits(manifest_bytes=1 << 20))
-    assert caught.value.code == code
-
-
-def test_positions_of_what_is_wrong():
-    with pytest.raises(SerializationError) as caught:
-        m.parse_manifest(b'{\n  "a": nul\n}')
-    assert (caught.value.diagnostics[0].line, caught.value.diagnostics[0].column) == (2, 8)
-    with pytest.raises(SerializationError) as caught:
-        m.parse_manifest(b'{"a": 1, "b": {"c": 1, "c": [{"d": 1, "d": 2}]}, "a": 2}')
-    assert sorted(d.path for d in caught.value.diagnostics) == ["$.a", "$.b.c", "$.b.c[0].d"]
-
-
-def test_brackets_in_strings_are_no_nesting():
-    text = json.dumps({"a": "[" * 5000, '"[\\': "\\" + '"[' * 5000})
-    assert m.parse_manifest(text.encode())["a"] == "[" * 5000
-
-
-def test_neuralqx_may_write_nan():
-    assert m.parse_manifest(b'{"a": [NaN, Infinity, -Infinity]}')["a"][1] == float("inf")
-
-
-def test_a_stack_too_small_is_no_crash():
-    data = b'{"a": ' + b"[" * 500 + b"]" * 500 + b"}"
-    before, deep = sys.getrecursionlimit(), 0
-    frame = sys._getframe()
-    while frame is not None:
-        frame, deep = frame.f_back, deep + 1
-    sys.setrecursionlimit(deep + 100)
-    try:
-        with pytest.raises(SerializationError) as caught:
-            m.parse_manifest(data)
-    finally:
-        sys.setrecursionlimit(before)
-    assert caught.value.code == "NQX005"
-
-
-def test_digest():
-    data = m.format_manifest(GOOD)
-    at = data.index(b"neuralqx-struct", 100)
-    changed = data[:at] + b"N" + data[at + 1 :]
-    for wrong in (changed, data.replace(b'"digest"', b'"digset"'), data + b"x", b"{}"):
-        assert m.check_digest(wrong).code == "NQX407"
-    assert m.check_digest(m.reseal(changed)) is None
-    assert m.reseal(data) == data
-    assert m.check_digest(m.reseal(b'{"version": 1}')) is None
-
-
-def test_the_collector_is_paused_and_comes_back():
-    with m.collector_paused():
-        assert not gc.isenabled()
-        with m.collector_paused():
-            pass
-        assert not gc.isenabled()
-    assert gc.isenabled()
 
 
 def test_node_children():
@@ -498,16 +229,16 @@ def test_importing_needs_neither_numpy_nor_pydantic():
 
 
 def test_checking_a_large_manifest_costs_little_more_than_parsing_it():
-    names = [f"params/layer_{i}/kernel" for i in range(10_000)]
+    names = [f"params/layer_{i}/kernel" for i in range(5_000)]
     fields = {name: {**ARRAY, "name": name} for name in names}
     large = document({"__kind__": "struct", "type": "a:B", "fields": fields}, arrays=dict.fromkeys(names, RECORD))
-    data = m.format_manifest(large)
+    data = format_manifest(large)
 
     ratios = []
-    for _ in range(7):  # side by side, so that a busy machine slows both
+    for _ in range(5):  # side by side, so that a busy machine slows both
         begin = time.perf_counter()
         json.loads(data)
         parsed = time.perf_counter()
-        m.check_manifest(m.parse_manifest(data))
+        m.check_manifest(parse_manifest(data))
         ratios.append((time.perf_counter() - parsed) / (parsed - begin))
     assert min(ratios) < 4  # the goal is 2.5, measured in benchmarks/; this guards against a slip to another order

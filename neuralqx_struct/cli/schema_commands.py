@@ -123,7 +123,7 @@ def json_schema(
         if which is Published.LANGUAGE:
             from neuralqx_struct.schema.model import language_schema as published
         else:
-            from neuralqx_struct.manifest import manifest_schema as published
+            from neuralqx_struct.manifest_schema import manifest_schema as published
         schema = published()
         return Report("schema json-schema", text=json.dumps(schema, indent=2), members={"json_schema": schema})
 

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
-from neuralqx_struct.manifest import Limits, parse_manifest
+from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest_text import parse_manifest
 from neuralqx_struct.payload import dtype_name, dtype_named, raise_findings
 from neuralqx_struct.stores import Entry, FileArrays, Records, Source, about, opened, require_possible
 from neuralqx_struct.stores.archive import ALIGNMENT, Progress, write_all

@@ -1,0 +1,338 @@
+"""The two forms of a bundle, a folder and a zip of the same members: opened for reading, and filled when new.
+
+Owns how members are found, named, copied and linked in either form, and what counts as a bundle that may be replaced. What
+the members say is ``bundle.py``'s and the stores', how a new bundle takes its place ``replacement.py``'s.
+
+Example:
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "ckpt.zip")
+    >>> with new_bundle(path, overwrite=False) as new:
+    ...     new.finish(b"{}")
+    >>> with opened_bundle(path) as held:
+    ...     held.names()
+    ['manifest.json']
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Self, cast
+
+from neuralqx_struct.errors import IntegrityError, SerializationError, StructError, UntrustedError
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
+from neuralqx_struct.manifest_text import parse_manifest
+from neuralqx_struct.replacement import staged, standing, sync_folder
+from neuralqx_struct.stores import Source, opened
+from neuralqx_struct.stores.archive import STORED, ArchiveWriter, inflate, read_directory, write_all
+
+__all__ = [
+    "FOREIGN_MEMBERS",
+    "MANIFEST",
+    "BundleMissingError",
+    "Folder",
+    "NewBundle",
+    "Opened",
+    "Zip",
+    "manifest_bytes",
+    "new_bundle",
+    "opened_bundle",
+    "region_bytes",
+    "replace_manifest",
+]
+
+MANIFEST: Final = "manifest.json"
+FOREIGN_MEMBERS: Final = {"version", "manifest", "arrays"}  # all that neuraLQX writes
+_CHUNK = 16 << 20
+_OURS: Final = re.compile(r"manifest\.json|arrays[A-Za-z0-9_.-]*|\.manifest\.json\.tmp-[0-9a-f]+|\.DS_Store")
+
+
+class BundleMissingError(SerializationError, FileNotFoundError):
+    """There is nothing at the path of a bundle."""
+
+    default_code = "NQX401"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Opened for reading.
+
+
+class Folder:
+    """An open directory bundle. Its files are opened relative to the directory, whatever its name comes to mean."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._files: list[BinaryIO] = []
+        self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)) if os.open in os.supports_dir_fd else None
+
+    def names(self) -> list[str]:
+        """The names of the files."""
+        return sorted(os.listdir(self.path if self._fd is None else self._fd))  # noqa: PTH208 - of a descriptor
+
+    def region(self, name: str, most: Callable[[], int]) -> Source | None:  # noqa: ARG002 - nothing to expand here
+        """A member as a region of an open file; None if there is no such file."""
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        try:
+            if self._fd is None:
+                if (self.path / name).is_symlink():
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                fd = os.open(self.path / name, flags)
+            else:
+                fd = os.open(name, flags, dir_fd=self._fd)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+                raise self._special(name) from error
+            raise
+        file = os.fdopen(fd, "rb", buffering=0) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+        if file is None:
+            os.close(fd)
+            raise self._special(name)
+        self._files.append(cast("BinaryIO", file))
+        return cast("BinaryIO", file), 0, os.fstat(fd).st_size
+
+    def _special(self, name: str) -> UntrustedError:
+        hint = "bundles hold plain files only, no links"
+        return UntrustedError(
+            "expected a plain file, got something else", code="NQX504", file=str(self.path / name), hint=hint
+        )
+
+    def link(self, name: str, target: Path) -> bool:
+        """Give a file of the bundle a second name; False where the system cannot."""
+        try:
+            os.link(name, target, src_dir_fd=self._fd, follow_symlinks=False)
+        except (OSError, NotImplementedError):
+            return False
+        return True
+
+    def moved(self) -> bool:
+        """True if the bundle was replaced while it was being read."""
+        if self._fd is None:
+            return False
+        try:
+            now = os.stat(self.path)  # noqa: PTH116 - as fstat below
+        except FileNotFoundError:
+            return True
+        then = os.fstat(self._fd)
+        return (now.st_dev, now.st_ino) != (then.st_dev, then.st_ino)
+
+    def close(self) -> None:
+        """Close the files; maps of them stay."""
+        for file in self._files:
+            file.close()
+        if self._fd is not None:
+            os.close(self._fd)
+
+
+class Zip:
+    """An open zip bundle; a replaced file stays what it was when opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: BinaryIO = cast("BinaryIO", path.open("rb", buffering=0))
+        try:
+            size = os.fstat(self._file.fileno()).st_size
+            if not size or self._file.read(2) != b"PK":
+                raise _no_bundle(path, "a file that is no zip")
+            self._view, _ = opened((self._file, 0, size), mmap=True)
+            self._members = {member.name: member for member in read_directory(self._view)}
+        except BaseException:
+            self._file.close()
+            raise
+
+    def names(self) -> list[str]:
+        """The names of the members."""
+        return sorted(self._members)
+
+    def region(self, name: str, most: Callable[[], int]) -> Source | None:
+        """A stored member as a region of the file; a deflated one, as neuraLQX writes, expanded to at most ``most()``."""
+        member = self._members.get(name)
+        if member is None:
+            return None
+        if member.method == STORED:
+            return self._file, member.start, member.size
+        if member.size > most():
+            message = f"expected {name} to expand to at most {most()} bytes, got {member.size}"
+            raise UntrustedError(message, code="NQX505", file=str(self.path))
+        return memoryview(inflate(self._view[member.start : member.start + member.stored], member.size))
+
+    def link(self, name: str, target: Path) -> bool:  # noqa: ARG002
+        """A part of a file cannot have a second name."""
+        return False
+
+    def moved(self) -> bool:
+        """An open file stays what it is."""
+        return False
+
+    def close(self) -> None:
+        """Close the file; maps of it stay."""
+        self._file.close()
+
+
+Opened = Folder | Zip
+
+
+def _no_bundle(path: Path, got: str) -> SerializationError:
+    message = f"expected a bundle (a folder with {MANIFEST}, or a zip of one), got {got}"
+    return SerializationError(message, code="NQX401", file=str(path))
+
+
+@contextmanager
+def opened_bundle(path: Path) -> Iterator[Opened]:
+    """Open what stands at a path, or would stand there if its writer had not been stopped."""
+    found = standing(path)
+    if found is None:
+        raise BundleMissingError("expected a bundle, got no file or folder", file=str(path))
+    held = Folder(found) if found.is_dir() else Zip(found)
+    try:
+        yield held
+    finally:
+        held.close()
+
+
+def region_bytes(source: Source, limits: Limits) -> bytes:
+    """All bytes of a region that holds a manifest."""
+    if isinstance(source, memoryview):
+        return bytes(source)
+    if isinstance(source, Path):
+        return source.read_bytes()
+    file, base, length = source
+    if length > limits.manifest_bytes:
+        message = f"expected a manifest of at most {limits.manifest_bytes} bytes, got {length}"
+        raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+    file.seek(base)
+    parts = []
+    while length and (part := file.read(length)):
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def manifest_bytes(held: Opened, limits: Limits) -> bytes:
+    """The bytes of the manifest of an open bundle."""
+    source = held.region(MANIFEST, lambda: limits.manifest_bytes)
+    if source is None:
+        raise _no_bundle(held.path, f"one with {', '.join(held.names()[:8]) or 'nothing'} in it")
+    return region_bytes(source, limits)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Filled when new.
+
+
+@contextmanager
+def new_bundle(path: Path, *, overwrite: bool) -> Iterator[NewBundle]:
+    """A new bundle to be filled, of the form that the path names; it takes the path's place when all is written.
+
+    Args:
+        path: The folder, or with the suffix ``.zip`` the file; a link to one is followed.
+        overwrite: Replace a bundle that is there; nothing but a bundle is ever replaced.
+    """
+    target = path.resolve() if path.is_symlink() else path
+    folder = target.suffix.lower() != ".zip"
+    with (
+        staged(target, folder=folder, overwrite=overwrite, foreign=_foreign) as stage,
+        NewBundle(stage, folder=folder) as new,
+    ):
+        yield new
+
+
+class NewBundle:
+    """The files of a new bundle in either form, put in one after the other; the manifest comes last."""
+
+    def __init__(self, stage: Path, *, folder: bool) -> None:
+        self._stage = stage
+        self._raw = None if folder else cast("BinaryIO", stage.open("r+b", buffering=0))
+        self._archive = ArchiveWriter(self._raw) if self._raw is not None else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._raw is not None:
+            self._raw.close()
+
+    def take(self, held: Opened, file: str) -> None:
+        """Take a file of another bundle over, byte by byte the same."""
+        region = held.region(file, lambda: DEFAULT_LIMITS.manifest_bytes)
+        if region is None:
+            raise IntegrityError(f"expected the array file {file}, got none", code="NQX409")
+        if self._archive is not None or not held.link(file, self._stage / file):
+            self.put(file, lambda place: _copy(region, place))
+
+    def put(self, file: str, fill: Callable[[Path | BinaryIO], Any]) -> Any:
+        """Write a file."""
+        return fill(self._stage / file) if self._archive is None else self._archive.add_written(file, fill)
+
+    def finish(self, manifest: bytes) -> None:
+        """Write the manifest and flush everything to the disk."""
+        if self._archive is None or self._raw is None:
+            _write_file(self._stage / MANIFEST, manifest)
+            return
+        self._archive.add(MANIFEST, manifest)
+        self._archive.close()
+        os.fsync(self._raw.fileno())
+
+
+def _copy(region: Source, place: Path | BinaryIO) -> None:
+    if isinstance(place, Path):
+        with place.open("xb", buffering=0) as out:
+            _copy(region, cast("BinaryIO", out))
+            os.fsync(out.fileno())
+        return
+    if isinstance(region, Path | memoryview):
+        write_all(place, memoryview(region) if isinstance(region, memoryview) else memoryview(region.read_bytes()))
+        return
+    file, base, length = region
+    file.seek(base)
+    while length and (piece := file.read(min(length, _CHUNK))):
+        write_all(place, memoryview(piece))
+        length -= len(piece)
+
+
+def replace_manifest(folder: Path, data: bytes) -> None:
+    """Replace the manifest alone, in one step. A writer that is killed leaves a file that counts as the bundle's."""
+    temporary = folder / f".{MANIFEST}.tmp-{os.urandom(6).hex()}"
+    try:
+        _write_file(temporary, data)
+        temporary.replace(folder / MANIFEST)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(folder)
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    with path.open("xb", buffering=0) as file:
+        write_all(cast("BinaryIO", file), memoryview(data))
+        os.fsync(file.fileno())
+
+
+def _foreign(path: Path) -> str | None:
+    """Why removing what stands at a path would remove more than a bundle; damaged bundles may go."""
+    if path.is_dir():
+        names = sorted(entry.name for entry in os.scandir(path))
+        if MANIFEST not in names:
+            return f"a folder without {MANIFEST}"
+        if other := [name for name in names if not _OURS.fullmatch(name)]:
+            return f"a folder that also holds {', '.join(other[:5])}"
+        if len(names) == 1:
+            try:
+                document = parse_manifest((path / MANIFEST).read_bytes())
+            except (StructError, OSError):
+                document = {}
+            if not document.keys() >= FOREIGN_MEMBERS:
+                return f"a folder with some other program's {MANIFEST}"
+        return None
+    if not stat.S_ISREG(path.lstat().st_mode):
+        return "something that is no plain file"
+    with path.open("rb") as file:
+        head = file.read(512)
+    named = head[30 : 30 + int.from_bytes(head[26:28], "little")].decode("latin1")
+    return None if head[:4] == b"PK\3\4" and _OURS.fullmatch(named) else "a file that is no bundle"

@@ -1,0 +1,276 @@
+"""The text of ``manifest.json``: parsed strictly, formatted for people, sealed with a digest.
+
+Owns :func:`parse_manifest` and its inverse :func:`format_manifest`, and the digest on the last line. Whether a document is
+a manifest is told by ``manifest.py``; files are ``bundle.py``'s.
+
+Example:
+    >>> data = format_manifest({"version": 1, "manifest": {"__kind__": "list", "items": [1, 2]}, "arrays": {}})
+    >>> parse_manifest(data)["manifest"]["items"], check_digest(data)
+    ([1, 2], None)
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from json.encoder import encode_basestring
+from typing import Any, Final
+
+from neuralqx_struct.errors import Diagnostic, SerializationError
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Chain, Findings, Limits, check_manifest, shown
+from neuralqx_struct.manifest_grammar import RECORDS
+
+__all__ = ["check_digest", "collector_paused", "format_manifest", "parse_manifest", "reseal"]
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from walking over a large document again and again while it is being built."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class _DuplicateKeyError(Exception):
+    pass
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object with its duplicate members kept, for the message."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise _DuplicateKeyError
+    return made
+
+
+_NOT_MARKS = bytes(set(range(256)) - set(b'"[]{}'))
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+
+
+def _nesting_exceeds(data: bytes, limit: int) -> bool:
+    """True if brackets outside strings nest deeper than ``limit``: told without recursion, by C loops alone."""
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    marks = data.translate(_ONE_KIND, _NOT_MARKS).replace(b'""', b"")
+    if b'"' in marks:
+        marks = b"".join(marks.split(b'"')[::2])
+    straight = b"[" * (limit + 1)
+    for _ in range(limit):
+        before = len(marks)
+        if straight in marks:
+            return True
+        marks = marks.replace(b"[]", b"")  # takes the innermost brackets away; no more than one level of any nest
+        if len(marks) == before:
+            break
+    # What is left is too deep, or does not match: the parser says so, unless it would have to go too deep for that.
+    return b"[]" in marks or marks.count(b"[") > limit
+
+
+def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
+    """Read strict JSON: UTF-8, no duplicate members, no NaN, bounded size and depth.
+
+    NaN and Infinity pass only where the document names no writer: neuraLQX wrote them.
+
+    Args:
+        data: The bytes of ``manifest.json``.
+        limits: How much is taken.
+
+    Returns:
+        The document; :func:`check_manifest` tells whether it is a manifest.
+
+    Raises:
+        SerializationError: It is not strict JSON, not an object, or larger than the limits.
+    """
+    if len(data) > limits.manifest_bytes:
+        message = f"expected a manifest of at most {limits.manifest_bytes} bytes, got {len(data)}"
+        raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+    if _nesting_exceeds(data, 3 * limits.depth + 8):
+        message = f"expected a manifest whose nodes are at most {limits.depth} deep, got more"
+        raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+    constants: list[str] = []
+
+    def constant(token: str) -> float:
+        constants.append(token)
+        return float(token)
+
+    try:
+        text = data.decode("utf-8")
+        with collector_paused():
+            document = json.loads(text, object_pairs_hook=_unique, parse_constant=constant)
+        if b"\\u" in data:
+            json.dumps(document, ensure_ascii=False).encode("utf-8")  # half of a surrogate pair is no text
+    except UnicodeDecodeError as error:
+        message = f"expected UTF-8, got byte 0x{data[error.start]:02x} at byte {error.start}"
+        raise SerializationError(message, code="NQX001") from error
+    except UnicodeEncodeError as error:
+        message = f"expected Unicode text, got half of a surrogate pair: {error.object[error.start : error.end]!r}"
+        raise SerializationError(message, code="NQX001") from error
+    except _DuplicateKeyError as error:
+        raise SerializationError(_duplicates(text)) from error
+    except RecursionError as error:
+        message = "expected a manifest that fits the stack of this thread, got deeper nesting"
+        raise SerializationError(message, code="NQX005", hint="raise sys.setrecursionlimit") from error
+    except json.JSONDecodeError as error:
+        found = Diagnostic("NQX001", "error", f"expected JSON, got: {error.msg}", line=error.lineno, column=error.colno)
+        raise SerializationError(found) from error
+    except ValueError as error:  # an integer of more digits than the interpreter converts
+        raise SerializationError(f"expected numbers of a sensible length, got: {error}", code="NQX612") from error
+    if type(document) is not dict:
+        raise SerializationError(f"expected an object, got {shown(document)}", code="NQX612", path="$")
+    if constants and "writer" in document:
+        hint = 'write {"__kind__": "float", "value": "nan"}, "inf" or "-inf"'
+        raise SerializationError(f"expected strict JSON, got the token {constants[0]}", code="NQX013", hint=hint)
+    return document
+
+
+def _duplicates(text: str) -> list[Diagnostic]:
+    found = Findings()
+    stack: list[tuple[Any, Chain]] = [(json.loads(text, object_pairs_hook=_Pairs), ())]
+    while stack:
+        value, chain = stack.pop()
+        if type(value) is _Pairs:
+            seen: set[str] = set()
+            for key, child in value:
+                if key in seen:
+                    found.add("NQX014", (chain, key), f"expected every member once, got {shown(key)} again")
+                seen.add(key)
+                stack.append((child, (chain, key)))
+        elif type(value) is list:
+            stack.extend((child, (chain, index)) for index, child in enumerate(value))
+    return found
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+_ORDER: Final = tuple(name.rstrip("?") for name in RECORDS["Manifest"])
+_DIGEST_LINE: Final = re.compile(rb'\n(?P<line>[ \t]*"digest": "(?P<digest>sha256:[0-9a-f]{64})"\s*\}\s*)\Z')
+_CONTAINERS = (dict, list, tuple)
+
+
+def _one_line(value: Any) -> bool:
+    """True if a value is printed on one line: a scalar, or a container of scalars and of lists of scalars."""
+    if not isinstance(value, _CONTAINERS):
+        return True
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, _CONTAINERS):
+            if isinstance(item, dict):
+                return not item and len(value) == 1
+            for part in item:
+                if isinstance(part, _CONTAINERS):
+                    return False
+    return True
+
+
+def _print(value: Any, indent: str) -> str:
+    """JSON for people: what fits is on one line, everything else is indented. Works on a stack, not by recursion."""
+    out: list[str] = []
+    stack: list[str | tuple[Any, str]] = [(value, indent)]
+    encode = _ENCODER.encode
+    while stack:
+        task = stack.pop()
+        if isinstance(task, str):
+            out.append(task)
+            continue
+        item, pad = task
+        if _one_line(item):
+            out.append(encode(item))
+            continue
+        inner = pad + "  "
+        tasks: list[str | tuple[Any, str]] = []
+        if isinstance(item, dict):
+            before = "{\n"
+            for key, child in item.items():
+                tasks += [f"{before}{inner}{encode_basestring(key)}: ", (child, inner)]
+                before = ",\n"
+            tasks.append(f"\n{pad}}}")
+        else:
+            before = "[\n"
+            for child in item:
+                tasks += [before + inner, (child, inner)]
+                before = ",\n"
+            tasks.append(f"\n{pad}]")
+        stack.extend(reversed(tasks))
+    return "".join(out)
+
+
+def _print_arrays(records: Mapping[str, Any]) -> str:
+    encode = _ENCODER.encode
+    lines = [f"    {encode_basestring(name)}: {encode(record)}" for name, record in records.items()]
+    return "{\n" + ",\n".join(lines) + "\n  }" if lines else "{}"
+
+
+def format_manifest(document: Mapping[str, Any]) -> bytes:
+    """The bytes of ``manifest.json``: the same for the same document, one record per line, the digest at the end.
+
+    Args:
+        document: A document that :func:`check_manifest` has nothing against; its ``digest`` is computed anew.
+
+    Raises:
+        SerializationError: It holds something that strict JSON cannot say.
+
+    Example:
+        >>> print(format_manifest({"version": 1, "manifest": 5, "arrays": {}}).decode()[:54])
+        {
+          "version": 1,
+          "manifest": 5,
+          "arrays": {},
+          "
+    """
+    names = [*(name for name in _ORDER if name in document), *(name for name in document if name not in _ORDER)]
+    try:
+        with collector_paused():
+            members = [
+                f"  {_ENCODER.encode(name)}: "
+                + (_print_arrays(document[name]) if name == "arrays" else _print(document[name], "  "))
+                for name in names
+                if name != "digest"
+            ]
+        body = ("{\n" + "".join(f"{member},\n" for member in members)).encode("utf-8")
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        findings = check_manifest(dict(document))
+        raise SerializationError(findings or f"expected JSON values, got: {error}", code="NQX612") from error
+    return body + _digest_line(body)
+
+
+def _digest_line(body: bytes) -> bytes:
+    return b'  "digest": "sha256:' + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+
+
+def reseal(data: bytes) -> bytes:
+    """The same manifest with the digest of its present bytes; everything before the digest's line stays as it is.
+
+    Raises:
+        SerializationError: There is no digest line yet and the text is not strict JSON.
+    """
+    if found := _DIGEST_LINE.search(data, max(0, len(data) - 4096)):
+        body = data[: found.start("line")]
+        return body + _digest_line(body)
+    return format_manifest(parse_manifest(data))
+
+
+def check_digest(data: bytes) -> Diagnostic | None:
+    """What is wrong with the digest of these bytes, or None.
+
+    Args:
+        data: The bytes of ``manifest.json``.
+    """
+    hint = "the file was changed after it was written; if that was you, run bundle.seal(path)"
+    found = _DIGEST_LINE.search(data, max(0, len(data) - 4096))
+    if found is None:
+        message = "expected the digest as the last member, on a line of its own, got none there"
+        return Diagnostic("NQX407", "error", message, path="$.digest", hint=hint)
+    digest = "sha256:" + hashlib.sha256(data[: found.start("line")]).hexdigest()
+    if found["digest"].decode() == digest:
+        return None
+    message = f"expected {digest}, got {found['digest'].decode()}"
+    return Diagnostic("NQX407", "error", message, path="$.digest", hint=hint)
