@@ -196,6 +196,7 @@ class Decoder:
         self.arrays = arrays
         self.problems: list[Diagnostic] = []
         self._path: list[Hashable] = []
+        self._raised: set[type[StructError]] = set()
 
     @property
     def path(self) -> Path:
@@ -210,6 +211,7 @@ class Decoder:
         try:
             return self.codecs.by_kind[node["__kind__"]].decode(node, self)
         except StructError as error:
+            self._raised.add(type(error))
             self.problems += [
                 d
                 if d.path.startswith("$")
@@ -251,10 +253,11 @@ class Decoder:
         """Raise if anything did not fit.
 
         Raises:
-            SerializationError: With every problem and its path.
+            SerializationError: With every problem and its path; of the kind that all of them are, if they are of one.
         """
         if self.problems:
-            raise SerializationError(self.problems)
+            kinds = {kind if issubclass(kind, SerializationError) else SerializationError for kind in self._raised}
+            raise (kinds.pop() if len(kinds) == 1 else SerializationError)(self.problems)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
