@@ -54,7 +54,10 @@ def _root(
 
 @app.command()
 def demo(
-    folder: Annotated[Path | None, typer.Argument(help="A new or empty folder; neuralqx-struct-demo, or the next free name, if left out.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="A new or empty folder; neuralqx-struct-demo, or the next free name, if left out."),
+    ] = None,
     style: Style = Format.TEXT,
 ) -> None:
     """Train, export, validate, migrate and resume a small simulation."""

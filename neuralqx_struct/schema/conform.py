@@ -61,9 +61,11 @@ def _needs_data(*_: Any) -> Any:
     raise NeedsDataError
 
 
-for (
-    _name
-) in "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow rpow neg pos abs lt le gt ge eq ne bool".split():
+_OPERATORS = (
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "mod", "pow", "rpow"),
+    *("neg", "pos", "abs", "lt", "le", "gt", "ge", "eq", "ne", "bool"),
+)
+for _name in _OPERATORS:
     setattr(Shaped, f"__{_name}__", _needs_data)
 for _name in ("sum", "min", "max", "all", "any"):
     setattr(Shaped, _name, _needs_data)

@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -104,7 +105,7 @@ def series_of(
     if not ordered:
         raise SchemaError("expected at least one version, got none", code="NQX404")
     problems = []
-    for earlier, later in zip(ordered, ordered[1:], strict=False):
+    for earlier, later in pairwise(ordered):
         source = sources.get(later.version, Source("<document>", {}, {}))
         if later.id != earlier.id:
             problems.append(
