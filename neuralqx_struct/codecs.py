@@ -165,7 +165,10 @@ def _encode_jax(value: jax.Array, encoder: Encoder) -> dict[str, Node]:
         encoder.refuse("expected a concrete array, got a tracer", hint="export outside of jit, grad and vmap")
         return {"name": "", "dtype": "", "shape": []}
     if not value.is_fully_addressable:
-        encoder.refuse("expected an array of this process, got one spread over several hosts", hint="use store='orbax'")
+        encoder.refuse(
+            "expected an array of this process, got one spread over several hosts",
+            hint="gather it first: jax.experimental.multihost_utils.process_allgather",
+        )
         return {"name": "", "dtype": "", "shape": []}
     members = {**encoder.put_array(np.asarray(value), value), "leaf": "jax"}
     return {**members, "weak_type": True} if value.weak_type else members

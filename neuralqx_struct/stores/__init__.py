@@ -104,7 +104,6 @@ STORES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "npz": "neuralqx_struct.stores.npz",
         "safetensors": "neuralqx_struct.stores.safetensors",
-        "orbax": "neuralqx_struct.stores.orbax",
     }
 )
 
