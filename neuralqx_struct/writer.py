@@ -37,6 +37,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from neuralqx_struct.compiler import Schema
 from neuralqx_struct.errors import Diagnostic, SchemaError
@@ -352,6 +353,8 @@ _GENERIC: Mapping[Any, Callable[[_Writing, tuple[Any, ...]], Type | None]] = {
     tuple: _tuple,
     dict: _dict,
     np.ndarray: _numpy_array,
+    # An alias that numpy 2.5 and later keep as such; before, it was the array type above.
+    npt.NDArray: lambda writing, args: _numpy_array(writing, (Any, np.dtype[args[0]])),
 }
 _PLAIN: Mapping[type, Type] = {
     **{cls: Scalar(cls.__name__) for cls in (bool, int, float, complex, str, bytes)},
@@ -379,7 +382,7 @@ def _annotation(cls: type, spec: FieldSpec) -> Any:
 
 def _is_array_like(hint: Any) -> bool:
     bare = typing.get_origin(hint) or hint
-    return isinstance(bare, type) and issubclass(bare, (jax.Array, np.ndarray))
+    return bare is npt.NDArray or (isinstance(bare, type) and issubclass(bare, (jax.Array, np.ndarray)))
 
 
 def _shaped(hint: Any) -> Type | None:

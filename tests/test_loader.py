@@ -65,7 +65,7 @@ def test_formats_follow_the_suffix(tmp_path):
         ("pipe.yaml", "NQX010", "device"),
         ("schema.toml", "NQX010", r"\.yaml, \.yml, \.json"),
         ("schema", "NQX010", "no suffix"),
-        ("nul\0.yaml", "NQX010", "null byte"),
+        ("nul\0.yaml", "NQX010", "null"),
         ("large.yaml", "NQX005", "16 MiB"),
         ("latin.yaml", "NQX001", "0xe9"),
         ("utf16.yaml", "NQX001", "UTF-16"),

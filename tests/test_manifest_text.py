@@ -110,11 +110,19 @@ def test_a_stack_too_small_is_no_crash():
         frame, deep = frame.f_back, deep + 1
     sys.setrecursionlimit(deep + 100)
     try:
-        with pytest.raises(SerializationError) as caught:
-            m.parse_manifest(data)
+        code = parsed_or_refused(data)
     finally:
         sys.setrecursionlimit(before)
-    assert caught.value.code == "NQX005"
+    # Before Python 3.12 the limit counts the parser's own frames in C, too.
+    assert code == ("NQX005" if sys.version_info < (3, 12) else None)
+
+
+def parsed_or_refused(data):
+    try:
+        m.parse_manifest(data)
+    except SerializationError as error:
+        return error.code
+    return None
 
 
 def test_digest():
