@@ -37,7 +37,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import numpy.typing as npt
 
 from neuralqx_struct.compiler import Schema
 from neuralqx_struct.errors import Diagnostic, SchemaError
@@ -260,10 +259,11 @@ class _Writing:
             return Null()
         if hasattr(hint, "dtypes") and hasattr(hint, "dim_str"):
             return _shaped(hint)
-        for attribute in ("__supertype__", "__value__"):  # NewType, and `type X = ...` of Python 3.12
-            if hasattr(hint, attribute):
-                return self.type(getattr(hint, attribute))
+        if hasattr(hint, "__supertype__"):  # NewType
+            return self.type(hint.__supertype__)
         origin, args = typing.get_origin(hint), typing.get_args(hint)
+        if hasattr(hint, "__value__"):  # `type X[T] = ...` of Python 3.12, as numpy 2.5 and later have NDArray
+            return self.type(hint.__value__[args] if args else hint.__value__)
         if origin in _GENERIC:
             return _GENERIC[origin](self, args)
         bare = hint if origin is None else origin
@@ -353,8 +353,6 @@ _GENERIC: Mapping[Any, Callable[[_Writing, tuple[Any, ...]], Type | None]] = {
     tuple: _tuple,
     dict: _dict,
     np.ndarray: _numpy_array,
-    # An alias that numpy 2.5 and later keep as such; before, it was the array type above.
-    npt.NDArray: lambda writing, args: _numpy_array(writing, (Any, np.dtype[args[0]])),
 }
 _PLAIN: Mapping[type, Type] = {
     **{cls: Scalar(cls.__name__) for cls in (bool, int, float, complex, str, bytes)},
@@ -382,7 +380,7 @@ def _annotation(cls: type, spec: FieldSpec) -> Any:
 
 def _is_array_like(hint: Any) -> bool:
     bare = typing.get_origin(hint) or hint
-    return bare is npt.NDArray or (isinstance(bare, type) and issubclass(bare, (jax.Array, np.ndarray)))
+    return isinstance(bare, type) and issubclass(bare, (jax.Array, np.ndarray))
 
 
 def _shaped(hint: Any) -> Type | None:
