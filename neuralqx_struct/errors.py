@@ -8,16 +8,19 @@ Example:
     >>> d = Diagnostic("NQX411", "error", "expected float32[4], got float64[4]", path="$.w", file="ckpt")
     >>> print(d)
     ckpt: $.w: expected float32[4], got float64[4] [NQX411]
+      export it again with arrays of the declared dtype, or declare the dtype that it has
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 __all__ = [
+    "REMEDIES",
     "Diagnostic",
     "FrozenStructError",
     "IntegrityError",
@@ -33,6 +36,24 @@ __all__ = [
 ]
 
 Severity = Literal["error", "warning", "info"]
+
+
+#: What to do about findings that always call for the same, where whoever found it has no better advice.
+REMEDIES: Mapping[str, str] = MappingProxyType(
+    {
+        "NQX401": "check the path; a bundle is a folder or .zip with manifest.json and its arrays",
+        "NQX402": "upgrade neuralqx-struct to a release that reads it",
+        "NQX407": "restore the bundle from a copy; `neuralqx-struct verify` lists everything that is damaged",
+        "NQX408": "restore the file from a copy: a download or a write was cut off",
+        "NQX409": "restore the file from a copy, or export the checkpoint again",
+        "NQX411": "export it again with arrays of the declared dtype, or declare the dtype that it has",
+        "NQX412": "export it again with arrays of the declared shape, or declare the shape that it has",
+        "NQX610": "add the member, or export the checkpoint again; schemas/manifest/1.json says what each member is",
+        "NQX611": "remove the member; free values of your own belong under `metadata`",
+        "NQX612": "write the value in the type that schemas/manifest/1.json says",
+        "NQX614": "write a value that schemas/manifest/1.json allows",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +89,12 @@ class Diagnostic:
             where = "".join(f"{part}: " for part in (self.file, self.path) if part)
             first, newline, rest = self.message.partition("\n")
             head = f"{where}{first} [{self.code}]{newline}{rest}"
-        return f"{head}\n{self.hint}".replace("\n", "\n  ") if self.hint else head.replace("\n", "\n  ")
+        return "\n  ".join(f"{head}\n{self.remedy or ''}".rstrip().split("\n"))
+
+    @property
+    def remedy(self) -> str | None:
+        """The hint, or what findings of this code always call for."""
+        return self.hint or REMEDIES.get(self.code)
 
     def in_file(self, file: str) -> Diagnostic:
         """The same finding with ``file`` filled in, unless it already names one."""
@@ -76,7 +102,7 @@ class Diagnostic:
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain JSON values, as every command prints it with ``--format json``."""
-        return asdict(self)
+        return {**asdict(self), "hint": self.remedy}
 
 
 def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:

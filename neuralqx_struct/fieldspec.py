@@ -224,6 +224,7 @@ def field(
         'metadata["tags"] that is neither text nor a collection of texts': not _are_tags(
             (metadata or {}).get("tags", ())
         ),
+        "aliases that are no collection of names": isinstance(aliases, str),
         "a validator that is not callable": not all(callable(v) for v in validators),
     }
     for message, conflict in conflicts.items():

@@ -300,7 +300,7 @@ def _record(code: str, name: str, message: str, **more: Any) -> Diagnostic:
 
 def _unnamed(name: str, *, unused: bool) -> Diagnostic:
     if unused:
-        hint = "convert --compact drops it"
+        hint = "it takes room and does no harm; load and export the checkpoint to leave it out"
         return _record("NQX410", name, "an array that a migration left unused", severity="info", hint=hint)
     message = "expected every array to be named by a node, got one that none names"
     return _record("NQX410", name, message, hint='mark its record "unused": true if it is meant to stay')

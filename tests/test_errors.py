@@ -60,6 +60,12 @@ def test_an_error_carries_all_problems_and_pickles():
     assert StructError().code == "NQX000"
 
 
+def test_codes_that_always_call_for_the_same_say_it():
+    assert "restore" in str(Diagnostic("NQX408", "error", "cut"))
+    assert Diagnostic("NQX408", "error", "cut").to_json()["hint"] == errors.REMEDIES["NQX408"]
+    assert str(Diagnostic("NQX408", "error", "cut", hint="do this")).endswith("do this")
+
+
 def test_has_errors():
     assert not has_errors([Diagnostic("N", "warning", "m")])
     assert has_errors([Diagnostic("N", "warning", "m"), Diagnostic("N", "error", "m")])

@@ -33,6 +33,7 @@ CONFLICTS = {
     "derived converter": ({"static": True, "derived": len, "converter": int}, "converter"),
     "reset node": ({"reset": True, "default": 1}, "pytree=False"),
     "reset nothing": ({"pytree": False, "reset": True}, "nothing to reset to"),
+    "aliases": ({"aliases": "bc"}, "aliases"),
     "tags": ({"metadata": {"tags": 3}}, "tags"),
     "no tags": ({"metadata": {"tags": None}}, "tags"),
     "converter": ({"converter": 3}, "callable"),
