@@ -101,19 +101,17 @@ class StructDecoder(Decoder):
         Raises:
             UntrustedError: No known class of that kind has the reference.
         """
-        found = find_class(ref, trust=(*self.reading.trust, "neuralqx_struct.params"))
+        # A schema's reference means what the documents of this payload say, whatever else has that name here.
+        found = self.reading.build_class(ref) or find_class(ref, trust=(*self.reading.trust, "neuralqx_struct.params"))
         if found is not None and fits(found):
             return found
-        if found is None:
-            built = self.reading.build_class(ref)
-            if built is not None:
-                return built
         module = ref.partition(":")[0]
         got = f"{ref!r}, which is not imported" if found is None else f"{ref!r}, which is something else"
+        remedy = f"import {module} first, or pass trust=[{module.partition('.')[0]!r}]; was it renamed? alias_class() says so"
         raise UntrustedError(
             f"expected {demand} that is known here, got {got}",
             code="NQX501",
-            hint=f"import {module} first, or pass trust=[{module.partition('.')[0]!r}]; was it renamed? alias_class() says so",
+            hint="load it through its schema: load_schema(folder).load(path)" if "@" in module else remedy,
         )
 
     def leaf(self, node: Mapping[str, Node]) -> Any:

@@ -31,6 +31,7 @@ from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
 from neuralqx_struct.lint import lint_series
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.payload import dtype_named
+from neuralqx_struct.registry import register_ref
 from neuralqx_struct.schema.conform import Seen, Shaped, conform
 from neuralqx_struct.schema.evaluation import evaluate
 from neuralqx_struct.schema.expressions import Expression
@@ -109,7 +110,7 @@ class Schema:
         return self.root.load(path, **options)
 
     def __getitem__(self, name: str) -> Any:
-        classes = classes_of(self._series, self._version)
+        classes = classes_of(self._series, self._version, own=True)
         if name not in classes:
             hint = did_you_mean(name, classes)
             raise SchemaError(
@@ -187,8 +188,15 @@ def _hook(name: str | None) -> Callable[..., Any] | None:
     return call
 
 
-def classes_of(series: Series, version: int) -> Mapping[str, Any]:
-    """The Struct classes of one version, by name; the same ones for every document of the same fingerprint."""
+def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[str, Any]:
+    """The Struct classes of one version, by name; the same ones for every document of the same fingerprint.
+
+    Args:
+        series: The documents.
+        version: Which of them.
+        own: True for a schema that the user has loaded: its steps are the ones that its classes go by from now on, and
+            its references are known to readers. What a bundle carries must not have that say.
+    """
     document = series.at(version)
     fingerprint = full_fingerprint(document)
     with _COMPILING:
@@ -196,9 +204,10 @@ def classes_of(series: Series, version: int) -> Mapping[str, Any]:
             _CLASSES[fingerprint] = {name: _compile(document, name) for name in document.structs}
         classes = _CLASSES[fingerprint]
         for cls in classes.values():
-            # The widest known series serves: it can read the most versions.
-            held: Series | None = cls.__dict__.get("__nqx_series__")
-            if held is None or len(held.documents) <= len(series.documents):
+            if own:
+                type.__setattr__(cls, "__nqx_series__", series)
+                register_ref(cls)
+            elif "__nqx_series__" not in cls.__dict__:
                 type.__setattr__(cls, "__nqx_series__", series)
     return MappingProxyType(classes)
 
@@ -327,8 +336,7 @@ def see_value(value: Any) -> Seen:
         return Seen("null", "null")
     found = _SCALARS.get(type(value))
     if found is not None:
-        text = repr(value)
-        return Seen("scalar", text if len(text) <= 60 else f"{text[:57]}...", value=value, type_name=found)
+        return Seen("scalar", shown_scalar(value), value=value, type_name=found)
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         sort = "list" if isinstance(value, list) else "tuple"
         return Seen(sort, f"a {sort} of {len(value)}", items=dict(enumerate(value)))

@@ -7,6 +7,7 @@ Owns the metaclasses, the checks of a declaration, and the generated constructor
 from __future__ import annotations
 
 import copyreg
+import inspect
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast, dataclass_transform
@@ -22,7 +23,7 @@ from neuralqx_struct.fieldspec import (
     required_positional,
 )
 from neuralqx_struct.identity import EXACT_TYPES
-from neuralqx_struct.lifecycle import Hook, build, finish
+from neuralqx_struct.lifecycle import Hook, assign, build, finish, read_missing
 from neuralqx_struct.pytree import Layout, register_struct, store_pair
 from neuralqx_struct.registry import register_ref
 
@@ -70,6 +71,9 @@ class StructMeta(type):
     __nqx_check__: Callable[[Any], list[Diagnostic]] | None
     __nqx_generated_init__: bool
     __nqx_plain__: bool
+    __nqx_own_init_vars__: Mapping[str, Any]
+    __nqx_own_order__: tuple[str, ...]
+    __nqx_order__: tuple[str, ...]
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, kw_only: bool = False, **kwargs: Any
@@ -96,9 +100,11 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     own, init_vars = own_fields(promoted, kw_only=kw_only)
     collected: dict[str, FieldSpec] = {}
     all_init_vars: dict[str, Any] = {}
+    order: dict[str, None] = {}
     for base in reversed(cls.__mro__[1:]):
         collected |= base.__dict__.get("__nqx_own__", {})
         all_init_vars |= base.__dict__.get("__nqx_own_init_vars__", {})
+        order |= dict.fromkeys(base.__dict__.get("__nqx_own_order__", ()))
     _check_names(cls, own, collected)
     collected |= own
     for name in {*own, *init_vars} if promoted is cls else ():
@@ -108,9 +114,12 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     for name in shadowed:
         type.__setattr__(cls, name, _Unfilled(name))
     cls.__nqx_own__ = types.MappingProxyType(own)
-    cls.__nqx_own_init_vars__ = init_vars  # type: ignore[attr-defined]
-    cls.__nqx_init_vars__ = all_init_vars | init_vars
-    cls.__nqx_fields__ = types.MappingProxyType(collected)
+    cls.__nqx_own_init_vars__ = init_vars
+    cls.__nqx_own_order__ = tuple(n for n in inspect.get_annotations(promoted) if n in own or n in init_vars)
+    cls.__nqx_init_vars__ = {n: d for n, d in (all_init_vars | init_vars).items() if n not in own}
+    cls.__nqx_fields__ = types.MappingProxyType({n: s for n, s in collected.items() if n not in init_vars})
+    collected = dict(cls.__nqx_fields__)
+    cls.__nqx_order__ = tuple(order | dict.fromkeys(cls.__nqx_own_order__))
     cls.__nqx_layout__ = Layout.of(collected)
     specs = collected.values()
     cls.__nqx_converters__ = {s.name: _value_hook(s.converter) for s in specs if s.converter is not None}
@@ -121,8 +130,25 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     cls.__nqx_plain__ = _has_no_hooks(cls)
     _install_init(cls, own)
     cls.__match_args__ = tuple(s.name for s in specs if s.init and not s.kw_only)  # type: ignore[attr-defined,misc]
+    _keep_getattr(cls)
     register_struct(cls, collected, cls.__nqx_layout__)
-    register_ref(cls)
+    if "__nqx_ref__" not in cls.__dict__:  # what a schema made is found through the schema, not by its name
+        register_ref(cls)
+
+
+def _keep_getattr(cls: StructMeta) -> None:
+    """Let a ``__getattr__`` of the class body or of a mixin see only what is no field."""
+    own = next((vars(base)["__getattr__"] for base in cls.__mro__ if "__getattr__" in vars(base)), read_missing)
+    if own is read_missing or getattr(own, "__nqx_reads_fields__", False):
+        return
+
+    def __getattr__(self: Any, name: str) -> Any:
+        if name == "_nqx_pair" or name in type(self).__nqx_fields__:
+            return read_missing(self, name)
+        return own(self, name)
+
+    __getattr__.__nqx_reads_fields__ = True  # type: ignore[attr-defined]
+    type.__setattr__(cls, "__getattr__", __getattr__)
 
 
 def _check_names(cls: type, own: Mapping[str, FieldSpec], inherited: Mapping[str, FieldSpec]) -> None:
@@ -141,8 +167,9 @@ def _check_names(cls: type, own: Mapping[str, FieldSpec], inherited: Mapping[str
 
 def _install_init(cls: StructMeta, own: Mapping[str, FieldSpec]) -> None:
     """Generate ``__init__``, or wrap the one of the class body so that it ends in a frozen instance."""
-    written = cls.__dict__.get("__init__")
-    if written is not None and "__nqx_promoted__" not in cls.__dict__:
+    promoted: type = cls.__dict__.get("__nqx_promoted__", cls)
+    written = None if "__dataclass_fields__" in promoted.__dict__ else promoted.__dict__.get("__init__")
+    if written is not None:
 
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             written(self, *args, **kwargs)
@@ -182,8 +209,13 @@ def generate_init(cls: StructMeta) -> Callable[..., None]:
     keyword: list[str] = []
     namespace: dict[str, Any] = {"_nqx_missing": MISSING, "_nqx_build": build, "_nqx_put": store_pair}
     after_default = None
-    arguments = [(s.name, s.has_default, s.default, s.kw_only) for s in cls.__nqx_fields__.values() if s.init]
-    arguments += [(name, default is not MISSING, default, False) for name, default in cls.__nqx_init_vars__.items()]
+    arguments = [
+        (name, cls.__nqx_init_vars__[name] is not MISSING, cls.__nqx_init_vars__[name], False)
+        if name in cls.__nqx_init_vars__
+        else (name, (spec := cls.__nqx_fields__[name]).has_default, spec.default, spec.kw_only)
+        for name in cls.__nqx_order__
+        if name in cls.__nqx_init_vars__ or cls.__nqx_fields__[name].init
+    ]
     for name, has_default, default, kw_only in arguments:
         if has_default:
             namespace[f"_nqx_default_{name}"] = default
@@ -201,9 +233,12 @@ def generate_init(cls: StructMeta) -> Callable[..., None]:
     names = ", ".join(f"{name!r}: {name}" for name, *_ in arguments if name not in cls.__nqx_init_vars__)
     init_vars = ", ".join(f"{name!r}: {name}" for name in cls.__nqx_init_vars__)
     body = f"    _nqx_build({own_self}, {{{names}}}, {{{init_vars}}})\n"
+    # Below a class that has an __init__ of its own, this one only assigns: the outermost __init__ finishes.
+    outermost = f"    if not _nqx_type({own_self}).__nqx_generated_init__:\n        return _nqx_assign({own_self}, {{{names}}})\n"
+    namespace |= {"_nqx_type": type, "_nqx_assign": assign}
     if cls.__nqx_plain__:
         layout = cls.__nqx_layout__
-        namespace |= {"_nqx_exact": EXACT_TYPES.issuperset, "_nqx_type": type}
+        namespace |= {"_nqx_exact": EXACT_TYPES.issuperset}
         statics = "".join(f"{name}, " for name in layout.statics)
         types_ = "".join(f"_nqx_type({name}), " for name in layout.statics)
         body = (
@@ -212,7 +247,7 @@ def generate_init(cls: StructMeta) -> Callable[..., None]:
             f"        _nqx_put({own_self}, (({''.join(f'{name}, ' for name in layout.nodes)}), (_nqx_keys, {statics})))\n"
             f"    else:\n    {body}"
         )
-    source = f"def __init__({signature}):\n{body}"
+    source = f"def __init__({signature}):\n{outermost}{body}"
     exec(compile(source, f"<generated __init__ of {cls.__name__}>", "exec"), namespace)  # noqa: S102
     init = cast("types.FunctionType", namespace["__init__"])
     init.__qualname__ = f"{cls.__qualname__}.__init__"

@@ -362,7 +362,7 @@ def own_fields(cls: type, *, kw_only: bool = False) -> tuple[dict[str, FieldSpec
             continue
         value = _default_in_body(cls, name)
         if form is dataclasses.InitVar:
-            init_vars[name] = value
+            init_vars[name] = value.default if isinstance(value, FieldSpec) else value
             continue
         if isinstance(value, types.MemberDescriptorType):
             raise TypeError(

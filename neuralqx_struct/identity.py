@@ -14,12 +14,14 @@ from __future__ import annotations
 import functools
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from neuralqx_struct.fieldspec import is_struct
 
 __all__ = [
     "EXACT_TYPES",
@@ -92,8 +94,9 @@ def static_key(value: Any) -> tuple[Any, Any]:
         return _one_nan(value), (kind, value.tobytes())
     if isinstance(value, tuple):
         items = [static_key(item) for item in value]
-        values = [item[0] for item in items]
-        same = kind(*values) if hasattr(value, "_fields") else kind(values) if kind is not tuple else tuple(values)
+        # Only a NaN inside makes a new tuple; a subclass's own __new__ must not run for it.
+        changed = any(item[0] is not before for item, before in zip(items, value, strict=True))
+        same = tuple.__new__(kind, [item[0] for item in items]) if changed else value
         return same, (kind, *(item[1] for item in items))
     if kind is frozenset:
         items = [static_key(item) for item in value]
@@ -106,6 +109,10 @@ def static_key(value: Any) -> tuple[Any, Any]:
         raise TypeError(f"a {kind.__name__}, which has no hash") from None
     if holds_array(value):
         raise TypeError(f"a {kind.__name__} that holds an array")
+    if is_struct(value):
+        # Its == leaves out what says compare=False; the jit cache must not.
+        leaves, structure = jax.tree_util.tree_flatten(value)
+        return value, (kind, structure, *map(static_key, leaves))
     return value, kind
 
 
@@ -157,14 +164,16 @@ def same_value(a: Any, b: Any) -> bool:
         return True
     structure_a: Any
     structure_b: Any
-    leaves_a, structure_a = jax.tree_util.tree_flatten(a)
-    leaves_b, structure_b = jax.tree_util.tree_flatten(b)
+    leaves_a, structure_a = jax.tree_util.tree_flatten(a, is_leaf=_is_struct)
+    leaves_b, structure_b = jax.tree_util.tree_flatten(b, is_leaf=_is_struct)
     return structure_a == structure_b and all(map(_same_leaf, leaves_a, leaves_b))
 
 
 def _same_leaf(a: Any, b: Any) -> bool:
     if a is b:
         return True
+    if _is_struct(a) or _is_struct(b):
+        return bool(a == b)
     if isinstance(a, jax.core.Tracer) or isinstance(b, jax.core.Tracer):
         return False
     if is_key_array(a) or is_key_array(b):
@@ -196,8 +205,19 @@ def _same_array(a: Any, b: Any) -> bool:
     return bool(np.all(equal))
 
 
+def _is_struct(value: Any) -> bool:
+    """Structs inside a tree decide for themselves what counts: their fields say what ``==`` looks at."""
+    return not isinstance(value, type) and is_struct(value)
+
+
+def _leaf_mark(leaf: Any) -> Hashable:
+    if is_array(leaf):
+        return leaf.shape, str(leaf.dtype)
+    return hash(leaf) if _is_struct(leaf) else type(leaf)
+
+
 def value_hash(value: Any) -> int:
     """A hash that agrees with :func:`same_value`: structure, shapes and dtypes, not the contents of arrays."""
-    leaves, structure = jax.tree_util.tree_flatten(value)
-    marks = tuple((leaf.shape, str(leaf.dtype)) if is_array(leaf) else type(leaf) for leaf in leaves)
+    leaves, structure = jax.tree_util.tree_flatten(value, is_leaf=_is_struct)
+    marks = tuple(map(_leaf_mark, leaves))
     return hash((structure, marks))

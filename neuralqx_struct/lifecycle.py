@@ -6,7 +6,9 @@ first read. Works on any class that ``definition.py`` has completed; how the res
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -16,19 +18,41 @@ from neuralqx_struct.fieldspec import MISSING
 from neuralqx_struct.printing import brief
 from neuralqx_struct.pytree import load_pair, store_pair
 
-__all__ = ["build", "convert", "derive_all", "finish", "holds_tracer", "read_missing"]
+__all__ = [
+    "assign",
+    "build",
+    "convert",
+    "derive_all",
+    "drop_traced",
+    "evaluation",
+    "finish",
+    "holds_tracer",
+    "read_missing",
+]
 
 Hook = Callable[[Any, Any], Any]
+
+# Which derived fields this thread is computing: other threads may read the same ones.
+_DERIVING = threading.local()
 
 CONCRETIZATION_ERRORS = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
 )
 
 
 class UnsetError(AttributeError):
     """A field was read before it has a value, while its instance is still being made."""
+
+
+def assign(self: Any, given: Mapping[str, Any]) -> None:
+    """Step 1 for the arguments of a constructor that another ``__init__`` has called."""
+    converters = type(self).__nqx_converters__
+    for name, value in given.items():
+        if value is not MISSING:
+            self.__dict__[name] = convert(self, name, converters[name], value) if name in converters else value
 
 
 def build(self: Any, given: Mapping[str, Any], init_vars: Mapping[str, Any]) -> None:
@@ -66,16 +90,35 @@ def finish(self: Any, init_vars: Mapping[str, Any], *, loading: bool = False) ->
         if name not in values and spec.has_default:
             values[name] = spec.make_default()
     if post_init is not None:
-        derive_all(self, tolerant=True)
+        with evaluation(self):
+            derive_all(self, tolerant=True)
         post_init(*init_vars.values())
-    derive_all(self, tolerant=False)
-    require_all(self)
-    pair = cls.__nqx_layout__.pair(values, cls.__name__)
-    _validate(self)
+    with evaluation(self):
+        derive_all(self, tolerant=False)
+        require_all(self)
+        pair = cls.__nqx_layout__.pair(values, cls.__name__)
+        _validate(self)
     store_pair(self, pair)
-    if cls.__nqx_derive__ and holds_tracer(pair[0]):
-        for name in cls.__nqx_derive__:
-            values.pop(name, None)
+    drop_traced(self)
+
+
+def drop_traced(self: Any) -> None:
+    """Forget what was derived from tracers: it must not outlive their trace."""
+    derive = type(self).__nqx_derive__
+    if derive and holds_tracer(load_pair(self)[0]):
+        for name in derive:
+            self.__dict__.pop(name, None)
+
+
+def evaluation(self: Any) -> AbstractContextManager[Any]:
+    """Compute with concrete numbers where the instance holds nothing else, also while JAX traces around it.
+
+    Otherwise a derived value would be a tracer that outlives its trace, and a validator could not be asked.
+    """
+    cls = type(self)
+    if (cls.__nqx_derive__ or cls.__nqx_validators__ or cls.__nqx_check__) and not holds_tracer(self.__dict__):
+        return jax.ensure_compile_time_eval()
+    return nullcontext()
 
 
 def derive_all(self: Any, *, tolerant: bool) -> None:
@@ -102,18 +145,20 @@ def derive_all(self: Any, *, tolerant: bool) -> None:
 
 
 def _derive(self: Any, name: str) -> Any:
-    values = self.__dict__
-    marker = f"_nqx_deriving_{name}"
-    if marker in values:
+    open_here: set[tuple[int, str]] = _DERIVING.__dict__.setdefault("names", set())
+    if (id(self), name) in open_here:
         raise TypeError(
             f"{type(self).__name__}.{name}: expected derived fields without a cycle, got one through {name!r}"
         )
-    values[marker] = True
+    open_here.add((id(self), name))
     try:
         value = type(self).__nqx_derive__[name](self)
+    except Exception as error:
+        error.add_note(f"while deriving {type(self).__name__}.{name}")
+        raise
     finally:
-        del values[marker]
-    values[name] = value
+        open_here.discard((id(self), name))
+    self.__dict__[name] = value
     return value
 
 
@@ -142,6 +187,9 @@ def _validate(self: Any) -> None:
             if not holds_tracer(self.__dict__):
                 raise
             continue
+        except Exception as error:
+            error.add_note(f"while validating {cls.__name__}.{name}")
+            raise
         if _is_false(verdict):
             title = getattr(validator, "__name__", repr(validator))
             problems.append(

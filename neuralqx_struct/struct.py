@@ -29,8 +29,8 @@ from neuralqx_struct import checkpoint
 from neuralqx_struct.definition import StructABCMeta, StructMeta
 from neuralqx_struct.errors import FrozenStructError, did_you_mean
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
-from neuralqx_struct.identity import same_value, value_hash
-from neuralqx_struct.lifecycle import build, convert, derive_all, finish, read_missing
+from neuralqx_struct.identity import same_value, static_key, value_hash
+from neuralqx_struct.lifecycle import build, convert, derive_all, drop_traced, evaluation, finish, read_missing
 from neuralqx_struct.printing import brief
 from neuralqx_struct.pytree import Paired, is_frozen, load_pair, store_pair
 
@@ -86,15 +86,14 @@ class Struct(Paired, metaclass=StructMeta):
             State(step=1)
         """
         cls = type(self)
-        if cls.__nqx_plain__:
+        if cls.__nqx_plain__ and changes.keys() <= cls.__nqx_fields__.keys():
             # Nothing to convert, derive or check: the pair of the new instance is all there is to make.
-            if not self.__dict__:
-                cls.__nqx_layout__.fill(self.__dict__, load_pair(self))
-            values = self.__dict__ | changes
-            if len(values) == len(self.__dict__):
-                new = object.__new__(cls)
-                store_pair(new, cls.__nqx_layout__.pair(values, cls.__name__))
-                return new
+            layout = cls.__nqx_layout__
+            if not self.__dict__.keys() >= changes.keys() or not changes:
+                layout.fill(self.__dict__, load_pair(self))
+            new = object.__new__(cls)
+            store_pair(new, layout.pair(self.__dict__ | changes, cls.__name__))
+            return new
         given = {name: getattr(self, name) for name, spec in cls.__nqx_fields__.items() if not spec.is_derived}
         init_vars = {name: changes.pop(name, default) for name, default in cls.__nqx_init_vars__.items()}
         for name in changes:
@@ -120,10 +119,12 @@ class Struct(Paired, metaclass=StructMeta):
         """Compute the derived fields anew, after a mutable container inside a node field has changed in place."""
         before = {name: self.__dict__[name] for name in type(self).__nqx_derive__ if name in self.__dict__}
         try:
-            derive_all(self, tolerant=False)
+            with evaluation(self):
+                derive_all(self, tolerant=False)
         except BaseException:
             self.__dict__.update(before)
             raise
+        drop_traced(self)
 
     @classmethod
     def __nqx_restore__(cls, values: Mapping[str, Any]) -> Self:
@@ -194,7 +195,7 @@ class Struct(Paired, metaclass=StructMeta):
         for name, spec in type(self).__nqx_fields__.items():
             if spec.compare and not spec.is_derived and spec.kind is not FieldKind.OPAQUE:
                 value = getattr(self, name)
-                marks.append(hash(value) if spec.kind is FieldKind.STATIC else value_hash(value))
+                marks.append(hash(static_key(value)) if spec.kind is FieldKind.STATIC else value_hash(value))
         return hash(tuple(marks))
 
     def __repr__(self) -> str:

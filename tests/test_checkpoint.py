@@ -267,3 +267,17 @@ TREES = st.recursive(
 def test_load_inverts_export(tree):
     a = State(params=tree)
     assert State.from_state_dict(a.to_state_dict()) == a
+
+
+def test_what_one_bundle_carries_does_not_rule_another(tmp_path):
+    code = """
+import sys
+import neuralqx_struct as s
+text = 'language: "1"\\nschema: lab.victim\\nversion: 1\\nroot: P\\nstructs: {P: {fields: {a: int%s}}}\\n'
+wide = ', z: {type: int, default: 666}' if sys.argv[1] == 'wide' else ''
+s.load_schema(text % wide).root(a=1).export(sys.argv[2])
+"""
+    for name in ("wide", "plain"):
+        subprocess.run([sys.executable, "-c", code, name, str(tmp_path / name)], check=True)
+    wide, plain = s.load(tmp_path / "wide"), s.load(tmp_path / "plain")
+    assert wide.z == 666 and not hasattr(plain, "z") and type(wide) is not type(plain)
