@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BundleExistsError",
     "BundleMissingError",
+    "file_findings",
     "read",
     "read_manifest",
     "seal",
@@ -108,7 +109,47 @@ def read_manifest(path: str | Path, *, limits: Limits | None = None) -> dict[str
         with opened_bundle(path) as held:
             return _sound_document(manifest_bytes(held, limits), limits)
     except StructError as error:
-        raise error.in_file(str(path)) from error.__cause__
+        raise _named(error, path) from error.__cause__
+
+
+def _named(error: StructError, path: Path) -> StructError:
+    """The error with the file that its problems are in: those that have a line are about the text of the manifest."""
+    text = path / MANIFEST if path.is_dir() else path
+    return type(error)(d.in_file(str(path if d.line is None else text)) for d in error.diagnostics)
+
+
+def file_findings(path: str | Path, document: Mapping[str, Any]) -> list[Diagnostic]:
+    """Whether the array files are there and long enough for what the manifest says; none of them is read.
+
+    Args:
+        path: The folder or zip; beside a ``manifest.json`` by itself nothing is looked for.
+        document: Its manifest, checked.
+
+    Returns:
+        A finding for each file that is missing, is no plain file, or is too short.
+    """
+    path = Path(path)
+    needed: dict[str, int] = {}
+    for record in document["arrays"].values():
+        file = record.get("file", DEFAULT_FILE)
+        needed[file] = max(needed.get(file, 1), record.get("offset", 0) + record.get("nbytes", 0))
+    if not needed or (path.suffix == ".json" and path.is_file()):
+        return []
+    found: list[Diagnostic] = []
+    with opened_bundle(path) as held:
+        for file, least in needed.items():
+            where = str(path / file)
+            try:
+                size = held.size(file)
+            except StructError as error:
+                found += error.diagnostics
+                continue
+            if size is None:
+                found.append(Diagnostic("NQX409", "error", f"expected the array file {file}, got none", file=where))
+            elif size < least:
+                message = f"expected a file of at least {least} bytes, got {size}"
+                found.append(Diagnostic("NQX408", "error", message, file=where))
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -226,7 +267,7 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except StructError as error:
-        raise error.in_file(str(path)) from error.__cause__
+        raise _named(error, path) from error.__cause__
 
 
 def _read(held: Opened, path: Path, *, verify: bool, mmap: bool, limits: Limits) -> Payload:
@@ -260,13 +301,13 @@ def verify(path: str | Path, *, limits: Limits | None = None) -> list[Diagnostic
     """Everything that is damaged in a bundle, at once; every byte is read.
 
     Args:
-        path: The folder or zip.
+        path: The folder or zip, or the ``manifest.json`` in a folder, which stands for the folder.
         limits: How much to take in.
 
     Returns:
         The findings; arrays that a migration left unused come as ``info``, files that nothing names as ``warning``.
     """
-    path = Path(path)
+    path = _around(Path(path))
     limits = limits or DEFAULT_LIMITS
     found: list[Diagnostic] = []
     try:
@@ -291,8 +332,13 @@ def verify(path: str | Path, *, limits: Limits | None = None) -> list[Diagnostic
                 if name not in files and name != MANIFEST
             )
     except StructError as error:
-        found += error.diagnostics
+        found += _named(error, path).diagnostics
     return [d.in_file(str(path)) for d in found]
+
+
+def _around(path: Path) -> Path:
+    """The bundle that a path means: a ``manifest.json`` stands for the folder that it is in."""
+    return path.parent if path.suffix == ".json" and path.is_file() else path
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -467,8 +513,7 @@ def seal(path: str | Path) -> None:
     """
     path = Path(path)
     with _naming(path):
-        if path.suffix == ".json" and path.is_file():
-            path = path.parent
+        path = _around(path)
         with opened_bundle(path) as held:
             data = reseal(manifest_bytes(held, DEFAULT_LIMITS))
             if isinstance(held, Zip):

@@ -97,6 +97,20 @@ class Folder:
         self._files.append(cast("BinaryIO", file))
         return cast("BinaryIO", file), 0, os.fstat(fd).st_size
 
+    def size(self, name: str) -> int | None:
+        """The size of a file, which is not opened; None if there is no such file."""
+        try:
+            seen = (
+                (self.path / name).lstat()
+                if self._fd is None
+                else os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+            )
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(seen.st_mode):
+            raise self._special(name)
+        return seen.st_size
+
     def _special(self, name: str) -> UntrustedError:
         hint = "bundles hold plain files only, no links"
         return UntrustedError(
@@ -149,6 +163,11 @@ class Zip:
     def names(self) -> list[str]:
         """The names of the members."""
         return sorted(self._members)
+
+    def size(self, name: str) -> int | None:
+        """The size of a member when expanded; None if there is no such member."""
+        member = self._members.get(name)
+        return None if member is None else member.size
 
     def region(self, name: str, most: Callable[[], int]) -> Source | None:
         """A stored member as a region of the file; a deflated one, as neuraLQX writes, expanded to at most ``most()``."""

@@ -49,7 +49,8 @@ def validate(path: str | Path, schema: Any = None) -> list[Diagnostic]:
             bundle if None. A bundle of an older version is held to that version.
 
     Returns:
-        All findings: the published format first, then the schema. Array bytes are not read; ``verify`` does that.
+        All findings: the published format first, then the array files, then the schema. Array files must be there and
+        long enough, their bytes are not read; ``verify`` does that. Beside a ``manifest.json`` no file is looked for.
 
     Raises:
         SerializationError: There is nothing at ``path`` (then also a FileNotFoundError).
@@ -58,12 +59,13 @@ def validate(path: str | Path, schema: Any = None) -> list[Diagnostic]:
     Example:
         >>> validate("missing")
         Traceback (most recent call last):
-        neuralqx_struct.bundle_forms.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]
+        neuralqx_struct.bundle_forms.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]...
     """
     wanted = _series_of(schema)
     document, found = _read(Path(path))
     if document is not None:
         found += _array_findings(document)
+        found += bundle.file_findings(path, document)
         found += _schema_findings(document, wanted)
     return [d.in_file(str(path)) for d in found]
 
@@ -169,19 +171,31 @@ def _inside(finding: Diagnostic, place: str) -> Diagnostic:
 
 def _schema_findings(document: dict[str, Any], wanted: Series | None) -> list[Diagnostic]:
     """Compare the tree with the schema that the caller wants, or with those that travel along."""
-    written = document.get("schema")
+    written, root = document.get("schema"), document["manifest"]
     if written is None and wanted is None and not document.get("schemas"):
-        return []
-    carried, found = _carried(document)
-    known = dict(carried)
-    if wanted is not None:
-        own = carried.get(wanted.id)
-        known[wanted.id] = wanted if own is None else wanted.merged(own.documents.values())
+        return _unknown_findings(root, {})
+    known, found = _carried(document)
     if found:
         return found
-    if written is not None or wanted is not None:
-        found += _identity_findings(written, known, wanted)
-    return found or _tree_findings(document["manifest"], known, expected=written)
+    if wanted is not None:
+        known[wanted.id] = wanted  # what travels along is not asked: the caller wants to know what their files say
+    # A struct says by itself which schema it is of; only its fingerprint cannot be compared then.
+    unnamed = written is None and (wanted is None or (_schema_of(root) or ("",))[0] == wanted.id)
+    found = _unknown_findings(root, known) if unnamed else _identity_findings(written, known, wanted)
+    return found or _tree_findings(root, known, expected=written)
+
+
+def _unknown_findings(root: Any, known: Mapping[str, Series]) -> list[Diagnostic]:
+    """Structs of schemas, or of versions, that are not at hand; within structs of known ones their schema tells."""
+    found = []
+    for path, _, (identity, version, _) in _outermost(root, _schema_of):
+        series = known.get(identity)
+        if series is None or version not in series.documents:
+            versions = "none is at hand" if series is None else f"known: {', '.join(map(str, series.versions))}"
+            message = f"expected a known version of {identity}, got {version} ({versions})"
+            hint = "restore the members `schema` and `schemas` of the manifest, or pass the schema (--schema)"
+            found.append(Diagnostic("NQX404", "error", message, format_path(path), hint=hint))
+    return found
 
 
 def _identity_findings(
@@ -200,7 +214,11 @@ def _identity_findings(
     if series is None or version not in series.documents:
         versions = "none" if series is None else ", ".join(map(str, series.versions))
         message = f"expected a known version of {identity} ({versions}), got {version}"
-        hint = "pass the schema that has it (--schema), or upgrade to a release that ships it"
+        hint = (
+            "pass the schema that has it (--schema), or upgrade to a release that ships it"
+            if wanted is None
+            else "name the folder with all versions, or a file of this one"
+        )
         return [Diagnostic("NQX404", "error", message, "$.schema.version", hint=hint)]
     from neuralqx_struct.lint import lint_document
 
@@ -210,9 +228,7 @@ def _identity_findings(
         return [_inside(d, "$.schemas") if source is None else d for d in wrong]
     expected = series.fingerprints[version]
     if written["fingerprint"] != expected:
-        whose = (
-            "the given schema" if wanted is not None and version in wanted.documents else "the bundle's own document"
-        )
+        whose = "the bundle's own document" if wanted is None else "the given schema"
         message = (
             f"expected the fingerprint {expected[:23]}... of {identity} version {version}, got "
             f"{written['fingerprint'][:23]}...\n{whose} declares something else under the same version number"
@@ -234,7 +250,7 @@ def _tree_findings(root: Any, known: Mapping[str, Series], expected: Mapping[str
             return conform(document, document.root, root, see_node)
     linted: dict[tuple[str, int], list[Diagnostic]] = {}
     found: list[Diagnostic] = []
-    for path, node, (identity, version, name) in _outermost(root, known):
+    for path, node, (identity, version, name) in _outermost(root, lambda node: _reference(node, known)):
         document = known[identity].at(version)
         key = (identity, version)
         if key not in linted:
@@ -252,28 +268,31 @@ def _tree_findings(root: Any, known: Mapping[str, Series], expected: Mapping[str
 
 def _reference(node: Any, known: Mapping[str, Series]) -> tuple[str, int, str] | None:
     """Schema, version and name of the struct that a node is, if its schema is known."""
+    found = _schema_of(node)
+    return found if found is not None and found[0] in known and found[1] in known[found[0]].documents else None
+
+
+def _schema_of(node: Any) -> tuple[str, int, str] | None:
+    """Schema, version and name of the struct that a node says it is; None for nodes of plain Python classes."""
     if type(node) is not dict or node["__kind__"] != "struct":
         return None
     identity, _, name = node["type"].partition(":")
     schema_id, _, version = identity.partition("@")
-    if schema_id not in known or not version.isdecimal() or int(version) not in known[schema_id].documents:
-        return None
-    return schema_id, int(version), name
+    # Nobody counts to versions of so many digits, and int() refuses to read them.
+    return (schema_id, int(version), name) if version.isdecimal() and len(version) < 19 else None
 
 
 def _outermost(
-    root: Any, known: Mapping[str, Series]
+    root: Any, reference_of: Callable[[Any], tuple[str, int, str] | None]
 ) -> Iterator[tuple[tuple[Hashable, ...], Any, tuple[str, int, str]]]:
-    """Structs of known schemas that stand in no other one, with their paths."""
-    if not known:
-        return
+    """Structs that have a reference and stand in no other one that has, with their paths."""
     inside: set[int] = set()
     for path, node in iter_nodes(root):
         if type(node) is not dict:
             continue
         if id(node) in inside:
             inside |= {id(child) for _, _, child in node_children(node)}
-        elif (reference := _reference(node, known)) is not None:
+        elif (reference := reference_of(node)) is not None:
             inside |= {id(child) for _, _, child in node_children(node)}
             yield path, node, reference
 

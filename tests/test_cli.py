@@ -22,6 +22,7 @@ from neuralqx_struct.schema.loader import read_text
 from neuralqx_struct.schema.reading import parse_document
 
 ROOT = Path(__file__).parent.parent
+VALID = "valid (arrays not read: verify reads them)"
 SCHEMAS = ROOT / "schemas"
 
 V1 = """language: "1"
@@ -89,7 +90,9 @@ def edit(ckpt, old, new):
 
 
 def test_validate(ckpt, schema):
-    assert invoke("validate", ckpt, ckpt / "manifest.json").stdout == f"{ckpt}: valid\n{ckpt}/manifest.json: valid\n"
+    assert (
+        invoke("validate", ckpt, ckpt / "manifest.json").stdout == f"{ckpt}: {VALID}\n{ckpt}/manifest.json: {VALID}\n"
+    )
     result, data = report("validate", ckpt, "--schema", schema)
     assert (result.exit_code, data) == (
         0,
@@ -99,6 +102,14 @@ def test_validate(ckpt, schema):
 
 def test_verify(ckpt):
     assert invoke("verify", ckpt).stdout == f"{ckpt}: intact\n"
+
+
+def test_verify_takes_a_manifest_for_the_bundle_around_it(ckpt):
+    manifest = ckpt / "manifest.json"
+    assert invoke("verify", manifest).stdout == f"{manifest}: intact\n"
+    (ckpt / "arrays.npz").unlink()
+    result, data = report("verify", manifest)
+    assert (result.exit_code, [d["code"] for d in data["diagnostics"]]) == (1, ["NQX409"])
 
 
 def test_inspect(ckpt):
@@ -177,6 +188,12 @@ def test_demo_is_handed_a_folder_and_its_figures_are_reported(monkeypatch, tmp_p
     assert invoke("demo", tmp_path / "here").stdout == "working in here\n"
     result, data = report("demo")
     assert (data["trained"], "working in neuralqx-struct-demo" in result.stderr) == (-1.0, True)
+
+
+def test_a_demo_in_a_folder_that_is_in_use_could_not_run(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    result, data = report("demo", tmp_path)
+    assert (result.exit_code, [d["code"] for d in data["diagnostics"]]) == (2, ["NQX400"])
 
 
 def test_version_and_help():
@@ -291,7 +308,7 @@ def test_an_existing_target_is_left_alone(tmp_path):
 
 def test_one_bad_path_does_not_hide_the_others(ckpt, tmp_path):
     result = invoke("validate", tmp_path / "nope", ckpt)
-    assert (result.exit_code, result.stdout) == (2, f"{ckpt}: valid\n")
+    assert (result.exit_code, result.stdout) == (2, f"{ckpt}: {VALID}\n")
     assert "nope: expected a bundle" in result.stderr
 
 
@@ -506,7 +523,7 @@ def test_what_is_not_plain_is_left_to_the_parser(words):
 
 def test_the_module_runs(ckpt, tmp_path):
     done = process("validate", ckpt)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{ckpt}: valid\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{ckpt}: {VALID}\n", "")
     done = process("inspect", tmp_path / "nope")
     assert (done.returncode, done.stdout) == (2, "")
     assert "expected a bundle" in done.stderr

@@ -107,7 +107,9 @@ def test_an_older_bundle_is_held_to_its_own_version(ckpt, tmp_path):
     (folder / "v1.yaml").write_text(V1)
     (folder / "v2.yaml").write_text(V2)
     assert validate(ckpt, folder) == []
-    assert validate(ckpt, load_series(V2)) == []  # version 1 travels inside
+    (finding,) = validate(ckpt, load_series(V2))  # version 1 travels inside, but was not asked for
+    assert (finding.code, finding.path) == ("NQX404", "$.schema.version")
+    assert "(2), got 1" in finding.message and "folder with all versions" in finding.hint
 
 
 def test_plain_python_objects_need_no_schema(tmp_path):
@@ -217,6 +219,91 @@ def test_a_schema_that_cannot_be_read_is_raised(ckpt, tmp_path):
     (tmp_path / "v1.yaml").write_text("a: [")
     with pytest.raises(SchemaError):
         validate(ckpt, tmp_path / "v1.yaml")
+
+
+@pytest.mark.parametrize("wanted", [None, load_series(V1)])
+@pytest.mark.parametrize(
+    ("drop", "ref", "code"),
+    [
+        (("schema",), "lab.point@1:Point", "NQX411"),
+        (("schema",), "lab.point@1:Gone", "NQX411"),
+        (("schema",), "lab.point@9:Point", "NQX404"),
+        (("schema",), f"lab.point@{'9' * 5000}:Point", None),
+        (("schema", "schemas"), "lab.point@1:Point", {None: "NQX404", "lab.point": "NQX411"}),
+        (("schema", "schemas"), "lab.point@9:Point", "NQX404"),
+        ((), "lab.point@9:Point", "NQX411"),
+        ((), "os:system", "NQX411"),
+    ],
+)
+def test_a_struct_is_found_by_its_reference_where_the_manifest_names_no_schema(ckpt, drop, ref, code, wanted):
+    def change(d):
+        for name in drop:
+            del d[name]
+        d["manifest"]["type"] = ref
+        d["manifest"]["fields"]["step"] = "7"
+
+    found = codes(validate(edited(ckpt, change), wanted))
+    if (
+        code is None
+    ):  # no such version can be: what says so is a class of Python, or a bundle that is not the wanted one
+        assert found == ([] if wanted is None else ["NQX404"])
+    else:
+        assert found == [code[getattr(wanted, "id", None)] if isinstance(code, dict) else code]
+
+
+def test_a_bundle_without_schemas_says_what_is_missing(ckpt):
+    (finding,) = validate(edited(ckpt, lambda d: [d.pop("schema"), d.pop("schemas")]))
+    assert (finding.path, finding.message) == ("$", "expected a known version of lab.point, got 1 (none is at hand)")
+    assert "`schema` and `schemas`" in finding.hint
+
+
+def _cut(file):
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def _folder(file):
+    file.unlink()
+    file.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "part"),
+    [
+        (lambda file: file.unlink(), "NQX409", "got none"),
+        (lambda file: file.write_bytes(b""), "NQX408", "got 0"),
+        (_cut, "NQX408", "got 100"),
+        (_folder, "NQX504", "plain file"),
+        (lambda file: file.rename(file.with_name("x")) and file.symlink_to("x"), "NQX504", "plain file"),
+    ],
+)
+def test_array_files_must_be_there_and_long_enough(ckpt, damage, code, part):
+    damage(ckpt / "arrays.npz")
+    (finding,) = validate(ckpt)
+    assert (finding.code, finding.file) == (code, str(ckpt / "arrays.npz"))
+    assert part in finding.message
+    assert validate(ckpt / "manifest.json") == []  # by itself it says nothing about files
+
+
+def test_a_zip_without_its_array_file_is_found_out(tmp_path):
+    path = bundle.write(tmp_path / "ckpt.zip", Payload(document(), ARRAYS))
+    with zipfile.ZipFile(path) as archive:
+        manifest = archive.read("manifest.json")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("manifest.json", manifest)
+    assert codes(validate(path)) == ["NQX409"]
+
+
+def test_array_bytes_are_not_read(ckpt):
+    file = ckpt / "arrays.npz"
+    file.write_bytes(b"\0" * file.stat().st_size)
+    assert validate(ckpt) == []
+
+
+def test_text_that_cannot_be_parsed_is_placed_in_the_manifest(ckpt):
+    (ckpt / "manifest.json").write_text('{"version": 1,\n "manifest": }')
+    for path in (ckpt, ckpt / "manifest.json"):
+        (finding,) = validate(path)
+        assert (finding.file, finding.line) == (str(ckpt / "manifest.json"), 2)
 
 
 def test_no_bundle_is_a_finding(tmp_path):

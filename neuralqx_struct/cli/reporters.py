@@ -164,7 +164,8 @@ FORMATS: Mapping[str, Callable[[Report], str]] = {
 
 def could_not_run(error: BaseException) -> bool:
     """True for errors that say nothing about the input: it is not there, cannot be read, or the target is taken."""
-    return isinstance(error, OSError) or isinstance(error.__cause__, OSError)
+    refused = isinstance(error, StructError) and error.code == "NQX400"
+    return refused or isinstance(error, OSError) or isinstance(error.__cause__, OSError)
 
 
 def _of_error(command: str, error: Exception) -> Report:
