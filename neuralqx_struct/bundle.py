@@ -287,7 +287,7 @@ def _read(held: Opened, path: Path, *, verify: bool, mmap: bool, limits: Limits)
             found += (d if d.file is not None and d.file != file else _in(d, where) for d in error.diagnostics)
     raise_findings(found)
     payload = Payload(document, _BundleArrays(homes))
-    raise_findings(check_arrays(payload))
+    raise_findings(check_arrays(payload, limits))
     return payload
 
 
@@ -325,7 +325,7 @@ def verify(path: str | Path, *, limits: Limits | None = None) -> list[Diagnostic
                 except StructError as error:
                     damage = list(error.diagnostics)
                 found += (_in(d, str(path / file)) for d in damage)
-            found += check_arrays(Payload(document, _Names(records)))
+            found += check_arrays(Payload(document, _Names(records)), limits)
             found += (
                 Diagnostic("NQX410", "warning", f"expected no file that the manifest does not name, got {name}")
                 for name in held.names()

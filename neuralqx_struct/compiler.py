@@ -32,7 +32,7 @@ from neuralqx_struct.lint import lint_series
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.payload import dtype_named
 from neuralqx_struct.registry import register_ref
-from neuralqx_struct.schema.conform import Seen, Shaped, conform
+from neuralqx_struct.schema.conform import Seen, Shaped, conform, shown_scalar
 from neuralqx_struct.schema.evaluation import evaluate
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.fingerprint import full_fingerprint

@@ -20,7 +20,17 @@ from math import isfinite
 from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic, did_you_mean
-from neuralqx_struct.manifest_grammar import CHOICES, MODES, NODE_KINDS, PATTERNS, PLACES, PLAIN, RANGES, RECORDS
+from neuralqx_struct.manifest_grammar import (
+    CHOICES,
+    LENGTHS,
+    MODES,
+    NODE_KINDS,
+    PATTERNS,
+    PLACES,
+    PLAIN,
+    RANGES,
+    RECORDS,
+)
 from neuralqx_struct.paths import FieldName, format_path
 
 __all__ = [
@@ -53,11 +63,13 @@ class Limits:
         manifest_bytes: Size of ``manifest.json``.
         depth: Nodes inside nodes.
         nodes: Nodes in all.
+        full_bytes: Size of all arrays and scalars that nodes describe without storing them, together.
     """
 
     manifest_bytes: int = 256 << 20
     depth: int = 200
     nodes: int = 1_000_000
+    full_bytes: int = 1 << 30
 
 
 DEFAULT_LIMITS: Final = Limits()
@@ -73,8 +85,10 @@ def _choice_rule(known: tuple[str, ...]) -> Callable[[Any], bool]:
     return lambda value: type(value) is str and value in known
 
 
-def _pattern_rule(pattern: str) -> Callable[[Any], bool]:
+def _pattern_rule(pattern: str, most: int | None) -> Callable[[Any], bool]:
     compiled = re.compile(pattern[1:-1])
+    if most is not None:
+        return lambda value: type(value) is str and len(value) <= most and compiled.fullmatch(value) is not None
     return lambda value: type(value) is str and compiled.fullmatch(value) is not None
 
 
@@ -99,7 +113,7 @@ _RULES: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "object": ("an object", lambda value: type(value) is dict),
     "documents": ("a list of objects", lambda v: type(v) is list and all(type(item) is dict for item in v)),
     **{name: (" or ".join(map(repr, known)), _choice_rule(known)) for name, known in CHOICES.items()},
-    **{name: (words, _pattern_rule(pattern)) for name, (words, pattern) in PATTERNS.items()},
+    **{name: (words, _pattern_rule(pattern, LENGTHS.get(name))) for name, (words, pattern) in PATTERNS.items()},
     **{
         name: (f"an integer >= {low}" if high is None else f"an integer from {low} to {high}", _range_rule(low, high))
         for name, (low, high) in RANGES.items()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["CHOICES", "MODES", "NODE_KINDS", "PATTERNS", "PLACES", "PLAIN", "RANGES", "RECORDS"]
+__all__ = ["CHOICES", "LENGTHS", "MODES", "NODE_KINDS", "PATTERNS", "PLACES", "PLAIN", "RANGES", "RECORDS"]
 
 # A member ending in "?" may be left out. The value names what it must be: a choice, a pattern or a range of the tables
 # below, a rule of manifest.py, or a structure of nodes.
@@ -41,7 +41,7 @@ NODE_KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "datetime": {"type": "moment", "value": "text"},
     "prng-key": {"impl": "text", "data": "key-data"},
     "pytree-dataclass": {"type": "text", "fields": "fields"},
-    "full": {"dtype": "text", "shape": "shape", "value": "node", "leaf?": "leaf", "weak_type?": "true"},
+    "full": {"dtype": "text", "shape": "shape", "value": "scalar", "leaf?": "leaf", "weak_type?": "true"},
 }
 MODES: Final[Mapping[str, Mapping[str, str]]] = {
     "flatten": {"children": "nodes", "aux": "node"},
@@ -87,10 +87,12 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
     "base64": ("base64 text", r"^[A-Za-z0-9+/]*={0,2}$"),
-    "decimal": ("an integer in decimal digits", r"^-?[0-9]+$"),
+    "decimal": ("an integer in at most 100,000 decimal digits", r"^-?[0-9]+$"),
     "sha256": ("'sha256:' and 64 hexadecimal digits", r"^sha256:[0-9a-f]{64}$"),
     "filename": ("the plain name of a file beside the manifest", r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$"),
 }
+# The most characters that text of a pattern may have: reading decimal digits takes time that grows with their square.
+LENGTHS: Final[Mapping[str, int]] = {"decimal": 100_001}
 RANGES: Final[Mapping[str, tuple[int, int | None]]] = {
     "count": (0, None),
     "ordinal": (1, None),

@@ -16,7 +16,17 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.manifest import SCHEMA_URL
-from neuralqx_struct.manifest_grammar import CHOICES, MODES, NODE_KINDS, PATTERNS, PLACES, PLAIN, RANGES, RECORDS
+from neuralqx_struct.manifest_grammar import (
+    CHOICES,
+    LENGTHS,
+    MODES,
+    NODE_KINDS,
+    PATTERNS,
+    PLACES,
+    PLAIN,
+    RANGES,
+    RECORDS,
+)
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -85,7 +95,10 @@ def models() -> Mapping[str, type[BaseModel]]:
         "writer": names("Writer"),
         "records": names("dict[str, ArrayRecord]"),
         **{name: Literal[known] for name, known in CHOICES.items()},
-        **{name: Annotated[str, Field(pattern=pattern)] for name, (_, pattern) in PATTERNS.items()},
+        **{
+            name: Annotated[str, Field(pattern=pattern, max_length=LENGTHS.get(name))]
+            for name, (_, pattern) in PATTERNS.items()
+        },
         **{name: Annotated[int, Field(ge=low, le=high)] for name, (low, high) in RANGES.items()},
     }
 

@@ -32,10 +32,12 @@ from typing import Any
 import ml_dtypes  # registers bfloat16 and its kin with numpy
 import numpy as np
 
+from neuralqx_struct.decimals import MOST_BITS, read_decimal, write_decimal
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.manifest import DEFAULT_LIMITS
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.payload import dtype_name, dtype_named
+from neuralqx_struct.printing import brief
 
 __all__ = ["PLAIN_CODECS", "Codec", "Codecs", "Decoder", "Encoder"]
 
@@ -197,6 +199,7 @@ class Decoder:
         self.problems: list[Diagnostic] = []
         self._path: list[Hashable] = []
         self._raised: set[type[StructError]] = set()
+        self._cause: BaseException | None = None
 
     @property
     def path(self) -> Path:
@@ -212,6 +215,7 @@ class Decoder:
             return self.codecs.by_kind[node["__kind__"]].decode(node, self)
         except StructError as error:
             self._raised.add(type(error))
+            self._cause = self._cause or error.__cause__
             self.problems += [
                 d
                 if d.path.startswith("$")
@@ -234,14 +238,23 @@ class Decoder:
     def pairs(self, node: Mapping[str, Node]) -> list[tuple[Any, Any]]:
         """The keys and values of the ``items`` of a dict node."""
         found: list[tuple[Any, Any]] = []
+        seen: set[Any] = set()
+        problems = len(self.problems)
         for key_node, value_node in node["items"]:
             key = self.decode(key_node)
             try:
-                hash(key)
+                twice = key in seen
+                seen.add(key)
             except TypeError:
                 raise SerializationError(
                     f"expected hashable dict keys, got a {type(key).__name__}", code="NQX401"
                 ) from None
+            if twice and len(self.problems) == problems:  # keys that could not be read are all None
+                raise SerializationError(
+                    f"expected each dict key once, got {brief(key)} twice",
+                    code="NQX612",
+                    hint="which of the values is meant? leave the others out",
+                )
             found.append((key, self.decode(value_node, key)))
         return found
 
@@ -257,7 +270,7 @@ class Decoder:
         """
         if self.problems:
             kinds = {kind if issubclass(kind, SerializationError) else SerializationError for kind in self._raised}
-            raise (kinds.pop() if len(kinds) == 1 else SerializationError)(self.problems)
+            raise (kinds.pop() if len(kinds) == 1 else SerializationError)(self.problems) from self._cause
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -271,6 +284,14 @@ def _encode_items(value: Any, encoder: Encoder) -> dict[str, Node]:
 def _encode_set(value: Any, encoder: Encoder) -> dict[str, Node]:
     # A set has no order of its own, and Python's differs from run to run: sort by the text of the nodes.
     return {"items": sorted(_encode_items(value, encoder)["items"], key=lambda node: json.dumps(node, sort_keys=True))}
+
+
+def _read_set(make: Callable[[list[Any]], Any], node: Mapping[str, Node], decoder: Decoder) -> Any:
+    items = decoder.items(node)
+    try:
+        return make(items)
+    except TypeError as error:
+        raise SerializationError(f"expected items that a set can hold, got others\n{error}", code="NQX612") from None
 
 
 def _encode_pairs(value: Any, encoder: Encoder) -> dict[str, Node]:
@@ -296,28 +317,14 @@ def _decode_base64(node: Mapping[str, Node], _: Decoder) -> bytes:
         raise SerializationError(f"expected base64 text, got {node['base64'][:40]!r}\n{error}", code="NQX612") from None
 
 
-def _encode_bigint(value: int, _: Encoder) -> dict[str, Node]:
-    # Python refuses to print integers of more than 4300 digits at once; hexadecimal has no such limit.
-    return {"value": str(value) if value.bit_length() < 10_000 else _decimal(value)}
-
-
-def _decimal(value: int) -> str:
-    sign, value = ("-", -value) if value < 0 else ("", value)
-    chunks: list[str] = []
-    while value:
-        value, low = divmod(value, 10**4000)
-        chunks.append(f"{low:04000d}" if value else str(low))
-    return sign + "".join(reversed(chunks))
-
-
-def _decode_bigint(node: Mapping[str, Node], _: Decoder) -> int:
-    text: str = node["value"]
-    digits = text.removeprefix("-")
-    value = 0
-    for start in range(0, len(digits), 4000):
-        chunk = digits[start : start + 4000]
-        value = value * 10 ** len(chunk) + int(chunk)
-    return -value if text.startswith("-") else value
+def _encode_bigint(value: int, encoder: Encoder) -> dict[str, Node]:
+    if value.bit_length() > MOST_BITS:
+        encoder.refuse(
+            f"expected an integer of at most {MOST_BITS} bits, got one of {value.bit_length()}",
+            hint="save it as bytes: value.to_bytes(length, 'little', signed=True)",
+        )
+        return {"value": "0"}
+    return {"value": write_decimal(value)}
 
 
 def _encode_numpy_scalar(value: np.generic, encoder: Encoder) -> dict[str, Node]:
@@ -326,7 +333,7 @@ def _encode_numpy_scalar(value: np.generic, encoder: Encoder) -> dict[str, Node]
         return {"dtype": str(value.dtype), "value": None}
     if value.dtype.kind in "mM":
         return {"dtype": dtype_name(value.dtype), "value": int(value.view(np.int64))}
-    if value.dtype.itemsize > 16 or value.dtype.char in "gG":
+    if value.dtype.kind not in "SU" and (value.dtype.itemsize > 16 or value.dtype.char in "gG"):
         encoder.refuse(
             f"expected a dtype that all platforms have, got {value.dtype}", hint="convert it to float64 first"
         )
@@ -336,14 +343,22 @@ def _encode_numpy_scalar(value: np.generic, encoder: Encoder) -> dict[str, Node]
 
 def _decode_numpy_scalar(node: Mapping[str, Node], decoder: Decoder) -> Any:
     dtype = dtype_named(node["dtype"])
+    return _number(node, decoder, dtype)[()]
+
+
+def _number(node: Mapping[str, Node], decoder: Decoder, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """The ``value`` of a node as an array without axes; numpy would take null for nan, or for its name."""
     value = decoder.decode(node["value"])
     try:
+        if value is None:
+            raise TypeError("null is no number")
         if dtype.kind in "mM":
-            return np.array(value, np.int64).view(dtype)[()]
-        return np.array(value, dtype)[()]
+            return np.array(value, np.int64).view(dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.array(value, dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise SerializationError(
-            f"expected a value of dtype {node['dtype']}, got {value!r}\n{error}", code="NQX612"
+            f"expected a value of dtype {node['dtype']}, got {brief(value)}\n{error}", code="NQX612"
         ) from None
 
 
@@ -397,7 +412,14 @@ def _unsaveable(value: np.ndarray[Any, Any]) -> str | None:
 
 
 def _decode_full(node: Mapping[str, Node], decoder: Decoder) -> np.ndarray[Any, Any]:
-    return np.full(tuple(node["shape"]), decoder.decode(node["value"]), dtype_named(node["dtype"]))
+    """One number seen from every place, read-only: no memory is taken for what the file does not hold."""
+    number = _number(node, decoder, dtype_named(node["dtype"]))
+    try:
+        return np.broadcast_to(number, tuple(node["shape"]))
+    except (ValueError, OverflowError) as error:
+        raise SerializationError(
+            f"expected a shape that an array can have, got {brief(node['shape'])}\n{error}", code="NQX612"
+        ) from None
 
 
 def _encode_slice(value: slice, encoder: Encoder) -> dict[str, Node]:
@@ -424,13 +446,13 @@ PLAIN_CODECS = Codecs(
     [
         Codec("list", (list,), _encode_items, lambda node, d: d.items(node)),
         Codec("tuple", (tuple,), _encode_items, lambda node, d: tuple(d.items(node))),
-        Codec("set", (set,), _encode_set, lambda node, d: set(d.items(node))),
-        Codec("frozenset", (frozenset,), _encode_set, lambda node, d: frozenset(d.items(node))),
+        Codec("set", (set,), _encode_set, lambda node, d: _read_set(set, node, d)),
+        Codec("frozenset", (frozenset,), _encode_set, lambda node, d: _read_set(frozenset, node, d)),
         Codec("dict", (dict,), _encode_pairs, lambda node, d: dict(d.pairs(node)), _is_plain_mapping),
         Codec("ordered-dict", (OrderedDict,), _encode_pairs, lambda node, d: OrderedDict(d.pairs(node))),
         Codec("complex", (complex,), _encode_complex, _decode_complex),
         Codec("float", (float,), lambda v, _: {"value": repr(v)}, lambda node, _: float(node["value"])),
-        Codec("bigint", (int,), _encode_bigint, _decode_bigint),
+        Codec("bigint", (int,), _encode_bigint, lambda node, _: read_decimal(node["value"])),
         Codec("bytes", (bytes,), _encode_base64, _decode_base64),
         Codec(
             "path",

@@ -222,8 +222,11 @@ def iter_nodes(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         stack.extend(reversed(below))
 
 
-def _array_nodes(root: Any) -> Iterator[dict[str, Any]]:
-    """The array nodes alone, in no promised order: the quick walk."""
+_SIZED: Final = frozenset({"array", "full", "numpy-scalar"})
+
+
+def _sized_nodes(root: Any) -> Iterator[dict[str, Any]]:
+    """The nodes with a dtype, which take room in memory, in no promised order: the quick walk."""
     stack = [root]
     pop, push = stack.pop, stack.append
     while stack:
@@ -231,7 +234,7 @@ def _array_nodes(root: Any) -> Iterator[dict[str, Any]]:
         if type(node) is not dict:
             continue
         kind = node["__kind__"]
-        if kind == "array":
+        if kind in _SIZED:
             yield node
         elif kind == "struct":
             stack.extend(node["fields"].values())
@@ -251,21 +254,25 @@ def check(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diagnostic]
         All findings; arrays left unused by a migration come as ``info``.
     """
     found = check_manifest(payload.document, limits=limits)
-    return found if has_errors(found) else found + check_arrays(payload)
+    return found if has_errors(found) else found + check_arrays(payload, limits)
 
 
-def check_arrays(payload: Payload) -> list[Diagnostic]:
+def check_arrays(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diagnostic]:
     """The second half of :func:`check`, for a document that :func:`~.manifest.check_manifest` has nothing against.
 
     Dtype and shape of node, record and array must agree, also for shape ``[]``; every array node has a record and an
-    array; an array that no node names is an error unless its record says ``"unused": true``.
+    array; an array that no node names is an error unless its record says ``"unused": true``. What nodes describe without storing it is bounded by ``limits``.
     """
     document, arrays = payload.document, payload.arrays
     records = document["arrays"]
     found: list[Diagnostic] = []
     named: set[str] = set()
     agree = True
-    for node in _array_nodes(document["manifest"]):
+    described: list[dict[str, Any]] = []
+    for node in _sized_nodes(document["manifest"]):
+        if node["__kind__"] != "array":
+            described.append(node)
+            continue
         name = node["name"]
         record = records.get(name)
         named.add(name)
@@ -273,6 +280,8 @@ def check_arrays(payload: Payload) -> list[Diagnostic]:
             agree = False
     if not agree:
         found += _compare_nodes(document["manifest"], records)
+    if described:
+        found += _measure(described, limits)
     lazy = isinstance(arrays, StoredArrays)
     for name, record in records.items():
         if name not in arrays:
@@ -312,6 +321,25 @@ def _same_dtype(first: str, second: str) -> bool:
 
 def _described(dtype: str, shape: Iterable[int]) -> str:
     return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+def _measure(described: Iterable[Mapping[str, Any]], limits: Limits) -> list[Diagnostic]:
+    """A few bytes of text can describe arrays of any size: refuse those that no memory should be given to."""
+    total, largest = 0, (-1, "")
+    for node in described:
+        try:
+            dtype = dtype_named(node["dtype"])
+        except SerializationError:
+            continue  # the decoder says where
+        shape = node.get("shape", ())
+        nbytes = prod(shape) * dtype.itemsize
+        total += nbytes
+        largest = max(largest, (nbytes, f"{node['dtype']}{list(shape)}"[:80]))
+    if total <= limits.full_bytes:
+        return []
+    message = f"expected at most {limits.full_bytes} bytes of arrays that are described and not stored, got more"
+    why = f"\nthe largest is {largest[1]}"
+    return [Diagnostic("NQX505", "error", message + why, format_path(()), hint="pass limits= to read more")]
 
 
 def _compare_nodes(root: Any, records: Mapping[str, Any]) -> list[Diagnostic]:

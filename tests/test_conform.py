@@ -36,6 +36,10 @@ structs:
       free: pytree
       z: complex
       level: {type: int, choices: [1, 2], le: 2}
+      even: {type: int, multiple_of: 2, default: 0}
+      tenths: {type: float, multiple_of: 0.1, finite: true, default: 0.0}
+      lower: {type: str, pattern: "a*", default: ""}
+      either: {type: "literal[1] | bool", default: true}
     constraints:
       - {expr: size(maybe) > 1, message: too small}
       - {expr: n * d > 3}
@@ -65,9 +69,31 @@ def net(**changes):
         "n": 2, "layers": sequence("list", layer(4, 2), layer(4, 7)), "by_name": sequence("dict", ["a", layer(4, 1)]),
         "pair": sequence("tuple", 1, "a"), "many": sequence("tuple", 1.5, 2), "mode": "slow", "name": "abc", "rate": 0.5, "label": "x",
         "key": {"__kind__": "prng-key", "impl": "threefry2x32", "data": array("uint32", 2)}, "maybe": array("int8", 4),
+        "even": 0, "tenths": 0.0, "lower": "", "either": True,
         "dense": struct("Dense", w=array("float32", 4, 3)), "free": sequence("set", 1), "z": {"__kind__": "complex", "real": 1, "imag": 2}, "level": 1,
     }  # fmt: skip
     return struct("Net", **{name: value for name, value in {**fields, **changes}.items() if value != "absent"})
+
+
+HUGE = {"__kind__": "bigint", "value": "1" + "0" * 5000}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tenths": 0.3},
+        {"tenths": 1e9},
+        {"tenths": -0.7},
+        {"tenths": 12},
+        {"even": 2**62},
+        {"even": HUGE},
+        {"lower": "a" * 4096},
+        {"either": 1},
+        {"either": False},
+    ],
+)
+def test_values_at_the_edge(changes):
+    assert conform(DOCUMENT, "Net", net(**changes), see_node) == []
 
 
 def test_what_conforms():
@@ -105,6 +131,12 @@ WRONG = {
     "constraint on a shape": ({"maybe": array("int8", 1)}, None),
     "constraint on a dim": ({"n": 2, "maybe": None}, []),
     "odd": ({"n": 3}, [("NQX416", "$.n")]),
+    "large and odd": ({"even": 2**31 + 1}, [("NQX416", "$.even")]),
+    "between tenths": ({"tenths": 0.05}, [("NQX416", "$.tenths")]),
+    "infinite": ({"tenths": {"__kind__": "float", "value": "inf"}}, [("NQX416", "$.tenths")] * 2),
+    "not a number": ({"tenths": {"__kind__": "float", "value": "nan"}}, [("NQX416", "$.tenths")] * 2),
+    "an integer too large to print": ({"level": HUGE}, [("NQX416", "$.level")] * 2),
+    "too long to match": ({"lower": "a" * 4096 + "!"}, [("NQX416", "$.lower")]),
 }
 
 

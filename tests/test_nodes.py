@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neuralqx_struct.decimals import MOST_BITS
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest import check_manifest
 from neuralqx_struct.nodes import PLAIN_CODECS, Decoder, Encoder
@@ -34,7 +35,7 @@ VALUES = [
     "", "ü\ud7ff\U0001f600\x00", b"", b"\x00\xff", [], (), {}, set(), frozenset({1, "a"}), [1, [2, (3,)]], {"z": 1, "a": 2, 3: 4, (1, 2): 5},
     OrderedDict(b=1, a=2), pathlib.Path("a/b"), np.dtype("float32"), np.dtype(ml_dtypes.bfloat16), slice(1, None, 2),
     dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC), dt.date(2026, 1, 2), dt.time(1, 2, 3), dt.timedelta(-3, 4, 5),
-    np.float32(1.5), np.int64(2**62), np.uint64(2**64 - 1), np.complex64(1 + 2j), np.bool_(True), np.str_("x"), np.bytes_(b"x"),
+    np.float32(1.5), np.int64(2**62), np.uint64(2**64 - 1), np.complex64(1 + 2j), np.bool_(True), np.str_("x"), np.bytes_(b"x"), np.str_("hello" * 9), np.bytes_(b"x" * 50),
     np.datetime64("2026-01-01", "s"), np.timedelta64(5, "ms"), ml_dtypes.bfloat16(1.5),
 ]  # fmt: skip
 
@@ -193,3 +194,44 @@ def test_full_is_read_and_never_written():
 
 def test_bare_lists_of_other_writers():
     assert Decoder(PLAIN_CODECS, {}).decode([1, [2]]) == [1, [2]]
+
+
+WIDE = {"__kind__": "full", "dtype": "float32", "shape": [], "value": 1}
+
+
+def test_full_takes_no_memory():
+    whole = Decoder(PLAIN_CODECS, {}).decode({**WIDE, "shape": [1 << 28]})
+    assert whole.shape == (1 << 28,) and whole.base.nbytes == 4 and not whole.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {**WIDE, "shape": [0, 1 << 63]},
+        {**WIDE, "shape": [1 << 70]},
+        {**WIDE, "shape": [1] * 100},
+        {**WIDE, "value": "a"},
+        {**WIDE, "value": None},
+        {"__kind__": "numpy-scalar", "dtype": "float32", "value": None},
+        {"__kind__": "numpy-scalar", "dtype": "datetime64[s]", "value": "a"},
+        {"__kind__": "set", "items": [{"__kind__": "list", "items": []}]},
+        {"__kind__": "frozenset", "items": [{"__kind__": "dict", "items": []}]},
+        {"__kind__": "dict", "items": [["a", 1], ["a", 2]]},
+        {"__kind__": "ordered-dict", "items": [[1, 1], [1, 2]]},
+    ],
+    ids=str,
+)
+def test_what_the_grammar_allows_and_no_value_can_be(node):
+    decoder = Decoder(PLAIN_CODECS, {})
+    decoder.decode({"__kind__": "list", "items": [node]})
+    with pytest.raises(SerializationError) as caught:
+        decoder.finish()
+    assert [(d.code, d.path) for d in caught.value.diagnostics] == [("NQX612", "$[0]")]
+
+
+def test_integers_have_a_largest_size():
+    encoder = Encoder(PLAIN_CODECS)
+    assert check_manifest({"version": 1, "manifest": encoder.encode(-(2**MOST_BITS) + 1), "arrays": {}}) == []
+    encoder.encode([2**MOST_BITS])
+    with pytest.raises(SerializationError, match="of at most 332192 bits"):
+        encoder.finish()

@@ -222,3 +222,32 @@ def test_the_class_of_an_error_follows_from_its_worst_finding(codes, kind):
     assert type(caught.value) is kind
     assert [d.code for d in caught.value.diagnostics] == codes
     assert caught.value.diagnostics[0].file == "ckpt"
+
+
+FULL = {"__kind__": "full", "dtype": "float32", "shape": [1 << 27], "value": 0}
+
+
+@pytest.mark.parametrize(
+    ("tree", "codes"),
+    [
+        (FULL, []),
+        ({"__kind__": "list", "items": [FULL, FULL]}, []),
+        ({"__kind__": "list", "items": [FULL, FULL, {**FULL, "shape": [1]}]}, ["NQX505"]),
+        ({**FULL, "shape": [1 << 50]}, ["NQX505"]),
+        ({**FULL, "shape": [0, 1 << 63]}, []),
+        ({**FULL, "dtype": "float3"}, []),
+        ({**FULL, "value": {"__kind__": "list", "items": []}}, ["NQX612"]),
+        ({"__kind__": "dict", "items": [["a", {**FULL, "shape": [1 << 50]}]]}, ["NQX505"]),
+        (
+            {"__kind__": "list", "items": [{"__kind__": "numpy-scalar", "dtype": "<U99999999", "value": ""}] * 3},
+            ["NQX505"],
+        ),
+    ],
+)
+def test_what_is_described_and_not_stored_has_a_limit(tree, codes):
+    held = payload(tree, {}, {})
+    assert [d.code for d in check(held)] == codes
+    if codes == ["NQX505"]:
+        assert check(held, Limits(full_bytes=1 << 60)) == []
+        with pytest.raises(UntrustedError):
+            raise_findings(check(held))

@@ -15,8 +15,10 @@ import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
+from neuralqx_struct.decimals import brief_integer, read_decimal
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.dims import Dim, Solver
@@ -40,7 +42,7 @@ from neuralqx_struct.schema.types import (
     format_type,
 )
 
-__all__ = ["Reader", "Seen", "Shaped", "conform", "see_node"]
+__all__ = ["Reader", "Seen", "Shaped", "conform", "see_node", "shown_scalar"]
 
 
 class NeedsDataError(Exception):
@@ -120,7 +122,7 @@ def see_node(node: Any) -> Seen:
     if node is None:
         return Seen("null", "null")
     if not isinstance(node, dict):
-        return Seen("scalar", _shown(node), value=node, type_name=type(node).__name__)
+        return Seen("scalar", shown_scalar(node), value=node, type_name=type(node).__name__)
     kind = node["__kind__"]
     if kind in ("array", "full"):
         dtype, shape = node["dtype"], tuple(node["shape"])
@@ -130,7 +132,7 @@ def see_node(node: Any) -> Seen:
         shape = tuple(data["shape"][:-1])
         return Seen("key", f"prng_key[{node['impl']}]", node["impl"], shape)
     if kind in _SCALAR_NODES:
-        value = float(node["value"]) if kind == "float" else int(node["value"]) if kind == "bigint" else node
+        value = float(node["value"]) if kind == "float" else read_decimal(node["value"]) if kind == "bigint" else node
         return Seen("scalar", f"a {kind}", value=value, type_name=_SCALAR_NODES[kind])
     if kind in _SEQUENCES:
         return Seen(kind, f"a {kind}", items=dict(enumerate(node["items"])))
@@ -144,8 +146,9 @@ def see_node(node: Any) -> Seen:
     return Seen("other", f"a {kind}")
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
+def shown_scalar(value: Any) -> str:
+    """A scalar as messages name it: short, and never failing, as the ``repr`` of large integers does."""
+    text = brief_integer(value) if type(value) is int else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -247,7 +250,7 @@ class _Walk:
                 verdict = _holds(constraint.expression, known)
                 if isinstance(verdict, str):
                     reads = ", ".join(
-                        f"{name} = {known[name]!r}"
+                        f"{name} = {shown_scalar(known[name])}"
                         for name in sorted(constraint.expression.names)
                         if isinstance(known.get(name), (int, float, str))
                     )
@@ -270,6 +273,20 @@ def _holds(expression: Expression, known: Mapping[str, Any]) -> bool | str:
         return f"\n{error.diagnostics[0].message}"
 
 
+_LONGEST_MATCHED = 4096  # a pattern is not tried on longer text: the time it takes may grow faster than the text
+
+
+def _is_multiple(value: float, bound: float) -> bool:
+    """Whether the quotient is whole: exactly for integers, up to the rounding of both for other numbers."""
+    if not math.isfinite(bound) or (isinstance(value, float) and not math.isfinite(value)):
+        return False
+    step = abs(Fraction(bound))
+    rest = Fraction(value) % step
+    if rest == 0 or (isinstance(value, int) and step.denominator == 1):
+        return rest == 0
+    return min(rest, step - rest) <= abs(Fraction(value)) / 2**51
+
+
 def _bounds(declaration: FieldDeclaration, value: Any) -> list[str]:
     """What a scalar misses of the field's constraints."""
     tests: list[tuple[Any, str, Callable[[Any], bool]]] = [
@@ -277,30 +294,30 @@ def _bounds(declaration: FieldDeclaration, value: Any) -> list[str]:
         (declaration.gt, ">", lambda bound: value > bound),
         (declaration.le, "<=", lambda bound: value <= bound),
         (declaration.lt, "<", lambda bound: value < bound),
-        (
-            declaration.multiple_of,
-            "a multiple of",
-            lambda bound: math.isclose(value / bound, round(value / bound), abs_tol=1e-12),
-        ),
+        (declaration.multiple_of, "a multiple of", lambda bound: _is_multiple(value, bound)),
     ]
     found: list[str] = []
     if isinstance(value, (int, float)):
         found += [
-            f"expected {words} {bound}, got {value!r}"
+            f"expected {words} {bound}, got {shown_scalar(value)}"
             for bound, words, ok in tests
             if bound is not None and not ok(bound)
         ]
-        if declaration.finite and not math.isfinite(value):
+        if declaration.finite and isinstance(value, float) and not math.isfinite(value):
             found.append(f"expected a finite number, got {value!r}")
     if isinstance(value, str):
-        if declaration.pattern is not None and not re.fullmatch(declaration.pattern, value[:4096]):
-            found.append(f"expected text like {declaration.pattern!r}, got {_shown(value)}")
+        if declaration.pattern is not None and len(value) > _LONGEST_MATCHED:
+            found.append(
+                f"expected at most {_LONGEST_MATCHED} characters of text like {declaration.pattern!r}, got {len(value)}"
+            )
+        elif declaration.pattern is not None and not re.fullmatch(declaration.pattern, value):
+            found.append(f"expected text like {declaration.pattern!r}, got {shown_scalar(value)}")
         if declaration.min_length is not None and len(value) < declaration.min_length:
             found.append(f"expected at least {declaration.min_length} characters, got {len(value)}")
         if declaration.max_length is not None and len(value) > declaration.max_length:
             found.append(f"expected at most {declaration.max_length} characters, got {len(value)}")
     if declaration.choices is not None and value not in declaration.choices:
-        found.append(f"expected one of {', '.join(map(repr, declaration.choices))}, got {_shown(value)}")
+        found.append(f"expected one of {', '.join(map(repr, declaration.choices))}, got {shown_scalar(value)}")
     return found
 
 
@@ -427,7 +444,7 @@ def _is_meant(document: Document, option: Type, seen: Seen) -> bool:
             ranks = ... in shape or len(shape) == len(seen.shape)
             return seen.sort == "array" and _same_dtype(dtype, seen) and ranks
         case LiteralOf(values):
-            return seen.sort == "scalar" and seen.value in values
+            return seen.sort == "scalar" and (type(seen.value), seen.value) in [(type(v), v) for v in values]
         case _:
             return seen.sort == _SORTS.get(type(option), seen.sort)
 
