@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from neuralqx_struct.evolution.migrations import apply, migrate, plan, prove, re
 from neuralqx_struct.payload import Payload, check
 from neuralqx_struct.schema.conform import conform, see_node
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
+from neuralqx_struct.schema.loader import read_text
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
 
@@ -299,11 +301,200 @@ def test_proof_names_the_step_that_mends(old, new, step):
 
 def test_proof_suggests_a_rename_on_both_sides():
     found = prove(doc({"learning_rate": "float"}), doc({"learning_rates": "float"}, 2, []))
-    assert {d.hint for d in found} == {"mend it with `- rename: {field: learning_rate, to: learning_rates}`"}
+    rename = "- rename: {field: learning_rate, to: learning_rates}"
+    assert [d.hint for d in found] == [
+        "was it renamed from learning_rate? see the step there; if not, `- add: {field: learning_rates, default: 0.0}`",
+        f"was it renamed? `{rename}`; if not, `- remove: {{field: learning_rate, undo_default: 0.0}}`",
+    ]
     inner = [
         doc({"x": "B"}, v, [] if v == 2 else None, structs={"B": fields}) for v, fields in ((1, {}), (2, {"y": "int"}))
     ]
     assert "in: B" in prove(*inner)[0].hint
+
+
+def pasted(found, *, renamed):
+    """The steps that hints propose, as their text; of two that exclude each other the wanted one."""
+    steps = []
+    for hint in filter(None, (d.hint for d in found)):
+        if "; if not, " in hint:
+            hint = hint.split("; if not, ")[0 if renamed else 1]
+        steps += [text for text in re.findall("`([^`]+)`", hint) if text.startswith("- ")]
+    return "\n".join(steps)
+
+
+def errors_after(old, new, text):
+    data = new.to_data() | {"migrations": [{"from": old.version, "steps": read_text(f"a:\n{text}\n").data["a"] or []}]}
+    return [str(d) for d in prove(old, document_from_data(data, "t")) if d.severity == "error"]
+
+
+B = {"raw": {"B": {"fields": {"y": "int", "z": "int"}}}}
+N = {"n": "int8[n]", "m": "int8[m]"}
+TYPES = [
+    *(
+        "bool",
+        "int",
+        "float",
+        "complex",
+        "str",
+        "path",
+        "dtype",
+        "E",
+        "literal['b', 'a']",
+        "literal[1, 2]",
+        "list[int]",
+    ),
+    *("tuple[int, str]", "tuple[str, ...]", "dict[str, int]", "int | null", "B | null", "prng_key | null", "E | int"),
+    *("pytree", "bool[n]", "int8[n]", "float32[n, 2]", "complex64[]", "float32[n] | null", "float32[...] | null"),
+]
+
+
+@pytest.mark.parametrize("migrated", [True, False])
+@pytest.mark.parametrize("declared", TYPES)
+def test_hints_about_fields_that_come_and_go_can_be_pasted(declared, migrated):
+    members = {**B, "enums": {"E": ["no", "yes"]}}
+    without, held = {"kept": "B", **N}, {"kept": "B", **N, "x": declared}
+    other = {"kept": "B", **N, "quite_else": declared}
+    for a, b, renamed in [(without, held, False), (held, without, False), (held, other, True), (held, other, False)]:
+        old, new = doc(a, **members), doc(b, 2, [] if migrated else None, **members)
+        text = pasted(prove(old, new), renamed=renamed)
+        assert (text == "- rename: {field: x, to: quite_else}") == renamed
+        assert errors_after(old, new, text) == []
+
+
+@pytest.mark.parametrize("declared", ["B", "prng_key", "float32[...]", "float32[k]", "bytes", "tuple[B, int]"])
+def test_where_no_value_can_be_written_words_say_so(declared):
+    have = doc({"b": "B", "e": "E"}, **B, enums={"E": ["a"]})
+    want = doc({"b": "B", "e": "E", "x": declared}, 2, [], **B, enums={"E": ["a"]})
+    (found,) = prove(have, want)
+    assert found.hint.startswith("no value of ") and "- add" not in found.hint
+    (back,) = prove(want.model_copy(update={"version": 1}), have.model_copy(update={"version": 2}))
+    assert ", lossy: true}`" in back.hint or "undo_default: 0}`" in back.hint
+
+
+def fields(names, declared="int"):
+    return dict.fromkeys(names, declared)
+
+
+CHANGES = {
+    "two defaults": (
+        doc({"lr": {"type": "float", "default": 0.1}}),
+        doc({"eta": {"type": "float", "default": 0.1}}, 2),
+        "- rename: {field: lr, to: eta}",
+    ),
+    "an alias": (
+        doc({"a": "int", "b": "int"}),
+        doc({"c": {"type": "int", "aliases": ["b"]}, "d": {"type": "int", "aliases": ["a"]}}, 2, []),
+        "- rename: {field: a, to: d}\n- rename: {field: b, to: c}",
+    ),
+    "renamed and cast": (
+        doc({"w": "float32[n]"}),
+        doc({"kernel": "float64[n]"}, 2, []),
+        "- rename: {field: w, to: kernel}\n- cast: {field: kernel, dtype: float64}",
+    ),
+    "in a nested struct": (
+        doc({"b": "B"}, structs={"B": {"x": "str"}}),
+        doc({"b": "B"}, 2, [], structs={"B": {"quite_else": "str"}}),
+        "- rename: {in: B, field: x, to: quite_else}",
+    ),
+    "moved into a new struct": (
+        doc(fields("xuv")),
+        doc({"b": "B", "x": "int"}, 2, [], structs={"B": fields("uv")}),
+        "- move: {fields: [u, v], into: b, struct: B}",
+    ),
+    "moved into a struct": (
+        doc({"b": "B", **fields("xu")}, structs={"B": fields("z")}),
+        doc({"b": "B"}, 2, [], structs={"B": fields("zxu")}),
+        "- move: {fields: [x, u], into: b, struct: B}",
+    ),
+    "moved although it has a default": (
+        doc({"b": "B", "x": "int"}, structs={"B": fields("z")}),
+        doc({"b": "B"}, 2, structs={"B": {"z": "int", "x": {"type": "int", "default": 0}}}),
+        "- move: {fields: [x], into: b, struct: B}",
+    ),
+    "moved, nested twice": (
+        doc({"c": "C"}, structs={"C": fields("xu")}),
+        doc({"c": "C"}, 2, [], structs={"C": {"b": "B"}, "B": fields("xu")}),
+        "- move: {in: C, fields: [x, u], into: b, struct: B}",
+    ),
+    "moved under parameters": (
+        doc({"w": "float32[n]", "x": "int8[n]"}),
+        doc({"b": "B[n]", "x": "int8[n]"}, 2, [], raw={"B": {"params": ["k"], "fields": {"w": "float32[k]"}}}),
+        "- move: {fields: [w], into: b, struct: B}",
+    ),
+    "inlined": (
+        doc({"b": "B"}, structs={"B": fields("xu")}),
+        doc(fields("xu"), 2, []),
+        "- inline: {field: b, fields: [x, u]}",
+    ),
+    "inlined in part": (
+        doc({"b": "B"}, structs={"B": fields("xuv")}),
+        doc({"b": "B", "x": "int"}, 2, [], structs={"B": fields("uv")}),
+        "- inline: {field: b, fields: [x]}",
+    ),
+    "inlined although there are defaults": (
+        doc({"b": "B"}, structs={"B": fields("x")}),
+        doc({"x": {"type": "int", "default": 0}}, 2),
+        "- inline: {field: b, fields: [x]}",
+    ),
+    "another root": (
+        doc({"x": "int"}),
+        (new := doc({"x": "int"}, 2, [])).model_copy(update={"root": "C", "structs": {"C": new.structs["A"]}}),
+        "- rename_struct: {struct: A, to: C}",
+    ),
+    "a struct that two fields use renamed": (
+        doc({"a": "B", "b": "B | null"}, structs={"B": fields("x")}),
+        doc({"a": "C", "b": "C | null"}, 2, [], structs={"C": fields("x")}),
+        "- rename_struct: {struct: B, to: C}",
+    ),
+    "an optional array of another dtype": (
+        doc({"a": "float32[n] | null"}),
+        doc({"a": "float16[n] | null"}, 2, []),
+        "- cast: {field: a, dtype: float16}",
+    ),
+    "a str that was null": (doc({"a": "str | null"}), doc({"a": "str"}, 2, []), '- fill: {field: a, value: ""}'),
+    "a default that needs quotes": (
+        doc({}),
+        doc({"a": {"type": "dict[str, list[str]]", "default": {"on": ["1", "x: y", "null", "y", "a b"]}}}, 2, []),
+        '- add: {field: a, default: {"on": ["1", "x: y", "null", "y", "a b"]}}',
+    ),
+    "a default with an exponent": (
+        doc({}),
+        doc({"a": {"type": "float", "default": 1e-7}}, 2, []),
+        "- add: {field: a, default: 1.0e-07}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES.values(), ids=CHANGES)
+def test_the_proposed_steps_suffice(case):
+    old, new, expected = case
+    found = prove(old, new)
+    text = pasted(found, renamed=True)
+    assert text == expected
+    assert errors_after(old, new, text) == []
+
+
+def test_a_rename_is_asked_for_also_where_there_are_several_partners():
+    old, new = doc(fields(["aa", "k"])), doc(fields(["xx", "yy", "k"]), 2, [])
+    hints = {d.path.rpartition(".")[2]: d.hint for d in prove(old, new)}
+    assert hints["aa"].startswith("was it renamed to xx or yy? then write a `rename` step; if not, `- remove: ")
+    assert hints["xx"].startswith("was it renamed from aa? then write a `rename` step; if not, `- add: ")
+    # A third that loses its partner to a better one is not told to be removed without a question either.
+    hints = [d.hint for d in prove(doc(fields(["rate", "zz"])), doc(fields(["rates"]), 2, []))]
+    assert "was it renamed? `- rename: {field: rate, to: rates}`" in hints[1]
+    assert hints[2].startswith("was it renamed to rates? then write a `rename` step; if not, ")
+
+
+def test_no_step_is_proposed_for_shapes_of_different_sizes():
+    (found,) = prove(doc({"w": "float32[n]", **N}), doc({"w": "float32[n, 2]", **N}, 2, []))
+    assert found.hint.startswith("no step turns one shape into the other")
+    (found,) = prove(doc({"w": "int8[n, m]"}), doc({"w": "int8[m, n]"}, 2, []))
+    assert "- transpose: {field: w, axes: [1, 0]}" in found.hint
+
+
+def test_no_step_is_proposed_for_a_root_that_was_there_before():
+    found = prove(doc({"b": "B"}, structs={"B": {}}), doc({"b": "B"}, 2, [], structs={"B": {}}, root="B"))
+    assert found[0].hint.startswith("no step makes another struct the root")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

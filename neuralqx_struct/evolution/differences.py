@@ -10,20 +10,17 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, Severity
-from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.diff import probable_renames
-from neuralqx_struct.evolution.sizes import constant, equations, readable_as, same_size
-from neuralqx_struct.evolution.steps import step_text
+from neuralqx_struct.evolution.hints import proposals, root_hint
+from neuralqx_struct.evolution.sizes import equations, readable_as
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.expressions import Expression, parse
 from neuralqx_struct.schema.fingerprint import reachable
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.types import Array, Key, Null, Type, Union, format_type, walk_type
+from neuralqx_struct.schema.types import Array, Key, Type, format_type, walk_type
 
 __all__ = ["Difference", "differences"]
 
@@ -55,21 +52,25 @@ class Difference:
         return Diagnostic(code, severity, self.message, path=format_path(map(FieldName, self.path)), hint=self.hint)
 
 
-def differences(have: Document, want: Document) -> list[Difference]:
+def differences(have: Document, want: Document, *, hints: bool = True) -> list[Difference]:
     """Why payloads of ``have`` are not, as they are stored, payloads of ``want``.
 
     Types may widen (``T`` is readable as ``T | null``), sizes may be spelled otherwise and dims renamed where the old
     name is gone and the new one is new; stored names may not differ at all.
+
+    Args:
+        have: What payloads conform to.
+        want: What their reader declares.
+        hints: Say which steps would mend it, which takes longer than to find it.
     """
     known = _known(have, want)
     found: list[Difference] = []
     if have.root != want.root:
-        found.append(
-            Difference(("root",), f"expected root {want.root}, got {have.root}", "- rename_struct: {...} mends it")
-        )
+        found.append(Difference(("root",), f"expected root {want.root}, got {have.root}", root_hint(have, want)))
+    steps = proposals(have, want, known) if hints else {}
     (have_structs, have_enums), (want_structs, want_enums) = reachable(have), reachable(want)
     for name in [name for name in want_structs if name in have_structs]:
-        found += _struct_differences(name, have, want, known)
+        found += _struct_differences(name, have, want, known, steps)
     for name in [name for name in want_enums if name in have_enums]:
         enum = want.enums[name]
         gone = [member for member in have.enums[name].members if member not in enum.members]
@@ -127,75 +128,21 @@ def _facing(have: Type, want: Type) -> Iterator[tuple[str, str]]:
 
 
 def _struct_differences(
-    name: str, have: Document, want: Document, known: Mapping[str, Expression]
+    name: str, have: Document, want: Document, known: Mapping[str, Expression], hints: Mapping[tuple[str, str], str]
 ) -> Iterator[Difference]:
     old, new = have.structs[name], want.structs[name]
     at = ("structs", name, "fields")
-    renames = {b: a for a, b, _ in probable_renames(old, new, known)}
-    within = None if name == want.root else name
     for field, declaration in new.stored.items():
         if field not in old.stored:
-            shown = format_type(declaration.declared)
-            if field in renames:
-                hint = step_text(build.rename(field=renames[field], to=field, within=within))
-            else:
-                default = declaration.default if declaration.has_default else _neutral(declaration.declared)
-                hint = step_text(build.add(field=field, default=default, within=within))
-            message = f"expected a stored field {field}: {shown}, got none"
-            yield Difference((*at, field), message, f"mend it with `{hint}`", name, field, missing=True)
+            message = f"expected a stored field {field}: {format_type(declaration.declared)}, got none"
+            yield Difference((*at, field), message, hints.get((name, field)), name, field, missing=True)
         elif not readable_as(old.fields[field].declared, declaration.declared, known):
-            shown = f"expected {format_type(declaration.declared)}, got {format_type(old.fields[field].declared)}"
-            step = _mend(field, old.fields[field].declared, declaration.declared, known, within)
-            yield Difference((*at, field), shown, step and f"mend it with `{step}`", name, field)
+            message = f"expected {format_type(declaration.declared)}, got {format_type(old.fields[field].declared)}"
+            yield Difference((*at, field), message, hints.get((name, field)), name, field)
     for field, declaration in old.stored.items():
         if field not in new.stored:
             message = f"expected no stored field {field}, got {format_type(declaration.declared)}"
-            undo = declaration.default if declaration.has_default else _neutral(declaration.declared)
-            mend = step_text(build.remove(field=field, undo_default=undo, within=within))
-            mend = next(
-                (step_text(build.rename(field=a, to=b, within=within)) for b, a in renames.items() if a == field), mend
-            )
-            yield Difference((*at, field), message, f"mend it with `{mend}`", name, field, extra=True)
+            yield Difference((*at, field), message, hints.get((name, field)), name, field, extra=True)
     if old.params != new.params:
         message = f"expected parameters {new.params}, got {old.params}"
         yield Difference(("structs", name, "params"), message, "give the struct another name to change its parameters")
-
-
-def _neutral(declared: Type) -> Any:
-    """A value to propose; the author of the schema knows better."""
-    options = declared.options if isinstance(declared, Union) else (declared,)
-    return None if Null() in options else 0
-
-
-def _mend(field: str, have: Type, want: Type, known: Mapping[str, Expression], within: str | None) -> str | None:
-    """The step that turns one type into another, if one step does."""
-    if (
-        isinstance(have, Union)
-        and Null() in have.options
-        and readable_as(Union(tuple(o for o in have.options if o != Null())), want, known)
-    ):
-        return step_text(build.fill(field=field, value=_neutral(want), within=within))
-    match have, want:
-        case Array("uint32"), Key(str(impl)):
-            return step_text(build.wrap_key(field=field, impl=impl, within=within))
-        case Key(), Array("uint32"):
-            return step_text(build.unwrap_key(field=field, within=within))
-        case Array(_, shape), Array(dtype, wanted) if readable_as(Array(dtype, shape), want, known):
-            return step_text(build.cast(field=field, dtype=dtype, within=within))
-        case Array(dtype, shape), Array(other, wanted) if dtype == other and ... not in (*shape, *wanted):
-            if sorted(map(str, shape)) == sorted(map(str, wanted)) and len(shape) > 1:
-                axes = _order(shape, wanted, known)
-                return step_text(build.transpose(field=field, axes=axes, within=within))
-            texts = [constant(size) if constant(size) is not None else str(size) for size in wanted]
-            return step_text(build.reshape(field=field, shape=[t for t in texts if t is not None], within=within))
-        case _:
-            return None
-
-
-def _order(shape: Sequence[Any], wanted: Sequence[Any], known: Mapping[str, Expression]) -> list[int]:
-    left, order = list(range(len(shape))), []
-    for size in wanted:
-        axis = next((i for i in left if same_size(shape[i], size, known)), left[0])
-        left.remove(axis)
-        order.append(axis)
-    return order

@@ -19,9 +19,8 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.casts import promotes
-from neuralqx_struct.evolution.diff import probable_renames
 from neuralqx_struct.evolution.differences import Difference, differences
-from neuralqx_struct.evolution.steps import apply_to_document, inverse, step_name, step_text
+from neuralqx_struct.evolution.steps import apply_to_document, inverse, step_name
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.migration import Add, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -150,35 +149,30 @@ def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
         for alias in struct.aliases:
             if alias in document.structs and name not in document.structs and alias not in new.structs:
                 take(build.rename_struct(struct=alias, to=name))
-    for difference in differences(document, new):
+    for difference in differences(document, new, hints=False):
         if difference.missing:
             wanted = new.structs[difference.struct].fields[difference.field]
             _supply(difference, wanted, document, new, take)
-    for difference in differences(document, new):
+    for difference in differences(document, new, hints=False):
         if difference.field and not difference.missing and not difference.extra:
             dtype = _promotion(difference, document, new)
             if dtype is not None:
                 take(build.cast(field=difference.field, dtype=dtype, within=difference.struct))
-    left = differences(document, new)
+    left = differences(document, new, hints=False)
     extra = tuple((d.struct, d.field) for d in left if d.extra)
     for struct_name, field in extra if drop else ():
         declaration = document.structs[struct_name].fields[field]
         undo = {"undo_default": declaration.default} if declaration.has_default else {"lossy": True}
         take(build.remove(field=field, within=struct_name, **undo))
-    return Resolution(tuple(steps), tuple(_with_renames(differences(document, new), old, new)), extra)
+    return Resolution(tuple(steps), tuple(_hinted(document, old, new)), extra)
 
 
-def _with_renames(left: list[Difference], old: Document, new: Document) -> Iterator[Difference]:
-    """Say of a field that is left over that it was probably renamed, also where its new name has got a default by now."""
+def _hinted(resolved: Document, old: Document, new: Document) -> Iterator[Difference]:
+    """What is left with the steps that a migration needs: it starts from the old version, without what was resolved."""
+    left = differences(resolved, new)
+    hints = {(d.path, d.message): d.hint for d in differences(old, new)} if left else {}
     for difference in left:
-        struct = difference.struct
-        if difference.extra and struct in old.structs and struct in new.structs:
-            for before, after, _ in probable_renames(old.structs[struct], new.structs[struct], {}):
-                if before == difference.field and "- rename:" not in (difference.hint or ""):
-                    step = build.rename(field=before, to=after, within=None if struct == new.root else struct)
-                    hint = f"was it renamed? mend it with `{step_text(step)}`; else {difference.hint}"
-                    difference = replace(difference, hint=hint)  # noqa: PLW2901
-        yield difference
+        yield replace(difference, hint=hints.get((difference.path, difference.message), difference.hint))
 
 
 def _supply(difference: Difference, wanted: FieldDeclaration, document: Document, new: Document, take: Any) -> None:
@@ -287,5 +281,5 @@ def _no_way_back(old: Document, stages: Sequence[Stage], new: Document) -> list[
             f"{problem.message}\na downgrade to version {old.version} is refused where a payload makes use of the difference",
             path=format_path(map(FieldName, problem.path)),
         )
-        for problem in differences(result, old)
+        for problem in differences(result, old, hints=False)
     ]

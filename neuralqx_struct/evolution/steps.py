@@ -12,6 +12,7 @@ Example:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -38,6 +39,7 @@ from neuralqx_struct.schema.migration import (
     WrapKey,
 )
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.scalars import number, plain, quoted
 
 __all__ = [
     "OPERATIONS",
@@ -188,12 +190,18 @@ def step_text(step: Step) -> str:
 
 def _flow(value: Any) -> str:
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{k}: {_flow(v)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{_flow(k)}: {_flow(v)}' for k, v in value.items())}}}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_flow, value))}]"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return str(value)
+    if isinstance(value, str):
+        return value if _BARE.fullmatch(value) and plain(value) == (value, None) else quoted(value)
+    return number(value)
+
+
+#: Text that every reader of YAML takes as it is: names, and sizes such as ``2 * n``.
+_BARE = re.compile(r"(?![yYnN]\Z)[A-Za-z_]\w*([ ]?[-+*/.]{1,2}[ ]?\w+)*|\d+ [*+/-]{1,2} [\w ()*+/-]*[\w)]", re.ASCII)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
