@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import types
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -210,7 +210,7 @@ def _is_struct(value: Any) -> bool:
     return not isinstance(value, type) and is_struct(value)
 
 
-def _leaf_mark(leaf: Any) -> Hashable:
+def _leaf_mark(leaf: Any) -> Any:
     if is_array(leaf):
         return leaf.shape, str(leaf.dtype)
     return hash(leaf) if _is_struct(leaf) else type(leaf)

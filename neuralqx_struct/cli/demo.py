@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import shutil
 import sys
 import time
@@ -105,7 +106,7 @@ def run(folder: Path, *, say: Say = print, progress: Progress | None = None, ste
     schema = s.load_schema(schemas)
     first, newest = schema.at(1), schema
     say(f"Schema {schema.id}, versions {', '.join(map(str, schema.versions))}: {schemas}")
-    say(f"  by hand: neuralqx-struct schema lint {schemas}")
+    say(by_hand("schema", "lint", schemas))
 
     say(f"\n1. Train under version 1: {settings.DEFAULTS['n_sites']} sites, {steps} steps on {jax.default_backend()}")
     state = first.root(**train.initial_fields_v1(**settings.DEFAULTS))
@@ -115,30 +116,42 @@ def run(folder: Path, *, say: Say = print, progress: Progress | None = None, ste
     error = abs(trained - exact) / abs(exact)
     say(f"  energy {trained:.4f}, exact {exact:.4f}, relative error {error:.2e}")
 
+    say(
+        in_python(
+            folder,
+            f"state = s.load_schema({str(schemas)!r}).at(1).root(**train.initial_fields_v1(**settings.DEFAULTS))",
+        )
+    )
+    say(f"             state = train.train(state, train.V1, {steps})")
     bundle = state.export(folder / "ckpt_v1", metadata={"run": "demo", "exact_energy": exact})
     say(f"\n2. Export: {bundle}")
+    say(f"  in Python: state.export({str(folder / 'ckpt_mine')!r})")
 
     say("\n3. Validate manifest.json against the published JSON Schema and its own schema")
     _validate(bundle)
-    say(f"  valid\n  by hand: neuralqx-struct validate {bundle}")
+    say("  valid")
+    say(by_hand("validate", bundle))
 
     say("\n4. Inspect")
     say(_indented(str(s.inspect(bundle))))
-    say(f"  by hand: neuralqx-struct inspect {bundle}")
+    say(by_hand("inspect", bundle))
 
-    say("\n5. What changed from version 1 to version 3")
+    say(
+        "\n5. What changed from version 1 to version 3, field by field; the migrations of v2.yaml and v3.yaml cover all of it"
+    )
     for change in s.diff(first.document, newest.document):
         say(_indented(str(change)))
-    say(f"  by hand: neuralqx-struct diff {schemas / 'v1.yaml'} {schemas / 'v3.yaml'}")
+    say(by_hand("diff", schemas / "v1.yaml", schemas / "v3.yaml"))
 
     migrated = folder / "ckpt_v3"
     s.migrate(bundle, migrated, to=3, schema=schemas)
     say(f"\n6. Migrate to version 3: {migrated}")
-    say(f"  by hand: neuralqx-struct migrate {bundle} --to 3 --out {folder / 'ckpt_again'} --schema {schemas}")
+    say(by_hand("migrate", bundle, "--to", 3, "--out", folder / "ckpt_again", "--schema", schemas))
 
     loaded: Any = newest.root.load(migrated)
     directly = newest.root.load(bundle)  # an old version is migrated while loading, too
     say(f"\n7. Load as the class of version 3: {type(loaded).__name__} with {loaded.n_parameters} parameters")
+    say(f"  in Python: state = s.load_schema({str(schemas)!r}).load({str(migrated)!r})")
     if loaded != directly:
         raise StructError(
             "expected the same state from the migrated bundle and from the old one, got two", code="NQX422"
@@ -155,16 +168,18 @@ def run(folder: Path, *, say: Say = print, progress: Progress | None = None, ste
         )
     say(f"\n8. The wave function is the same: {before.size} local energies of the same samples are {same}")
 
+    say("  in Python: train.energies_of(state, train.V3, samples)")
     say(f"\n9. Go on training from the migrated checkpoint: {MORE_STEPS} steps")
     resumed_state = train.train(loaded, train.V3, MORE_STEPS, _bar(progress, MORE_STEPS, steps))
     resumed = float(np.mean(resumed_state.energy_history[-_LAST:]))
     resumed_state.export(folder / "ckpt_resumed")
     say(f"  step {resumed_state.step}: energy {resumed:.4f}, relative error {abs(resumed - exact) / abs(exact):.2e}")
 
+    say(f"  in Python: train.train(state, train.V3, {MORE_STEPS})")
     seconds = time.perf_counter() - began
     say(f"\nDone in {seconds:.0f} s. Everything is under {folder}:")
     for name, what in {
-        "schemas/vmc_state": "the schema: edit v3.yaml, then `neuralqx-struct schema lint` it",
+        "schemas/vmc_state": "the schema: copy v3.yaml to v4.yaml, change it, then lint the folder",
         "ckpt_v1": "the checkpoint as trained, version 1",
         "ckpt_v3": "the same, migrated to version 3",
         "ckpt_resumed": "after more training, version 3",
@@ -172,6 +187,19 @@ def run(folder: Path, *, say: Say = print, progress: Progress | None = None, ste
     }.items():
         say(f"  {folder / name}: {what}")
     return DemoReport(exact, trained, error, resumed, difference, str(bundle), str(migrated), seconds)
+
+
+def by_hand(*words: object) -> str:
+    """The line that tells how to repeat a step: the command as it was started, ready to paste."""
+    started = Path(sys.argv[0])
+    program = [sys.executable, "-m", "neuralqx_struct"] if started.suffix == ".py" else [sys.argv[0]]
+    return f"  by hand: {shlex.join([*program, *map(str, words)])}"
+
+
+def in_python(folder: Path, line: str) -> str:
+    """The lines that repeat a step in Python, from the imports on."""
+    imports = f"import sys; sys.path.append({str(folder)!r}); import neuralqx_struct as s"
+    return f"  in Python: {imports}\n             from vmc_ising import settings, train\n             {line}"
 
 
 def _example() -> tuple[Any, Any, Any]:
