@@ -172,6 +172,8 @@ def test_explain(monkeypatch, tmp_path):
     result = invoke("explain", "NQX999")
     assert result.exit_code == 2
     assert "documented code" in result.stderr
+    assert "did you mean" not in result.stderr and str(page) in result.stderr
+    assert "did you mean 'NQX105'?" in invoke("explain", "NQX106").stderr
 
 
 def test_demo_is_handed_a_folder_and_its_figures_are_reported(monkeypatch, tmp_path):
@@ -264,11 +266,11 @@ BAD = [
     ("no such path: validate", lambda p: ("validate", p / "nope"), 2, "NQX401", "nope", None, ("got no file",)),
     ("no such path: inspect", lambda p: ("inspect", p / "nope"), 2, "NQX401", "nope", None, ("got no file",)),
     ("no such path: verify", lambda p: ("verify", p / "nope"), 2, "NQX401", "nope", None, ("got no file",)),
-    ("no such path: lint", lambda p: ("schema", "lint", p / "nope"), 2, "NQX404", "nope", None, ("got nothing",)),
-    ("no such path: diff", lambda p: ("diff", p / "nope", p), 2, "NQX404", "nope", None, ("got nothing",)),
+    ("no such path: lint", lambda p: ("schema", "lint", p / "nope"), 2, "NQX404", "nope", None, ("got no such path",)),
+    ("no such path: diff", lambda p: ("diff", p / "nope", p), 2, "NQX404", "nope", None, ("got no such path",)),
     ("no such path: migrate", lambda p: ("migrate", p / "nope", "--out", p / "out"), 2, "NQX401", "nope", None, ("got no file",)),
-    ("no such path: show", lambda p: ("schema", "show", p / "nope.yaml"), 2, None, "nope.yaml", None, ("expected",)),
-    ("no such schema", lambda p: ("validate", p, "--schema", p / "nope"), 2, "NQX404", "nope", None, ("got nothing",)),
+    ("no such path: show", lambda p: ("schema", "show", p / "nope.yaml"), 2, "NQX404", "nope.yaml", None, ("got no such path",)),
+    ("no such schema", lambda p: ("validate", p, "--schema", p / "nope"), 2, "NQX404", "nope", None, ("got no such path",)),
     ("target exists", target_exists, 2, "NQX431", "out", None, ("exists", "--out")),
     ("unknown filter", unknown_filter, 2, "NQX010", None, None, ("foo",)),
     ("unreachable version", unreachable, 1, "NQX422", "ckpt", None, ("got 9",)),

@@ -51,6 +51,9 @@ CASES = [
     ("NQX105", "error", 6, "from 4 to 2", "dims:\n  n: {min: 4, max: 2}\n" + fields('x: "int8[n]"')),
     ("NQX105", "error", 6, "itself", "dims:\n  n: {equals: n + 1}\n" + fields('x: "int8[n]"')),
     ("NQX105", "warning", 8, "'p' in p * q", fields('x: "int8[p * q]"')),
+    ("NQX105", "error", 8, "a size >= 0, got -3", fields('x: "int8[n, -3]"')),
+    ("NQX105", "error", 8, "a size >= 0, got -3", fields("x: {type: array, dtype: int8, shape: [n, -3]}")),
+    ("NQX105", "error", 8, "a size >= 0, got 2 - 3", fields('x: "prng_key[rbg, 2 - 3]"')),
     ("NQX106", "error", 8, '"A | null"', fields("x: A")),
     ("NQX106", "error", 9, "needs another B", fields("x: int", "y: B") + "  B: {fields: {z: A}}\n"),
     ("NQX107", "error", 8, "got 0.5", fields("x: {type: int, default: 0.5}")),
@@ -254,7 +257,16 @@ def test_a_missing_path_is_raised_not_reported(tmp_path):
     with pytest.raises(SchemaError) as caught:
         lint(tmp_path / "nothing")
     assert caught.value.code == "NQX404"
-    assert isinstance(caught.value.__cause__, FileNotFoundError)
+    assert isinstance(caught.value, FileNotFoundError)
+
+
+@pytest.mark.parametrize("name", ["", "manifest.json", "ckpt.zip"])
+def test_a_bundle_is_one_finding_that_says_what_checks_it(tmp_path, name):
+    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "ckpt.zip").write_bytes(b"PK")
+    (finding,) = lint(tmp_path / name)
+    assert (finding.message, finding.file) == ("expected a schema, got a bundle", str(tmp_path / name))
+    assert finding.hint == f"`neuralqx-struct validate {tmp_path / name}` checks it"
 
 
 @pytest.fixture

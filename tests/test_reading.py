@@ -73,6 +73,32 @@ def test_positions_of_mistakes(case):
     assert all(d.file == "f.yaml" for d in caught.value.diagnostics)
 
 
+FIELD = "      handle: {kind: opaque, default: null}\n"
+PLAIN_WORDS = {
+    "no structs": (GOOD.partition("structs:")[0] + "structs: {}\n", "expected at least one entry, got none"),
+    "no members": (wrong("[slow, fast]", "[]"), "expected at least one entry, got none"),
+    "a list at the top": ("[]\n", "expected a mapping, got a list"),
+    "nothing at the top": ("null\n", "expected a mapping, got nothing"),
+    "a field of nothing": (wrong(FIELD, "      h: null\n"), "expected a type or a mapping, got nothing"),
+    "a field of a number": (wrong(FIELD, "      h: 5\n"), "expected a type or a mapping, got an integer 5"),
+    "a struct of nothing": (wrong("structs:\n", "structs:\n  A: null\n"), "expected a mapping, got nothing"),
+    "a bound of text": (wrong("{kind: opaque,", "{type: float, ge: abc,"), "expected a number, got text 'abc'"),
+    "a bound of a list": (wrong("{kind: opaque,", "{type: float, ge: [1],"), "expected a number, got a list"),
+    "a length below zero": (wrong("{kind: opaque,", "{min_length: -1,"), "expected a number >= 0, got an integer -1"),
+    "a shape of lists": (wrong("[n, 2]", "[[n], 2]"), "expected a whole number or text, got a list"),
+    "a shape of a number": (wrong("[n, 2]", "2"), "expected a list, got an integer 2"),
+    "a boolean": (wrong("{kind: opaque,", "{kind: opaque, reset: 3,"), "expected true or false, got an integer 3"),
+}
+
+
+@pytest.mark.parametrize("case", PLAIN_WORDS)
+def test_a_wrong_sort_of_value_is_one_problem_in_plain_words(case):
+    text, message = PLAIN_WORDS[case]
+    with pytest.raises(SchemaError) as caught:
+        parse_document(read_text(text))
+    assert [d.message for d in caught.value.diagnostics] == [message]
+
+
 def test_all_mistakes_at_once_and_in_order():
     text = wrong("compat" if "compat" in GOOD else "root: Point", "root: Point\ncolour: 1").replace(
         "float32[n]", "float32[n", 1

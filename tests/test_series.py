@@ -7,7 +7,15 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.fingerprint import full_fingerprint, payload_fingerprint, payload_form, reachable
 from neuralqx_struct.schema.loader import read_text
 from neuralqx_struct.schema.reading import parse_document
-from neuralqx_struct.schema.series import carried_series, format_lock, load_series, lock_entry, read_lock, series_of
+from neuralqx_struct.schema.series import (
+    SchemaMissingError,
+    carried_series,
+    format_lock,
+    load_series,
+    lock_entry,
+    read_lock,
+    series_of,
+)
 
 
 def document(body, version=1, schema="lab.x", root="A"):
@@ -133,3 +141,11 @@ def test_the_schemas_that_travel_in_a_payload():
         carried_series({"schemas": [first.to_data(), {}]})
     with pytest.raises(SchemaError, match="version 1 twice"):
         carried_series({"schemas": [first.to_data(), first.to_data()]})
+
+
+@pytest.mark.parametrize("name", ["nope", "nope.yaml"])
+def test_a_missing_path_says_so(tmp_path, name):
+    with pytest.raises(SchemaMissingError, match="expected a schema file or folder, got no such path") as caught:
+        load_series(tmp_path / name)
+    assert isinstance(caught.value, FileNotFoundError)
+    assert (caught.value.code, caught.value.diagnostics[0].file) == ("NQX404", str(tmp_path / name))

@@ -134,6 +134,8 @@ def test_the_limits_on_nodes_and_lengths(parser, monkeypatch):
     [
         ("a:1\nb: 2", "key: value"),
         ("a: [1, 2\nb: 1", "close the bracket"),
+        ("a: [1,", "close the bracket"),
+        ("a: {x: 1,\n", "close the bracket"),
         ("a: 'x", "close the quote"),
         ("a:\n\tb: 1", "replace the tab"),
         ("a: b: c", "in quotes"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct.cli.reporters import Report, each
-from neuralqx_struct.errors import Diagnostic, StructError, has_errors
+from neuralqx_struct.errors import Diagnostic, has_errors
 
 __all__ = ["inspect", "present", "validate", "verify"]
 
@@ -20,11 +20,12 @@ def present(path: Path) -> Path:
     """The path of a schema, which must exist.
 
     Raises:
-        StructError: There is nothing.
+        SchemaMissingError: There is nothing.
     """
     if not path.exists():
-        missing = StructError("expected a schema file or folder, got nothing there", code="NQX404", file=str(path))
-        raise missing from FileNotFoundError(str(path))
+        from neuralqx_struct.schema.series import SchemaMissingError
+
+        raise SchemaMissingError.at(path)
     return path
 
 

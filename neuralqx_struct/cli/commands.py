@@ -184,14 +184,17 @@ def explain(
         from neuralqx_struct.cli.shipped import shipped
 
         wanted = code.upper()
-        text = shipped("docs/diagnostics.md").read_text(encoding="utf-8")
+        page = shipped("docs/diagnostics.md")
+        text = page.read_text(encoding="utf-8")
         sections = re.split(r"(?m)^(?=#{1,6} )", text)
         for section in sections:
             if re.search(rf"\b{re.escape(wanted)}\b", section.partition("\n")[0]):
                 return Report("explain", text=section.strip(), members={"code": wanted, "text": section.strip()})
         known = [found for section in sections for found in re.findall(r"\bNQX\d{3}\b", section.partition("\n")[0])]
         message = f"expected a documented code, got {code!r}"
-        hint = did_you_mean(wanted, known) or "codes are NQX and three digits, such as NQX411"
+        # A code differs from its neighbours in one digit: they are likely meant only within the same hundred.
+        near = [found for found in known if found[:4] == wanted[:4]]
+        hint = did_you_mean(wanted, near) or f"codes are NQX and three digits, such as NQX411; all are in {page}"
         return Report("explain", failures=(Diagnostic("NQX400", "error", message, hint=hint),))
 
     raise typer.Exit(run("explain", style, body))

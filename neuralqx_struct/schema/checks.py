@@ -381,6 +381,7 @@ def _check_sizes(document: Document) -> Findings:
         extents = [(name, extent) for name, d in struct.fields.items() for extent in _extents(d)]
         counted = Counter(name for _, extent in extents for name in extent.names)
         for name, extent in extents:
+            yield from _impossible((*at, name), struct.fields[name], extent)
             for local in sorted(extent.names - given):
                 close = difflib.get_close_matches(local, document.dims, n=1, cutoff=0.85)
                 if close and counted[local] == 1:
@@ -398,6 +399,19 @@ def _check_sizes(document: Document) -> Findings:
             if param not in counted and param not in passed:
                 message = f"expected a parameter that some shape uses, got {param!r}, which none does"
                 yield Finding("NQX104", ("structs", struct_name, "params", index), message, "remove it", "warning")
+
+
+def _impossible(at: tuple[str, ...], declaration: FieldDeclaration, extent: Expression) -> Findings:
+    """A size without names is a number, and no axis has fewer than no entries."""
+    form = None if extent.names else linear_form(extent, frozenset(), {})
+    if form is not None and form[1] < 0:
+        message = f"expected a size >= 0, got {extent.text}"
+        yield Finding(
+            "NQX105",
+            (*at, "type" if declaration.shape is None else "shape"),
+            message,
+            "name it, or write how many entries there are",
+        )
 
 
 def _unsolvable(at: tuple[str, ...], extents: list[tuple[str, Expression]], given: set[str]) -> Findings:

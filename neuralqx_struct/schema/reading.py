@@ -107,9 +107,13 @@ def _mapping(data: Any, member: str) -> Mapping[str, Any]:
 def _positioned(error: ValidationError, source: Source) -> list[Diagnostic]:
     """Pydantic's findings as diagnostics; alternatives of one place are reported once."""
     found: dict[tuple[Any, ...], Diagnostic] = {}
-    for item in error.errors(include_url=False):
-        path = _path_in(source.data, item["loc"])
-        code, message, hint, on_key = _explain(item, path)
+    items = [(item, _path_in(source.data, item["loc"])) for item in error.errors(include_url=False)]
+    sorts: dict[tuple[str | int, ...], list[str]] = {}
+    for item, path in items:
+        if item["type"] in _SORT_WANTED:
+            sorts.setdefault(path, []).append(_SORT_WANTED[item["type"]])
+    for item, path in items:
+        code, message, hint, on_key = _explain(item, path, sorts.get(path, ()))
         where = path[:-1] if item["type"] == "missing" else path
         found.setdefault((where, message), source.diagnostic(code, where, message, hint=hint, key=on_key))
     return list(found.values())
@@ -132,12 +136,26 @@ def _path_in(data: Any, loc: Sequence[str | int]) -> tuple[str | int, ...]:
     return tuple(path)
 
 
+#: The sort of value that is missed by each of Pydantic's findings about sorts, in the words of the schema language.
+_SORT_WANTED = {
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a mapping"),
+    "list_type": "a list",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+}
+
 #: JSON names of Python types, for "got a mapping" instead of "got dict".
 _SORTS = {dict: "a mapping", list: "a list", str: "text", bool: "a boolean", int: "an integer", float: "a number"}
 
 
-def _explain(item: Any, path: tuple[str | int, ...]) -> tuple[str, str, str | None, bool]:
-    """Code, message, hint and whether the key itself is at fault, for one of Pydantic's findings."""
+def _explain(item: Any, path: tuple[str | int, ...], sorts: Sequence[str]) -> tuple[str, str, str | None, bool]:
+    """Code, message, hint and whether the key itself is at fault, for one of Pydantic's findings.
+
+    ``sorts`` are the sorts of value that may stand here, where the finding is that none of them does.
+    """
     kind, value, context = item["type"], item["input"], item.get("ctx", {})
     got = "nothing" if value is None else f"{_SORTS.get(type(value), type(value).__name__)} {_short(value)}".strip()
     if kind == "extra_forbidden":
@@ -167,14 +185,27 @@ def _explain(item: Any, path: tuple[str | int, ...]) -> tuple[str, str, str | No
         )
     if kind == "value_error":
         return "NQX010", f"expected {context['error']}", None, False
-    wanted = item["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    wanted = wanted.replace("a valid dictionary", "a mapping").replace("a valid ", "a ").replace("a string", "text")
+    if kind == "too_short":
+        return "NQX010", "expected at least one entry, got none", None, False
+    if kind in _SORT_WANTED:
+        # Every whole number is a number; one message tells all alternatives of a place.
+        wider = [sort for sort in sorts if sort != "a whole number" or "a number" not in sorts]
+        wanted = "a type or a mapping" if _is_field(path) else " or ".join(sorted(set(wider)))
+    elif kind == "greater_than_equal":
+        wanted = f"a number >= {context['ge']}"
+    else:
+        wanted = item["msg"].removeprefix("Input should be ")
     return (
         "NQX010",
         f"expected {wanted}, got {got}",
-        "quote it" if "text" in wanted and not isinstance(value, (dict, list)) else None,
+        "quote it" if wanted == "text" and not isinstance(value, (dict, list)) else None,
         False,
     )
+
+
+def _is_field(path: Sequence[str | int]) -> bool:
+    """True for the place of a field's declaration, which may be written as the text of a type."""
+    return len(path) == 4 and path[0] == "structs" and path[2] == "fields"
 
 
 def _short(value: Any) -> str:

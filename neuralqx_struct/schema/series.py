@@ -12,6 +12,7 @@ Example:
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +29,7 @@ from neuralqx_struct.schema.reading import document_from_data, parse_document
 
 __all__ = [
     "LOCK_NAME",
+    "SchemaMissingError",
     "Series",
     "carried_series",
     "format_lock",
@@ -39,6 +41,17 @@ __all__ = [
 
 LOCK_NAME = "schema.lock"
 _SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class SchemaMissingError(SchemaError, FileNotFoundError):
+    """There is nothing at the path of a schema."""
+
+    default_code = "NQX404"
+
+    @classmethod
+    def at(cls, path: str | Path) -> SchemaMissingError:
+        """The error for a path."""
+        return cls("expected a schema file or folder, got no such path", file=str(path), hint="check the path")
 
 
 @dataclass(frozen=True)
@@ -155,6 +168,7 @@ def load_series(where: str | Path) -> Series:
         where: A folder, a file, or (if it has a newline) the text of one document.
 
     Raises:
+        SchemaMissingError: There is nothing at the path.
         SchemaError: Everything that is wrong with any of the files.
 
     Example:
@@ -166,6 +180,8 @@ def load_series(where: str | Path) -> Series:
         document = parse_document(source)
         return series_of([document], {document.version: source})
     path = Path(where)
+    if not os.path.lexists(path):
+        raise SchemaMissingError.at(where)
     if not path.is_dir():
         source = read_file(path)
         document = parse_document(source)

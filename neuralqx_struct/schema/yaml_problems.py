@@ -58,6 +58,8 @@ def syntax_problem(error: Any, text: str) -> tuple[str, int, str, str]:
         return "NQX001", place, *TAB
     if text.startswith("%", line := text.rfind("\n", 0, place) + 1):
         return "NQX001", line, "expected a key or an item, got a directive", "no line of a document starts with %"
+    if "flow node" in said and place >= len(text):
+        return "NQX001", place, f"expected a value or a closing bracket, got {got}", "close the bracket"
     for pattern, where, code, message, hint in _EXPLANATIONS:
         if re.search(pattern, said):
             escape = max(context, text.rfind("\\", context, place + 1))
