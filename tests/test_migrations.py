@@ -146,7 +146,7 @@ def test_what_was_done_is_reported():
     fields_of(third)["energy"] = -3.5
     report = []
     resolve(third, SERIES, to=2, report=report)
-    assert [d.message for d in report if d.path == "$.energy"] == ["was dropped, it held -3.5"]
+    assert [d.message for d in report if d.path == "$.energy"] == ["was dropped; it held -3.5"]
 
 
 def test_a_plan_prints_its_steps_and_costs():
@@ -730,6 +730,58 @@ def test_arrays_of_which_most_change_are_written_anew(tmp_path):
         assert {k: v.tolist() for k, v in read.arrays.items() if k in {x["name"] for x in fields_of(read).values()}}
         assert {d.severity for d in bundle.verify(tmp_path / name)} <= {"info"}
     assert bundle.read(tmp_path / "few").arrays[fields_of(bundle.read(tmp_path / "few"))["b"]["name"]].dtype == np.int16
+
+
+def test_a_dry_run_says_that_values_were_not_read(tmp_path):
+    old = doc({"a": "float64[n]", "b": "int"})
+    new = doc({"a": "float32[n]", "b": "int"}, 2, [s.cast(field="a", dtype="float32")])
+    bundle.write(tmp_path / "a", payload(old, {"a": np.array([0.1]), "b": 1}))
+    series = series_of([old, new])
+    done = migrate(tmp_path / "a", tmp_path / "b", schema=series, dry_run=True)
+    assert str(done).endswith("whether casts hold all of them shows when the bundle is written")
+    with pytest.raises(MigrationError):
+        migrate(tmp_path / "a", tmp_path / "b", schema=series)
+    manifest_only = series_of([old, doc({"a": "float64[n]", "c": "int"}, 2, [s.rename(field="b", to="c")])])
+    done = migrate(tmp_path / "a", tmp_path / "b", schema=manifest_only, dry_run=True)
+    assert "not read" not in str(done)
+
+
+def test_a_wrong_step_is_found_in_its_schema_file(tmp_path):
+    first = 'language: "1"\nschema: lab.a\nversion: {}\nroot: A\nstructs:\n  A:\n    fields:\n      {}: int\n'
+    steps = "migrations:\n  - from: 1\n    steps:\n      - rename: {field: x, to: b}\n"
+    (tmp_path / "v1.yaml").write_text(first.format(1, "a"))
+    (tmp_path / "v2.yaml").write_text(first.format(2, "b") + steps)
+    series = load_series(tmp_path)
+    bundle.write(tmp_path / "held", payload(series.at(1), {"a": 1}))
+    with pytest.raises(MigrationError) as caught:
+        migrate(tmp_path / "held", tmp_path / "out", schema=series)
+    (found,) = caught.value.diagnostics
+    assert (found.file, found.line, found.column) == (str(tmp_path / "v2.yaml"), 12, 25)
+    with pytest.raises(MigrationError) as caught:  # the way down is told of in the same file
+        plan(series, 2, 1)
+    assert caught.value.diagnostics[0].file == str(tmp_path / "v2.yaml")
+
+
+GONE = [
+    ("float32[n]", np.zeros(12, "f4"), "float32[12]"),
+    ("float32[n]", {"__kind__": "full", "dtype": "float32", "shape": [12], "value": 0.0}, "float32[12], all zeros"),
+    ("int8[n]", {"__kind__": "full", "dtype": "int8", "shape": [2], "value": 7}, "int8[2], all 7"),
+    ("B", {"__kind__": "struct", "type": "lab.a@1:B", "fields": {}}, "a struct B"),
+    ("list[int]", {"__kind__": "list", "items": [1, 2]}, "a list of 2"),
+    ("path", {"__kind__": "path", "value": "a/b"}, '"a/b"'),
+    ("float", {"__kind__": "float", "value": "nan"}, "nan"),
+    ("int", {"__kind__": "bigint", "value": "9" * 100}, "9" * 80 + "... (100 characters)"),
+    ("bytes", {"__kind__": "bytes", "base64": ""}, "a node of kind bytes"),
+]
+
+
+@pytest.mark.parametrize(("declared", "value", "shown"), GONE)
+def test_what_was_dropped_is_told_in_words(declared, value, shown):
+    old = doc({"a": declared}, structs={"B": {}})
+    new = doc({}, 2, [s.remove(field="a", lossy=True)], structs={"B": {}})
+    report = []
+    resolve(payload(old, {"a": value}), series_of([old, new]), report=report)
+    assert [d.message for d in report] == [f"was dropped; it held {shown}"]
 
 
 def test_a_dry_run_writes_nothing(tmp_path):

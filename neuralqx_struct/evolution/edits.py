@@ -20,7 +20,7 @@ from neuralqx_struct.errors import MigrationError, SchemaError, did_you_mean
 from neuralqx_struct.evolution.measure import measurable
 from neuralqx_struct.evolution.sizes import equations, map_type, same_type, substitute, union_of
 from neuralqx_struct.evolution.tree import Place, kind_of
-from neuralqx_struct.evolution.values import Node
+from neuralqx_struct.evolution.values import Node, number_value
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
@@ -315,5 +315,32 @@ def with_nodes(place: Place, fields: Mapping[str, Node]) -> Node:
 
 
 def shown_node(node: Node) -> str:
-    """A node in a message."""
-    return f"a node of kind {kind_of(node)}" if isinstance(node, dict) else json.dumps(node)
+    """A node in a message: a value as it is, what holds others by its type and size."""
+    if not isinstance(node, dict):
+        return _short(json.dumps(node))
+    match kind_of(node):
+        case "array":
+            return f"{node['dtype']}{node['shape']}"
+        case "full":
+            value = number_value(node["value"])
+            held = "all zeros" if value == 0 else f"all {value}"
+            return f"{node['dtype']}{node['shape']}, {held}"
+        case "struct":
+            return f"a struct {node['type'].rpartition(':')[2]}"
+        case "list" | "tuple" | "dict" as kind:
+            return f"a {kind} of {len(node['items'])}"
+        case "path" | "dtype":
+            return _short(json.dumps(node["value"]))
+        case "bigint":
+            return _short(node["value"])
+        case "complex" | "float":
+            return str(number_value(node))
+        case kind:
+            return f"a node of kind {kind}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+
+
+_SHOWN = 80

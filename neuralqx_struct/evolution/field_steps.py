@@ -133,7 +133,7 @@ def _remove_payload(step: Remove, place: Place) -> Node:
     gone = place.field(step.field)
     kept = "undo_default" in step.model_fields_set and not isinstance(gone, dict) and gone == step.undo_default
     if not kept:
-        place.workspace.note("NQX425", f"was dropped, it held {shown_node(gone)}", place.text(step.field))
+        place.workspace.note("NQX425", f"was dropped; it held {shown_node(gone)}", place.text(step.field))
     return swap_nodes(place, (step.field,), {})
 
 

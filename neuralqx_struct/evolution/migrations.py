@@ -28,6 +28,7 @@ from neuralqx_struct.evolution.tree import DerivedArrays
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import Payload, dtype_named, iter_nodes
 from neuralqx_struct.schema.conform import conform, see_node
+from neuralqx_struct.schema.migration import Cast
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series, load_series
 
@@ -212,7 +213,7 @@ class Migrated:
 
     Attributes:
         plan: The hops.
-        report: What was defaulted, dropped and cast.
+        report: What was defaulted, dropped and cast; a dry run reads no values of arrays, so casts are not checked.
         out: The new bundle, None after a dry run.
         linked: True if the arrays were not written again, but got a second name.
     """
@@ -223,7 +224,12 @@ class Migrated:
     linked: bool
 
     def __str__(self) -> str:
-        return "\n".join([str(self.plan), *map(str, self.report)])
+        lines = [str(self.plan), *map(str, self.report)]
+        if self.out is None and any(isinstance(step, Cast) for hop in self.plan.hops for step in hop.steps):
+            lines.append(
+                "values of arrays were not read: whether casts hold all of them shows when the bundle is written"
+            )
+        return "\n".join(lines)
 
 
 def migrate(
@@ -243,7 +249,8 @@ def migrate(
         out: Where the new one goes; nothing may be there.
         to: A version, ``"head"``, or a negative number of versions to go back.
         schema: A Series or Schema, or the path of a schema folder or file; None for the documents inside the bundle.
-        dry_run: Plan and check, but write nothing. Exact casts look at values only when they are written.
+        dry_run: Plan and check, but write nothing. Values of arrays are not read: a cast that does not hold one of them
+            is found only when the bundle is written.
         trust: Kept for steps that run code; there are none yet.
         progress: Called with bytes done and bytes in all.
 

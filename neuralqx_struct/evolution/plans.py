@@ -11,22 +11,24 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
+from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.edits import Cost
 from neuralqx_struct.evolution.proof import Stage, resolved, stages_of, undone
 from neuralqx_struct.evolution.steps import apply_to_workspace, cost, step_text
 from neuralqx_struct.evolution.tree import DerivedArrays, Workspace
-from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.paths import FieldName, format_path, parse_path
 from neuralqx_struct.payload import Payload, iter_nodes
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
+from neuralqx_struct.schema.source import Source
 from neuralqx_struct.schema.types import DictOf, ListOf, Named, TupleOf, Type, Union
 
 __all__ = ["Hop", "Plan", "Unknown", "apply", "plan", "with_member"]
@@ -131,11 +133,33 @@ def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown
     hops: list[Hop] = []
     while low < high:
         new = _next(series, low, high)
-        hops.append(_hop(series.at(low), new, unknown))
+        with _said_of(series.sources.get(new.version)):
+            hop = _hop(series.at(low), new, unknown)
+            hops.append(hop if from_version < to_version else _reversed(hop))
         low = new.version
     if to_version < from_version:
-        hops = [_reversed(hop) for hop in reversed(hops)]
+        hops.reverse()
     return Plan(series.id, from_version, to_version, tuple(hops))
+
+
+@contextmanager
+def _said_of(source: Source | None) -> Iterator[None]:
+    """Give findings about the steps of a version their place in its file, where it was read from one."""
+    try:
+        yield
+    except MigrationError as error:
+        if source is None:
+            raise
+        raise MigrationError(_placed(source, found) for found in error.diagnostics) from None
+
+
+def _placed(source: Source, found: Diagnostic) -> Diagnostic:
+    try:
+        path = [part if isinstance(part, int) else str(part) for part in parse_path(found.path or "$")]
+    except StructError:
+        path = ["migrations"]
+    line, column = source.mark(path) or (None, None)
+    return replace(found, file=source.name, line=line, column=column)
 
 
 def _next(series: Series, version: int, last: int) -> Document:
