@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from neuralqx_struct import bundle, cli
@@ -330,6 +331,38 @@ def test_usage_errors_exit_with_2_and_say_so_on_stderr(words):
     result = invoke(*words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr
+
+
+@pytest.mark.parametrize("style", [("--format", "json"), ("--format=json",)])
+@pytest.mark.parametrize(
+    ("words", "command", "part"),
+    [
+        (("validate",), "validate", "PATH"),
+        (("validate", "x", "--nonsense"), "validate", "--nonsense"),
+        (("migrate", "x", "--out", "y", "--to", "abc"), "migrate", "got 'abc'"),
+        (("nonsense",), "", "nonsense"),
+        (("schema", "nonsense"), "schema", "nonsense"),
+        (("schema", "json-schema", "xml"), "schema json-schema", "expected language or manifest, got 'xml'"),
+    ],
+)
+def test_usage_errors_are_reports_for_programs(words, command, part, style):
+    result = invoke(*words, *style)
+    assert (result.exit_code, result.stderr) == (2, "")
+    data = json.loads(result.stdout)
+    (finding,) = data["diagnostics"]
+    assert (data["ok"], finding["code"]) == (False, "NQX400")
+    assert data["command"] == command and part in finding["message"]
+
+
+def test_an_unknown_format_is_refused_in_plain_words():
+    assert "expected text, json or github, got 'xml'" in invoke("validate", "x", "--format", "xml").stderr
+
+
+def test_the_group_may_be_run_inside_a_program():
+    group = typer.main.get_command(app)
+    assert group.main(["explain", "NQX104", "--format", "json"], standalone_mode=False) == 0
+    with pytest.raises(typer.BadParameter):
+        group.main(["migrate", "x", "--out", "y", "--to", "abc"], standalone_mode=False)
 
 
 @pytest.mark.parametrize("command", ["validate", "verify"])

@@ -14,11 +14,13 @@ import typer
 from neuralqx_struct.cli import bundles
 from neuralqx_struct.cli.reporters import Format, Report, run
 from neuralqx_struct.cli.schema_commands import schema_app
+from neuralqx_struct.cli.usage import Commands
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 
 __all__ = ["app"]
 
 app = typer.Typer(
+    cls=Commands,
     help="Declarative schemas for JAX checkpoints: validate, inspect, compare and migrate bundles.",
     epilog="Exit codes: 0 clean, 1 findings of severity error, 2 could not run.",
     no_args_is_help=True,
