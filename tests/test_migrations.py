@@ -479,6 +479,8 @@ def test_a_rename_is_asked_for_also_where_there_are_several_partners():
     hints = {d.path.rpartition(".")[2]: d.hint for d in prove(old, new)}
     assert hints["aa"].startswith("was it renamed to xx or yy? then write a `rename` step; if not, `- remove: ")
     assert hints["xx"].startswith("was it renamed from aa? then write a `rename` step; if not, `- add: ")
+    many = prove(doc(fields(["aa"])), doc(fields([f"x{i}" for i in range(9)]), 2, []))
+    assert "was it renamed to x0 or x1 or x2 or x3 or one of 5 others? then" in many[-1].hint
     # A third that loses its partner to a better one is not told to be removed without a question either.
     hints = [d.hint for d in prove(doc(fields(["rate", "zz"])), doc(fields(["rates"]), 2, []))]
     assert "was it renamed? `- rename: {field: rate, to: rates}`" in hints[1]

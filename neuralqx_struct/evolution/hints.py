@@ -132,7 +132,7 @@ def _pair(struct: _Struct, versions: _Versions) -> None:
         if name in pairs:
             hint = f"was it renamed? {_shown(pairs[name][1])}; if not, {lost}"
         elif others := _alike(declaration, struct.come, versions):
-            hint = f"was it renamed to {' or '.join(others)}? then write a `rename` step; if not, {lost}"
+            hint = f"was it renamed to {_listed(others)}? then write a `rename` step; if not, {lost}"
         else:
             hint = f"mend it with {lost}"
         struct.hints[struct.name, name] = hint
@@ -141,7 +141,7 @@ def _pair(struct: _Struct, versions: _Versions) -> None:
         if name in partners:
             hint = f"was it renamed from {partners[name]}? see the step there; if not, {made}"
         elif others := _alike(declaration, struct.gone, versions):
-            hint = f"was it renamed from {' or '.join(others)}? then write a `rename` step; if not, {made}"
+            hint = f"was it renamed from {_listed(others)}? then write a `rename` step; if not, {made}"
         else:
             hint = f"mend it with {made}" if made.startswith("`") else made
         struct.hints[struct.name, name] = hint
@@ -149,6 +149,11 @@ def _pair(struct: _Struct, versions: _Versions) -> None:
 
 def _alike(declaration: FieldDeclaration, others: Mapping[str, FieldDeclaration], versions: _Versions) -> list[str]:
     return [n for n, d in others.items() if same_type(d.declared, declaration.declared, versions.known)]
+
+
+def _listed(names: Sequence[str], limit: int = 4) -> str:
+    more = [f"one of {len(names) - limit} others"] if len(names) > limit else []
+    return " or ".join([*names[:limit], *more])
 
 
 def _renames(struct: _Struct, versions: _Versions) -> dict[str, tuple[str, list[Step]]]:
