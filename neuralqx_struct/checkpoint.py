@@ -130,7 +130,8 @@ def from_state_dict(
         trust=trust,
         report=report,
     )
-    return _from_payload(held, load_cls, reading)
+    # The caller holds the arrays of the payload: what is written into them later must not be in the result.
+    return _from_payload(held, load_cls, dataclasses.replace(reading, copies=True))
 
 
 def export(
@@ -191,12 +192,15 @@ def load(
     Args:
         path: The directory or zip file.
         load_cls: The class that the root must be; a payload of an older version of its schema is migrated.
-        select: A filter, also in its text form ``"tag:trainable"``; leaves that it does not match are None and not read.
+        select: A filter, also in its text form ``"tag:trainable"``; array leaves that it does not
+            match are None and not read. Numbers and text stand in the manifest and are kept.
         abstract: Give ``jax.ShapeDtypeStruct`` in place of arrays; no array is read, no hook runs.
         mmap: Map the arrays instead of reading them into memory.
         verify: Check every byte against its checksum.
         as_numpy: Give numpy arrays also where JAX arrays were saved.
-        shardings: A sharding, or a tree of them, for the JAX arrays.
+        shardings: A sharding for all JAX arrays, or a tree of them that is a prefix of the object; None in it leaves
+            arrays where they are. Numpy arrays and numbers stay what they are. With ``abstract`` the shardings are told
+            by the ``jax.ShapeDtypeStruct``.
         unknown: What happens to stored fields that the class lacks: ``error``, ``warn`` or ``drop``.
         fill: Values by field name for fields that were not saved and have no default.
         trust: Packages whose classes may be imported.
@@ -211,6 +215,7 @@ def load(
         SerializationError: The path is no bundle, or what it holds does not fit, with every problem.
         IntegrityError: Stored bytes are damaged.
         UntrustedError: The bundle names a class that is not known here and not trusted.
+        ValueError: ``shardings`` is no prefix of the object.
     """
     try:
         held = bundle.read(path, verify=verify and not abstract, mmap=mmap, limits=limits)
@@ -230,7 +235,34 @@ def load(
         value = _from_payload(held, load_cls, reading)
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
-    return value if shardings is None else jax.device_put(value, shardings)
+    return value if shardings is None else _placed(value, shardings)
+
+
+def _placed(value: Any, shardings: Any) -> Any:
+    """The value with its JAX arrays where the shardings say; everything else is left alone."""
+    wanted: list[Any] = []
+    try:
+        jax.tree.map(
+            lambda sharding, part: wanted.extend([sharding] * len(jax.tree.leaves(part))),
+            shardings,
+            value,
+            is_leaf=lambda item: item is None,
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"shardings=: expected one sharding or a prefix of the tree, got another tree\n{error}"
+        ) from None
+    leaves, structure = jax.tree.flatten(value)
+    return jax.tree.unflatten(structure, [_put(leaf, to) for leaf, to in zip(leaves, wanted, strict=True)])
+
+
+def _put(leaf: Any, sharding: Any) -> Any:
+    if sharding is None:
+        return leaf
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        update: Any = leaf.update  # JAX leaves it untyped
+        return update(sharding=sharding)
+    return jax.device_put(leaf, sharding) if isinstance(leaf, jax.Array) else leaf
 
 
 def _reading(

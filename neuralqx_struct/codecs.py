@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -27,6 +28,7 @@ from neuralqx_struct.errors import (
     Diagnostic,
     SerializationError,
     Severity,
+    StructError,
     UntrustedError,
     ValidationError,
     did_you_mean,
@@ -35,7 +37,7 @@ from neuralqx_struct.fieldspec import FieldSpec, is_struct
 from neuralqx_struct.identity import is_key_array
 from neuralqx_struct.nodes import PLAIN_CODECS, Codec, Decoder, Encoder
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.payload import dtype_named
+from neuralqx_struct.payload import ML_DTYPES, dtype_named
 from neuralqx_struct.pytree import pytree_spec
 from neuralqx_struct.registry import class_ref, find_class
 
@@ -54,6 +56,7 @@ class Reading:
         abstract: Give ``jax.ShapeDtypeStruct`` in place of arrays, and run no hook.
         as_numpy: Give numpy arrays also where JAX arrays were saved.
         select: Predicate ``(path, leaf)``: leaves that it refuses are None and are not read.
+        copies: Give copies of numpy arrays, because the caller holds the arrays that are read.
         unknown: What to do with stored fields that the class lacks: ``error``, ``warn`` or ``drop``.
         fill: Values for fields that were not saved and have no default.
         build_class: Makes the class of a schema reference from the documents that travel with the payload, or None.
@@ -63,6 +66,7 @@ class Reading:
     trust: Sequence[str] = ()
     abstract: bool = False
     as_numpy: bool = False
+    copies: bool = False
     select: Callable[[tuple[Hashable, ...], Any], bool] | None = None
     unknown: Unknown = "error"
     fill: Mapping[str, Any] = field(default_factory=dict)
@@ -125,8 +129,13 @@ class StructDecoder(Decoder):
             if wanted == "numpy" or dtype.kind in "USmM":
                 return _abstract(shape, dtype)
             return _abstract(shape, dtype, weak_type=bool(node.get("weak_type", False)))
-        narrowed = jax.dtypes.canonicalize_dtype(dtype) != dtype if dtype.kind in "iufc" else False
-        if self.reading.as_numpy or wanted == "numpy" or (wanted is None and (narrowed or dtype.kind in "USmM")):
+        foreign = not _in_jax(dtype)
+        if foreign and wanted == "jax" and not self.reading.as_numpy:
+            raise SerializationError(
+                f"expected a dtype that JAX has, got {node['dtype']}", code="NQX411", hint="load with as_numpy=True"
+            )
+        narrowed = dtype.kind in "iufc" and not foreign and jax.dtypes.canonicalize_dtype(dtype) != dtype
+        if self.reading.as_numpy or wanted == "numpy" or (wanted is None and (narrowed or foreign)):
             return self._array(node)
         if narrowed:
             raise SerializationError(
@@ -138,13 +147,37 @@ class StructDecoder(Decoder):
         # One array of the file stays one array, also where several nodes name it.
         sharing = (node.get("name", ""), node.get("weak_type", False), node["dtype"])
         if not sharing[0] or sharing not in self._shared:
-            # Not jnp.asarray: device_put of an aligned memory map shares its pages on CPU instead of copying them.
-            array = jax.device_put(self._array(node))
+            # Not jnp.asarray: device_put of an aligned memory map shares its pages on CPU instead of copying them. What
+            # somebody can still write into must not be shared: JAX arrays never change.
+            held = self._array(node)
+            array = jax.device_put(held.copy() if held.flags.writeable else held)
             self._shared[sharing] = _weakened(array) if node.get("weak_type") else array
         return self._shared[sharing]
 
+    def shared(self, key: tuple[str, Any, Any], make: Callable[[], Any]) -> Any:
+        """What one thing in the file was made into: made the first time, then found again."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
+
     def _array(self, node: Mapping[str, Node]) -> np.ndarray[Any, Any]:
-        return PLAIN_CODECS.by_kind[node["__kind__"]].decode(node, self)  # type: ignore[no-any-return]
+        if not self.reading.copies or node["__kind__"] != "array":
+            return PLAIN_CODECS.by_kind[node["__kind__"]].decode(node, self)  # type: ignore[no-any-return]
+        return self.shared(("copy", node["name"], None), lambda: self.array(node).copy())  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _in_jax(dtype: np.dtype[Any]) -> bool:
+    """Whether JAX has a dtype; which of the number formats of ml_dtypes it takes differs between its versions."""
+    if dtype.kind in "USmM" or not dtype.isnative:
+        return False
+    if dtype.name not in ML_DTYPES:
+        return True
+    try:
+        jax.device_put(np.zeros(1, dtype))
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
 
 
 def _abstract(shape: tuple[int, ...], dtype: Any, *, weak_type: bool = False) -> Any:
@@ -158,7 +191,7 @@ def _weakened(array: jax.Array) -> jax.Array:
     return _convert_element_type(array, array.dtype, weak_type=True)  # type: ignore[no-any-return]
 
 
-def _encode_jax(value: jax.Array, encoder: Encoder) -> dict[str, Node]:
+def _encode_jax(value: jax.Array, encoder: Encoder, owner: Any = None) -> dict[str, Node]:
     if isinstance(value, jax.core.Tracer):
         encoder.refuse("expected a concrete array, got a tracer", hint="export outside of jit, grad and vmap")
         return {"name": "", "dtype": "", "shape": []}
@@ -168,26 +201,30 @@ def _encode_jax(value: jax.Array, encoder: Encoder) -> dict[str, Node]:
             hint="gather it first: jax.experimental.multihost_utils.process_allgather",
         )
         return {"name": "", "dtype": "", "shape": []}
-    members = {**encoder.put_array(np.asarray(value), value), "leaf": "jax"}
+    members = {**encoder.put_array(np.asarray(value), value if owner is None else owner), "leaf": "jax"}
     return {**members, "weak_type": True} if value.weak_type else members
 
 
 def _encode_key(value: jax.Array, encoder: Encoder) -> dict[str, Node]:
     impl = str(jax.random.key_impl(value))
-    return {"impl": impl, "data": {"__kind__": "array", **_encode_jax(jax.random.key_data(value), encoder)}}
+    words = _encode_jax(jax.random.key_data(value), encoder, owner=value)
+    return {"impl": impl, "data": {"__kind__": "array", **words}}
 
 
 def _decode_key(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
     data = decoder.decode(node["data"])
     if data is None:
         return None
-    if isinstance(data, jax.ShapeDtypeStruct):
-        return jax.eval_shape(lambda words: jax.random.wrap_key_data(words, impl=node["impl"]), data)
+    impl: str = node["impl"]
     try:
-        return jax.random.wrap_key_data(jnp.asarray(data), impl=node["impl"])
-    except (ValueError, TypeError) as error:
+        if isinstance(data, jax.ShapeDtypeStruct):
+            return jax.eval_shape(lambda words: jax.random.wrap_key_data(words, impl=impl), data)
+        return decoder.shared(
+            ("key", node["data"]["name"], impl), lambda: jax.random.wrap_key_data(jnp.asarray(data), impl=impl)
+        )
+    except (ValueError, TypeError, AssertionError, IndexError) as error:
         raise SerializationError(
-            f"expected the words of a {node['impl']} key, got {data.dtype}{list(data.shape)}\n{error}", code="NQX420"
+            f"expected the words of a {impl[:60]} key, got {data.dtype}{list(data.shape)}\n{error}", code="NQX420"
         ) from None
 
 
@@ -247,8 +284,6 @@ def _fill_in(spec: FieldSpec, values: dict[str, Any], decoder: StructDecoder, st
             reading.report.append(
                 Diagnostic("NQX425", "info", "took the default, the payload has no value", f"{where}.{name}")
             )
-    elif not spec.init and not spec.should_serialize:
-        pass
     else:
         hint = did_you_mean(name, stored)
         hint = f"the payload has a field that is not in the class: {hint} say aliases=({name!r},)" if hint else None
@@ -307,7 +342,13 @@ def _require_fields(cls: type, expected: Sequence[str], values: Mapping[str, Any
         )
 
 
-def _encode_enum(value: enum.Enum, _: Encoder) -> dict[str, Node]:
+def _encode_enum(value: enum.Enum, encoder: Encoder) -> dict[str, Node]:
+    if value.name not in type(value).__members__:  # flags joined by |, and a flag without any
+        encoder.refuse(
+            f"expected a member of {type(value).__name__}, got {value!r}, which has no name of its own",
+            hint="save its number, flag.value, and make the flag of it with a converter; or name the combination",
+        )
+        return {"type": "", "name": ""}
     return {"type": class_ref(type(value)), "name": value.name}
 
 
@@ -321,6 +362,13 @@ def _decode_enum(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
 
 def _encode_dataclass(value: Any, encoder: Encoder) -> dict[str, Node]:
     names = [f.name for f in dataclasses.fields(value)]
+    if _blank(type(value)) is None or not all(hasattr(value, name) for name in names):
+        encoder.refuse(
+            f"expected a dataclass whose instances are their fields, got a {type(value).__name__}, which is not\n"
+            "it derives from a builtin type, or has fields without a value",
+            hint="register the type with register_pytree_type",
+        )
+        return {"type": "", "fields": {}}
     return {
         "type": class_ref(type(value)),
         "fields": {n: encoder.encode(getattr(value, n), FieldName(n)) for n in names},
@@ -332,10 +380,24 @@ def _decode_dataclass(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
     values = decoder.fields(node)
     _require_fields(cls, [f.name for f in dataclasses.fields(cls)], values)
     # Not the constructor: it may convert or refuse what was valid when it was saved.
-    instance = object.__new__(cls)
+    instance = _blank(cls)
+    if instance is None:
+        raise SerializationError(
+            f"expected a dataclass whose instances are their fields, got {node['type']}, which derives from a builtin type",
+            code="NQX414",
+            hint="register the type with register_pytree_type, and save it again",
+        )
     for name, value in values.items():
         object.__setattr__(instance, name, value)
     return instance
+
+
+def _blank(cls: type) -> Any:
+    """An instance without fields, or None where Python allows none: for exceptions, say, or abstract classes."""
+    try:
+        return object.__new__(cls)
+    except TypeError:
+        return None
 
 
 def _encode_registered(value: Any, encoder: Encoder) -> dict[str, Node]:
@@ -357,12 +419,12 @@ def _decode_registered(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
     )
     spec = pytree_spec(cls)
     assert spec is not None  # `resolve` has asked
+    problems = len(decoder.problems)
     if node["mode"] == "flatten":
         children = [decoder.decode(child, i) for i, child in enumerate(node["children"])]
         aux = decoder.decode(node["aux"], "aux")
-        if spec.deserializer is not None and spec.deserializer_takes_children:
-            return spec.deserializer(aux, children)
-        return spec.unflatten(aux, children)
+        two = spec.deserializer is not None and spec.deserializer_takes_children
+        return _made(decoder, problems, spec.deserializer if two else spec.unflatten, aux, children)
     if spec.deserializer is None or spec.deserializer_takes_children:
         raise SerializationError(
             f"expected a deserializer(payload) for {node['type']}, got "
@@ -370,7 +432,24 @@ def _decode_registered(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
             code="NQX414",
             hint="pass deserializer= to register_pytree_type beside serializer=",
         )
-    return spec.deserializer(decoder.decode(node["payload"]))
+    return _made(decoder, problems, spec.deserializer, decoder.decode(node["payload"]))
+
+
+def _made(decoder: StructDecoder, problems: int, make: Any, *parts: Any) -> Any:
+    """Call what the user registered, unless a part could not be read: it need not expect the None in its place."""
+    if len(decoder.problems) > problems:
+        return None
+    try:
+        return make(*parts)
+    except StructError:
+        raise
+    except Exception as error:  # code of the user, which may fail in any way on data that it did not expect
+        name = getattr(make, "__qualname__", repr(make))
+        raise SerializationError(
+            f"expected parts that {name} accepts, got {type(error).__name__}: {error}",
+            code="NQX414",
+            hint="the class has changed since the payload was written, or the payload is not of it",
+        ) from error
 
 
 def _decode_leaf(node: Mapping[str, Node], decoder: Any) -> Any:

@@ -69,6 +69,9 @@ def find_class(ref: str, *, trust: Iterable[str] = ()) -> type | None:
     Args:
         ref: The reference as the file holds it.
         trust: Names of packages or modules that may be imported.
+
+    Raises:
+        SerializationError: A trusted module is there and fails when it is imported.
     """
     ref = _ALIASES.get(ref, ref)
     if ref in _CLASSES:
@@ -81,6 +84,12 @@ def find_class(ref: str, *, trust: Iterable[str] = ()) -> type | None:
             importlib.import_module(module)
         except ImportError:
             return None
+        except Exception as error:  # a module runs any code, and may fail in any way
+            raise SerializationError(
+                f"expected the trusted module {module!r} to be importable, got {type(error).__name__}: {error}",
+                code="NQX501",
+                hint=f"see what `import {module}` says",
+            ) from error
         if ref in _CLASSES:
             return _CLASSES[ref]
     return _walk(module, qualname)

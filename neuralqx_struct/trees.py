@@ -13,7 +13,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,14 @@ class State(Mapping[Path, Any]):
 
     def __len__(self) -> int:
         return len(self._paths)
+
+    def items(self) -> ItemsView[Path, Any]:
+        """The paths with their leaves, without looking each of them up."""
+        return dict(zip(self._paths, self._leaves, strict=True)).items()
+
+    def values(self) -> ValuesView[Any]:
+        """The leaves."""
+        return dict(zip(self._paths, self._leaves, strict=True)).values()
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{format_path(path)}: {leaf!r}" for path, leaf in self.items())
@@ -121,7 +129,8 @@ def merge(definition: Definition, *states: Mapping[Path, Any]) -> Any:
     """
     held = dict(merge_leaves(*(state.items() for state in states)))
     missing = [path for path in definition.paths if path not in held]
-    extra = [path for path in held if path not in set(definition.paths)]
+    known = set(definition.paths)
+    extra = [path for path in held if path not in known]
     if missing or extra:
         what = [f"none for {', '.join(map(format_path, missing))}"] if missing else []
         what += [f"one too many at {', '.join(map(format_path, extra))}"] if extra else []

@@ -281,3 +281,32 @@ s.load_schema(text % wide).root(a=1).export(sys.argv[2])
         subprocess.run([sys.executable, "-c", code, name, str(tmp_path / name)], check=True)
     wide, plain = s.load(tmp_path / "wide"), s.load(tmp_path / "plain")
     assert wide.z == 666 and not hasattr(plain, "z") and type(wide) is not type(plain)
+
+
+def test_what_is_loaded_is_not_what_the_caller_still_holds():
+    payload = s.to_state_dict({"w": jnp.zeros(1 << 12), "n": np.zeros(3), "again": None})
+    size = 1 << 12
+    room = np.zeros(size + 64, "float32")
+    start = (-room.ctypes.data % 64) // 4
+    name = next(name for name, array in payload["array_data"].items() if array.shape == (size,))
+    payload["array_data"][name] = aligned = room[start : start + size]  # what device_put would share
+    first, second = s.from_state_dict(payload), s.from_state_dict(payload)
+    aligned[:] = 7
+    first["n"][0] = 5
+    assert float(first["w"][0]) == 0 and second["n"][0] == 0
+
+
+def test_shardings_are_for_jax_arrays(tmp_path):
+    held = {"w": jnp.ones(2), "n": np.ones(2), "step": 3, "name": "a", "key": jax.random.key(0), "s": [jnp.ones(1)]}
+    s.export(held, tmp_path / "b")
+    where = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind=jax.devices()[0].default_memory().kind)
+    part = {"w": where, "n": where, "step": where, "name": None, "key": where, "s": None}
+    for shardings in (where, part):
+        again = s.load(tmp_path / "b", shardings=shardings)
+        assert type(again["step"]) is int and type(again["name"]) is str and type(again["n"]) is np.ndarray
+        assert again["w"].sharding == where and again["key"].sharding == where
+        abstract = s.load(tmp_path / "b", shardings=shardings, abstract=True)
+        assert abstract["w"].sharding == where and abstract["w"].shape == (2,)
+        assert (abstract["s"][0].sharding == where) is (shardings is where)
+    with pytest.raises(ValueError, match="shardings=: expected one sharding"):
+        s.load(tmp_path / "b", shardings={"w": where})

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import optax
 import pytest
@@ -276,6 +277,107 @@ def test_nothing_untrusted_is_used(node, tmp_path, monkeypatch):
         decoder.finish()
 
 
+class Access(enum.Flag):
+    READ = 1
+    WRITE = 2
+    BOTH = 3
+
+
+@dataclass
+class Broken(Exception):
+    a: int
+
+
+@dataclass
+class Holey:
+    a: int
+
+    def __init__(self):
+        pass
+
+
+class Filled(s.Struct):
+    w: object
+    cache: object = s.field(pytree=False, init=False, serialize=False)
+
+    def __post_init__(self):
+        self.cache = {}
+
+
+def key_node(impl, name="k", shape=(3,)):
+    return {
+        "__kind__": "prng-key",
+        "impl": impl,
+        "data": {"__kind__": "array", "name": name, "dtype": "uint32", "shape": list(shape)},
+    }
+
+
+UNREADABLE = [Access(0), Broken(1), Holey()]
+
+
+@pytest.mark.parametrize("value", UNREADABLE, ids=lambda v: type(v).__name__)
+def test_what_could_not_be_read_again_is_not_written(value):
+    with pytest.raises(SerializationError) as caught:
+        encode([value])
+    assert [(d.code, d.path) for d in caught.value.diagnostics] == [("NQX430", "$[0]")] and caught.value.diagnostics[
+        0
+    ].hint
+
+
+def test_flags_with_names_come_back():
+    assert round_trip([Access.READ, Access.READ | Access.WRITE]) == [Access.READ, Access.BOTH]
+
+
+@pytest.mark.parametrize("reading", [{}, {"abstract": True}, {"select": lambda path, leaf: True}])
+def test_a_field_without_any_value_is_asked_for(reading):
+    with pytest.raises(SerializationError, match="fill=") as caught:
+        round_trip(Filled(1), **reading)
+    assert caught.value.code == "NQX414" and caught.value.diagnostics[0].path == "$.cache"
+    assert round_trip(Filled(1), fill={"cache": 5}, **reading).cache == 5
+
+
+def test_abstract_keys_of_unknown_kinds():
+    decoder = StructDecoder({}, Reading(abstract=True))
+    decoder.decode(key_node("zzz"))
+    assert [d.code for d in decoder.problems] == ["NQX420"]
+
+
+def test_other_byte_orders_stay_numpy():
+    node = {"__kind__": "array", "name": "big", "dtype": ">f4", "shape": [1]}
+    again = StructDecoder(ARRAYS, Reading()).decode(node)
+    assert isinstance(again, np.ndarray) and again.dtype == ">f4"
+
+
+def test_one_key_stays_one_key():
+    key = jax.random.key(3)
+    node, arrays = encode([key, key])
+    first, second = StructDecoder(arrays, Reading()).decode({**node})
+    assert first is second and len(arrays) == 1
+
+
+def test_failures_of_registered_functions_keep_their_cause():
+    decoder = StructDecoder({}, Reading())
+    pair = {"__kind__": "registered-pytree", "type": f"{__name__}:Pair", "mode": "flatten", "children": [], "aux": 1}
+    decoder.decode({"__kind__": "list", "items": [pair]})
+    with pytest.raises(SerializationError, match="IndexError") as caught:
+        decoder.finish()
+    assert isinstance(caught.value.__cause__, IndexError) and caught.value.diagnostics[0].path == "$[0]"
+
+
+def test_errors_of_the_library_in_registered_functions_stay_what_they_are():
+    class Strict:
+        pass
+
+    def refuse(aux, children):
+        raise UntrustedError("expected another", code="NQX501")
+
+    s.register_pytree_type(Strict, flatten=lambda v: ([], None), unflatten=refuse)
+    node, arrays = encode(Strict())
+    decoder = StructDecoder(arrays, Reading())
+    decoder.decode(node)
+    assert [d.code for d in decoder.problems] == ["NQX501"]
+
+
 BAD = [
     ({"__kind__": "enum", "type": f"{__name__}:Color", "name": "REDD"}, "NQX421"),
     ({"__kind__": "namedtuple", "type": f"{__name__}:Point", "fields": {"x": 1}}, "NQX414"),
@@ -289,12 +391,40 @@ BAD = [
         },
         "NQX420",
     ),
+    (key_node("zzz"), "NQX420"),
+    (key_node("threefry2x32", "scalar", []), "NQX420"),
+    ({"__kind__": "array", "name": "text", "dtype": "<U2", "shape": [1], "leaf": "jax"}, "NQX411"),
+    ({"__kind__": "array", "name": "big", "dtype": ">f4", "shape": [1], "leaf": "jax"}, "NQX411"),
+    ({"__kind__": "array", "name": "odd", "dtype": "float6_e2m3fn", "shape": [1], "leaf": "jax"}, "NQX411"),
+    ({"__kind__": "pytree-dataclass", "type": f"{__name__}:Broken", "fields": {"a": 1}}, "NQX414"),
+    (
+        {"__kind__": "registered-pytree", "type": f"{__name__}:Pair", "mode": "flatten", "children": [], "aux": 1},
+        "NQX414",
+    ),
+    (
+        {
+            "__kind__": "registered-pytree",
+            "type": f"{__name__}:Pair",
+            "mode": "flatten",
+            "children": [{"__kind__": "float", "value": "nan"}],
+            "aux": {"__kind__": "enum", "type": f"{__name__}:Color", "name": "REDD"},
+        },
+        "NQX421",
+    ),
+    ({"__kind__": "struct", "type": f"{__name__}:Filled", "fields": {"w": 1}}, "NQX414"),
 ]
+ARRAYS = {
+    "k": np.zeros(3, "uint32"),
+    "scalar": np.zeros((), "uint32"),
+    "text": np.array(["a"], "<U2"),
+    "big": np.ones(1, ">f4"),
+    "odd": np.zeros(1, ml_dtypes.float6_e2m3fn),
+}
 
 
 @pytest.mark.parametrize(("node", "code"), BAD, ids=lambda v: v if isinstance(v, str) else v["__kind__"])
 def test_nodes_that_do_not_fit_their_class(node, code):
-    decoder = StructDecoder({"k": np.zeros(3, "uint32")}, Reading())
+    decoder = StructDecoder(ARRAYS, Reading())
     decoder.decode(node)
     assert [d.code for d in decoder.problems] == [code]
 

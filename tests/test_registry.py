@@ -78,3 +78,11 @@ def test_resolve_imports_for_its_caller(tmp_path, monkeypatch):
     (tmp_path / "late_module.py").write_text("class Late: pass")
     monkeypatch.syspath_prepend(tmp_path)
     assert resolve_class("late_module:Late").__name__ == "Late"
+
+
+def test_a_trusted_module_that_fails(tmp_path, monkeypatch):
+    (tmp_path / "module_that_fails.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SerializationError, match="ZeroDivisionError") as caught:
+        find_class("module_that_fails:X", trust=["module_that_fails"])
+    assert caught.value.code == "NQX501" and isinstance(caught.value.__cause__, ZeroDivisionError)

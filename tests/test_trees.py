@@ -64,3 +64,18 @@ def test_errors_name_the_path():
         s.combine({"a": 1}, {"b": 1})
     with pytest.raises(ValueError, match="one structure"):
         s.combine()
+
+
+def test_states_are_merged_in_one_pass():
+    class Counted(str):
+        hashed = 0
+        __slots__ = ()
+
+        def __hash__(self):
+            Counted.hashed += 1
+            return str.__hash__(self)
+
+    definition, floats, rest = s.split({Counted(n): n for n in range(200)}, float, ...)
+    Counted.hashed = 0
+    assert len(s.merge(definition, floats, rest)) == 200 and Counted.hashed < 200 * 20
+    assert list(rest.values()) == [rest[path] for path in rest] and dict(rest.items()) == dict(rest)
