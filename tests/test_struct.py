@@ -726,7 +726,6 @@ class TestBelowOtherConstructors:
 
         assert A(1).x == 2 and A(1).replace(x=5).x == 5
 
-
     def test_cached_properties_do_not_pass_for_fields(self):
         import functools
 
