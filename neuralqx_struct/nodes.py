@@ -379,8 +379,20 @@ _MOMENTS: Mapping[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] 
 }
 
 
-def _encode_moment(value: Any, _: Encoder) -> dict[str, Node]:
+def _encode_path(value: pathlib.PurePath, encoder: Encoder) -> dict[str, Node]:
+    if not isinstance(value, type(pathlib.PurePath())):
+        encoder.refuse(f"expected a path of this system, got a {type(value).__name__}", hint="save str(value)")
+    return {"value": str(value)}
+
+
+def _encode_moment(value: Any, encoder: Encoder) -> dict[str, Node]:
     name = type(value).__name__
+    zone = getattr(value, "tzinfo", None)
+    if getattr(value, "fold", 0) or (zone is not None and type(zone) is not dt.timezone):
+        encoder.refuse(
+            f"expected a {name} without a zone or with a fixed offset, got {value!r}",
+            hint="its zone would come back as an offset: save value.astimezone(datetime.UTC), and the zone's name beside it",
+        )
     return {"type": name, "value": _MOMENTS[name][1](value)}
 
 
@@ -457,7 +469,7 @@ PLAIN_CODECS = Codecs(
         Codec(
             "path",
             (),
-            lambda v, _: {"value": str(v)},
+            _encode_path,
             lambda node, _: pathlib.Path(node["value"]),
             lambda v: isinstance(v, pathlib.PurePath),
         ),

@@ -3,6 +3,7 @@ import enum
 import json
 import math
 import pathlib
+import zoneinfo
 from collections import OrderedDict
 
 import ml_dtypes
@@ -143,6 +144,9 @@ REFUSED = {
     "masked": (np.ma.array([1], mask=[True]), "masked"),
     "loop": (LOOP, "contains itself"),
     "deep": (DEEP, "levels"),
+    "zone": (dt.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")), "fixed offset"),
+    "fold": (dt.time(1, fold=1), "fixed offset"),
+    "path of another system": (pathlib.PureWindowsPath("a"), "this system"),
     "enum without classes": (Color.RED, "can be saved"),
 }
 
