@@ -36,7 +36,7 @@ __all__ = [
 
 #: Types whose ``==`` is exact among values of the type, which have a hash and cannot hold an array.
 EXACT_TYPES: frozenset[type] = frozenset(
-    {int, bool, str, bytes, type(None), type, types.FunctionType, types.BuiltinFunctionType, type(...), np.dtype}
+    {int, bool, str, bytes, type(None), type, types.FunctionType, types.BuiltinFunctionType, type(...)}
 )
 
 

@@ -122,11 +122,11 @@ class Encoder:
         kind = type(value)
         if value is None or kind is bool or kind is str:
             return value
-        codec = self.codecs.find(value)
         if kind is int and -(2**63) <= value < 2**63:
             return value
         if kind is float and math.isfinite(value):
             return value
+        codec = self.codecs.find(value)
         self._path.extend(keys)
         try:
             if codec is None:
@@ -450,17 +450,13 @@ def _never_encoded(value: Any, _: Encoder) -> Mapping[str, Node]:
     raise TypeError(f"no value is written in this kind, got {value!r}")
 
 
-def _is_plain_mapping(value: Any) -> bool:
-    return isinstance(value, dict) and type(value).__module__ == "builtins"
-
-
 PLAIN_CODECS = Codecs(
     [
         Codec("list", (list,), _encode_items, lambda node, d: d.items(node)),
         Codec("tuple", (tuple,), _encode_items, lambda node, d: tuple(d.items(node))),
         Codec("set", (set,), _encode_set, lambda node, d: _read_set(set, node, d)),
         Codec("frozenset", (frozenset,), _encode_set, lambda node, d: _read_set(frozenset, node, d)),
-        Codec("dict", (dict,), _encode_pairs, lambda node, d: dict(d.pairs(node)), _is_plain_mapping),
+        Codec("dict", (dict,), _encode_pairs, lambda node, d: dict(d.pairs(node))),
         Codec("ordered-dict", (OrderedDict,), _encode_pairs, lambda node, d: OrderedDict(d.pairs(node))),
         Codec("complex", (complex,), _encode_complex, _decode_complex),
         Codec("float", (float,), lambda v, _: {"value": repr(v)}, lambda node, _: float(node["value"])),
