@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.checkpoint import to_state_dict as to_state_dict
     from neuralqx_struct.compiler import Schema as Schema
     from neuralqx_struct.compiler import load_schema as load_schema
+    from neuralqx_struct.conversion import convert as convert
     from neuralqx_struct.definition import StructABCMeta as StructABCMeta
     from neuralqx_struct.definition import StructMeta as StructMeta
     from neuralqx_struct.errors import Diagnostic as Diagnostic
@@ -82,6 +83,7 @@ _HOME = {
         "Schema",
         "load_schema",
     ),
+    "neuralqx_struct.conversion": ("convert",),
     "neuralqx_struct.definition": ("StructABCMeta", "StructMeta"),
     "neuralqx_struct.errors": (
         "Diagnostic",

@@ -132,7 +132,8 @@ def file_findings(path: str | Path, document: Mapping[str, Any]) -> list[Diagnos
     needed: dict[str, int] = {}
     for record in document["arrays"].values():
         file = record.get("file", DEFAULT_FILE)
-        needed[file] = max(needed.get(file, 1), record.get("offset", 0) + record.get("nbytes", 0))
+        least = record["offset"] + record.get("nbytes", 0) if "offset" in record else 1  # compressed ones have no place
+        needed[file] = max(needed.get(file, 1), least)
     if not needed or (path.suffix == ".json" and path.is_file()):
         return []
     found: list[Diagnostic] = []

@@ -13,7 +13,7 @@ from typing import Any
 from neuralqx_struct.cli.reporters import Report, each
 from neuralqx_struct.errors import Diagnostic, has_errors
 
-__all__ = ["inspect", "present", "validate", "verify"]
+__all__ = ["convert", "inspect", "present", "validate", "verify"]
 
 
 def present(path: Path) -> Path:
@@ -54,6 +54,28 @@ def verify(paths: Sequence[Path]) -> Report:
         return found
 
     return each("verify", paths, check, "intact")
+
+
+def convert(source: Path, out: Path, **how: Any) -> Report:
+    """Write a bundle in another form or store."""
+    from neuralqx_struct import conversion
+    from neuralqx_struct.bundle import BundleExistsError
+    from neuralqx_struct.cli.progress import progress_bar
+
+    if os.path.lexists(out) and not how.get("overwrite"):
+        message = "expected a new path, got one that exists"
+        raise BundleExistsError(message, file=str(out), hint="pass --overwrite, or choose another DST")
+    with progress_bar("converting") as advance:
+        done = conversion.convert(source, out, **how, progress=advance)
+    members = {
+        "out": str(done.out),
+        "store": done.store,
+        "arrays": done.arrays,
+        "nbytes": done.nbytes,
+        "dropped": list(done.dropped),
+        "linked": done.linked,
+    }
+    return Report("convert", text=str(done), members=members)
 
 
 def inspect(path: Path, chosen: str | None = None) -> Report:

@@ -175,6 +175,29 @@ def migrate(
 
 
 @app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="A bundle, ours or neuraLQX's; it is not touched.")],
+    out: Annotated[Path, typer.Argument(metavar="DST", help="Where the new one goes; with .zip one file.")],
+    *,
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="STORE", help="npz, safetensors or orbax; as in SRC if left out.")
+    ] = None,
+    compress: Annotated[bool, typer.Option("--compress", help="Smaller files that cannot be mapped.")] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="Leave out arrays that a migration left unused.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the bundle at DST.")] = False,
+    style: Style = Format.TEXT,
+) -> None:
+    """Write a bundle in another form or store; its values stay what they are."""
+    raise typer.Exit(
+        run(
+            "convert",
+            style,
+            lambda: bundles.convert(source, out, store=store, compress=compress, compact=compact, overwrite=overwrite),
+        )
+    )
+
+
+@app.command()
 def explain(
     code: Annotated[str, typer.Argument(metavar="CODE", help="Such as NQX411.")], style: Style = Format.TEXT
 ) -> None:
