@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.struct import register_class as register_class
     from neuralqx_struct.struct import static_fields as static_fields
     from neuralqx_struct.trees import combine as combine
+    from neuralqx_struct.trees import map_where as map_where
     from neuralqx_struct.trees import merge as merge
     from neuralqx_struct.trees import partition as partition
     from neuralqx_struct.trees import split as split
@@ -135,7 +136,7 @@ _HOME = {
         "register_class",
         "static_fields",
     ),
-    "neuralqx_struct.trees": ("combine", "merge", "partition", "split"),
+    "neuralqx_struct.trees": ("combine", "map_where", "merge", "partition", "split"),
     "neuralqx_struct.writer": (
         "dump_schema",
         "schema_of",

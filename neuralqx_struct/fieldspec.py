@@ -105,6 +105,7 @@ class FieldSpec:
         reset: For opaque fields: back to the default on unflatten instead of preserved by identity.
         aliases: Former names under which old payloads may hold the field.
         type: The annotation as written (postponed ones are strings), or the type of a schema.
+        tags: The tags in ``metadata["tags"]``, where one tag may be given as a plain string.
     """
 
     name: str = ""
@@ -124,6 +125,11 @@ class FieldSpec:
     reset: bool = False
     aliases: tuple[str, ...] = ()
     type: Any = MISSING
+    tags: frozenset[str] = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tags = self.metadata.get("tags", ())
+        object.__setattr__(self, "tags", frozenset([tags] if isinstance(tags, str) else tags))
 
     @property
     def has_default(self) -> bool:
@@ -141,12 +147,6 @@ class FieldSpec:
         if self.is_derived:
             return False
         return self.kind is not FieldKind.OPAQUE if self.serialize is None else self.serialize
-
-    @property
-    def tags(self) -> frozenset[str]:
-        """The tags in ``metadata["tags"]``; one tag may be given as a plain string."""
-        tags = self.metadata.get("tags", ())
-        return frozenset([tags] if isinstance(tags, str) else tags)
 
     def make_default(self) -> Any:
         """A default value; call only where :attr:`has_default` is true."""

@@ -22,6 +22,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import re
 import reprlib
@@ -30,6 +31,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 from types import EllipsisType
 from typing import ClassVar, Final, TypeAlias
 
@@ -56,10 +58,14 @@ __all__ = [
     "Predicate",
     "TypeName",
     "WithTag",
+    "axes",
     "filters_to_predicates",
     "parse",
     "to_predicate",
 ]
+
+if typing.TYPE_CHECKING:
+    from neuralqx_struct.trees import axes
 
 Predicate: TypeAlias = Callable[[Path, object], bool]
 Filter: TypeAlias = "type | str | Predicate | EllipsisType | bool | tuple[Filter, ...] | list[Filter] | None"
@@ -375,11 +381,18 @@ class DType(_Term):
 
     def _matches(self, _path: Path, value: object, /) -> bool:
         dtype = getattr(value, "dtype", None)
-        name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
-        if not isinstance(name, str):
+        if dtype is None or not isinstance(dtype, Hashable):
             return False
-        family = _FAMILIES.get(self.name)
-        return name == self.name if family is None else family.fullmatch(name) is not None
+        return _is_dtype(dtype, self.name)
+
+
+@lru_cache(maxsize=1024)  # numpy works a dtype's name out anew each time it is asked
+def _is_dtype(dtype: object, wanted: str) -> bool:
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
+    if not isinstance(name, str):
+        return False
+    family = _FAMILIES.get(wanted)
+    return name == wanted if family is None else family.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True, repr=False, init=False)
@@ -555,3 +568,9 @@ def parse(text: str) -> Matcher:
     if not isinstance(text, str):
         raise _type_error("parse", "the text of a filter (str)", text)
     return read(text, _LANGUAGE)
+
+
+def __getattr__(name: str) -> object:
+    if name == "axes":  # a function on whole objects: it lives where JAX is known, and is found here by its users
+        return importlib.import_module("neuralqx_struct.trees").axes
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,9 +15,9 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, combinations
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.filters import (
@@ -32,7 +32,7 @@ from neuralqx_struct.filters import (
 )
 from neuralqx_struct.paths import Path, format_path
 
-__all__ = ["combine_leaves", "merge_leaves", "partition_leaves", "split_leaves"]
+__all__ = ["combine_leaves", "match_leaves", "merge_leaves", "partition_leaves", "split_leaves"]
 
 T = TypeVar("T")
 
@@ -59,20 +59,37 @@ def split_leaves(
         TypeError: One of ``filters`` is not a filter.
     """
     leaves = list(pairs)
-    predicates = filters_to_predicates(filters or (...,))
-    groups: tuple[list[tuple[Path, T]], ...] = tuple([] for _ in predicates)
-    unmatched: list[tuple[Path, T]] = []
+    filters = filters or (...,)
+    groups: tuple[list[tuple[Path, T]], ...] = tuple([] for _ in filters)
+    for pair, which in zip(leaves, match_leaves(leaves, *filters, report=report), strict=True):
+        groups[which].append(pair)
+    return groups
+
+
+def match_leaves(
+    pairs: Iterable[tuple[Path, object]], *filters: Filter, report: list[Diagnostic] | None = None
+) -> list[int]:
+    """For each leaf the position of the first filter that matches it; arguments and errors as :func:`split_leaves`.
+
+    Example:
+        >>> match_leaves([(("w",), 1.5), (("step",), 7)], float, ...)
+        [0, 1]
+    """
+    leaves = list(pairs)
+    predicates = tuple(enumerate(filters_to_predicates(filters)))
+    found: list[int] = []
+    unmatched: list[tuple[Path, object]] = []
     for path, leaf in leaves:
-        for predicate, group in zip(predicates, groups, strict=True):
+        for which, predicate in predicates:
             if predicate(path, leaf):
-                group.append((path, leaf))
+                found.append(which)
                 break
         else:
             unmatched.append((path, leaf))
     if report is not None:
-        report.extend(_findings(leaves, predicates))
+        report.extend(_findings(leaves, [predicate for _, predicate in predicates]))
     if unmatched:
-        shown = ", ".join(map(_shown, predicates))
+        shown = ", ".join(_shown(predicate) for _, predicate in predicates)
         raise _all_problems(
             [
                 Diagnostic(
@@ -86,7 +103,7 @@ def split_leaves(
             len(unmatched),
             hint=f"the filters are {shown}; add `...` behind them for the rest",
         )
-    return groups
+    return found
 
 
 def merge_leaves(*states: Iterable[tuple[Path, T]]) -> list[tuple[Path, T]]:
@@ -139,12 +156,12 @@ def partition_leaves(
     return kept, rest
 
 
-def combine_leaves(*parts: Sequence[T | None], paths: Sequence[Path] | None = None) -> list[T | None]:
+def combine_leaves(*parts: Sequence[T | None], paths: Callable[[], Sequence[Path]] | None = None) -> list[T | None]:
     """Fill the holes: at each position the one leaf that is not None; the inverse of :func:`partition_leaves`.
 
     Args:
         *parts: Lists of equal length with None as holes; where all have a hole, so has the result.
-        paths: The paths of the positions, to be named in errors.
+        paths: Called for the paths of the positions when an error is to name them.
 
     Raises:
         FilterError: Two parts have a leaf at one position, or the lengths differ; it is a ValueError.
@@ -153,11 +170,10 @@ def combine_leaves(*parts: Sequence[T | None], paths: Sequence[Path] | None = No
         >>> combine_leaves([1.5, None], [None, 7])
         [1.5, 7]
     """
-    columns: list[Sequence[Any]] = [*parts] if paths is None else [*parts, paths]
-    if len({len(column) for column in columns}) > 1:
-        lengths = ", ".join(str(len(column)) for column in columns)
+    if len({len(part) for part in parts}) > 1:
+        lengths = ", ".join(str(len(part)) for part in parts)
         raise FilterError(
-            f"expected parts{'' if paths is None else ' and paths'} of one length, got {lengths}",
+            f"expected parts of one length, got {lengths}",
             code="NQX429",
             path="combine",
             hint="combine parts that come from one partition",
@@ -170,13 +186,14 @@ def combine_leaves(*parts: Sequence[T | None], paths: Sequence[Path] | None = No
         if len(present) > 1:
             clashes.append(position)
     if clashes:
+        names = None if paths is None else paths()
         raise _all_problems(
             [
                 Diagnostic(
                     "NQX429",
                     "error",
                     "expected a leaf in one part and None in the others, got several leaves",
-                    path=f"leaf {position}" if paths is None else format_path(paths[position]),
+                    path=f"leaf {position}" if names is None else format_path(names[position]),
                 )
                 for position in clashes[:_SHOWN_PROBLEMS]
             ],

@@ -13,20 +13,23 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, ItemsView, Iterator, Mapping, ValuesView
-from dataclasses import dataclass
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, ItemsView, Iterator, Mapping, ValuesView
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
 from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.filters import Filter
-from neuralqx_struct.leaves import combine_leaves, merge_leaves, partition_leaves, split_leaves
+from neuralqx_struct.filters import Filter, to_predicate
+from neuralqx_struct.leaves import combine_leaves, match_leaves, merge_leaves, partition_leaves, split_leaves
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.pytree import FieldKey
 
-__all__ = ["Definition", "State", "combine", "leaves_with_paths", "merge", "partition", "split"]
+__all__ = ["Definition", "State", "axes", "combine", "leaves_with_paths", "map_where", "merge", "partition", "split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +42,27 @@ class Definition:
     """
 
     treedef: Any
-    paths: tuple[Path, ...]
+    paths: tuple[Path, ...] = field(compare=False)  # the structure fixes them
 
 
 @jax.tree_util.register_pytree_with_keys_class
 class State(Mapping[Path, Any]):
     """Some leaves of an object by their paths; a pytree, and like all of them not to be changed in place."""
 
-    __slots__ = ("_leaves", "_paths")
+    __slots__ = ("_by_path", "_leaves", "_paths")
 
     def __init__(self, paths: tuple[Path, ...], leaves: tuple[Any, ...]) -> None:
         self._paths = paths
         self._leaves = leaves
+        self._by_path: dict[Path, Any] | None = None  # made when first asked for: JAX rebuilds states and never asks
+
+    def _held(self) -> dict[Path, Any]:
+        if self._by_path is None:
+            self._by_path = dict(zip(self._paths, self._leaves, strict=True))
+        return self._by_path
 
     def __getitem__(self, path: Path) -> Any:
-        return dict(zip(self._paths, self._leaves, strict=True))[path]
+        return self._held()[path]
 
     def __iter__(self) -> Iterator[Path]:
         return iter(self._paths)
@@ -63,11 +72,11 @@ class State(Mapping[Path, Any]):
 
     def items(self) -> ItemsView[Path, Any]:
         """The paths with their leaves, without looking each of them up."""
-        return dict(zip(self._paths, self._leaves, strict=True)).items()
+        return self._held().items()
 
     def values(self) -> ValuesView[Any]:
         """The leaves."""
-        return dict(zip(self._paths, self._leaves, strict=True)).values()
+        return self._held().values()
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{format_path(path)}: {leaf!r}" for path, leaf in self.items())
@@ -85,8 +94,41 @@ class State(Mapping[Path, Any]):
 
 def leaves_with_paths(obj: Any) -> list[tuple[Path, Any]]:
     """The leaves of an object with their key paths, in the order in which JAX flattens it."""
-    pairs, _ = jax.tree_util.tree_flatten_with_path(obj)
-    return [(tuple(map(_plain_key, path)), leaf) for path, leaf in pairs]
+    leaves, _, paths = _opened(obj)
+    return list(zip(paths, leaves, strict=True))
+
+
+_KEPT_PATHS = 16
+_paths_of: OrderedDict[Any, tuple[Path, ...]] = OrderedDict()
+_keeping = threading.Lock()
+
+
+def _opened(obj: Any) -> tuple[list[Any], Any, tuple[Path, ...]]:
+    """The leaves, the structure, and the path of each leaf, which is worked out once for each structure.
+
+    Training loops take objects of one structure apart again and again, and making the paths costs ten times what
+    flattening does.
+    """
+    leaves, treedef = jax.tree_util.tree_flatten(obj)
+    try:
+        with _keeping:
+            paths = _paths_of.get(treedef)
+            if paths is not None:
+                _paths_of.move_to_end(treedef)
+                return leaves, treedef, paths
+    except TypeError:  # a registered class has auxiliary data without a hash
+        return leaves, treedef, tuple(_paths(obj))
+    paths = tuple(_paths(obj))
+    with _keeping:
+        _paths_of[treedef] = paths
+        while len(_paths_of) > _KEPT_PATHS:
+            _paths_of.popitem(last=False)
+    return leaves, treedef, paths
+
+
+def _paths(obj: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Path]:
+    pairs, _ = jax.tree_util.tree_flatten_with_path(obj, is_leaf=is_leaf)
+    return (tuple(map(_plain_key, path)) for path, _ in pairs)
 
 
 def _plain_key(key: Any) -> Hashable:
@@ -114,9 +156,9 @@ def split(obj: Any, *filters: Filter, report: list[Diagnostic] | None = None) ->
     Raises:
         ValueError: A leaf matches no filter; names its path.
     """
-    pairs = leaves_with_paths(obj)
-    definition = Definition(jax.tree_util.tree_structure(obj), tuple(path for path, _ in pairs))
-    groups = split_leaves(pairs, *filters, report=report)
+    leaves, treedef, paths = _opened(obj)
+    definition = Definition(treedef, paths)
+    groups = split_leaves(zip(paths, leaves, strict=True), *filters, report=report)
     states = [State(tuple(path for path, _ in group), tuple(leaf for _, leaf in group)) for group in groups]
     return (definition, *states)
 
@@ -127,21 +169,25 @@ def merge(definition: Definition, *states: Mapping[Path, Any]) -> Any:
     Raises:
         ValueError: A leaf is in no state or in two; names its path.
     """
-    held = dict(merge_leaves(*(state.items() for state in states)))
+    held: dict[Path, Any] = {}
+    for state in states:
+        held.update(state.items())
+    if len(held) == len(definition.paths) == sum(map(len, states)):
+        with suppress(KeyError):
+            return jax.tree_util.tree_unflatten(definition.treedef, [held[path] for path in definition.paths])
+    merge_leaves(*(state.items() for state in states))
     missing = [path for path in definition.paths if path not in held]
     known = set(definition.paths)
     extra = [path for path in held if path not in known]
-    if missing or extra:
-        what = [f"none for {', '.join(map(format_path, missing))}"] if missing else []
-        what += [f"one too many at {', '.join(map(format_path, extra))}"] if extra else []
-        raise ValueError(f"merge(): expected one leaf for every path of the definition, got {' and '.join(what)}")
-    return jax.tree_util.tree_unflatten(definition.treedef, [held[path] for path in definition.paths])
+    what = [f"none for {', '.join(map(format_path, missing))}"] if missing else []
+    what += [f"one too many at {', '.join(map(format_path, extra))}"] if extra else []
+    raise ValueError(f"merge(): expected one leaf for every path of the definition, got {' and '.join(what)}")
 
 
 def partition(obj: Any, filter: Filter) -> tuple[Any, Any]:  # noqa: A002 - the word of the field
     """Two objects of the same structure: one with the leaves that match, one with the others; None in their places."""
-    kept, rest = partition_leaves(leaves_with_paths(obj), filter)
-    treedef = jax.tree_util.tree_structure(obj)
+    leaves, treedef, paths = _opened(obj)
+    kept, rest = partition_leaves(zip(paths, leaves, strict=True), filter)
     return jax.tree_util.tree_unflatten(treedef, kept), jax.tree_util.tree_unflatten(treedef, rest)
 
 
@@ -151,11 +197,59 @@ def combine(*parts: Any) -> Any:
     Raises:
         ValueError: Two parts have a leaf at one place, or the parts have different structures.
     """
-    opened: list[tuple[list[Any], Any]] = [
-        jax.tree_util.tree_flatten_with_path(part, is_leaf=lambda leaf: leaf is None) for part in parts
-    ]
+    opened: list[tuple[list[Any], Any]] = [jax.tree_util.tree_flatten(part, is_leaf=_is_hole) for part in parts]
     if not opened or any(treedef != opened[0][1] for _, treedef in opened):
         raise ValueError(f"combine(): expected parts of one structure, got {len(parts)} of several")
-    paths = [tuple(map(_plain_key, path)) for path, _ in opened[0][0]]
-    leaves = combine_leaves(*([leaf for _, leaf in pairs] for pairs, _ in opened), paths=paths)
+    leaves = combine_leaves(*(leaves for leaves, _ in opened), paths=lambda: list(_paths(parts[0], _is_hole)))
     return jax.tree_util.tree_unflatten(opened[0][1], leaves)
+
+
+def _is_hole(leaf: Any) -> bool:
+    return leaf is None
+
+
+def map_where(obj: Any, filter: Filter, function: Callable[[Any], Any]) -> Any:  # noqa: A002
+    """An object with the leaves that match replaced by what a function makes of them; the others stay as they are.
+
+    Args:
+        obj: A Struct or any pytree.
+        filter: See :mod:`neuralqx_struct.filters`.
+        function: Called with each leaf that matches.
+
+    Example:
+        >>> map_where({"w": 1.5, "n": 2}, float, lambda leaf: leaf * 2)
+        {'n': 2, 'w': 3.0}
+    """
+    leaves, treedef, paths = _opened(obj)
+    predicate = to_predicate(filter)
+    mapped = [function(leaf) if predicate(path, leaf) else leaf for path, leaf in zip(paths, leaves, strict=True)]
+    return jax.tree_util.tree_unflatten(treedef, mapped)
+
+
+def axes(obj: Any, groups: Mapping[Filter, Any]) -> Any:
+    """What stands for an object in ``in_axes`` or ``out_axes`` of :func:`jax.vmap`: each leaf's axis by the first filter that matches.
+
+    Args:
+        obj: A Struct or any pytree, as it will be given to the mapped function.
+        groups: An axis, or None for leaves that are not mapped, by filter; ``...`` last is for the rest. For other
+            transformations any value will do, such as a ``PartitionSpec``.
+
+    Returns:
+        An object of the same structure with the axes in place of the leaves.
+
+    Raises:
+        ValueError: A leaf matches no filter; names all such paths.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> model = {"w": jnp.ones((3, 2)), "scale": jnp.ones(2)}
+        >>> in_axes = axes(model, {WithTag("batched") | PathContains("w"): 0, ...: None})
+        >>> in_axes
+        {'scale': None, 'w': 0}
+        >>> jax.vmap(lambda m: m["w"] * m["scale"], in_axes=(in_axes,))(model).shape
+        (3, 2)
+    """
+    leaves, treedef, paths = _opened(obj)
+    values = tuple(groups.values())
+    first = match_leaves(zip(paths, leaves, strict=True), *groups)
+    return jax.tree_util.tree_unflatten(treedef, [values[i] for i in first])

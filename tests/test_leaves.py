@@ -167,12 +167,11 @@ def test_combine_takes_many_parts_and_keeps_common_holes():
         (([1], [2]), None, "leaf 0: expected a leaf in one part and None in the others"),
         (([None, 1], [None, 2]), [("a",), (WEIGHTS,)], r"\$\.w: expected a leaf in one part"),
         (([1], [None, 2]), None, "expected parts of one length, got 1, 2"),
-        (([1], [None]), [], "expected parts and paths of one length, got 1, 1, 0"),
     ],
 )
 def test_combine_refuses_parts_that_do_not_fit(parts, paths, message):
     with pytest.raises(ValueError, match=message):
-        combine_leaves(*parts, paths=paths)
+        combine_leaves(*parts, paths=paths and (lambda: paths))
 
 
 def test_leaves_are_never_compared():

@@ -66,6 +66,53 @@ def test_errors_name_the_path():
         s.combine()
 
 
+def test_map_where():
+    doubled = s.map_where(net(), "trainable", lambda leaf: leaf * 2)
+    assert doubled.w.tolist() == [0.0, 2.0] and doubled.layers[1].w == 2.0 and doubled.stats.tolist() == [1.0, 1.0]
+    assert jax.jit(lambda a: s.map_where(a, "batch", jnp.zeros_like))(net()).stats.tolist() == [0.0, 0.0]
+    assert s.map_where(net(), None, lambda leaf: 1 / 0) == net()
+
+
+def test_axes_are_those_of_the_first_filter():
+    a = net()
+    found = s.filters.axes(a, {("batch", s.filters.PathContains("b")): 0, "trainable": 1, ...: None})
+    assert (found.stats, found.w, found.layers[0]["b"], found.layers[1].w) == (0, 1, 0, 1)
+    with pytest.raises(ValueError, match=r"\$\.stats"):
+        s.filters.axes(a, {"trainable": 0})
+    with pytest.raises(AttributeError, match="nope"):
+        s.filters.nope
+
+
+def test_axes_map_some_leaves_of_a_model():
+    """The state_axes example of the filters' seed: parameters and dropout state mapped, the rest broadcast."""
+
+    class Model(s.Struct):
+        w: object = s.field(metadata={"tags": ["param"]})
+        key: object = s.field(metadata={"tags": ["dropout"]})
+        scale: object
+
+    model = Model(w=jnp.arange(6.0).reshape(3, 2), key=jax.random.split(jax.random.key(0), 3), scale=jnp.float32(2))
+    axes = s.filters.axes(model, {("param", "dropout"): 0, ...: None})
+    x = jnp.ones((3, 2))
+
+    def forward(model, x):
+        return jnp.dot(model.w, x) * model.scale + 0 * jax.random.normal(model.key)
+
+    out = jax.vmap(forward, in_axes=(axes, 0))(model, x)
+    assert out.tolist() == [2.0, 10.0, 18.0]
+    moved = jax.vmap(lambda model: model, in_axes=(axes,), out_axes=axes)(model)
+    assert moved.w.tolist() == model.w.tolist() and moved.scale == model.scale
+
+
+def test_trees_with_auxiliary_data_that_has_no_hash():
+    class Odd:
+        def __init__(self, x, names):
+            self.x, self.names = x, names
+
+    jax.tree_util.register_pytree_node(Odd, lambda o: ((o.x,), o.names), lambda names, x: Odd(x[0], names))
+    assert s.map_where(Odd(1.0, ["a"]), float, lambda x: x + 1).x == 2.0
+
+
 def test_states_are_merged_in_one_pass():
     class Counted(str):
         hashed = 0
