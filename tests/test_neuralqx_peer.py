@@ -7,6 +7,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+
 from tests.peers import neuralqx
 
 peer = neuralqx.load()
