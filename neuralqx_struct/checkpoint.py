@@ -20,7 +20,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import jax
 
@@ -37,10 +37,43 @@ from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series
 
-__all__ = ["export", "from_state_dict", "load", "to_state_dict"]
+__all__ = ["ExportOptions", "LoadOptions", "ReadOptions", "export", "from_state_dict", "load", "to_state_dict"]
 
 _LOG = logging.getLogger("neuralqx_struct")
 Progress = Callable[[int, int], None]
+T = TypeVar("T")
+
+
+class ReadOptions(TypedDict, total=False):
+    """The options of :func:`from_state_dict` but ``load_cls``, for type checkers."""
+
+    select: Any
+    abstract: bool
+    as_numpy: bool
+    unknown: Unknown
+    fill: Mapping[str, Any] | None
+    trust: Sequence[str]
+    limits: Limits | None
+    report: list[Diagnostic] | None
+
+
+class LoadOptions(ReadOptions, total=False):
+    """The options of :func:`load` but ``load_cls``, for type checkers."""
+
+    mmap: bool
+    verify: bool
+    shardings: Any
+    progress: Progress | None
+
+
+class ExportOptions(TypedDict, total=False):
+    """The options of :func:`export`, for type checkers."""
+
+    overwrite: bool
+    store: str
+    compress: bool
+    metadata: Mapping[str, Any] | None
+    progress: Progress | None
 
 
 def _to_payload(obj: Any, *, copy: bool, metadata: Mapping[str, Any] | None = None) -> Payload:
@@ -93,6 +126,10 @@ def to_state_dict(obj: Any) -> dict[str, Any]:
     return {**payload.document, "array_data": dict(payload.arrays)}
 
 
+@overload
+def from_state_dict(payload: Mapping[str, Any], *, load_cls: type[T], **options: Unpack[ReadOptions]) -> T: ...
+@overload
+def from_state_dict(payload: Mapping[str, Any], *, load_cls: None = None, **options: Unpack[ReadOptions]) -> Any: ...
 def from_state_dict(
     payload: Mapping[str, Any],
     *,
@@ -170,6 +207,10 @@ def export(
     return bundle.write(path, payload, overwrite=overwrite, store=store, compress=compress, progress=progress)
 
 
+@overload
+def load(path: str | Path, *, load_cls: type[T], **options: Unpack[LoadOptions]) -> T: ...
+@overload
+def load(path: str | Path, *, load_cls: None = None, **options: Unpack[LoadOptions]) -> Any: ...
 def load(
     path: str | Path,
     *,

@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
 from neuralqx_struct.lint import lint_series
@@ -41,7 +41,7 @@ from neuralqx_struct.schema.series import Series, load_series
 from neuralqx_struct.schema.types import Array, DictOf, ListOf, Null, Scalar, TupleOf, Type, Union, format_type
 
 if TYPE_CHECKING:
-    from neuralqx_struct.struct import Struct
+    from neuralqx_struct.checkpoint import LoadOptions
 
 __all__ = ["Schema", "classes_of", "load_schema", "register_hook"]
 
@@ -91,9 +91,9 @@ class Schema:
         return self._series.versions
 
     @property
-    def root(self) -> type[Struct]:
+    def root(self) -> type[Any]:
         """The class of the root struct."""
-        root: type[Struct] = self[self.document.root]
+        root: type[Any] = self[self.document.root]
         return root
 
     def at(self, version: int) -> Schema:
@@ -105,7 +105,7 @@ class Schema:
         self._series.at(version)
         return Schema(self._series, version)
 
-    def load(self, path: str | Path, **options: Any) -> Any:
+    def load(self, path: str | Path, **options: Unpack[LoadOptions]) -> Any:
         """Load a bundle of any version as this version's root class; see :func:`neuralqx_struct.load`."""
         return self.root.load(path, **options)
 

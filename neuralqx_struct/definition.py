@@ -10,7 +10,7 @@ import copyreg
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, Protocol, cast, dataclass_transform
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.fieldspec import (
@@ -87,7 +87,14 @@ class StructMeta(type):
         return cls
 
 
-class StructABCMeta(StructMeta, type(Protocol)):  # type: ignore[misc]
+if TYPE_CHECKING:  # what type checkers take for the metaclass of protocols, which has no public name
+    from abc import ABCMeta as _ProtocolMeta
+else:
+    _ProtocolMeta = type(Protocol)
+
+
+@dataclass_transform(field_specifiers=(field,), frozen_default=True)  # mypy and pyright do not inherit it
+class StructABCMeta(StructMeta, _ProtocolMeta):
     """The metaclass of Structs that are abstract, or that inherit from an ABC or a Protocol."""
 
     # Protocol's metaclass asks every class of its own for this; those that are no protocols do not have it.

@@ -21,7 +21,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 __all__ = [
     "MISSING",
@@ -79,6 +79,12 @@ RESERVED_NAMES: Final = frozenset(
         "tree_size",
     }
 )
+
+T = TypeVar("T")
+
+# Said with its arguments, so that type checkers know what the parameters of a lambda are.
+ValueHook = Callable[[Any], Any] | Callable[[Any, Any], Any]
+DeriveHook = Callable[[Any], Any] | Callable[[], Any]
 
 _EMPTY: Mapping[str, Any] = types.MappingProxyType({})
 
@@ -153,6 +159,42 @@ class FieldSpec:
         return self.default if self.default_factory is MISSING else self.default_factory()
 
 
+class _Options(TypedDict, total=False):
+    """The arguments of :func:`field` that do not decide about its type."""
+
+    static: bool
+    pytree: bool
+    repr: bool
+    compare: bool
+    serialize: bool | None
+    kw_only: bool
+    doc: str | None
+    metadata: Mapping[str, Any] | None
+    validator: ValueHook | Iterable[ValueHook] | None
+    reset: bool
+    aliases: Iterable[str]
+
+
+# A derived field is no argument of the constructor, a converter takes defaults of other types: checkers are to know.
+@overload
+def field(*, derived: DeriveHook, init: Literal[False] = False, **options: Unpack[_Options]) -> Any: ...
+@overload
+def field(
+    *,
+    converter: ValueHook,
+    default: Any = MISSING,
+    default_factory: Callable[[], Any] | Missing = MISSING,
+    init: bool = True,
+    **options: Unpack[_Options],
+) -> Any: ...
+@overload
+def field(*, default: T, init: bool = True, converter: None = None, **options: Unpack[_Options]) -> T: ...
+@overload
+def field(
+    *, default_factory: Callable[[], T], init: bool = True, converter: None = None, **options: Unpack[_Options]
+) -> T: ...
+@overload
+def field(*, init: bool = True, converter: None = None, derived: None = None, **options: Unpack[_Options]) -> Any: ...
 def field(
     *,
     static: bool = False,
@@ -166,9 +208,9 @@ def field(
     kw_only: bool = False,
     doc: str | None = None,
     metadata: Mapping[str, Any] | None = None,
-    converter: Callable[..., Any] | None = None,
-    validator: Callable[..., Any] | Iterable[Callable[..., Any]] | None = None,
-    derived: Callable[..., Any] | None = None,
+    converter: ValueHook | None = None,
+    validator: ValueHook | Iterable[ValueHook] | None = None,
+    derived: DeriveHook | None = None,
     reset: bool = False,
     aliases: Iterable[str] = (),
 ) -> Any:
@@ -194,7 +236,7 @@ def field(
         aliases: Former names, under which old payloads may hold the field.
 
     Returns:
-        A :class:`FieldSpec` (typed as Any, so that ``x: int = field()`` type-checks).
+        A :class:`FieldSpec` (typed as the value, so that ``x: int = field(default=1)`` type-checks).
 
     Raises:
         TypeError: The arguments contradict each other; the message says which.
@@ -327,7 +369,8 @@ def _default_in_body(cls: type, name: str) -> Any:
     if declared is None:
         return cls.__dict__.get(name, MISSING)
     absent = dataclasses.MISSING
-    return field(
+    make: Callable[..., Any] = field  # the overloads are for what users write
+    return make(
         default=MISSING if declared.default is absent else declared.default,
         default_factory=MISSING if declared.default_factory is absent else declared.default_factory,
         init=declared.init,

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, dataclass_transform, overload
 
 import jax
 
@@ -67,6 +67,10 @@ class Struct(Paired, metaclass=StructMeta):
     """
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # code about any Struct class calls it with arguments that only the class knows
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
     # --- the life of an instance -------------------------------------------------------------------------------
 
@@ -279,18 +283,20 @@ class Struct(Paired, metaclass=StructMeta):
         return checkpoint.to_state_dict(self)
 
     @classmethod
-    def from_state_dict(cls, payload: Mapping[str, Any], **options: Any) -> Self:
+    def from_state_dict(cls, payload: Mapping[str, Any], **options: Unpack[checkpoint.ReadOptions]) -> Self:
         """The inverse of :meth:`to_state_dict`; see :func:`neuralqx_struct.from_state_dict`."""
-        return cast("Self", checkpoint.from_state_dict(payload, **{"load_cls": cls, **options}))
+        given: Any = {"load_cls": cls, **options}
+        return cast("Self", checkpoint.from_state_dict(payload, **given))
 
-    def export(self, path: str | Path, **options: Any) -> Path:
+    def export(self, path: str | Path, **options: Unpack[checkpoint.ExportOptions]) -> Path:
         """Save the instance as a bundle; see :func:`neuralqx_struct.export`."""
         return checkpoint.export(self, path, **options)
 
     @classmethod
-    def load(cls, path: str | Path, **options: Any) -> Self:
+    def load(cls, path: str | Path, **options: Unpack[checkpoint.LoadOptions]) -> Self:
         """Load a bundle of this class; see :func:`neuralqx_struct.load`."""
-        return cast("Self", checkpoint.load(path, **{"load_cls": cls, **options}))
+        given: Any = {"load_cls": cls, **options}
+        return cast("Self", checkpoint.load(path, **given))
 
 
 def _assemble(cls: type[Struct], values: Mapping[str, Any]) -> Struct:
@@ -386,4 +392,7 @@ def register_class(cls: Any = None, /, *, name: str | None = None) -> Any:
     return meta(title, (cls, Struct), namespace)
 
 
-dataclass = register_class
+if TYPE_CHECKING:  # mypy does not see through the assignment
+    from neuralqx_struct.struct import register_class as dataclass
+else:
+    dataclass = register_class

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, ItemsView, Iterator, Mapping, ValuesView
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import jax
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
@@ -31,9 +31,12 @@ from neuralqx_struct.pytree import FieldKey
 
 __all__ = ["Definition", "State", "axes", "combine", "leaves_with_paths", "map_where", "merge", "partition", "split"]
 
+T = TypeVar("T")
+Report: TypeAlias = list[Diagnostic] | None
+
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(Generic[T]):
     """What is left of an object without its leaves; hashable, so it can be a static argument of ``jax.jit``.
 
     Attributes:
@@ -142,7 +145,18 @@ def _plain_key(key: Any) -> Hashable:
     return getattr(key, "key", str(key))
 
 
-def split(obj: Any, *filters: Filter, report: list[Diagnostic] | None = None) -> tuple[Any, ...]:
+# One overload for each number of states: mypy does not let a tuple of open length be unpacked into names.
+@overload
+def split(obj: T, a: Filter, /, *, report: Report = None) -> tuple[Definition[T], State]: ...
+@overload
+def split(obj: T, a: Filter, b: Filter, /, *, report: Report = None) -> tuple[Definition[T], State, State]: ...
+@overload
+def split(
+    obj: T, a: Filter, b: Filter, c: Filter, /, *, report: Report = None
+) -> tuple[Definition[T], State, State, State]: ...
+@overload
+def split(obj: Any, *filters: Filter, report: Report = None) -> tuple[Any, ...]: ...
+def split(obj: Any, *filters: Filter, report: Report = None) -> tuple[Any, ...]:
     """Take an object apart into its definition and one state for each filter; the first filter that matches wins.
 
     Args:
@@ -157,13 +171,13 @@ def split(obj: Any, *filters: Filter, report: list[Diagnostic] | None = None) ->
         ValueError: A leaf matches no filter; names its path.
     """
     leaves, treedef, paths = _opened(obj)
-    definition = Definition(treedef, paths)
+    definition: Definition[Any] = Definition(treedef, paths)
     groups = split_leaves(zip(paths, leaves, strict=True), *filters, report=report)
     states = [State(tuple(path for path, _ in group), tuple(leaf for _, leaf in group)) for group in groups]
     return (definition, *states)
 
 
-def merge(definition: Definition, *states: Mapping[Path, Any]) -> Any:
+def merge(definition: Definition[T], *states: Mapping[Path, Any]) -> T:
     """The inverse of :func:`split`: the object with the leaves of all its states.
 
     Raises:
@@ -174,7 +188,8 @@ def merge(definition: Definition, *states: Mapping[Path, Any]) -> Any:
         held.update(state.items())
     if len(held) == len(definition.paths) == sum(map(len, states)):
         with suppress(KeyError):
-            return jax.tree_util.tree_unflatten(definition.treedef, [held[path] for path in definition.paths])
+            merged: T = jax.tree_util.tree_unflatten(definition.treedef, [held[path] for path in definition.paths])
+            return merged
     merge_leaves(*(state.items() for state in states))
     missing = [path for path in definition.paths if path not in held]
     known = set(definition.paths)
@@ -184,14 +199,14 @@ def merge(definition: Definition, *states: Mapping[Path, Any]) -> Any:
     raise ValueError(f"merge(): expected one leaf for every path of the definition, got {' and '.join(what)}")
 
 
-def partition(obj: Any, filter: Filter) -> tuple[Any, Any]:  # noqa: A002 - the word of the field
+def partition(obj: T, filter: Filter) -> tuple[T, T]:  # noqa: A002 - the word of the field
     """Two objects of the same structure: one with the leaves that match, one with the others; None in their places."""
     leaves, treedef, paths = _opened(obj)
     kept, rest = partition_leaves(zip(paths, leaves, strict=True), filter)
     return jax.tree_util.tree_unflatten(treedef, kept), jax.tree_util.tree_unflatten(treedef, rest)
 
 
-def combine(*parts: Any) -> Any:
+def combine(*parts: T) -> T:
     """The inverse of :func:`partition`: at each place the leaf that is not None.
 
     Raises:
@@ -201,14 +216,15 @@ def combine(*parts: Any) -> Any:
     if not opened or any(treedef != opened[0][1] for _, treedef in opened):
         raise ValueError(f"combine(): expected parts of one structure, got {len(parts)} of several")
     leaves = combine_leaves(*(leaves for leaves, _ in opened), paths=lambda: list(_paths(parts[0], _is_hole)))
-    return jax.tree_util.tree_unflatten(opened[0][1], leaves)
+    combined: T = jax.tree_util.tree_unflatten(opened[0][1], leaves)
+    return combined
 
 
 def _is_hole(leaf: Any) -> bool:
     return leaf is None
 
 
-def map_where(obj: Any, filter: Filter, function: Callable[[Any], Any]) -> Any:  # noqa: A002
+def map_where(obj: T, filter: Filter, function: Callable[[Any], Any]) -> T:  # noqa: A002
     """An object with the leaves that match replaced by what a function makes of them; the others stay as they are.
 
     Args:
@@ -223,7 +239,8 @@ def map_where(obj: Any, filter: Filter, function: Callable[[Any], Any]) -> Any: 
     leaves, treedef, paths = _opened(obj)
     predicate = to_predicate(filter)
     mapped = [function(leaf) if predicate(path, leaf) else leaf for path, leaf in zip(paths, leaves, strict=True)]
-    return jax.tree_util.tree_unflatten(treedef, mapped)
+    changed: T = jax.tree_util.tree_unflatten(treedef, mapped)
+    return changed
 
 
 def axes(obj: Any, groups: Mapping[Filter, Any]) -> Any:
