@@ -1,8 +1,7 @@
-"""Codecs of everything that needs JAX or Python classes: JAX arrays, random keys, Structs, registered types.
+"""The whole table of codecs: JAX arrays, random keys and Structs here, all other kinds from the modules below.
 
-Extends the table of ``nodes.py``. Owns how a class reference in a file becomes a class: one that is imported already and
-of the kind that the node demands, one that the caller trusts, or one that a schema describes; never an import, never a
-call of what the file merely names.
+Owns how leaves come back (numpy or JAX, abstract, selected, shared) and how a Struct is put together from its stored
+fields. Plain values are ``plain_codecs.py``'s, other classes and what may be resolved ``class_codecs.py``'s.
 
 Example:
     >>> import jax.numpy as jnp
@@ -14,69 +13,27 @@ Example:
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from neuralqx_struct.errors import (
-    Diagnostic,
-    SerializationError,
-    Severity,
-    StructError,
-    UntrustedError,
-    ValidationError,
-    did_you_mean,
-)
+from neuralqx_struct.class_codecs import CLASS_CODECS, ClassDecoder, Reading, Unknown
+from neuralqx_struct.errors import Diagnostic, SerializationError, Severity, ValidationError, did_you_mean
 from neuralqx_struct.fieldspec import FieldSpec, is_struct
 from neuralqx_struct.identity import is_key_array
-from neuralqx_struct.nodes import PLAIN_CODECS, Codec, Decoder, Encoder
+from neuralqx_struct.nodes import Codec, Encoder
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import ML_DTYPES, dtype_named
-from neuralqx_struct.pytree import pytree_spec
-from neuralqx_struct.registry import class_ref, find_class
+from neuralqx_struct.plain_codecs import PLAIN_CODECS
+from neuralqx_struct.registry import class_ref
 
-__all__ = ["CODECS", "Reading", "StructDecoder", "StructEncoder"]
+__all__ = ["CODECS", "Reading", "StructDecoder", "StructEncoder", "Unknown"]
 
 Node = Any
-Unknown = Literal["error", "warn", "drop"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What the caller of a load has asked for.
-
-    Attributes:
-        trust: Packages whose classes may be imported.
-        abstract: Give ``jax.ShapeDtypeStruct`` in place of arrays, and run no hook.
-        as_numpy: Give numpy arrays also where JAX arrays were saved.
-        select: Predicate ``(path, leaf)``: leaves that it refuses are None and are not read.
-        copies: Give copies of numpy arrays, because the caller holds the arrays that are read.
-        unknown: What to do with stored fields that the class lacks: ``error``, ``warn`` or ``drop``.
-        fill: Values for fields that were not saved and have no default.
-        build_class: Makes the class of a schema reference from the documents that travel with the payload, or None.
-        report: Gets what was defaulted or dropped.
-    """
-
-    trust: Sequence[str] = ()
-    abstract: bool = False
-    as_numpy: bool = False
-    copies: bool = False
-    select: Callable[[tuple[Hashable, ...], Any], bool] | None = None
-    unknown: Unknown = "error"
-    fill: Mapping[str, Any] = field(default_factory=dict)
-    build_class: Callable[[str], type | None] = lambda _ref: None
-    report: list[Diagnostic] = field(default_factory=list)
-
-    @property
-    def runs_hooks(self) -> bool:
-        """False where the leaves are not the saved values."""
-        return not self.abstract and self.select is None
 
 
 class StructEncoder(Encoder):
@@ -86,37 +43,12 @@ class StructEncoder(Encoder):
         super().__init__(CODECS, copy=copy)
 
 
-class StructDecoder(Decoder):
+class StructDecoder(ClassDecoder):
     """A decoder with the full table, which knows what the caller asked for."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray[Any, Any]], reading: Reading) -> None:
-        super().__init__(CODECS, arrays)
-        self.reading = reading
+        super().__init__(CODECS, arrays, reading)
         self._shared: dict[tuple[str, Any, Any], Any] = {}
-
-    def resolve(self, ref: str, demand: str, fits: Callable[[type], bool]) -> type:
-        """The class behind a reference of the file, if it may be used.
-
-        Args:
-            ref: The reference.
-            demand: What the node says it is, for the message.
-            fits: Whether a class really is that.
-
-        Raises:
-            UntrustedError: No known class of that kind has the reference.
-        """
-        # A schema's reference means what the documents of this payload say, whatever else has that name here.
-        found = self.reading.build_class(ref) or find_class(ref, trust=(*self.reading.trust, "neuralqx_struct.params"))
-        if found is not None and fits(found):
-            return found
-        module = ref.partition(":")[0]
-        got = f"{ref!r}, which is not imported" if found is None else f"{ref!r}, which is something else"
-        remedy = f"import {module} first, or pass trust=[{module.partition('.')[0]!r}]; was it renamed? alias_class() says so"
-        raise UntrustedError(
-            f"expected {demand} that is known here, got {got}",
-            code="NQX501",
-            hint="load it through its schema: load_schema(folder).load(path)" if "@" in module else remedy,
-        )
 
     def leaf(self, node: Mapping[str, Node]) -> Any:
         """An array as the caller wants it: read or abstract, numpy or JAX, or None if it is not selected."""
@@ -201,6 +133,11 @@ def _encode_jax(value: jax.Array, encoder: Encoder, owner: Any = None) -> dict[s
             hint="gather it first: jax.experimental.multihost_utils.process_allgather",
         )
         return {"name": "", "dtype": "", "shape": []}
+    if value.is_deleted():
+        encoder.refuse(
+            "expected an array with data, got one that was deleted or donated", hint="save it before donating it"
+        )
+        return {"name": "", "dtype": "", "shape": []}
     members = {**encoder.put_array(np.asarray(value), value if owner is None else owner), "leaf": "jax"}
     return {**members, "weak_type": True} if value.weak_type else members
 
@@ -230,11 +167,10 @@ def _decode_key(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
 
 def _encode_struct(value: Any, encoder: Encoder) -> dict[str, Node]:
     cls = type(value)
-    fields = {
-        name: encoder.encode(getattr(value, name), FieldName(name, spec))
-        for name, spec in cls.__nqx_fields__.items()
-        if spec.should_serialize
-    }
+    fields: dict[str, Node] = {}
+    for name, spec in cls.__nqx_fields__.items():
+        if spec.should_serialize:
+            fields[name] = encoder.encode(getattr(value, name), FieldName(name, spec))
     return {"type": class_ref(cls), "fields": fields}
 
 
@@ -315,163 +251,23 @@ def _unknown_field(name: str, cls: type, decoder: StructDecoder, where: str) -> 
     (decoder.problems if reading.unknown == "error" else reading.report).append(diagnostic)
 
 
-def _encode_named(value: Any, encoder: Encoder) -> dict[str, Node]:
-    return {
-        "type": class_ref(type(value)),
-        "fields": {n: encoder.encode(getattr(value, n), FieldName(n)) for n in type(value)._fields},
-    }
-
-
-def _is_namedtuple_type(cls: type) -> bool:
-    return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
-
-
-def _decode_named(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
-    cls: Any = decoder.resolve(node["type"], "a namedtuple class", _is_namedtuple_type)
-    values = decoder.fields(node)
-    _require_fields(cls, cls._fields, values)
-    return tuple.__new__(cls, [values[name] for name in cls._fields])
-
-
-def _require_fields(cls: type, expected: Sequence[str], values: Mapping[str, Any]) -> None:
-    if set(expected) != set(values):
-        raise SerializationError(
-            f"expected the fields {', '.join(expected)} of {cls.__name__}, got {', '.join(values)}",
-            code="NQX414",
-            hint="the class has changed since the payload was written",
-        )
-
-
-def _encode_enum(value: enum.Enum, encoder: Encoder) -> dict[str, Node]:
-    if value.name not in type(value).__members__:  # flags joined by |, and a flag without any
-        encoder.refuse(
-            f"expected a member of {type(value).__name__}, got {value!r}, which has no name of its own",
-            hint="save its number, flag.value, and make the flag of it with a converter; or name the combination",
-        )
-        return {"type": "", "name": ""}
-    return {"type": class_ref(type(value)), "name": value.name}
-
-
-def _decode_enum(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
-    cls: Any = decoder.resolve(node["type"], "an Enum class", lambda cls: issubclass(cls, enum.Enum))
-    if node["name"] not in cls.__members__:
-        hint = did_you_mean(node["name"], cls.__members__)
-        raise SerializationError(f"expected a member of {cls.__name__}, got {node['name']!r}", code="NQX421", hint=hint)
-    return cls.__members__[node["name"]]
-
-
-def _encode_dataclass(value: Any, encoder: Encoder) -> dict[str, Node]:
-    names = [f.name for f in dataclasses.fields(value)]
-    if _blank(type(value)) is None or not all(hasattr(value, name) for name in names):
-        encoder.refuse(
-            f"expected a dataclass whose instances are their fields, got a {type(value).__name__}, which is not\n"
-            "it derives from a builtin type, or has fields without a value",
-            hint="register the type with register_pytree_type",
-        )
-        return {"type": "", "fields": {}}
-    return {
-        "type": class_ref(type(value)),
-        "fields": {n: encoder.encode(getattr(value, n), FieldName(n)) for n in names},
-    }
-
-
-def _decode_dataclass(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
-    cls: Any = decoder.resolve(node["type"], "a dataclass", dataclasses.is_dataclass)
-    values = decoder.fields(node)
-    _require_fields(cls, [f.name for f in dataclasses.fields(cls)], values)
-    # Not the constructor: it may convert or refuse what was valid when it was saved.
-    instance = _blank(cls)
-    if instance is None:
-        raise SerializationError(
-            f"expected a dataclass whose instances are their fields, got {node['type']}, which derives from a builtin type",
-            code="NQX414",
-            hint="register the type with register_pytree_type, and save it again",
-        )
-    for name, value in values.items():
-        object.__setattr__(instance, name, value)
-    return instance
-
-
-def _blank(cls: type) -> Any:
-    """An instance without fields, or None where Python allows none: for exceptions, say, or abstract classes."""
-    try:
-        return object.__new__(cls)
-    except TypeError:
-        return None
-
-
-def _encode_registered(value: Any, encoder: Encoder) -> dict[str, Node]:
-    spec = pytree_spec(type(value))
-    assert spec is not None
-    ref = class_ref(spec.cls)
-    if spec.serializer is not None and not spec.deserializer_takes_children:
-        return {"type": ref, "mode": "serializer", "payload": encoder.encode(spec.serializer(value))}
-    children, aux = spec.flatten(value)
-    if spec.serializer is not None:  # deserializer(payload, children): the payload stands for what flatten cannot save
-        aux = spec.serializer(value)
-    nodes = [encoder.encode(child, i) for i, child in enumerate(children)]
-    return {"type": ref, "mode": "flatten", "children": nodes, "aux": encoder.encode(aux, "aux")}
-
-
-def _decode_registered(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
-    cls = decoder.resolve(
-        node["type"], "a class known to register_pytree_type", lambda cls: pytree_spec(cls) is not None
-    )
-    spec = pytree_spec(cls)
-    assert spec is not None  # `resolve` has asked
-    problems = len(decoder.problems)
-    if node["mode"] == "flatten":
-        children = [decoder.decode(child, i) for i, child in enumerate(node["children"])]
-        aux = decoder.decode(node["aux"], "aux")
-        two = spec.deserializer is not None and spec.deserializer_takes_children
-        return _made(decoder, problems, spec.deserializer if two else spec.unflatten, aux, children)
-    if spec.deserializer is None or spec.deserializer_takes_children:
-        raise SerializationError(
-            f"expected a deserializer(payload) for {node['type']}, got "
-            f"{'one that wants children, which were not stored' if spec.deserializer else 'none'}",
-            code="NQX414",
-            hint="pass deserializer= to register_pytree_type beside serializer=",
-        )
-    return _made(decoder, problems, spec.deserializer, decoder.decode(node["payload"]))
-
-
-def _made(decoder: StructDecoder, problems: int, make: Any, *parts: Any) -> Any:
-    """Call what the user registered, unless a part could not be read: it need not expect the None in its place."""
-    if len(decoder.problems) > problems:
-        return None
-    try:
-        return make(*parts)
-    except StructError:
-        raise
-    except Exception as error:  # code of the user, which may fail in any way on data that it did not expect
-        name = getattr(make, "__qualname__", repr(make))
-        raise SerializationError(
-            f"expected parts that {name} accepts, got {type(error).__name__}: {error}",
-            code="NQX414",
-            hint="the class has changed since the payload was written, or the payload is not of it",
-        ) from error
-
-
 def _decode_leaf(node: Mapping[str, Node], decoder: Any) -> Any:
     return decoder.leaf(node)
 
 
-def _is_dataclass_instance(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
-
-
 CODECS = PLAIN_CODECS.extended(
     [
-        Codec("array", (), PLAIN_CODECS.by_kind["array"].encode, _decode_leaf, lambda v: isinstance(v, np.ndarray)),
-        Codec("full", (), PLAIN_CODECS.by_kind["full"].encode, _decode_leaf),
-        Codec("pytree-dataclass", (), _encode_dataclass, _decode_dataclass, _is_dataclass_instance),
-        Codec("namedtuple", (), _encode_named, _decode_named, lambda v: _is_namedtuple_type(type(v))),
-        Codec("enum", (), _encode_enum, _decode_enum, lambda v: isinstance(v, enum.Enum)),
-        Codec("array", (), _encode_jax, _decode_leaf, lambda v: isinstance(v, jax.Array) and not is_key_array(v)),
-        Codec("prng-key", (), _encode_key, _decode_key, is_key_array),
         Codec(
-            "registered-pytree", (), _encode_registered, _decode_registered, lambda v: pytree_spec(type(v)) is not None
+            "array",
+            (np.ndarray, np.memmap),
+            PLAIN_CODECS.by_kind["array"].encode,
+            _decode_leaf,
+            lambda v: isinstance(v, np.ndarray),
         ),
+        Codec("full", (), PLAIN_CODECS.by_kind["full"].encode, _decode_leaf),
+        *CLASS_CODECS,
         Codec("struct", (), _encode_struct, _decode_struct, lambda v: is_struct(v) and not isinstance(v, type)),
+        Codec("array", (), _encode_jax, _decode_leaf, lambda v: isinstance(v, jax.Array)),
+        Codec("prng-key", (), _encode_key, _decode_key, is_key_array),
     ]
 )

@@ -23,16 +23,23 @@ NODE_KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "array": {"name": "text", "dtype": "text", "shape": "shape", "leaf?": "leaf", "weak_type?": "true"},
     "dict": {"items": "pairs"},
     "ordered-dict": {"items": "pairs"},
+    "defaultdict": {"factory": "factory", "items": "pairs"},
+    "counter": {"items": "pairs"},
+    "mapping-proxy": {"items": "pairs"},
     "list": {"items": "nodes"},
     "tuple": {"items": "nodes"},
     "set": {"items": "nodes"},
     "frozenset": {"items": "nodes"},
+    "deque": {"items": "nodes", "maxlen": "length"},
     "complex": {"real": "part", "imag": "part"},
-    "path": {"value": "text"},
+    "path": {"value": "text", "pure?": "system"},
     "numpy-scalar": {"dtype": "text", "value": "scalar"},
     "registered-pytree": {"type": "text", "mode": "mode"},  # and the members of its mode, below
     "namedtuple": {"type": "text", "fields": "fields"},
     "bytes": {"base64": "base64"},
+    "bytearray": {"base64": "base64"},
+    "reference": {"name": "text"},
+    "range": {"start": "integer", "stop": "integer", "step": "integer"},
     "float": {"value": "nonfinite"},
     "bigint": {"value": "decimal"},
     "enum": {"type": "text", "name": "text"},
@@ -78,11 +85,18 @@ PLACES: Final[Mapping[str, frozenset[str]]] = {
     "part": frozenset({"number", "float"}),
     "scalar": frozenset({*PLAIN.values(), "bigint", "bytes", "complex", "float"}),
     "key-data": frozenset({"array"}),
+    "length": frozenset({"null", "number"}),
+    "integer": frozenset({"number", "bigint"}),
 }
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "leaf": ("jax", "numpy"),
     "mode": tuple(MODES),
     "nonfinite": ("nan", "inf", "-inf"),
+    "system": ("posix", "windows"),
+    "factory": (
+        *("none", "list", "dict", "set", "frozenset", "tuple", "int", "float", "complex", "bool", "str", "bytes"),
+        *("OrderedDict", "Counter", "deque"),
+    ),
     "moment": ("datetime", "date", "time", "timedelta"),
 }
 PATTERNS: Final[Mapping[str, tuple[str, str]]] = {

@@ -87,10 +87,7 @@ def models() -> Mapping[str, type[BaseModel]]:
         "fields": names("dict[str, Node]"),
         "nodes": names("list[Node]"),
         "pairs": names("list[Pair]"),
-        "node": names("Node"),
-        "part": names("Part"),
-        "scalar": names("Scalar"),
-        "key-data": names("KeyData"),
+        **{place: names(_camel(place)) for place in PLACES},
         "identity": names("SchemaIdentity"),
         "writer": names("Writer"),
         "records": names("dict[str, ArrayRecord]"),
@@ -115,7 +112,7 @@ def models() -> Mapping[str, type[BaseModel]]:
         return create_model(name, __base__=Record, **fields)
 
     def titled(kind: str) -> str:
-        return "".join(part.capitalize() for part in re.split(r"[-/]", kind)) + "Node"
+        return _camel(kind) + "Node"
 
     kinds = {
         kind: model(titled(kind), members, __kind__=kind)
@@ -142,13 +139,17 @@ def models() -> Mapping[str, type[BaseModel]]:
         return TypeAliasType(name, Annotated[Union[tuple(choices)], Discriminator(tag_of)])  # noqa: UP007
 
     records = {name: model(name, members) for name, members in RECORDS.items()}
-    for name, place in (("Node", "node"), ("Part", "part"), ("Scalar", "scalar"), ("KeyData", "key-data")):
-        namespace[name] = union(name, PLACES[place])
+    for place, allowed in PLACES.items():
+        namespace[_camel(place)] = union(_camel(place), allowed)
     namespace["Pair"] = TypeAliasType("Pair", Annotated[list["Node"], Field(min_length=2, max_length=2)])  # type: ignore[name-defined]  # noqa: F821
     namespace |= records
     for built in (*kinds.values(), *records.values()):
         built.model_rebuild(_types_namespace=namespace)
     return {**kinds, **records}
+
+
+def _camel(words: str) -> str:
+    return "".join(part.capitalize() for part in re.split(r"[-/]", words))
 
 
 def manifest_schema() -> dict[str, Any]:

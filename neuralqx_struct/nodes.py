@@ -1,45 +1,36 @@
-"""Codecs of plain values and numpy arrays: Python value <-> manifest node.
+"""The two walks between values and manifest nodes, which a table of codecs drives.
 
-Owns the :class:`Codec` record, the table of the kinds that need no JAX, and the two walks that use a table:
-:class:`Encoder` and :class:`Decoder`. ``codecs.py`` extends the table with JAX arrays, Structs and registered types. A
-new kind of value is one codec: the tag, the types it takes, encode and decode side by side (and a row in
-``manifest_grammar.NODE_KINDS``, which says what its node looks like).
+Owns the :class:`Codec` record, the tables that are made of it, and :class:`Encoder` and :class:`Decoder`: paths, problems,
+shared arrays, limits. ``plain_codecs.py`` has the kinds that need no JAX, ``codecs.py`` all of them. A new kind of value is
+one codec: the tag, the types it takes, encode and decode side by side (and a row in ``manifest_grammar.NODE_KINDS``,
+which says what its node looks like).
 
 Example:
-    >>> encoder = Encoder(PLAIN_CODECS)
-    >>> node = encoder.encode((1, float("nan")))
+    >>> words = Codecs([Codec("bytes", (bytes,), lambda v, _: {"base64": v.hex()}, lambda n, _: bytes.fromhex(n["base64"]))])
+    >>> node = Encoder(words).encode(b"ab")
     >>> node
-    {'__kind__': 'tuple', 'items': [1, {'__kind__': 'float', 'value': 'nan'}]}
-    >>> Decoder(PLAIN_CODECS, {}).decode(node)
-    (1, nan)
+    {'__kind__': 'bytes', 'base64': '6162'}
+    >>> Decoder(words, {}).decode(node)
+    b'ab'
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import datetime as dt
-import enum
-import json
-import math
-import pathlib
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import types
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
-import ml_dtypes  # registers bfloat16 and its kin with numpy
 import numpy as np
 
-from neuralqx_struct.decimals import MOST_BITS, read_decimal, write_decimal
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
-from neuralqx_struct.manifest import DEFAULT_LIMITS
+from neuralqx_struct.manifest import DEFAULT_LIMITS, node_children
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
-from neuralqx_struct.payload import dtype_name, dtype_named
+from neuralqx_struct.payload import dtype_name
 from neuralqx_struct.printing import brief
 
-__all__ = ["PLAIN_CODECS", "Codec", "Codecs", "Decoder", "Encoder"]
+__all__ = ["Codec", "Codecs", "Decoder", "Encoder"]
 
 Node = Any
 
@@ -84,6 +75,26 @@ class Codecs:
         return next((c for c in self._accepting if c.accepts is not None and c.accepts(value)), None)
 
 
+def _is_json(value: Any) -> bool:
+    """True for values that stand for themselves in a manifest."""
+    kind = type(value)
+    if kind is int:
+        return bool(-(2**63) <= value < 2**63)
+    if kind is str:
+        return bool(value.isascii() or _is_unicode(value))
+    if kind is float:
+        return isfinite(value)
+    return kind is bool or kind is type(None)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class Encoder:
     """One walk from values to nodes; collects the arrays beside the tree.
 
@@ -102,15 +113,10 @@ class Encoder:
         self._copy = copy
         self._path: list[Hashable] = []
         self._open: set[int] = set()
+        self._count = 0
         self._names: dict[int, str] = {}
+        self._suffixes: dict[str, int] = {}
         self._alive: list[Any] = []  # keeps ids unique while the walk lasts
-
-    @contextmanager
-    def at(self, key: Hashable) -> Iterator[None]:
-        """While the block runs, problems are reported below ``key``."""
-        self._path.append(key)
-        yield
-        self._path.pop()
 
     @property
     def path(self) -> Path:
@@ -119,39 +125,61 @@ class Encoder:
 
     def encode(self, value: Any, *keys: Hashable) -> Node:
         """The node of ``value``, which stands at ``keys`` below the current place."""
-        kind = type(value)
-        if value is None or kind is bool or kind is str:
+        if _is_json(value):
             return value
-        if kind is int and -(2**63) <= value < 2**63:
-            return value
-        if kind is float and math.isfinite(value):
-            return value
-        codec = self.codecs.find(value)
         self._path.extend(keys)
         try:
-            if codec is None:
-                self.refuse(f"expected a value that can be saved, got a {kind.__module__}.{kind.__qualname__}")
-                return None
-            if id(value) in self._open:
-                self.refuse(f"expected a tree, got a {kind.__name__} that contains itself", hint=None)
-                return None
-            if len(self._open) >= DEFAULT_LIMITS.depth:
-                self.refuse(f"expected at most {DEFAULT_LIMITS.depth} levels, got more", hint=None)
-                return None
-            self._open.add(id(value))
-            try:
-                return {"__kind__": codec.kind, **codec.encode(value, self)}
-            finally:
-                self._open.discard(id(value))
+            return self._node(value)
         finally:
             if keys:
                 del self._path[-len(keys) :]
 
-    _REMEDY = "mark its field serialize=False, register the type with register_pytree_type, or convert it first"
+    def encode_all(self, values: Iterable[Any]) -> list[Node]:
+        """The nodes of the items of a sequence; most of the time of a long list is spent here."""
+        nodes: list[Node] = []
+        add, is_json = nodes.append, _is_json
+        for index, value in enumerate(values):
+            add(value if is_json(value) else self.encode(value, index))
+        return nodes
 
-    def refuse(self, message: str, *, hint: str | None = _REMEDY, code: str = "NQX430") -> None:
+    def _node(self, value: Any) -> Node:
+        codec, kind = self.codecs.find(value), type(value)
+        if codec is None:
+            self.refuse(f"expected a value that can be saved, got {_named(value)}", hint=_remedy(value))
+            return None
+        depth = len(self._open)
+        if id(value) in self._open:
+            self.refuse(f"expected a tree, got a {kind.__name__} that contains itself", hint=_NO_LOOP)
+            return None
+        if depth >= DEFAULT_LIMITS.depth:
+            self._too_deep()
+            return None
+        self._count += 1
+        if self._count > DEFAULT_LIMITS.nodes:
+            self.refuse(f"expected at most {DEFAULT_LIMITS.nodes} nodes, got more", hint=_FEWER)
+            raise SerializationError(self.problems)
+        problems = len(self.problems)
+        self._open.add(id(value))
+        try:
+            node = {"__kind__": codec.kind, **codec.encode(value, self)}
+        finally:
+            self._open.discard(id(value))
+        if (
+            depth + 1 == DEFAULT_LIMITS.depth
+            and len(self.problems) == problems
+            and any(True for _ in node_children(node))
+        ):
+            self._too_deep()  # a reader counts what stands for itself as well
+        return node
+
+    def _too_deep(self) -> None:
+        self.refuse(
+            f"expected at most {DEFAULT_LIMITS.depth} levels, got more", hint="flatten the nest before saving it"
+        )
+
+    def refuse(self, message: str, *, hint: str | None = None, code: str = "NQX430") -> None:
         """Note that the value at the current place cannot be saved; the walk goes on to find the others."""
-        self.problems.append(Diagnostic(code, "error", message, path=format_path(self._path), hint=hint))
+        self.problems.append(Diagnostic(code, "error", message, path=format_path(self._path), hint=hint or _REMEDY))
 
     def put_array(self, array: np.ndarray[Any, Any], owner: Any) -> dict[str, Node]:
         """Keep an array beside the tree and give the members that refer to it.
@@ -163,9 +191,8 @@ class Encoder:
         name = self._names.get(id(owner))
         if name is None:
             base = name = array_name(self._path)
-            suffix = 1
             while name in self.arrays:
-                suffix += 1
+                suffix = self._suffixes[base] = self._suffixes.get(base, 1) + 1
                 name = f"{base}~{suffix}"
             self._names[id(owner)] = name
             self._alive.append(owner)
@@ -180,6 +207,46 @@ class Encoder:
         """
         if self.problems:
             raise SerializationError(self.problems)
+
+
+_REMEDY = "mark its field serialize=False, register the type with register_pytree_type, or convert it first"
+_NO_LOOP = "save the parts without the link back, and make the link after loading"
+_FEWER = "save numbers as an array; a container that is met many times is saved as often"
+_CODE = (
+    "functions and classes are code and not saved by their definition: give them names at the top level of a module, mark "
+    "the field serialize=False and load with fill=, or keep the arrays alone, as equinox.partition(module, "
+    "equinox.is_array) and flax's state.params do"
+)
+# What to do with values of well-known classes, by the names of the classes that they derive from.
+_REMEDIES: Mapping[str, str] = {
+    "flax.nnx.pytreelib:Pytree": "save nnx.state(module), which holds its arrays, and merge it after loading",
+    "flax.nnx.graphlib:GraphDef": "save the state alone, and make the graph anew with nnx.split",
+    "flax.linen.module:Module": "save its params alone; the module is code",
+    "numpy:void": "save the fields of the record one by one",
+    "jax._src.core:ShapeDtypeStruct": "save arrays; shapes and dtypes alone are what load(path, abstract=True) gives",
+    "decimal:Decimal": "save str(value) and make the number of it with a converter",
+    "fractions:Fraction": "save value.as_integer_ratio() and make the number of it with a converter",
+    "uuid:UUID": "save str(value) and make the UUID of it with a converter",
+}
+
+
+def _remedy(value: Any) -> str:
+    if isinstance(value, str):
+        return "half of a surrogate pair is no text: save value.encode('utf-8', 'surrogatepass')"
+    if callable(value) and isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+        return _CODE
+    bases = (f"{cls.__module__}:{cls.__qualname__}" for cls in type(value).__mro__)
+    found = next((_REMEDIES[name] for name in bases if name in _REMEDIES), None)
+    return found or (_CODE if callable(value) else _REMEDY)
+
+
+def _named(value: Any) -> str:
+    """A value that no codec takes, in the words of the message."""
+    if isinstance(value, str):
+        return f"{value[:40]!r}, which is not Unicode text" if type(value) is str else f"a {type(value).__qualname__}"
+    name = getattr(value, "__qualname__", None) if callable(value) else None
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    return f"the {type(value).__name__} {name}" if isinstance(name, str) else f"a {kind}"
 
 
 class Decoder:
@@ -209,7 +276,7 @@ class Decoder:
     def decode(self, node: Node, *keys: Hashable) -> Any:
         """The value of ``node``, which stands at ``keys`` below the current place."""
         if type(node) is not dict:
-            return [self.decode(item, i) for i, item in enumerate(node)] if type(node) is list else node
+            return self.all(node) if type(node) is list else node
         self._path.extend(keys)
         try:
             return self.codecs.by_kind[node["__kind__"]].decode(node, self)
@@ -231,9 +298,16 @@ class Decoder:
         """The array that a node names."""
         return self.arrays[node["name"]]
 
+    def all(self, nodes: Iterable[Node]) -> list[Any]:
+        """The values of the nodes of a sequence."""
+        values: list[Any] = []
+        for index, node in enumerate(nodes):
+            values.append(self.decode(node, index) if type(node) in (dict, list) else node)
+        return values
+
     def items(self, node: Mapping[str, Node]) -> list[Any]:
         """The values of the ``items`` of a sequence node."""
-        return [self.decode(item, i) for i, item in enumerate(node["items"])]
+        return self.all(node["items"])
 
     def pairs(self, node: Mapping[str, Node]) -> list[tuple[Any, Any]]:
         """The keys and values of the ``items`` of a dict node."""
@@ -271,221 +345,3 @@ class Decoder:
         if self.problems:
             kinds = {kind if issubclass(kind, SerializationError) else SerializationError for kind in self._raised}
             raise (kinds.pop() if len(kinds) == 1 else SerializationError)(self.problems) from self._cause
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Encode and decode, side by side for each kind.
-
-
-def _encode_items(value: Any, encoder: Encoder) -> dict[str, Node]:
-    return {"items": [encoder.encode(item, i) for i, item in enumerate(value)]}
-
-
-def _encode_set(value: Any, encoder: Encoder) -> dict[str, Node]:
-    # A set has no order of its own, and Python's differs from run to run: sort by the text of the nodes.
-    return {"items": sorted(_encode_items(value, encoder)["items"], key=lambda node: json.dumps(node, sort_keys=True))}
-
-
-def _read_set(make: Callable[[list[Any]], Any], node: Mapping[str, Node], decoder: Decoder) -> Any:
-    items = decoder.items(node)
-    try:
-        return make(items)
-    except TypeError as error:
-        raise SerializationError(f"expected items that a set can hold, got others\n{error}", code="NQX612") from None
-
-
-def _encode_pairs(value: Any, encoder: Encoder) -> dict[str, Node]:
-    return {"items": [[encoder.encode(key), encoder.encode(item, key)] for key, item in value.items()]}
-
-
-def _encode_complex(value: complex, encoder: Encoder) -> dict[str, Node]:
-    return {"real": encoder.encode(value.real), "imag": encoder.encode(value.imag)}
-
-
-def _decode_complex(node: Mapping[str, Node], decoder: Decoder) -> complex:
-    return complex(decoder.decode(node["real"]), decoder.decode(node["imag"]))
-
-
-def _encode_base64(value: bytes, _: Encoder) -> dict[str, Node]:
-    return {"base64": base64.b64encode(value).decode("ascii")}
-
-
-def _decode_base64(node: Mapping[str, Node], _: Decoder) -> bytes:
-    try:
-        return base64.b64decode(node["base64"], validate=True)
-    except binascii.Error as error:
-        raise SerializationError(f"expected base64 text, got {node['base64'][:40]!r}\n{error}", code="NQX612") from None
-
-
-def _encode_bigint(value: int, encoder: Encoder) -> dict[str, Node]:
-    if value.bit_length() > MOST_BITS:
-        encoder.refuse(
-            f"expected an integer of at most {MOST_BITS} bits, got one of {value.bit_length()}",
-            hint="save it as bytes: value.to_bytes(length, 'little', signed=True)",
-        )
-        return {"value": "0"}
-    return {"value": write_decimal(value)}
-
-
-def _encode_numpy_scalar(value: np.generic, encoder: Encoder) -> dict[str, Node]:
-    if value.dtype.kind in "OV" and value.dtype.name not in ml_dtypes.__dict__:
-        encoder.refuse(f"expected a numpy scalar of a plain dtype, got {value.dtype}")
-        return {"dtype": str(value.dtype), "value": None}
-    if value.dtype.kind in "mM":
-        return {"dtype": dtype_name(value.dtype), "value": int(value.view(np.int64))}
-    if value.dtype.kind not in "SU" and (value.dtype.itemsize > 16 or value.dtype.char in "gG"):
-        encoder.refuse(
-            f"expected a dtype that all platforms have, got {value.dtype}", hint="convert it to float64 first"
-        )
-        return {"dtype": str(value.dtype), "value": None}
-    return {"dtype": dtype_name(value.dtype), "value": encoder.encode(value.item())}
-
-
-def _decode_numpy_scalar(node: Mapping[str, Node], decoder: Decoder) -> Any:
-    dtype = dtype_named(node["dtype"])
-    return _number(node, decoder, dtype)[()]
-
-
-def _number(node: Mapping[str, Node], decoder: Decoder, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """The ``value`` of a node as an array without axes; numpy would take null for nan, or for its name."""
-    value = decoder.decode(node["value"])
-    try:
-        if value is None:
-            raise TypeError("null is no number")
-        if dtype.kind in "mM":
-            return np.array(value, np.int64).view(dtype)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.array(value, dtype)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise SerializationError(
-            f"expected a value of dtype {node['dtype']}, got {brief(value)}\n{error}", code="NQX612"
-        ) from None
-
-
-def _read_timedelta(text: str) -> dt.timedelta:
-    days, seconds, microseconds = map(int, text.split())
-    return dt.timedelta(days, seconds, microseconds)
-
-
-_MOMENTS: Mapping[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
-    "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
-    "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
-    "time": (dt.time, dt.time.isoformat, dt.time.fromisoformat),
-    "timedelta": (
-        dt.timedelta,
-        lambda d: f"{d.days} {d.seconds} {d.microseconds}",
-        _read_timedelta,
-    ),
-}
-
-
-def _encode_path(value: pathlib.PurePath, encoder: Encoder) -> dict[str, Node]:
-    if not isinstance(value, type(pathlib.PurePath())):
-        encoder.refuse(f"expected a path of this system, got a {type(value).__name__}", hint="save str(value)")
-    return {"value": str(value)}
-
-
-def _encode_moment(value: Any, encoder: Encoder) -> dict[str, Node]:
-    name = type(value).__name__
-    zone = getattr(value, "tzinfo", None)
-    if getattr(value, "fold", 0) or (zone is not None and type(zone) is not dt.timezone):
-        encoder.refuse(
-            f"expected a {name} without a zone or with a fixed offset, got {value!r}",
-            hint="its zone would come back as an offset: save value.astimezone(datetime.UTC), and the zone's name beside it",
-        )
-    return {"type": name, "value": _MOMENTS[name][1](value)}
-
-
-def _decode_moment(node: Mapping[str, Node], _: Decoder) -> Any:
-    try:
-        return _MOMENTS[node["type"]][2](node["value"])
-    except (ValueError, OverflowError, TypeError):
-        raise SerializationError(f"expected a {node['type']}, got {node['value'][:60]!r}", code="NQX612") from None
-
-
-def _encode_array(value: np.ndarray[Any, Any], encoder: Encoder) -> dict[str, Node]:
-    reason = _unsaveable(value)
-    if reason:
-        encoder.refuse(f"expected an array that can be saved exactly, got {reason}")
-        return {"name": "", "dtype": "", "shape": []}
-    return {**encoder.put_array(value, value), "leaf": "numpy"}
-
-
-def _unsaveable(value: np.ndarray[Any, Any]) -> str | None:
-    if isinstance(value, np.ma.MaskedArray):
-        return "a masked array, whose mask would be lost; save value.data and value.mask as two arrays"
-    if value.dtype.names is not None:
-        return f"a structured dtype {value.dtype}; save its fields as arrays of their own"
-    if value.dtype.hasobject:
-        return "an array of Python objects, which only pickle could hold"
-    if value.dtype.char in "gG":
-        return f"{value.dtype}, which differs between platforms; convert it to float64 or complex128"
-    return None
-
-
-def _decode_full(node: Mapping[str, Node], decoder: Decoder) -> np.ndarray[Any, Any]:
-    """One number seen from every place, read-only: no memory is taken for what the file does not hold."""
-    number = _number(node, decoder, dtype_named(node["dtype"]))
-    try:
-        return np.broadcast_to(number, tuple(node["shape"]))
-    except (ValueError, OverflowError) as error:
-        raise SerializationError(
-            f"expected a shape that an array can have, got {brief(node['shape'])}\n{error}", code="NQX612"
-        ) from None
-
-
-def _encode_slice(value: slice, encoder: Encoder) -> dict[str, Node]:
-    return {
-        "start": encoder.encode(value.start),
-        "stop": encoder.encode(value.stop),
-        "step": encoder.encode(value.step),
-    }
-
-
-def _decode_slice(node: Mapping[str, Node], decoder: Decoder) -> slice:
-    return slice(decoder.decode(node["start"]), decoder.decode(node["stop"]), decoder.decode(node["step"]))
-
-
-def _never_encoded(value: Any, _: Encoder) -> Mapping[str, Node]:
-    raise TypeError(f"no value is written in this kind, got {value!r}")
-
-
-PLAIN_CODECS = Codecs(
-    [
-        Codec("list", (list,), _encode_items, lambda node, d: d.items(node)),
-        Codec("tuple", (tuple,), _encode_items, lambda node, d: tuple(d.items(node))),
-        Codec("set", (set,), _encode_set, lambda node, d: _read_set(set, node, d)),
-        Codec("frozenset", (frozenset,), _encode_set, lambda node, d: _read_set(frozenset, node, d)),
-        Codec("dict", (dict,), _encode_pairs, lambda node, d: dict(d.pairs(node))),
-        Codec("ordered-dict", (OrderedDict,), _encode_pairs, lambda node, d: OrderedDict(d.pairs(node))),
-        Codec("complex", (complex,), _encode_complex, _decode_complex),
-        Codec("float", (float,), lambda v, _: {"value": repr(v)}, lambda node, _: float(node["value"])),
-        Codec("bigint", (int,), _encode_bigint, lambda node, _: read_decimal(node["value"])),
-        Codec("bytes", (bytes,), _encode_base64, _decode_base64),
-        Codec(
-            "path",
-            (),
-            _encode_path,
-            lambda node, _: pathlib.Path(node["value"]),
-            lambda v: isinstance(v, pathlib.PurePath),
-        ),
-        Codec(
-            "dtype",
-            (),
-            lambda v, _: {"value": dtype_name(v)},
-            lambda node, _: dtype_named(node["value"]),
-            lambda v: isinstance(v, np.dtype),
-        ),
-        Codec("slice", (slice,), _encode_slice, _decode_slice),
-        Codec("datetime", tuple(row[0] for row in _MOMENTS.values()), _encode_moment, _decode_moment),
-        Codec(
-            "numpy-scalar",
-            (),
-            _encode_numpy_scalar,
-            _decode_numpy_scalar,
-            lambda v: isinstance(v, np.generic) and not isinstance(v, enum.Enum),
-        ),
-        Codec("array", (), _encode_array, lambda node, d: d.array(node), lambda v: isinstance(v, np.ndarray)),
-        Codec("full", (), _never_encoded, _decode_full),
-    ]
-)

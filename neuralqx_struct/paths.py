@@ -26,6 +26,9 @@ __all__ = ["FieldName", "Path", "array_name", "format_path", "match_glob", "pars
 
 Path = tuple[Hashable, ...]
 
+_LONGEST = 200
+_LONGEST_NAME = 1000
+_PLAIN_KEYS = (str, int, float, complex, bytes, type(None))
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ATTRIBUTE = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)")
 _SUBSCRIPT = re.compile(r"""\[(?P<key>-?\d+|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]""")
@@ -60,8 +63,17 @@ def format_path(path: Iterable[Hashable]) -> str:
         if isinstance(key, FieldName) and _IDENTIFIER.fullmatch(key):
             parts.append(f".{key}")
         else:
-            parts.append(f"[{key!r}]")
+            parts.append(f"[{_shown(key)}]")
     return "".join(parts)
+
+
+def _shown(key: Hashable) -> str:
+    """A key in a message: as Python writes it, unless that is very long, or fails as it does for huge integers."""
+    try:
+        text = repr(key)
+    except Exception as error:  # noqa: BLE001 - a message must not fail because a key cannot be printed
+        return f"<{type(key).__name__}: {type(error).__name__}>"
+    return text if len(text) <= _LONGEST or isinstance(key, str) else f"{text[: _LONGEST - 3]}..."
 
 
 def parse_path(text: str) -> Path:
@@ -101,7 +113,18 @@ def array_name(path: Iterable[Hashable]) -> str:
         >>> array_name(("params", "a/b", 0))
         'params/a%2Fb/0'
     """
-    return "/".join(quote(str(key), safe="") or "%00" for key in path) or "value"
+    name = "/".join(map(_name_part, path)) or "value"
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}~"
+
+
+def _name_part(key: Hashable) -> str:
+    """One key, percent-encoded; by its kind alone where its text could differ from run to run or be of any length."""
+    if isinstance(key, tuple):
+        return quote(f"({','.join(map(_name_part, key))})", safe="%")
+    if not isinstance(key, _PLAIN_KEYS) or (isinstance(key, int) and not -(2**200) < key < 2**200):
+        return type(key).__name__
+    text = quote(str(key) if isinstance(key, (str, int)) else repr(key), safe="", errors="surrogatepass") or "%00"
+    return text.replace(".", "%2E") if text in (".", "..") else text
 
 
 # In globs and matched paths alike, only what would be taken for a separator is escaped.

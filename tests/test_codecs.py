@@ -1,3 +1,4 @@
+import collections
 import enum
 import sys
 import types
@@ -288,6 +289,42 @@ class Broken(Exception):
     a: int
 
 
+class Mask(enum.IntFlag):
+    A = 1
+    B = 2
+
+
+@dataclass
+class Extra:
+    a: int
+
+    def __post_init__(self):
+        self.more = 1
+
+
+def local_class():
+    @dataclass
+    class Local:
+        a: int
+
+    return Local
+
+
+@jax.tree_util.register_static
+class Whole:
+    def __init__(self, x):
+        self.x = x
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+Stray = collections.namedtuple("Elsewhere", "x")
+
+
+STRAY = Stray(1)
+
+
 @dataclass
 class Holey:
     a: int
@@ -312,7 +349,7 @@ def key_node(impl, name="k", shape=(3,)):
     }
 
 
-UNREADABLE = [Access(0), Broken(1), Holey()]
+UNREADABLE = [Mask(5), Broken(1), Holey(), Extra(1), local_class()(1), Whole(1), STRAY]
 
 
 @pytest.mark.parametrize("value", UNREADABLE, ids=lambda v: type(v).__name__)
@@ -325,7 +362,9 @@ def test_what_could_not_be_read_again_is_not_written(value):
 
 
 def test_flags_with_names_come_back():
-    assert round_trip([Access.READ, Access.READ | Access.WRITE]) == [Access.READ, Access.BOTH]
+    flags = [Access.READ, Access.READ | Access.WRITE, Access(0), Mask.A | Mask.B, Mask(0)]
+    again = round_trip(flags)
+    assert again == flags and [type(flag) for flag in again] == [type(flag) for flag in flags]
 
 
 @pytest.mark.parametrize("reading", [{}, {"abstract": True}, {"select": lambda path, leaf: True}])

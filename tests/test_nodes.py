@@ -3,8 +3,9 @@ import enum
 import json
 import math
 import pathlib
+import types
 import zoneinfo
-from collections import OrderedDict
+from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from neuralqx_struct.decimals import MOST_BITS
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest import check_manifest
-from neuralqx_struct.nodes import PLAIN_CODECS, Decoder, Encoder
+from neuralqx_struct.nodes import Codec, Decoder, Encoder
+from neuralqx_struct.plain_codecs import PLAIN_CODECS
 
 
 def round_trip(value):
@@ -37,6 +39,10 @@ VALUES = [
     OrderedDict(b=1, a=2), pathlib.Path("a/b"), np.dtype("float32"), np.dtype(ml_dtypes.bfloat16), slice(1, None, 2),
     dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC), dt.date(2026, 1, 2), dt.time(1, 2, 3), dt.timedelta(-3, 4, 5),
     np.float32(1.5), np.int64(2**62), np.uint64(2**64 - 1), np.complex64(1 + 2j), np.bool_(True), np.str_("x"), np.bytes_(b"x"), np.str_("hello" * 9), np.bytes_(b"x" * 50),
+    np.bytes_(b"x\x00"), np.str_("x\x00"), np.str_(""), np.float64(-0.0), ml_dtypes.int4(-3), ml_dtypes.float4_e2m1fn(1.5), ml_dtypes.float8_e8m0fnu(2),
+    bytearray(b"\x00a"), range(5), range(10**30, 0, -3), deque([1, (2,)]), deque([1], 3), Counter("abba"), types.MappingProxyType({"b": 1, "a": [2]}),
+    defaultdict(list, {"z": [1], "a": []}), defaultdict(None, {1: 2}), defaultdict(Counter), pathlib.PurePosixPath("a\\b"), pathlib.PureWindowsPath("c:\\d\\e"),
+    {frozenset({"a"}): 1, b"k": 2, None: 3, 1.5: 4, (1, ("x",)): 5, 10**5000: 6},
     np.datetime64("2026-01-01", "s"), np.timedelta64(5, "ms"), ml_dtypes.bfloat16(1.5),
 ]  # fmt: skip
 
@@ -128,11 +134,35 @@ class Color(enum.Enum):
     RED = 1
 
 
+class Below(pathlib.PurePosixPath):
+    pass
+
+
+class Units(np.ndarray):
+    pass
+
+
+class Word(str):
+    __slots__ = ()
+
+
+class Unhashable:
+    __hash__ = None
+
+    def __call__(self):
+        return 0
+
+
+class Boxed(tuple):
+    __slots__ = ()
+
+
 LOOP: list = []
 LOOP.append(LOOP)
 DEEP: list = []
 for _ in range(300):
     DEEP = [DEEP]
+BOX = Codec("list", (Boxed,), lambda v, encoder: {"items": [encoder.encode(np.zeros(1), "w")]}, lambda node, d: Boxed())
 REFUSED = {
     "object": (object(), "can be saved"),
     "function": (len, "can be saved"),
@@ -146,7 +176,16 @@ REFUSED = {
     "deep": (DEEP, "levels"),
     "zone": (dt.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")), "fixed offset"),
     "fold": (dt.time(1, fold=1), "fixed offset"),
-    "path of another system": (pathlib.PureWindowsPath("a"), "this system"),
+    "path of another kind": (Below("a"), "this system"),
+    "half a surrogate pair": ("\ud800", "Unicode text"),
+    "key without text": ({"\udfff": np.zeros(1)}, "Unicode text"),
+    "file name without text": (pathlib.Path("a\udcff"), "Unicode text"),
+    "matrix": (np.zeros(2).view(Units), "plain array"),
+    "factory": (defaultdict(lambda: 0), "whose factory is one of"),
+    "factory without hash": (defaultdict(Unhashable()), "whose factory is one of"),
+    "arrays in a set": ({Boxed()}, "hold arrays"),
+    "chain of maps": (ChainMap({}), "can be saved"),
+    "text of another kind": (Word("a"), "can be saved"),
     "enum without classes": (Color.RED, "can be saved"),
 }
 
@@ -154,7 +193,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_saved_is_refused_with_its_path(case):
     value, fragment = REFUSED[case]
-    encoder = Encoder(PLAIN_CODECS)
+    encoder = Encoder(PLAIN_CODECS.extended([BOX]))
     encoder.encode({"a": [1, value]})
     with pytest.raises(SerializationError, match=fragment) as caught:
         encoder.finish()
@@ -176,6 +215,11 @@ BAD_NODES = [
     {"__kind__": "numpy-scalar", "dtype": "float32", "value": "x"},
     {"__kind__": "numpy-scalar", "dtype": "int8", "value": 1000},
     {"__kind__": "numpy-scalar", "dtype": "object", "value": 1},
+    {"__kind__": "numpy-scalar", "dtype": "|S3", "value": 1},
+    {"__kind__": "deque", "items": [1, 2], "maxlen": 1},
+    {"__kind__": "deque", "items": [1], "maxlen": 2.5},
+    {"__kind__": "range", "start": 0, "stop": 5, "step": 0},
+    {"__kind__": "range", "start": 0.5, "stop": 5, "step": 1},
     {"__kind__": "dict", "items": [[{"__kind__": "list", "items": []}, 1]]},
 ]
 
