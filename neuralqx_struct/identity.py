@@ -29,6 +29,7 @@ __all__ = [
     "holds_array",
     "is_array",
     "is_key_array",
+    "same_static",
     "same_value",
     "static_key",
     "value_hash",
@@ -68,11 +69,13 @@ def is_key_array(value: Any) -> bool:
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-def static_key(value: Any) -> tuple[Any, Any]:
+def static_key(value: Any, *, whole: bool = True) -> tuple[Any, Any]:
     """A static value in canonical form, and what tells it from values that merely compare equal.
 
     Args:
         value: Must be hashable and hold no array.
+        whole: Tell Structs apart by all that they hold, as a treedef must; False leaves them to their own ``==``, which
+            passes over fields that say ``compare=False``.
 
     Returns:
         The value, with every NaN replaced by one NaN object so that it is found again, and its key.
@@ -93,14 +96,15 @@ def static_key(value: Any) -> tuple[Any, Any]:
     if isinstance(value, np.generic):
         return _one_nan(value), (kind, value.tobytes())
     if isinstance(value, tuple):
-        items = [static_key(item) for item in value]
+        items = [static_key(item, whole=whole) for item in value]
         # Only a NaN inside makes a new tuple; a subclass's own __new__ must not run for it.
         changed = any(item[0] is not before for item, before in zip(items, value, strict=True))
         same = tuple.__new__(kind, [item[0] for item in items]) if changed else value
         return same, (kind, *(item[1] for item in items))
     if kind is frozenset:
-        items = [static_key(item) for item in value]
-        return frozenset(item[0] for item in items), (kind, frozenset(items))
+        items = [static_key(item, whole=whole) for item in value]
+        # Which key belongs to which value: {1, 2.0} has the keys of {1.0, 2}.
+        return frozenset(item[0] for item in items), (kind, frozenset(item[::-1] for item in items))
     if is_array(value):
         raise TypeError(f"an array ({kind.__name__})")
     try:
@@ -109,10 +113,9 @@ def static_key(value: Any) -> tuple[Any, Any]:
         raise TypeError(f"a {kind.__name__}, which has no hash") from None
     if holds_array(value):
         raise TypeError(f"a {kind.__name__} that holds an array")
-    if is_struct(value):
-        # Its == leaves out what says compare=False; the jit cache must not.
+    if whole and is_struct(value):
         leaves, structure = jax.tree_util.tree_flatten(value)
-        return value, (kind, structure, *map(static_key, leaves))
+        return value, (kind, structure, *(static_key(leaf)[::-1] for leaf in leaves))
     return value, kind
 
 
@@ -154,6 +157,17 @@ def holds_array(value: Any) -> bool:
     return False
 
 
+def same_static(a: Any, b: Any) -> bool:
+    """True if two values of a static field count as the same for the ``==`` of their Structs."""
+    if a is b:
+        return True
+    try:
+        # Keys first: with equal keys, values are of one type, and only then is their == sure not to raise.
+        return static_key(a, whole=False)[::-1] == static_key(b, whole=False)[::-1]
+    except TypeError:  # what no finished instance holds
+        return same_value(a, b)
+
+
 def same_value(a: Any, b: Any) -> bool:
     """True if two trees hold the same: equal structure, and equal leaves.
 
@@ -190,7 +204,7 @@ def _same_leaf(a: Any, b: Any) -> bool:
     if is_array(a) or is_array(b) or type(a) is not type(b):
         return False
     try:
-        return static_key(a) == static_key(b)
+        return static_key(a)[::-1] == static_key(b)[::-1]
     except TypeError:
         return bool(a == b)
 

@@ -29,7 +29,7 @@ from neuralqx_struct import checkpoint
 from neuralqx_struct.definition import StructABCMeta, StructMeta
 from neuralqx_struct.errors import FrozenStructError, did_you_mean
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
-from neuralqx_struct.identity import same_value, static_key, value_hash
+from neuralqx_struct.identity import same_static, same_value, static_key, value_hash
 from neuralqx_struct.lifecycle import build, convert, derive_all, drop_traced, evaluation, finish, read_missing
 from neuralqx_struct.printing import brief
 from neuralqx_struct.pytree import Paired, is_frozen, load_pair, store_pair
@@ -190,7 +190,7 @@ class Struct(Paired, metaclass=StructMeta):
             if spec.kind is FieldKind.OPAQUE:
                 if a is not b and (a == b) is not True:
                     return False
-            elif not same_value(a, b):
+            elif not (same_static if spec.kind is FieldKind.STATIC else same_value)(a, b):
                 return False
         return True
 
@@ -199,7 +199,9 @@ class Struct(Paired, metaclass=StructMeta):
         for name, spec in type(self).__nqx_fields__.items():
             if spec.compare and not spec.is_derived and spec.kind is not FieldKind.OPAQUE:
                 value = getattr(self, name)
-                marks.append(hash(static_key(value)) if spec.kind is FieldKind.STATIC else value_hash(value))
+                marks.append(
+                    hash(static_key(value, whole=False)) if spec.kind is FieldKind.STATIC else value_hash(value)
+                )
         return hash(tuple(marks))
 
     def __repr__(self) -> str:

@@ -7,7 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from neuralqx_struct.identity import OpaqueRef, holds_array, is_key_array, same_value, static_key, value_hash
+from neuralqx_struct.identity import (
+    OpaqueRef,
+    holds_array,
+    is_key_array,
+    same_static,
+    same_value,
+    static_key,
+    value_hash,
+)
 
 DISTINCT = [
     1,
@@ -112,3 +120,8 @@ def test_same_value(a, b, same):
 
 def test_key_arrays():
     assert is_key_array(jax.random.key(0)) and not is_key_array(jax.random.PRNGKey(0)) and not is_key_array(1)
+
+
+def test_static_fields_that_are_being_set_compare_too():
+    assert same_static([1], [1]) and not same_static([1], [1.0]) and same_static(float("nan"), float("nan"))
+    assert not same_static(np.float64(0.0), np.float64(-0.0))
