@@ -112,7 +112,7 @@ class _Derivation:
     def unflatten(self, aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
         # A list, dict or set of the one default instance is not shared by all that are made.
         values = {n: v.copy() if type(v) in (list, dict, set) else v for n, v in self.defaults().items()}
-        self.layout.fill(values, (tuple(children), aux))
+        values.update(self.layout.values((tuple(children), aux)))
         obj: Any = object.__new__(self.cls)
         for name, value in values.items():
             object.__setattr__(obj, name, value)

@@ -24,7 +24,7 @@ from neuralqx_struct.fieldspec import (
 )
 from neuralqx_struct.identity import EXACT_TYPES
 from neuralqx_struct.lifecycle import Hook, assign, build, finish, read_missing
-from neuralqx_struct.pytree import Layout, register_struct, store_pair
+from neuralqx_struct.pytree import Layout, put, register_struct
 from neuralqx_struct.registry import register_ref
 
 __all__ = ["StructABCMeta", "StructMeta"]
@@ -214,7 +214,7 @@ def generate_init(cls: StructMeta) -> Callable[..., None]:
     """
     positional: list[str] = []
     keyword: list[str] = []
-    namespace: dict[str, Any] = {"_nqx_missing": MISSING, "_nqx_build": build, "_nqx_put": store_pair}
+    namespace: dict[str, Any] = {"_nqx_missing": MISSING, "_nqx_build": build, "_nqx_put": put}
     after_default = None
     arguments = [
         (name, cls.__nqx_init_vars__[name] is not MISSING, cls.__nqx_init_vars__[name], False)
@@ -251,7 +251,7 @@ def generate_init(cls: StructMeta) -> Callable[..., None]:
         body = (
             f"    _nqx_keys = ({types_})\n"
             f"    if _nqx_exact(_nqx_keys):\n"
-            f"        _nqx_put({own_self}, (({''.join(f'{name}, ' for name in layout.nodes)}), (_nqx_keys, {statics})))\n"
+            f"        _nqx_put({own_self}, '_nqx_pair', (({''.join(f'{name}, ' for name in layout.nodes)}), (_nqx_keys, {statics})))\n"
             f"    else:\n    {body}"
         )
     source = f"def __init__({signature}):\n{outermost}{body}"

@@ -230,7 +230,6 @@ def read_missing(self: Any, name: str) -> Any:
     spec = cls.__nqx_fields__.get(name)
     if spec is None:
         raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}", name=name, obj=self)
-    values = self.__dict__
     try:
         pair = load_pair(self)
     except AttributeError:
@@ -238,14 +237,14 @@ def read_missing(self: Any, name: str) -> Any:
             return _derive(self, name)
         raise UnsetError(f"{cls.__name__}.{name} is read before it has a value", name=name, obj=self) from None
     if not spec.is_derived and not spec.reset:
-        cls.__nqx_layout__.fill(values, pair)
+        cls.__nqx_layout__.reveal(self, pair)
     elif spec.reset:
-        values.setdefault(name, spec.make_default())
+        self.__dict__.setdefault(name, spec.make_default())
     elif holds_tracer(pair[0]):
         value = _derive(self, name)
-        del values[name]
+        del self.__dict__[name]
         return value
     else:
         with jax.ensure_compile_time_eval():
             return _derive(self, name)
-    return values[name]
+    return object.__getattribute__(self, name)

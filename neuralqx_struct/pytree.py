@@ -3,10 +3,15 @@
 Owns the fast path of Structs and the registration of classes that are not Structs. Everything runs at class
 definition; what is left for each flatten is one attribute read, and for each unflatten one store.
 
-The fast path: an instance keeps the pair ``(children, aux)`` in the slot ``_nqx_pair`` from the moment it is frozen,
+The fast path: an instance keeps the pair ``(children, aux)`` in the attribute ``_nqx_pair`` from the moment it is frozen,
 so flatten is ``operator.attrgetter`` (no Python frame), and unflatten stores the pair it is given and runs no hook:
-JAX passes tracers, None, object(), shardings, whatever stands for a leaf. The fields reach the instance ``__dict__``
-when the first of them is read (``Struct.__getattr__`` calls :meth:`Layout.fill`).
+JAX passes tracers, None, object(), shardings, whatever stands for a leaf. The fields become attributes when the first of
+them is read (``Struct.__getattr__`` calls :meth:`Layout.reveal`).
+
+The pair is an attribute like the fields, and not a slot beside them, because CPython 3.13 keeps attributes inside the
+object only where a class adds no slot: reading a field then costs what it costs for any class, where it was three times
+that. Storing into a slot would be quicker by a few hundredths of an unflatten. Attributes are set one by one, as asking
+for the ``__dict__`` makes one.
 
 ``aux`` is a plain tuple, compared and hashed in C: first the exact keys of the static values, which tell 1 from True and
 0.0 from -0.0 (and, standing first, keep values of different types from ever being compared), then the static values,
@@ -26,7 +31,8 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,11 +46,11 @@ from neuralqx_struct.registry import class_ref, find_class, register_ref
 __all__ = [
     "FieldKey",
     "Layout",
-    "Paired",
     "PyTreeSpec",
     "is_frozen",
     "is_registered_pytree_type",
     "load_pair",
+    "put",
     "pytree_spec",
     "register_attrs_type",
     "register_pytree_type",
@@ -56,16 +62,24 @@ __all__ = [
 Pair = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
-class Paired:
-    """Storage of a Struct instance: the pair, and beside it the fields once they have been read."""
+#: ``put(instance, name, value)`` sets an attribute of a frozen instance.
+put: Callable[[Any, str, Any], None] = object.__setattr__
+_get: Callable[[Any, str], Any] = object.__getattribute__
 
-    __slots__ = ("__dict__", "__weakref__", "_nqx_pair")
+
+def store_pair(instance: Any, pair: Pair) -> None:
+    """Store the pair, which freezes the instance."""
+    put(instance, "_nqx_pair", pair)
 
 
-_PAIR: Any = Paired.__dict__["_nqx_pair"]
-#: ``store_pair(instance, pair)`` fills the slot, which freezes the instance; ``load_pair(instance)`` reads it.
-store_pair: Callable[[Any, Pair], None] = _PAIR.__set__
-load_pair: Callable[[Any], Pair] = _PAIR.__get__
+def load_pair(instance: Any) -> Pair:
+    """The stored pair.
+
+    Raises:
+        AttributeError: The instance is still being made.
+    """
+    pair: Pair = _get(instance, "_nqx_pair")
+    return pair
 
 
 def is_frozen(instance: Any) -> bool:
@@ -105,10 +119,14 @@ class Layout:
     nodes: tuple[str, ...]
     statics: tuple[str, ...]
     opaques: tuple[str, ...]
+    _names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _places: Mapping[str, int] = field(init=False, repr=False, compare=False)
     _get_nodes: Callable[[Mapping[str, Any]], tuple[Any, ...]] = field(init=False, repr=False, compare=False)
     _get_statics: Callable[[Mapping[str, Any]], tuple[Any, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_names", (*self.nodes, *self.statics, *self.opaques))
+        object.__setattr__(self, "_places", {name: place for place, name in enumerate(self.nodes)})
         object.__setattr__(self, "_get_nodes", _getter(self.nodes))
         object.__setattr__(self, "_get_statics", _getter(self.statics))
 
@@ -129,15 +147,15 @@ class Layout:
         statics = self._get_statics(values)
         keys: tuple[Hashable, ...] = tuple(map(type, statics))
         if not EXACT_TYPES.issuperset(keys):
-            statics, keys = self._exact(statics, where)
+            statics, keys = zip(*self._exact(zip(self.statics, statics, strict=True), where), strict=True)
         if self.opaques:
             return children, (keys, *statics, *[OpaqueRef(values[name]) for name in self.opaques])
         return children, (keys, *statics)
 
-    def _exact(self, statics: tuple[Any, ...], where: str) -> tuple[tuple[Any, ...], tuple[Hashable, ...]]:
+    def _exact(self, statics: Iterable[tuple[str, Any]], where: str) -> list[tuple[Any, Hashable]]:
         exact: list[tuple[Any, Hashable]] = []
         problems: list[Diagnostic] = []
-        for name, value in zip(self.statics, statics, strict=True):
+        for name, value in statics:
             try:
                 exact.append(static_key(value))
             except TypeError as error:
@@ -152,40 +170,83 @@ class Layout:
                 )
         if problems:
             raise ValidationError(problems)
-        return tuple(value for value, _ in exact), tuple(key for _, key in exact)
+        return exact
 
-    def fill(self, into: dict[str, Any], pair: Pair) -> None:
-        """Put the fields that ``pair`` holds into an instance's ``__dict__``; the inverse of :meth:`pair`."""
-        children, aux = pair
-        into.update(zip(self.nodes, children, strict=True))
-        into.update(zip(self.statics, aux[1:], strict=False))
-        for name, reference in zip(self.opaques, aux[1 + len(self.statics) :], strict=True):
-            into[name] = reference.value
+    def changed(self, pair: Pair, changes: Mapping[str, Any], where: str) -> Pair:
+        """The pair with other values for some nodes and static fields.
+
+        Raises:
+            ValidationError: As :meth:`pair`.
+        """
+        children, aux = [*pair[0]], pair[1]
+        statics: dict[str, Any] = {}
+        for name, value in changes.items():
+            if (place := self._places.get(name)) is None:
+                statics[name] = value
+            else:
+                children[place] = value
+        if statics:
+            keys, values = [*aux[0]], [*aux]
+            kinds = [*map(type, statics.values())]
+            plain = EXACT_TYPES.issuperset(kinds)
+            exact = zip(statics.values(), kinds, strict=True) if plain else self._exact(statics.items(), where)
+            for name, (value, key) in zip(statics, exact, strict=True):
+                place = self.statics.index(name)
+                keys[place], values[place + 1] = key, value
+            aux = (tuple(keys), *values[1:])
+        return tuple(children), aux
+
+    def values(self, pair: Pair) -> Iterator[tuple[str, Any]]:
+        """The fields that ``pair`` holds, by name; the inverse of :meth:`pair`."""
+        children, (_, *rest) = pair
+        for place in range(len(self.statics), len(rest)):
+            rest[place] = rest[place].value
+        return zip(self._names, (*children, *rest), strict=True)
+
+    def reveal(self, instance: Any, pair: Pair) -> None:
+        """Make attributes of the fields that ``pair`` holds."""
+        for name, value in self.values(pair):
+            put(instance, name, value)
 
 
 def register_struct(cls: type, fields: Mapping[str, FieldSpec], layout: Layout) -> None:
     """Register a Struct class with JAX.
 
     Args:
-        cls: The class; its instances have the slot ``_nqx_pair``.
+        cls: The class; its instances have the attribute ``_nqx_pair``.
         fields: Its field declarations.
         layout: Where its fields go.
     """
+    _share_keys(cls, ("_nqx_pair", *fields))
     flatten = operator.attrgetter("_nqx_pair")
     keys = tuple(FieldKey(fields[name]) for name in layout.nodes)
 
     def flatten_with_keys(instance: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
-        children, aux = instance._nqx_pair  # noqa: SLF001 - the slot exists for this module
+        children, aux = instance._nqx_pair  # noqa: SLF001 - the attribute exists for this module
         return tuple(zip(keys, children, strict=True)), aux
 
     def unflatten(
-        aux: Any, children: Any, new: Callable[[type], Any] = object.__new__, cls: type = cls, put: Any = store_pair
+        aux: Any, children: Any, new: Callable[[type], Any] = object.__new__, cls: type = cls, put: Any = put
     ) -> Any:
         instance = new(cls)
-        put(instance, (children, aux))
+        put(instance, "_nqx_pair", (children, aux))
         return instance
 
     register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+
+
+def _share_keys(cls: type, names: Iterable[str]) -> None:
+    """Let CPython know the attributes of all instances in time.
+
+    It learns them from the first few dozen instances, and never lets later ones keep others inside the object. Those few
+    may well be results of ``tree.map`` that nobody reads.
+    """
+    if hasattr(cls, "__del__"):
+        return
+    with suppress(TypeError):  # an abstract class
+        sample: Any = object.__new__(cls)
+        for name in names:
+            put(sample, name, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,8 +366,7 @@ def register_attrs_type(
         return tuple(zip(keys, children, strict=True)), aux
 
     def unflatten(aux: Any, children: Any) -> Any:
-        values: dict[str, Any] = {}
-        layout.fill(values, (tuple(children), aux))
+        values = dict(layout.values((tuple(children), aux)))
         if constructor is not None:
             return constructor(values)
         obj: Any = object.__new__(cls)

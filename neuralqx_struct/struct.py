@@ -4,9 +4,9 @@ Owns the methods: replace, equality, printing, copying, introspection, and the p
 when a class is defined is ``definition.py``, when an instance is made ``lifecycle.py``, when it is flattened
 ``pytree.py``, when it is saved ``checkpoint.py``.
 
-An instance is frozen once its slot ``_nqx_pair`` is filled; until then its fields live in ``__dict__`` and may be
-assigned. After an unflatten only the slot is filled: the first read of a field fills ``__dict__``, and a derived or
-reset field is made when it is read.
+An instance is frozen once it has its attribute ``_nqx_pair``; until then its fields may be assigned. After an unflatten
+the pair is all it has: the first read of a field makes attributes of all that the pair holds, and a derived or reset
+field is made when it is read.
 
 Example:
     >>> class State(Struct):
@@ -32,7 +32,7 @@ from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_s
 from neuralqx_struct.identity import same_static, same_value, static_key, value_hash
 from neuralqx_struct.lifecycle import build, convert, derive_all, drop_traced, evaluation, finish, read_missing
 from neuralqx_struct.printing import brief
-from neuralqx_struct.pytree import Paired, is_frozen, load_pair, store_pair
+from neuralqx_struct.pytree import is_frozen, load_pair, store_pair
 
 __all__ = [
     "Struct",
@@ -48,7 +48,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class Struct(Paired, metaclass=StructMeta):
+class Struct(metaclass=StructMeta):
     """Base class of all Structs: subclass it and annotate the fields.
 
     Instances are frozen, hashable, compared by value, and pytrees: node fields are children, static fields are part of
@@ -65,8 +65,6 @@ class Struct(Paired, metaclass=StructMeta):
         >>> Rate(lr=0.1)
         Rate(lr=0.1)
     """
-
-    __slots__ = ()
 
     if TYPE_CHECKING:  # code about any Struct class calls it with arguments that only the class knows
 
@@ -92,11 +90,9 @@ class Struct(Paired, metaclass=StructMeta):
         cls = type(self)
         if cls.__nqx_plain__ and changes.keys() <= cls.__nqx_fields__.keys():
             # Nothing to convert, derive or check: the pair of the new instance is all there is to make.
-            layout = cls.__nqx_layout__
-            if not self.__dict__.keys() >= changes.keys() or not changes:
-                layout.fill(self.__dict__, load_pair(self))
             new = object.__new__(cls)
-            store_pair(new, layout.pair(self.__dict__ | changes, cls.__name__))
+            pair = getattr(self, "_nqx_pair")  # noqa: B009 - type checkers shall not see it as an attribute of users
+            store_pair(new, cls.__nqx_layout__.changed(pair, changes, cls.__name__))
             return new
         given = {name: getattr(self, name) for name, spec in cls.__nqx_fields__.items() if not spec.is_derived}
         init_vars = {name: changes.pop(name, default) for name, default in cls.__nqx_init_vars__.items()}
@@ -208,7 +204,7 @@ class Struct(Paired, metaclass=StructMeta):
         # getattr would compute what is pending; repr never computes.
         values = dict(self.__dict__)
         if is_frozen(self):
-            type(self).__nqx_layout__.fill(values, load_pair(self))
+            values.update(type(self).__nqx_layout__.values(load_pair(self)))
         specs = type(self).__nqx_fields__.values()
         shown = ", ".join(f"{s.name}={brief(values[s.name])}" for s in specs if s.repr and s.name in values)
         return f"{type(self).__qualname__.rsplit('.', 1)[-1]}({shown})"
