@@ -338,7 +338,14 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
     told = len(reading.report)
     if series is not None:
         target: Document = load_cls.__nqx_document__
-        payload = resolve(payload, series, to=target.version, unknown=reading.unknown, report=reading.report)
+        payload = resolve(
+            payload,
+            series,
+            to=target.version,
+            unknown=reading.unknown,
+            report=reading.report,
+            trust=reading.trust,
+        )
     # The reader's documents win; the bundle's serve the versions that the reader lacks.
     known = (
         carried

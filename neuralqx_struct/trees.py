@@ -259,8 +259,9 @@ def axes(obj: Any, groups: Mapping[Filter, Any]) -> Any:
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from neuralqx_struct.filters import PathContains
         >>> model = {"w": jnp.ones((3, 2)), "scale": jnp.ones(2)}
-        >>> in_axes = axes(model, {WithTag("batched") | PathContains("w"): 0, ...: None})
+        >>> in_axes = axes(model, {PathContains("w"): 0, ...: None})
         >>> in_axes
         {'scale': None, 'w': 0}
         >>> jax.vmap(lambda m: m["w"] * m["scale"], in_axes=(in_axes,))(model).shape

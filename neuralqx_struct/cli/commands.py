@@ -130,6 +130,9 @@ def migrate(
     out: Annotated[Path | None, typer.Option("--out", metavar="PATH", help="Where the new bundle goes.")] = None,
     schema: SchemaOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and check, but write nothing.")] = False,
+    trust: Annotated[
+        list[str] | None, typer.Option("--trust", metavar="MODULE", help="Import it and run its python steps.")
+    ] = None,
     style: Style = Format.TEXT,
 ) -> None:
     """Write a bundle of another schema version."""
@@ -154,6 +157,7 @@ def migrate(
                 to=to if to == "head" else int(to),
                 schema=wanted,
                 dry_run=dry_run,
+                trust=trust or (),
                 progress=advance,
             )
         hops = [

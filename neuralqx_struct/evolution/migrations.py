@@ -46,6 +46,7 @@ def resolve(
     unknown: Unknown = "error",
     report: list[Diagnostic] | None = None,
     others: Iterable[Series] = (),
+    trust: Iterable[str] = (),
 ) -> Payload:
     """Bring a payload to the version that its reader wants.
 
@@ -56,6 +57,7 @@ def resolve(
         unknown: What happens to stored fields that the wanted version lacks: ``error``, ``warn`` or ``drop``.
         report: Gets what was defaulted, dropped and cast.
         others: Schemas that this one uses; those in the bundle serve what they lack.
+        trust: Packages whose functions ``python`` steps may run even where the bundle brought the steps.
 
     Returns:
         The payload itself if it is of that version already.
@@ -69,7 +71,7 @@ def resolve(
         >>> resolve(bundle.read("tests/golden/format-1/vmc_state_1"), series, to=2).document["schema"]["version"]
         2
     """
-    return _resolve(payload, series, to, unknown, [] if report is None else report, others)[0]
+    return _resolve(payload, series, to, unknown, [] if report is None else report, others, trust)[0]
 
 
 def _resolve(  # noqa: PLR0917 - the arguments of resolve
@@ -79,6 +81,7 @@ def _resolve(  # noqa: PLR0917 - the arguments of resolve
     unknown: Unknown,
     report: list[Diagnostic],
     others: Iterable[Series],
+    trust: Iterable[str],
 ) -> tuple[Payload, Plan]:
     written = payload.document.get("schema")
     if not isinstance(written, Mapping):
@@ -96,7 +99,7 @@ def _resolve(  # noqa: PLR0917 - the arguments of resolve
     rest = {other.id: other for other in others}
     used = {i: rest[i].merged(s.documents.values()) if i in rest else s for i, s in carried.items()}
     way = plan(known, written["version"], target, unknown=unknown)
-    result = apply(payload, way, others={**rest, **used}, report=report)
+    result = apply(payload, way, others={**rest, **used}, report=report, trust=trust)
     result = _without_unknown(result, known.at(target), unknown, report)
     travels = [
         d.to_data() for s in [known, *(s for i, s in used.items() if i != known.id)] for d in s.documents.values()
@@ -251,7 +254,8 @@ def migrate(
         schema: A Series or Schema, or the path of a schema folder or file; None for the documents inside the bundle.
         dry_run: Plan and check, but write nothing. Values of arrays are not read: a cast that does not hold one of them
             is found only when the bundle is written.
-        trust: Kept for steps that run code; there are none yet.
+        trust: Packages whose registered functions ``python`` steps may run, where the steps come out of the bundle; they are
+            imported if need be.
         progress: Called with bytes done and bytes in all.
 
     Returns:
@@ -265,7 +269,6 @@ def migrate(
         >>> migrate("tests/golden/format-1/vmc_state_1", "nowhere", schema="schemas/vmc_state", dry_run=True).linked
         False
     """
-    del trust
     path, out = Path(path), Path(out)
     report: list[Diagnostic] = []
     series = schema if schema is None or isinstance(schema, Series) else getattr(schema, "series", None)
@@ -273,7 +276,7 @@ def migrate(
         series = load_series(schema)
     payload = bundle.read(path)
     try:
-        result, way = _resolve(payload, series, to, "error", report, ())
+        result, way = _resolve(payload, series, to, "error", report, (), trust)
         _check_result(result, series)
         if dry_run:
             return Migrated(way, tuple(report), None, linked=False)

@@ -20,12 +20,13 @@ from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Stru
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.edits import Cost
 from neuralqx_struct.evolution.proof import Stage, resolved, stages_of, undone
+from neuralqx_struct.evolution.python_steps import find_function
 from neuralqx_struct.evolution.steps import apply_to_workspace, cost, step_text
 from neuralqx_struct.evolution.tree import DerivedArrays, Workspace
 from neuralqx_struct.paths import FieldName, format_path, parse_path
 from neuralqx_struct.payload import Payload, iter_nodes
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
-from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.migration import Python, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.source import Source
@@ -46,12 +47,14 @@ class Hop:
         new: The version that it leads to.
         stages: Its steps, each with the declarations around it.
         declared: True if a schema file declares the steps; else they follow from aliases, defaults and promotion.
+        own: True if the reader brought the steps along, False if they come out of a bundle.
     """
 
     old: Document
     new: Document
     stages: tuple[Stage, ...]
     declared: bool
+    own: bool = True
 
     @property
     def direction(self) -> Literal["upgrade", "downgrade"]:
@@ -134,7 +137,7 @@ def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown
     while low < high:
         new = _next(series, low, high)
         with _said_of(series.sources.get(new.version)):
-            hop = _hop(series.at(low), new, unknown)
+            hop = replace(_hop(series.at(low), new, unknown), own=new.version not in series.carried)
             hops.append(hop if from_version < to_version else _reversed(hop))
         low = new.version
     if to_version < from_version:
@@ -201,7 +204,7 @@ def _hop(old: Document, new: Document, unknown: Unknown) -> Hop:
 
 def _reversed(hop: Hop) -> Hop:
     try:
-        return Hop(hop.new, hop.old, tuple(undone(hop.stages, hop.new)), hop.declared)
+        return Hop(hop.new, hop.old, tuple(undone(hop.stages, hop.new)), hop.declared, hop.own)
     except SchemaError as error:
         raise MigrationError(error.diagnostics) from None
 
@@ -216,6 +219,7 @@ def apply(
     *,
     others: Mapping[str, Series] | None = None,
     report: list[Diagnostic] | None = None,
+    trust: Iterable[str] = (),
 ) -> Payload:
     """Bring a payload to another version.
 
@@ -224,6 +228,7 @@ def apply(
         plan: The hops, as :func:`plan` gives them.
         others: The schemas that this one uses; their own chains run before the hop that moves to a newer one.
         report: Gets what was defaulted, dropped and cast.
+        trust: Packages whose functions ``python`` steps may run even where a bundle brought the steps.
 
     Returns:
         A payload that shares all arrays that no step touches and computes the others when they are asked for.
@@ -234,8 +239,8 @@ def apply(
     report = [] if report is None else report
     for hop in plan.hops:
         for step in _used_plans(payload, hop, others or {}):
-            payload = apply(payload, step, others=others, report=report)
-        payload = _applied(payload, hop, report)
+            payload = apply(payload, step, others=others, report=report, trust=trust)
+        payload = _applied(payload, hop, report, trust)
     if not plan.hops:
         return payload
     last = plan.hops[-1].new
@@ -269,8 +274,13 @@ def _used_plans(payload: Payload, hop: Hop, others: Mapping[str, Series]) -> lis
     return [plan(others[identity], version, int(wanted[identity])) for identity, version in sorted(found)]
 
 
-def _applied(payload: Payload, hop: Hop, report: list[Diagnostic]) -> Payload:
-    workspace = Workspace(hop.old, payload.document["manifest"], payload.arrays, hop.new, report)
+def _applied(payload: Payload, hop: Hop, report: list[Diagnostic], trust: Iterable[str]) -> Payload:
+    functions = {
+        step.function: find_function(step.function, own=hop.own, trust=trust)
+        for step in hop.steps
+        if isinstance(step, Python)
+    }
+    workspace = Workspace(hop.old, payload.document["manifest"], payload.arrays, hop.new, report, functions.__getitem__)
     for stage in hop.stages:
         apply_to_workspace(workspace, stage.step, stage.before, stage.after)
     named: dict[str, Mapping[str, Any]] = {}

@@ -1,8 +1,7 @@
 """Migration steps: the table of what each one does, and the builders for Python.
 
 Owns the one table from step models (``schema/migration.py``) to :class:`Operation` records. A new step is a model
-there, three functions side by side in ``field_steps.py``, ``array_steps.py``, ``part_steps.py``, ``key_steps.py``
-or ``struct_steps.py``, and a row here.
+there, three functions side by side in one of the ``*_steps.py``, and a row here.
 
 Example:
     >>> from neuralqx_struct.evolution import steps
@@ -16,17 +15,28 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from neuralqx_struct.evolution import array_steps, field_steps, key_steps, part_steps, struct_steps
+from neuralqx_struct.evolution import (
+    array_steps,
+    enum_steps,
+    field_steps,
+    key_steps,
+    part_steps,
+    python_steps,
+    struct_steps,
+)
 from neuralqx_struct.evolution.edits import Cost, Operation, target_struct
+from neuralqx_struct.evolution.python_steps import Function, function, name_of
 from neuralqx_struct.evolution.tree import Workspace
 from neuralqx_struct.schema.migration import (
     Add,
     Cast,
     Fill,
     Inline,
+    MapEnum,
     Merge,
     Migration,
     Move,
+    Python,
     Remove,
     Rename,
     RenameStruct,
@@ -49,11 +59,14 @@ __all__ = [
     "cast",
     "cost",
     "fill",
+    "function",
     "inline",
     "inverse",
+    "map_enum",
     "merge",
     "migration",
     "move",
+    "python",
     "remove",
     "rename",
     "rename_struct",
@@ -74,6 +87,8 @@ OPERATIONS: Mapping[type[Step], Operation] = {
     Move: struct_steps.MOVE,
     Inline: struct_steps.INLINE,
     RenameStruct: struct_steps.RENAME_STRUCT,
+    MapEnum: enum_steps.MAP_ENUM,
+    Python: python_steps.PYTHON,
     Cast: array_steps.CAST,
     Transpose: array_steps.TRANSPOSE,
     Reshape: array_steps.RESHAPE,
@@ -91,6 +106,8 @@ _NAMES: Mapping[type[Step], str] = {
     Move: "move",
     Inline: "inline",
     RenameStruct: "rename_struct",
+    MapEnum: "map_enum",
+    Python: "python",
     Cast: "cast",
     Transpose: "transpose",
     Reshape: "reshape",
@@ -136,11 +153,22 @@ def apply_to_workspace(workspace: Workspace, step: Step, before: Document, after
         MigrationError: The payload does not hold what its version declares, or a value does not allow the step.
             A value that a cast cannot hold is found when the array is asked for.
     """
-    struct = step.struct if isinstance(step, RenameStruct) else target_struct(step, before)
     rewrite = OPERATIONS[type(step)].rewrite
-    for place in workspace.instances(struct, before, after):
-        changed = rewrite(step, place)
-        place.node.update(changed)
+    for struct in _structs_of(step, before):
+        for place in workspace.instances(struct, before, after):
+            changed = rewrite(step, place)
+            place.node.update(changed)
+
+
+def _structs_of(step: Step, before: Document) -> Sequence[str]:
+    """The structs whose instances a step changes."""
+    match step:
+        case RenameStruct(struct=struct):
+            return (struct,)
+        case MapEnum(enum=str(enum)):
+            return enum_steps.structs_with(enum, before)
+        case _:
+            return (target_struct(step, before),)
 
 
 def inverse(step: Step, before: Document, after: Document) -> list[Step]:
@@ -293,6 +321,40 @@ def unwrap_key(*, field: str, within: str | None = None) -> UnwrapKey:
 def rename_struct(*, struct: str, to: str) -> RenameStruct:
     """A struct gets another name."""
     return RenameStruct(struct=struct, to=to)
+
+
+def map_enum(
+    *,
+    values: Mapping[str, str],
+    enum: str | None = None,
+    field: str | None = None,
+    undo: Mapping[str, str] | None = None,
+    lossy: bool = False,
+    within: str | None = None,
+) -> MapEnum:
+    """Members of an enum, or of a field of literal strings, get other names; ``values`` has the new ones by the old."""
+    given = {"enum": enum, "field": field, "undo": dict(undo) if undo else None, "lossy": lossy or None}
+    kept = {name: value for name, value in given.items() if value is not None}
+    return MapEnum(**_within(within), values=dict(values), **kept)
+
+
+def python(
+    *,
+    function: str | Function,
+    reads: Iterable[str],
+    writes: Iterable[str],
+    inverse: str | Function | None = None,
+    lossy: bool = False,
+    within: str | None = None,
+) -> Python:
+    """A registered function computes fields from fields; see :func:`function`.
+
+    Raises:
+        TypeError: A function is given that is not registered.
+    """
+    back = {} if inverse is None else {"inverse": name_of(inverse)}
+    loss = {"lossy": True} if lossy else {}
+    return Python(**_within(within), function=name_of(function), reads=list(reads), writes=list(writes), **back, **loss)
 
 
 def _within(within: str | None) -> dict[str, Any]:

@@ -89,6 +89,10 @@ def _free(name: str, *taken: Container[str]) -> str:
     return free
 
 
+def _no_function(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    raise MigrationError(f"expected steps that run no function, got one that runs {name!r}", code="NQX312")
+
+
 @dataclass
 class Workspace:
     """One hop over one payload; the payload itself is not changed.
@@ -99,6 +103,7 @@ class Workspace:
         stored: The payload's arrays.
         target: The declaration that the hop leads to: names of dims that only it has may be used too.
         report: Gets what was defaulted, dropped and cast.
+        function: Finds the function that a ``python`` step names, if it may run.
     """
 
     document: Document
@@ -106,6 +111,7 @@ class Workspace:
     stored: Mapping[str, np.ndarray]
     target: Document
     report: list[Diagnostic] = field(default_factory=list)
+    function: Callable[[str], Callable[[Mapping[str, Any]], Any]] = _no_function
 
     def __post_init__(self) -> None:
         self.tree: Node = _copied(self.original)

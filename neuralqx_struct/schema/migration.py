@@ -22,9 +22,11 @@ __all__ = [
     "Declaration",
     "Fill",
     "Inline",
+    "MapEnum",
     "Merge",
     "Migration",
     "Move",
+    "Python",
     "Remove",
     "Rename",
     "RenameStruct",
@@ -164,6 +166,28 @@ class RenameStruct(Step):
     to: Name
 
 
+class MapEnum(Step):
+    """Members of an enum, or of one field with literal strings, get other names."""
+
+    enum: Name | None = Field(None, description="The enum; every value of it in a payload is renamed.")
+    field: Name | None = Field(None, description="The field of literal strings, where it is not an enum.")
+    values: dict[str, StrictStr] = Field(min_length=1, description="New names by old; the others stay.")
+    undo: dict[str, StrictStr] = Field(
+        default_factory=dict, description="Old names by new, where several old ones became one."
+    )
+    lossy: StrictBool = Field(False, description="Admits that a downgrade cannot tell merged members apart.")
+
+
+class Python(Step):
+    """A registered function computes fields from fields; for what no other step can say."""
+
+    function: StrictStr = Field(min_length=1, description="The name under which Python code registers it.")
+    reads: list[Name] = Field(min_length=1, description="Fields that it is given.")
+    writes: list[Name] = Field(min_length=1, description="Fields that it gives, as the new version declares them.")
+    inverse: StrictStr | None = Field(None, description="The function that leads back.")
+    lossy: StrictBool = Field(False, description="Gives up downgrades, where there is no inverse.")
+
+
 class StepItem(Declaration):
     """One entry of ``steps:``: a mapping with one member, the step's name."""
 
@@ -183,6 +207,8 @@ class StepItem(Declaration):
     wrap_key: WrapKey | None = None
     unwrap_key: UnwrapKey | None = None
     rename_struct: RenameStruct | None = None
+    map_enum: MapEnum | None = None
+    python: Python | None = None
 
     @model_validator(mode="after")
     def _one_step(self) -> Self:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -63,12 +63,14 @@ class Series:
         documents: Documents by version, ascending.
         sources: The files as read, by version; empty for documents that travelled inside a bundle.
         folder: Where they were read, or None.
+        carried: Versions that a bundle brought along; the reader did not vouch for them.
     """
 
     id: str
     documents: Mapping[int, Document]
     sources: Mapping[int, Source] = field(default_factory=dict, repr=False, compare=False)
     folder: Path | None = field(default=None, compare=False)
+    carried: frozenset[int] = field(default=frozenset(), compare=False)
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -100,9 +102,10 @@ class Series:
         return MappingProxyType({version: payload_fingerprint(d) for version, d in self.documents.items()})
 
     def merged(self, others: Iterable[Document]) -> Series:
-        """This series with documents of versions that it lacks; its own documents win."""
+        """This series with documents of versions that it lacks, from a bundle; its own documents win."""
         documents = {d.version: d for d in others if d.id == self.id} | dict(self.documents)
-        return Series(self.id, dict(sorted(documents.items())), self.sources, self.folder)
+        carried = self.carried | (documents.keys() - self.documents.keys())
+        return Series(self.id, dict(sorted(documents.items())), self.sources, self.folder, carried)
 
 
 def series_of(
@@ -158,7 +161,8 @@ def carried_series(document: Mapping[str, Any]) -> dict[str, Series]:
     for index, data in enumerate(document.get("schemas", ())):
         held = document_from_data(data, f"schemas[{index}]")
         versions.setdefault(held.id, []).append(held)
-    return {identity: series_of(documents) for identity, documents in versions.items()}
+    known = {identity: series_of(documents) for identity, documents in versions.items()}
+    return {identity: replace(series, carried=frozenset(series.documents)) for identity, series in known.items()}
 
 
 def load_series(where: str | Path) -> Series:
