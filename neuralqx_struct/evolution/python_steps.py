@@ -25,7 +25,7 @@ from neuralqx_struct.errors import Diagnostic, MigrationError, did_you_mean
 from neuralqx_struct.evolution.edits import Operation, find_field, find_struct, refuse, with_fields
 from neuralqx_struct.evolution.tree import Place, kind_of
 from neuralqx_struct.evolution.values import Node
-from neuralqx_struct.paths import format_path
+from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import iter_nodes
 from neuralqx_struct.schema.conform import conform, see_node
 from neuralqx_struct.schema.migration import Python, Remove, Step
@@ -202,7 +202,8 @@ def _failed(step: Python, place: Place, got: str) -> MigrationError:
 
 def _value(place: Place, name: str) -> Any:
     """A field as a plain value, its arrays read-only."""
-    from neuralqx_struct.nodes import PLAIN_CODECS, Decoder
+    from neuralqx_struct.nodes import Decoder
+    from neuralqx_struct.plain_codecs import PLAIN_CODECS
 
     node = place.field(name)
     arrays = {}
@@ -226,11 +227,11 @@ def _value(place: Place, name: str) -> Any:
 
 def _node(place: Place, name: str, value: Any) -> Node:
     """The inverse of :func:`_value`; arrays come back as the kind of leaf that the field held."""
-    from neuralqx_struct.nodes import PLAIN_CODECS, Encoder
+    from neuralqx_struct.nodes import Encoder
+    from neuralqx_struct.plain_codecs import PLAIN_CODECS
 
     encoder = Encoder(PLAIN_CODECS, copy=True)
-    with encoder.at(name):
-        node = encoder.encode(value)
+    node = encoder.encode(value, FieldName(name))
     encoder.finish()
     leaves = {inner.get("leaf") for _, inner in iter_nodes(place.node["fields"].get(name)) if kind_of(inner) == "array"}
     for path, inner in iter_nodes(node):
