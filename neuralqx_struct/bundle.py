@@ -14,25 +14,24 @@ Example:
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from neuralqx_struct.bundle_forms import (
     FOREIGN_MEMBERS,
     MANIFEST,
     BundleMissingError,
     Opened,
+    Text,
     Zip,
     manifest_bytes,
     new_bundle,
     opened_bundle,
-    region_bytes,
     replace_manifest,
 )
-from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
+from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError, has_errors
 from neuralqx_struct.manifest import (
     DEFAULT_FILE,
     DEFAULT_LIMITS,
@@ -43,7 +42,7 @@ from neuralqx_struct.manifest import (
 )
 from neuralqx_struct.manifest_text import check_digest, collector_paused, format_manifest, parse_manifest, reseal
 from neuralqx_struct.payload import Payload, StoredArrays, check, check_arrays, raise_findings
-from neuralqx_struct.replacement import BundleExistsError
+from neuralqx_struct.replacement import BundleExistsError, BundleWriteError, standing
 from neuralqx_struct.stores import Source, about, store_named, store_of_file
 from neuralqx_struct.stores.archive import Progress
 
@@ -55,16 +54,34 @@ if TYPE_CHECKING:
 __all__ = [
     "BundleExistsError",
     "BundleMissingError",
-    "file_findings",
+    "BundleWriteError",
     "read",
     "read_manifest",
     "seal",
+    "survey",
     "verify",
     "write",
     "write_linked",
 ]
 
 _ATTEMPTS = 16
+_T = TypeVar("_T")
+
+
+def _settled(path: Path, look: Callable[[Opened], _T]) -> _T:
+    """What ``look`` makes of a bundle; looked at again if a writer put another in its place meanwhile."""
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            with opened_bundle(path) as held:
+                try:
+                    return look(held)
+                except (StructError, OSError):
+                    if not left or not held.moved():  # else: replaced, its old files are being removed
+                        raise
+        except FileNotFoundError:  # between two renames nothing stands at the path
+            if not left or standing(path) is None:
+                raise
+    raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
 
 def _examined(data: bytes, limits: Limits) -> tuple[dict[str, Any], list[Diagnostic]]:
@@ -99,57 +116,73 @@ def read_manifest(path: str | Path, *, limits: Limits | None = None) -> dict[str
         SerializationError: There is no manifest, or something is wrong with it: every problem.
         IntegrityError: Its bytes are not those that were written.
     """
-    path = Path(path)
-    limits = limits or DEFAULT_LIMITS
+    path, limits = Path(path), limits or DEFAULT_LIMITS
+    with _naming(path):
+        return _settled(path, lambda held: _sound_document(manifest_bytes(held, limits), limits))
+
+
+def survey(path: str | Path, *, limits: Limits | None = None) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
+    """The manifest and everything wrong with it and with the sizes of the array files, in one look; no array is read.
+
+    Args:
+        path: A folder, a zip, or a ``manifest.json``, beside which no file is looked for.
+        limits: How much to take in.
+
+    Returns:
+        The document, also where only its digest is wrong, as after an edit by hand; None if it is no manifest. And the
+        findings.
+
+    Raises:
+        BundleMissingError: There is nothing at the path.
+        SerializationError: There is no manifest.
+    """
+    path, limits = Path(path), limits or DEFAULT_LIMITS
+
+    def look(held: Opened) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
+        document, found = _examined(manifest_bytes(held, limits), limits)
+        if any(d.code != "NQX407" for d in found):
+            raise_findings(found)
+        if not isinstance(held, Text):
+            found += _size_findings(held, path, document)
+        return document, found
+
     try:
-        if path.suffix == ".json" and path.is_file():
-            with path.open("rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                return _sound_document(region_bytes((cast("BinaryIO", file), 0, size), limits), limits)
-        with opened_bundle(path) as held:
-            return _sound_document(manifest_bytes(held, limits), limits)
+        with _naming(path):
+            return _settled(path, look)
+    except BundleMissingError:
+        raise
     except StructError as error:
-        raise _named(error, path) from error.__cause__
+        return None, list(error.diagnostics)
 
 
 def _named(error: StructError, path: Path) -> StructError:
     """The error with the file that its problems are in: those that have a line are about the text of the manifest."""
+    if all(d.file is not None for d in error.diagnostics):
+        return error
     text = path / MANIFEST if path.is_dir() else path
     return type(error)(d.in_file(str(path if d.line is None else text)) for d in error.diagnostics)
 
 
-def file_findings(path: str | Path, document: Mapping[str, Any]) -> list[Diagnostic]:
-    """Whether the array files are there and long enough for what the manifest says; none of them is read.
-
-    Args:
-        path: The folder or zip; beside a ``manifest.json`` by itself nothing is looked for.
-        document: Its manifest, checked.
-
-    Returns:
-        A finding for each file that is missing, is no plain file, or is too short.
-    """
-    path = Path(path)
+def _size_findings(held: Opened, path: Path, document: Mapping[str, Any]) -> list[Diagnostic]:
+    """Whether the array files are there and long enough for what the manifest says; none of them is read."""
     needed: dict[str, int] = {}
     for record in document["arrays"].values():
         file = record.get("file", DEFAULT_FILE)
         least = record["offset"] + record.get("nbytes", 0) if "offset" in record else 1  # compressed ones have no place
         needed[file] = max(needed.get(file, 1), least)
-    if not needed or (path.suffix == ".json" and path.is_file()):
-        return []
     found: list[Diagnostic] = []
-    with opened_bundle(path) as held:
-        for file, least in needed.items():
-            where = str(path / file)
-            try:
-                size = held.size(file)
-            except StructError as error:
-                found += error.diagnostics
-                continue
-            if size is None:
-                found.append(Diagnostic("NQX409", "error", f"expected the array file {file}, got none", file=where))
-            elif size < least:
-                message = f"expected a file of at least {least} bytes, got {size}"
-                found.append(Diagnostic("NQX408", "error", message, file=where))
+    for file, least in needed.items():
+        where = str(path / file)
+        try:
+            size = held.size(file)
+        except StructError as error:
+            found += error.diagnostics
+            continue
+        if size is None:
+            found.append(Diagnostic("NQX409", "error", f"expected the array file {file}, got none", file=where))
+        elif size < least:
+            message = f"expected a file of at least {least} bytes, got {size}"
+            found.append(Diagnostic("NQX408", "error", message, file=where))
     return found
 
 
@@ -252,15 +285,9 @@ def read(path: str | Path, *, verify: bool = True, mmap: bool = True, limits: Li
         IntegrityError: Its parts do not agree with each other.
         UntrustedError: It asks for something that reading must not do.
     """
-    path = Path(path)
-    for attempt in range(_ATTEMPTS):
-        with collector_paused(), _naming(path), opened_bundle(path) as held:
-            try:
-                return _read(held, path, verify=verify, mmap=mmap, limits=limits or DEFAULT_LIMITS)
-            except (StructError, OSError):
-                if attempt == _ATTEMPTS - 1 or not held.moved():  # else: replaced, its old files are being removed
-                    raise
-    raise AssertionError("the last attempt returns or raises")  # pragma: no cover
+    path, limits = Path(path), limits or DEFAULT_LIMITS
+    with collector_paused(), _naming(path):
+        return _settled(path, lambda held: _read(held, path, verify=verify, mmap=mmap, limits=limits))
 
 
 @contextmanager
@@ -308,33 +335,42 @@ def verify(path: str | Path, *, limits: Limits | None = None) -> list[Diagnostic
     Returns:
         The findings; arrays that a migration left unused come as ``info``, files that nothing names as ``warning``.
     """
-    path = _around(Path(path))
-    limits = limits or DEFAULT_LIMITS
-    found: list[Diagnostic] = []
+    path, limits = _around(Path(path)), limits or DEFAULT_LIMITS
+
+    def look(held: Opened) -> list[Diagnostic]:
+        found = _damage(held, path, limits)
+        if has_errors(found) and held.moved():
+            raise IntegrityError(found)  # perhaps of files that were being removed: look again
+        return found
+
     try:
-        with opened_bundle(path) as held:
-            document, found = _examined(manifest_bytes(held, limits), limits)
-            if any(d.code != "NQX407" for d in found):
-                return [d.in_file(str(path)) for d in found]
-            records = document["arrays"]
-            files = _by_file(held, records)
-            for file, own in files.items():
-                try:
-                    store = store_of_file(file)
-                    source = _array_source(held, file, own)
-                    damage = store.verify(source, own, superseded=records.keys() - own.keys())
-                except StructError as error:
-                    damage = list(error.diagnostics)
-                found += (_in(d, str(path / file)) for d in damage)
-            found += check_arrays(Payload(document, _Names(records)), limits)
-            found += (
-                Diagnostic("NQX410", "warning", f"expected no file that the manifest does not name, got {name}")
-                for name in held.names()
-                if name not in files and name != MANIFEST
-            )
+        found = _settled(path, look)
     except StructError as error:
-        found += _named(error, path).diagnostics
+        found = list(_named(error, path).diagnostics)
     return [d.in_file(str(path)) for d in found]
+
+
+def _damage(held: Opened, path: Path, limits: Limits) -> list[Diagnostic]:
+    document, found = _examined(manifest_bytes(held, limits), limits)
+    if any(d.code != "NQX407" for d in found):
+        return found
+    records = document["arrays"]
+    files = _by_file(held, records)
+    for file, own in files.items():
+        try:
+            store = store_of_file(file)
+            source = _array_source(held, file, own)
+            damage = store.verify(source, own, superseded=records.keys() - own.keys())
+        except StructError as error:
+            damage = list(error.diagnostics)
+        found += (_in(d, str(path / file)) for d in damage)
+    found += check_arrays(Payload(document, _Names(records)), limits)
+    found += (
+        Diagnostic("NQX410", "warning", f"expected no file that the manifest does not name, got {name}")
+        for name in held.names()
+        if name not in files and name != MANIFEST
+    )
+    return found
 
 
 def _around(path: Path) -> Path:
@@ -370,6 +406,7 @@ def write(
 
     Raises:
         BundleExistsError: The target exists.
+        BundleWriteError: The system refused a write; what stood at the path is untouched.
         SerializationError: The payload is not sound, or could not be read back with the default limits.
     """
     path = Path(path)

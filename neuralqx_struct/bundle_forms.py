@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Final, Self, cast
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError, UntrustedError
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest_text import parse_manifest
-from neuralqx_struct.replacement import staged, standing, sync_folder
+from neuralqx_struct.replacement import refusals_named, staged, standing, sync_folder
 from neuralqx_struct.stores import Source, opened
 from neuralqx_struct.stores.archive import STORED, ArchiveWriter, inflate, read_directory, write_all
 
@@ -38,6 +38,7 @@ __all__ = [
     "Folder",
     "NewBundle",
     "Opened",
+    "Text",
     "Zip",
     "manifest_bytes",
     "new_bundle",
@@ -144,12 +145,53 @@ class Folder:
             os.close(self._fd)
 
 
+class Text:
+    """A ``manifest.json`` by itself, whatever stands beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = _plain_file(path)
+
+    def names(self) -> list[str]:
+        """The manifest's alone."""
+        return [MANIFEST]
+
+    def size(self, name: str) -> int | None:
+        """The size of the manifest; there is nothing else."""
+        return os.fstat(self._file.fileno()).st_size if name == MANIFEST else None
+
+    def region(self, name: str, most: Callable[[], int]) -> Source | None:  # noqa: ARG002
+        """The manifest as a region of the file; there is nothing else."""
+        return (self._file, 0, os.fstat(self._file.fileno()).st_size) if name == MANIFEST else None
+
+    def link(self, name: str, target: Path) -> bool:  # noqa: ARG002
+        """Nothing is linked from here."""
+        return False
+
+    def moved(self) -> bool:
+        """An open file stays what it is."""
+        return False
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _plain_file(path: Path) -> BinaryIO:
+    """Open a file that a path names, or a link to one; never a pipe, which would wait for a writer, nor a device."""
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _no_bundle(path, "something that is neither a file nor a folder")
+    return cast("BinaryIO", os.fdopen(fd, "rb", buffering=0))
+
+
 class Zip:
     """An open zip bundle; a replaced file stays what it was when opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: BinaryIO = cast("BinaryIO", path.open("rb", buffering=0))
+        self._file = _plain_file(path)
         try:
             size = os.fstat(self._file.fileno()).st_size
             if not size or self._file.read(2) != b"PK":
@@ -194,7 +236,7 @@ class Zip:
         self._file.close()
 
 
-Opened = Folder | Zip
+Opened = Folder | Zip | Text
 
 
 def _no_bundle(path: Path, got: str) -> SerializationError:
@@ -208,7 +250,7 @@ def opened_bundle(path: Path) -> Iterator[Opened]:
     found = standing(path)
     if found is None:
         raise BundleMissingError("expected a bundle, got no file or folder", file=str(path))
-    held = Folder(found) if found.is_dir() else Zip(found)
+    held: Opened = Folder(found) if found.is_dir() else Text(found) if found.suffix == ".json" else Zip(found)
     try:
         yield held
     finally:
@@ -253,7 +295,7 @@ def new_bundle(path: Path, *, overwrite: bool) -> Iterator[NewBundle]:
         path: The folder, or with the suffix ``.zip`` the file; a link to one is followed.
         overwrite: Replace a bundle that is there; nothing but a bundle is ever replaced.
     """
-    target = path.resolve() if path.is_symlink() else path
+    target = path.resolve() if os.path.islink(path) else path  # noqa: PTH114 - Path.is_symlink raises for long names
     folder = target.suffix.lower() != ".zip"
     with (
         staged(target, folder=folder, overwrite=overwrite, foreign=_foreign) as stage,
@@ -318,13 +360,14 @@ def _copy(region: Source, place: Path | BinaryIO) -> None:
 def replace_manifest(folder: Path, data: bytes) -> None:
     """Replace the manifest alone, in one step. A writer that is killed leaves a file that counts as the bundle's."""
     temporary = folder / f".{MANIFEST}.tmp-{os.urandom(6).hex()}"
-    try:
-        _write_file(temporary, data)
-        temporary.replace(folder / MANIFEST)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(folder)
+    with refusals_named(folder / MANIFEST):
+        try:
+            _write_file(temporary, data)
+            temporary.replace(folder / MANIFEST)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(folder)
 
 
 def _write_file(path: Path, data: bytes) -> None:

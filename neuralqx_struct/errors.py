@@ -165,7 +165,9 @@ class StructError(Exception):
         return "\n".join(map(str, self.diagnostics))
 
     def in_file(self, file: str) -> StructError:
-        """An error of the same class whose problems name ``file``."""
+        """This error, or one of the same class, with every problem naming a file: ``file``, where it named none."""
+        if all(d.file is not None for d in self.diagnostics):
+            return self
         return type(self)(d.in_file(file) for d in self.diagnostics)
 
 

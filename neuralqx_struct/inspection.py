@@ -22,10 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle_forms import MANIFEST
-from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError, StructError, has_errors
-from neuralqx_struct.manifest import check_manifest, node_children
-from neuralqx_struct.manifest_text import parse_manifest
+from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
+from neuralqx_struct.manifest import node_children
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import Payload, StoredArrays, check_arrays, dtype_named, iter_nodes
 from neuralqx_struct.schema.types import DTYPES
@@ -62,10 +60,9 @@ def validate(path: str | Path, schema: Any = None) -> list[Diagnostic]:
         neuralqx_struct.bundle_forms.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]...
     """
     wanted = _series_of(schema)
-    document, found = _read(Path(path))
+    document, found = bundle.survey(path)
     if document is not None:
         found += _array_findings(document)
-        found += bundle.file_findings(path, document)
         found += _schema_findings(document, wanted)
     return [d.in_file(str(path)) for d in found]
 
@@ -80,26 +77,6 @@ def _series_of(schema: Any) -> Series | None:
     from neuralqx_struct.schema.series import load_series
 
     return load_series(schema)
-
-
-def _beyond_digest(found: list[Diagnostic]) -> bool:
-    return any(d.severity == "error" and d.code != "NQX407" for d in found)
-
-
-def _read(path: Path) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
-    """The manifest, if there is one that can be looked into, and what is wrong with it by itself."""
-    try:
-        return bundle.read_manifest(path), []
-    except StructError as error:
-        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
-            raise
-        found = list(error.diagnostics)
-    # A manifest that was edited by hand has the wrong digest; what else is wrong with it is worth telling too.
-    file = path / MANIFEST if path.is_dir() else path
-    if _beyond_digest(found) or file.suffix != ".json":
-        return None, found
-    document = parse_manifest(file.read_bytes())
-    return (None if has_errors(check_manifest(document)) else document), found
 
 
 class _Listed(StoredArrays):

@@ -18,7 +18,9 @@ Example:
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,13 +29,19 @@ from typing import Final
 
 from neuralqx_struct.errors import SerializationError
 
-__all__ = ["BundleExistsError", "staged", "standing", "sync_folder"]
+__all__ = ["BundleExistsError", "BundleWriteError", "refusals_named", "staged", "standing", "sync_folder"]
 
 
 class BundleExistsError(SerializationError, FileExistsError):
     """The target of a write exists."""
 
     default_code = "NQX431"
+
+
+class BundleWriteError(SerializationError, OSError):
+    """The system refused a write: the disk is full, say, or the folder read-only. What stood at the target stands."""
+
+    default_code = "NQX406"
 
 
 def standing(path: Path) -> Path | None:
@@ -58,21 +66,48 @@ def staged(target: Path, *, folder: bool, overwrite: bool, foreign: Callable[[Pa
 
     Raises:
         BundleExistsError: The target exists, and is not to be overwritten.
+        BundleWriteError: The system refused something on the way.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _clean_up(target)
-    _refuse(target, overwrite=overwrite, foreign=foreign)
-    stage, lock = _new_stage(target, folder=folder)
-    try:
-        yield stage
-        if folder:
-            sync_folder(stage)
+    if "\0" in str(target):
+        raise BundleWriteError(f"expected a path that the system takes, got {str(target)!r}")
+    with refusals_named(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _clean_up(target)
         _refuse(target, overwrite=overwrite, foreign=foreign)
-        _publish(stage, target, overwrite=overwrite)
-        sync_folder(target.parent)
-    finally:
-        _remove(stage)  # after an exchange, this is what stood at the target before
-        os.close(lock)
+        stage, lock = _new_stage(target, folder=folder)
+        try:
+            yield stage
+            if folder:
+                sync_folder(stage)
+            _refuse(target, overwrite=overwrite, foreign=foreign)
+            _publish(stage, target, overwrite=overwrite)
+            sync_folder(target.parent)
+        finally:
+            _remove(stage)  # after an exchange, this is what stood at the target before
+            os.close(lock)
+
+
+@contextmanager
+def refusals_named(target: Path) -> Iterator[None]:
+    """Errors of the system, which name a temporary file or none at all, as errors about the target.
+
+    Raises:
+        BundleWriteError: In place of any other OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, SerializationError):
+            raise
+        message = f"expected to write the bundle, got: {error.strerror or error}"
+        if error.filename is not None and os.fspath(error.filename) != os.fspath(target):
+            message += f"\nthe system refused {os.fsdecode(error.filename)}"
+        hint = (
+            "what stood at the path before is untouched; free space or choose a folder that can be written, then retry"
+        )
+        named = BundleWriteError(message, file=str(target), hint=hint)
+        named.errno, named.strerror, named.filename = error.errno, error.strerror, str(target)
+        raise named from error
 
 
 def _refuse(target: Path, *, overwrite: bool, foreign: Callable[[Path], str | None]) -> None:
@@ -93,18 +128,23 @@ def _existing(target: Path) -> BundleExistsError:
     return error
 
 
+def _prefix(target: Path, kind: str) -> str:
+    """How the names of temporaries begin: long names stand for themselves by a digest, as names have a limit."""
+    name = os.fsencode(target.name)
+    return f".{target.name if len(name) <= 100 else hashlib.sha256(name).hexdigest()[:32]}.{kind}-"
+
+
 def _siblings(target: Path, kind: str) -> list[Path]:
-    prefix = f".{target.name[:100]}.{kind}-"
-    length = len(prefix) + 12
+    ours = re.compile(re.escape(_prefix(target, kind)) + "[0-9a-f]{12}")
     try:
-        names = [e.name for e in os.scandir(target.parent) if e.name.startswith(prefix) and len(e.name) == length]
+        names = [entry.name for entry in os.scandir(target.parent) if ours.fullmatch(entry.name)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [target.parent / name for name in sorted(names)]
 
 
 def _sibling(target: Path, kind: str) -> Path:
-    return target.parent / f".{target.name[:100]}.{kind}-{os.urandom(6).hex()}"
+    return target.parent / f"{_prefix(target, kind)}{os.urandom(6).hex()}"
 
 
 def _lock(path: Path) -> int | None:
