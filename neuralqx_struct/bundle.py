@@ -84,6 +84,12 @@ def _settled(path: Path, look: Callable[[Opened], _T]) -> _T:
     raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
 
+def _require_standing(held: Opened, found: list[Diagnostic]) -> None:
+    """Raise findings that may be about files that were just being removed: they call for another look."""
+    if has_errors(found) and held.moved():
+        raise IntegrityError(found)
+
+
 def _examined(data: bytes, limits: Limits) -> tuple[dict[str, Any], list[Diagnostic]]:
     """The document, and everything wrong with it that can be told without the arrays."""
     document = parse_manifest(data, limits=limits)
@@ -144,6 +150,7 @@ def survey(path: str | Path, *, limits: Limits | None = None) -> tuple[dict[str,
             raise_findings(found)
         if not isinstance(held, Text):
             found += _size_findings(held, path, document)
+        _require_standing(held, found)
         return document, found
 
     try:
@@ -339,8 +346,7 @@ def verify(path: str | Path, *, limits: Limits | None = None) -> list[Diagnostic
 
     def look(held: Opened) -> list[Diagnostic]:
         found = _damage(held, path, limits)
-        if has_errors(found) and held.moved():
-            raise IntegrityError(found)  # perhaps of files that were being removed: look again
+        _require_standing(held, found)
         return found
 
     try:
