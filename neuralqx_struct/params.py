@@ -17,6 +17,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, Self, cast
 
@@ -266,6 +267,7 @@ class Param(Struct):
         return self.metadata.get("tags", ())
 
 
+_SHOWN = 60
 _Tree = dict[str, Any]
 #: The key of a parameter whose path is the beginning of another's; no name is empty.
 _HERE = ""
@@ -479,8 +481,10 @@ class Params(Struct):
     def __repr__(self) -> str:
         lines = [
             f"    {'/'.join(path)}: {brief(getattr(p, 'value', p))}{'' if getattr(p, 'trainable', True) else ' (frozen)'},\n"
-            for path, p in _entries(self._tree)
+            for path, p in islice(_entries(self._tree), _SHOWN)
         ]
+        more = len(self) - len(lines)
+        lines += [f"    ... {more:,} more,\n"] if more else []
         body = f"\n{''.join(lines)}" if lines else ""
         return f"Params({body}{'locked' if self.is_locked else 'unlocked'})"
 

@@ -27,11 +27,11 @@ import jax
 
 from neuralqx_struct import checkpoint
 from neuralqx_struct.definition import StructABCMeta, StructMeta
+from neuralqx_struct.display import Displayed
 from neuralqx_struct.errors import FrozenStructError, did_you_mean
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
 from neuralqx_struct.identity import same_static, same_value, static_key, value_hash
 from neuralqx_struct.lifecycle import build, convert, derive_all, drop_traced, evaluation, finish, read_missing
-from neuralqx_struct.printing import brief
 from neuralqx_struct.pytree import is_frozen, load_pair, store_pair
 
 __all__ = [
@@ -48,7 +48,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class Struct(metaclass=StructMeta):
+class Struct(Displayed, metaclass=StructMeta):
     """Base class of all Structs: subclass it and annotate the fields.
 
     Instances are frozen, hashable, compared by value, and pytrees: node fields are children, static fields are part of
@@ -200,14 +200,15 @@ class Struct(metaclass=StructMeta):
                 )
         return hash(tuple(marks))
 
-    def __repr__(self) -> str:
-        # getattr would compute what is pending; repr never computes.
+    def __nqx_shown__(self) -> tuple[str, list[tuple[str, Any]]]:
+        """The class's name and the fields that ``repr`` and notebooks show."""
+        # getattr would compute what is pending; showing never computes.
         values = dict(self.__dict__)
         if is_frozen(self):
             values.update(type(self).__nqx_layout__.values(load_pair(self)))
         specs = type(self).__nqx_fields__.values()
-        shown = ", ".join(f"{s.name}={brief(values[s.name])}" for s in specs if s.repr and s.name in values)
-        return f"{type(self).__qualname__.rsplit('.', 1)[-1]}({shown})"
+        shown = [(s.name, values[s.name]) for s in specs if s.repr and s.name in values]
+        return type(self).__qualname__.rsplit(".", 1)[-1], shown
 
     def _nqx_values(self) -> dict[str, Any]:
         fields = type(self).__nqx_fields__.items()

@@ -18,24 +18,28 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, ItemsView, Iterator, Mapping, ValuesView
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import jax
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
+from neuralqx_struct.display import Displayed
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.filters import Filter, to_predicate
 from neuralqx_struct.leaves import combine_leaves, match_leaves, merge_leaves, partition_leaves, split_leaves
 from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.printing import Text, brief
 from neuralqx_struct.pytree import FieldKey
 
 __all__ = ["Definition", "State", "axes", "combine", "leaves_with_paths", "map_where", "merge", "partition", "split"]
 
+_SHOWN = 40
 T = TypeVar("T")
 Report: TypeAlias = list[Diagnostic] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Definition(Generic[T]):
     """What is left of an object without its leaves; hashable, so it can be a static argument of ``jax.jit``.
 
@@ -47,9 +51,12 @@ class Definition(Generic[T]):
     treedef: Any
     paths: tuple[Path, ...] = field(compare=False)  # the structure fixes them
 
+    def __repr__(self) -> str:
+        return f"<Definition of {len(self.paths):,} leaves>"
+
 
 @jax.tree_util.register_pytree_with_keys_class
-class State(Mapping[Path, Any]):
+class State(Displayed, Mapping[Path, Any]):
     """Some leaves of an object by their paths; a pytree, and like all of them not to be changed in place."""
 
     __slots__ = ("_by_path", "_leaves", "_paths")
@@ -81,8 +88,14 @@ class State(Mapping[Path, Any]):
         """The leaves."""
         return self._held().values()
 
+    def __nqx_shown__(self) -> tuple[str, Iterator[tuple[str, Any]]]:
+        """The leaves by their paths, for ``repr`` and notebooks."""
+        pairs = zip(map(format_path, self._paths), self._leaves, strict=False)
+        more = len(self._paths) - _SHOWN
+        return "State", chain(islice(pairs, _SHOWN), [("...", Text(f"{more:,} more"))] if more > 0 else [])
+
     def __repr__(self) -> str:
-        shown = ", ".join(f"{format_path(path)}: {leaf!r}" for path, leaf in self.items())
+        shown = ", ".join(f"{path}: {brief(leaf)}" for path, leaf in self.__nqx_shown__()[1])
         return f"State({{{shown}}})"
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[Path, ...]]:
