@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.struct import opaque_fields as opaque_fields
     from neuralqx_struct.struct import register_class as register_class
     from neuralqx_struct.struct import static_fields as static_fields
+    from neuralqx_struct.treedefs import register_jax_export as register_jax_export
     from neuralqx_struct.trees import combine as combine
     from neuralqx_struct.trees import map_where as map_where
     from neuralqx_struct.trees import merge as merge
@@ -136,6 +137,7 @@ _HOME = {
         "register_class",
         "static_fields",
     ),
+    "neuralqx_struct.treedefs": ("register_jax_export",),
     "neuralqx_struct.trees": ("combine", "map_where", "merge", "partition", "split"),
     "neuralqx_struct.writer": (
         "dump_schema",
