@@ -26,7 +26,7 @@ import jax
 
 from neuralqx_struct import bundle
 from neuralqx_struct.codecs import Reading, StructDecoder, StructEncoder, Unknown
-from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
+from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, did_you_mean
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.filters import parse, to_predicate
@@ -320,6 +320,8 @@ def _reading(
     """The caller's wishes as a record; the package of the class that is asked for is trusted."""
     if unknown not in ("error", "warn", "drop"):
         raise ValueError(f"unknown=: expected 'error', 'warn' or 'drop', got {unknown!r}")
+    if load_cls is not None and not isinstance(load_cls, type):
+        raise TypeError(f"load_cls=: expected a class or None, got {load_cls!r}")
     own = [load_cls.__module__.partition(".")[0]] if load_cls is not None else []
     return Reading(
         trust=(*trust, *own),
@@ -358,6 +360,13 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
     decoder = StructDecoder(payload.arrays, _with_builder(reading, known))
     value = decoder.decode(payload.document["manifest"])
     decoder.finish()
+    for name in reading.fill.keys() - decoder.seen_fields:
+        raise SerializationError(
+            f"expected names of fields in fill=, got {name!r}, which no Struct of this payload has",
+            path="$",
+            code="NQX415",
+            hint=did_you_mean(name, decoder.seen_fields) or "leave it out",
+        )
     for diagnostic in reading.report[told:]:
         _LOG.log(logging.WARNING if diagnostic.severity == "warning" else logging.INFO, "%s", diagnostic)
     if load_cls is not None and not isinstance(value, load_cls):

@@ -48,6 +48,7 @@ class StructDecoder(ClassDecoder):
 
     def __init__(self, arrays: Mapping[str, np.ndarray[Any, Any]], reading: Reading) -> None:
         super().__init__(CODECS, arrays, reading)
+        self.seen_fields: set[str] = set()  # of all Structs that were read: what `fill` may name
         self._shared: dict[tuple[str, Any, Any], Any] = {}
 
     def leaf(self, node: Mapping[str, Node]) -> Any:
@@ -177,6 +178,7 @@ def _encode_struct(value: Any, encoder: Encoder) -> dict[str, Node]:
 def _decode_struct(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
     cls: Any = decoder.resolve(node["type"], "a Struct class", is_struct)
     specs: Mapping[str, FieldSpec] = cls.__nqx_fields__
+    decoder.seen_fields.update(specs)
     stored = dict(node["fields"])
     problems = len(decoder.problems)
     values: dict[str, Any] = {}

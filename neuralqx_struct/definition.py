@@ -7,9 +7,11 @@ Owns the metaclasses, the checks of a declaration, and the generated constructor
 from __future__ import annotations
 
 import copyreg
+import functools
+import gc
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast, dataclass_transform
 
 from neuralqx_struct.errors import Diagnostic
@@ -23,7 +25,7 @@ from neuralqx_struct.fieldspec import (
     required_positional,
 )
 from neuralqx_struct.identity import EXACT_TYPES
-from neuralqx_struct.lifecycle import Hook, assign, build, finish, read_missing
+from neuralqx_struct.lifecycle import INIT_VARS, Hook, assign, build, finish, read_missing, refuse_frozen
 from neuralqx_struct.pytree import Layout, put, register_struct
 from neuralqx_struct.registry import register_ref
 
@@ -82,7 +84,15 @@ class StructMeta(type):
         slots = namespace.get("__slots__", ())
         if slots:
             raise TypeError(f"{name}: expected no __slots__, got {slots!r}: Struct stores its fields itself")
-        cls = super().__new__(mcs, name, bases, namespace, **kwargs)
+        try:
+            cls = super().__new__(mcs, name, bases, namespace, **kwargs)
+        except TypeError as error:
+            if "lay-out conflict" not in str(error):
+                raise
+            raise TypeError(
+                f"{name}: expected bases that store nothing themselves, got one with __slots__ or a builtin such as dict: "
+                "Struct stores its fields itself; drop slots=True, or hold the builtin in a field"
+            ) from None
         _complete(cls, kw_only=kw_only)
         return cls
 
@@ -109,9 +119,10 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     all_init_vars: dict[str, Any] = {}
     order: dict[str, None] = {}
     for base in reversed(cls.__mro__[1:]):
-        collected |= base.__dict__.get("__nqx_own__", {})
-        all_init_vars |= base.__dict__.get("__nqx_own_init_vars__", {})
-        order |= dict.fromkeys(base.__dict__.get("__nqx_own_order__", ()))
+        fields_there, init_vars_there, order_there = _declared_by(cls, base)
+        collected |= fields_there
+        all_init_vars |= init_vars_there
+        order |= dict.fromkeys(order_there)
     _check_names(cls, own, collected)
     collected |= own
     for name in {*own, *init_vars} if promoted is cls else ():
@@ -141,6 +152,29 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     register_struct(cls, collected, cls.__nqx_layout__)
     if "__nqx_ref__" not in cls.__dict__:  # what a schema made is found through the schema, not by its name
         register_ref(cls)
+
+
+def _declared_by(cls: type, base: type) -> tuple[Mapping[str, FieldSpec], Mapping[str, Any], Iterable[str]]:
+    """The fields and InitVars that a base class brings: a Struct's own, and the annotations of a plain class.
+
+    Those of a Protocol say what others have to bring, and what a nearer class defines as an attribute is no field.
+    """
+    if "__nqx_own__" in vars(base):
+        known: Any = base
+        return known.__nqx_own__, known.__nqx_own_init_vars__, known.__nqx_own_order__
+    promoted = cls.__dict__.get("__nqx_promoted__")
+    if base is promoted or getattr(base, "_is_protocol", False) or not inspect.get_annotations(base):
+        return {}, {}, ()
+    taken = {
+        name
+        for nearer in cls.__mro__[: cls.__mro__.index(base)]
+        for name in vars(nearer).keys() - inspect.get_annotations(nearer).keys()
+        if not isinstance(vars(nearer)[name], _Unfilled)
+    }
+    specs, init_vars = own_fields(base)
+    specs = {name: spec for name, spec in specs.items() if name not in taken}
+    _check_names(base, specs, {})
+    return specs, init_vars, [name for name in inspect.get_annotations(base) if name in specs or name in init_vars]
 
 
 def _keep_getattr(cls: StructMeta) -> None:
@@ -175,16 +209,10 @@ def _check_names(cls: type, own: Mapping[str, FieldSpec], inherited: Mapping[str
 def _install_init(cls: StructMeta, own: Mapping[str, FieldSpec]) -> None:
     """Generate ``__init__``, or wrap the one of the class body so that it ends in a frozen instance."""
     promoted: type = cls.__dict__.get("__nqx_promoted__", cls)
-    written = None if "__dataclass_fields__" in promoted.__dict__ else promoted.__dict__.get("__init__")
+    generated = "__dataclass_fields__" in promoted.__dict__ and vars(promoted)["__dataclass_params__"].init
+    written = None if generated else promoted.__dict__.get("__init__")
     if written is not None:
-
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            written(self, *args, **kwargs)
-            if type(self).__init__ is __init__:
-                finish(self, {})
-
-        __init__.__wrapped__ = written  # type: ignore[attr-defined]
-        cls.__init__ = __init__  # type: ignore[misc]
+        cls.__init__ = _finishing(written)  # type: ignore[misc]
         cls.__nqx_generated_init__ = False
         return
     if not getattr(cls, "__nqx_generated_init__", True):
@@ -193,17 +221,23 @@ def _install_init(cls: StructMeta, own: Mapping[str, FieldSpec]) -> None:
                 f"{cls.__name__}: expected an __init__, got new fields {', '.join(own)} below a class with an __init__ of "
                 "its own, which cannot set them; write one that calls super().__init__"
             )
-        inherited: Any = cls.__init__  # type: ignore[misc]
-
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            inherited(self, *args, **kwargs)
-            if type(self).__init__ is __init__:
-                finish(self, {})
-
-        cls.__init__ = __init__  # type: ignore[misc]
+        cls.__init__ = _finishing(cls.__init__)  # type: ignore[misc]
         return
     cls.__nqx_generated_init__ = True
     cls.__init__ = generate_init(cls)  # type: ignore[misc]
+
+
+def _finishing(written: Callable[..., None]) -> Callable[..., None]:
+    """An ``__init__`` that somebody wrote, with the rest of the lifecycle behind it, if it is the outermost one."""
+
+    @functools.wraps(written)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        refuse_frozen(self)
+        written(self, *args, **kwargs)
+        if type(self).__init__ is __init__:
+            finish(self, self.__dict__.pop(INIT_VARS, {}))
+
+    return __init__
 
 
 def generate_init(cls: StructMeta) -> Callable[..., None]:
@@ -240,9 +274,13 @@ def generate_init(cls: StructMeta) -> Callable[..., None]:
     names = ", ".join(f"{name!r}: {name}" for name, *_ in arguments if name not in cls.__nqx_init_vars__)
     init_vars = ", ".join(f"{name!r}: {name}" for name in cls.__nqx_init_vars__)
     body = f"    _nqx_build({own_self}, {{{names}}}, {{{init_vars}}})\n"
-    # Below a class that has an __init__ of its own, this one only assigns: the outermost __init__ finishes.
-    outermost = f"    if not _nqx_type({own_self}).__nqx_generated_init__:\n        return _nqx_assign({own_self}, {{{names}}})\n"
-    namespace |= {"_nqx_type": type, "_nqx_assign": assign}
+    # A new instance of this class refers to nothing but its class. Whatever else comes here is an instance that is
+    # frozen already, or one of a subclass whose own __init__ finishes what this one only assigns.
+    outermost = (
+        f"    if _nqx_referents({own_self}) != _nqx_new and _nqx_assign({own_self}, {{{names}}}, {{{init_vars}}}):\n"
+        "        return\n"
+    )
+    namespace |= {"_nqx_type": type, "_nqx_assign": assign, "_nqx_referents": gc.get_referents, "_nqx_new": [cls]}
     if cls.__nqx_plain__:
         layout = cls.__nqx_layout__
         namespace |= {"_nqx_exact": EXACT_TYPES.issuperset}

@@ -333,8 +333,11 @@ def required_positional(function: Callable[..., Any]) -> int:
     return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)
 
 
-# An annotation written as text: an optional module, then the name that decides. Annotated[...] is looked through.
-_HEAD = re.compile(r"\s*(?:(?:typing\.|t\.|typing_extensions\.)?Annotated\s*\[\s*)?(?:(\w+)\s*\.\s*)?(\w+)")
+# An annotation written as text: an optional module, then the name that decides. Annotated[...] is looked through, and so
+# are the quotes of text inside postponed annotations.
+_HEAD = re.compile(r"[\s'\"]*(?:(?:\w+\.)?Annotated\s*\[[\s'\"]*)?(?:(\w+)\s*\.\s*)?(\w+)")
+# For names that the module does not have, because they were imported inside a function.
+_FORMS: Mapping[str, Any] = {"ClassVar": ClassVar, "InitVar": dataclasses.InitVar, "KW_ONLY": dataclasses.KW_ONLY}
 
 
 def _special_form(annotation: Any, module: str) -> Any:
@@ -346,11 +349,12 @@ def _special_form(annotation: Any, module: str) -> Any:
             return None
         if found[1]:
             owner = namespace.get(found[1])
-            annotation = vars(owner).get(found[2]) if isinstance(owner, types.ModuleType) else None
-        else:
-            annotation = namespace.get(found[2])
+            namespace = vars(owner) if isinstance(owner, types.ModuleType) else {}
+        annotation = namespace.get(found[2], _FORMS.get(found[2]))
     while typing.get_origin(annotation) is typing.Annotated:
         annotation = typing.get_args(annotation)[0]
+    if isinstance(annotation, typing.ForwardRef):
+        return _special_form(annotation.__forward_arg__, module)
     if annotation is ClassVar or typing.get_origin(annotation) is ClassVar:
         return ClassVar
     if annotation is dataclasses.InitVar or isinstance(annotation, dataclasses.InitVar):
@@ -375,6 +379,7 @@ def _default_in_body(cls: type, name: str) -> Any:
         default_factory=MISSING if declared.default_factory is absent else declared.default_factory,
         init=declared.init,
         repr=declared.repr,
+        compare=declared.compare,
         kw_only=declared.kw_only is True,
         metadata=declared.metadata,
     )

@@ -29,6 +29,7 @@ __all__ = [
     "holds_array",
     "is_array",
     "is_key_array",
+    "same_object",
     "same_static",
     "same_value",
     "static_key",
@@ -105,6 +106,8 @@ def static_key(value: Any, *, whole: bool = True) -> tuple[Any, Any]:
         items = [static_key(item, whole=whole) for item in value]
         # Which key belongs to which value: {1, 2.0} has the keys of {1.0, 2}.
         return frozenset(item[0] for item in items), (kind, frozenset(item[::-1] for item in items))
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError("a tracer, which has no value while JAX traces")
     if is_array(value):
         raise TypeError(f"an array ({kind.__name__})")
     try:
@@ -206,7 +209,22 @@ def _same_leaf(a: Any, b: Any) -> bool:
     try:
         return static_key(a)[::-1] == static_key(b)[::-1]
     except TypeError:
+        return same_object(a, b)
+
+
+def same_object(a: Any, b: Any) -> bool:
+    """Equality of two objects that are no trees: arrays as above, others by their own ``==``.
+
+    An ``==`` that gives no yes or no, but an array or an error, counts as a no.
+    """
+    if a is b:
+        return True
+    if is_array(a) and is_array(b):
+        return _same_leaf(a, b)
+    try:
         return bool(a == b)
+    except (TypeError, ValueError):
+        return False
 
 
 def _same_array(a: Any, b: Any) -> bool:

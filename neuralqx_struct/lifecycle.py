@@ -6,6 +6,7 @@ first read. Works on any class that ``definition.py`` has completed; how the res
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -13,12 +14,14 @@ from typing import Any
 
 import jax
 
-from neuralqx_struct.errors import Diagnostic, ValidationError
-from neuralqx_struct.fieldspec import MISSING
+from neuralqx_struct.errors import Diagnostic, FrozenStructError, ValidationError
+from neuralqx_struct.fieldspec import MISSING, FieldKind
+from neuralqx_struct.identity import static_key
 from neuralqx_struct.printing import brief
-from neuralqx_struct.pytree import load_pair, store_pair
+from neuralqx_struct.pytree import is_frozen, load_pair, store_pair
 
 __all__ = [
+    "INIT_VARS",
     "assign",
     "build",
     "convert",
@@ -28,9 +31,13 @@ __all__ = [
     "finish",
     "holds_tracer",
     "read_missing",
+    "refuse_frozen",
 ]
 
 Hook = Callable[[Any, Any], Any]
+
+#: Where the InitVars that ``super().__init__`` got wait in ``__dict__`` for ``__post_init__``.
+INIT_VARS = "_nqx_init_vars"
 
 # Which derived fields this thread is computing: other threads may read the same ones.
 _DERIVING = threading.local()
@@ -47,12 +54,33 @@ class UnsetError(AttributeError):
     """A field was read before it has a value, while its instance is still being made."""
 
 
-def assign(self: Any, given: Mapping[str, Any]) -> None:
-    """Step 1 for the arguments of a constructor that another ``__init__`` has called."""
+def refuse_frozen(self: Any) -> None:
+    """A constructor makes an instance once; called again, it would change what is frozen."""
+    # A new instance refers to nothing but its class: cheaper to see than the error of an empty slot.
+    if gc.get_referents(self) != [type(self)] and is_frozen(self):
+        raise FrozenStructError(
+            "expected __init__ once, got a call on an instance that is frozen",
+            path=type(self).__name__,
+            hint="make a changed copy: obj.replace(...), or a new instance of the class",
+        )
+
+
+def assign(self: Any, given: Mapping[str, Any], init_vars: Mapping[str, Any]) -> bool:
+    """Step 1 for the arguments of a constructor that another ``__init__`` has called; False if there is no other.
+
+    Raises:
+        FrozenStructError: The instance is there already.
+    """
+    refuse_frozen(self)
+    if type(self).__nqx_generated_init__:
+        return False
+    if init_vars:
+        self.__dict__[INIT_VARS] = {**self.__dict__.get(INIT_VARS, {}), **init_vars}
     converters = type(self).__nqx_converters__
     for name, value in given.items():
         if value is not MISSING:
             self.__dict__[name] = convert(self, name, converters[name], value) if name in converters else value
+    return True
 
 
 def build(self: Any, given: Mapping[str, Any], init_vars: Mapping[str, Any]) -> None:
@@ -77,8 +105,21 @@ def convert(self: Any, name: str, hook: Hook, value: Any) -> Any:
     try:
         return hook(self, value)
     except Exception as error:
-        error.add_note(f"while converting {type(self).__name__}.{name}")
+        _note(
+            error,
+            f"while converting {type(self).__name__}.{name}",
+            "a converter that keeps arrays, such as jnp.asarray",
+        )
         raise
+
+
+def _note(error: Exception, what: str, remedy: str) -> None:
+    """Tell where a hook failed, and what to do if it failed because JAX traces and there are no values to look at."""
+    error.add_note(what)
+    if isinstance(error, CONCRETIZATION_ERRORS):
+        error.add_note(
+            f"it needs concrete values, and JAX is tracing; use {remedy}, or call it outside of jit, grad and vmap"
+        )
 
 
 def finish(self: Any, init_vars: Mapping[str, Any], *, loading: bool = False) -> None:
@@ -89,17 +130,31 @@ def finish(self: Any, init_vars: Mapping[str, Any], *, loading: bool = False) ->
     for name, spec in cls.__nqx_fields__.items() if not cls.__nqx_generated_init__ and not loading else ():
         if name not in values and spec.has_default:
             values[name] = spec.make_default()
-    if post_init is not None:
+    if cls.__nqx_derive__ and not loading:  # twice, also without __post_init__: so the lifecycle is documented
         with evaluation(self):
             derive_all(self, tolerant=True)
-        post_init(*init_vars.values())
+    if post_init is not None:
+        post_init(*_bound(cls, init_vars))
     with evaluation(self):
         derive_all(self, tolerant=False)
         require_all(self)
         pair = cls.__nqx_layout__.pair(values, cls.__name__)
+        _check_derived(self)
         _validate(self)
     store_pair(self, pair)
     drop_traced(self)
+
+
+def _bound(cls: Any, given: Mapping[str, Any]) -> list[Any]:
+    """The arguments of ``__post_init__``, in the order in which they are declared."""
+    bound = {**cls.__nqx_init_vars__, **given}
+    missing = [name for name, value in bound.items() if value is MISSING]
+    if missing:
+        raise TypeError(
+            f"{cls.__name__}: expected values for the InitVar arguments {', '.join(missing)}, got none; pass them to "
+            "super().__init__, or give them defaults"
+        )
+    return list(bound.values())
 
 
 def drop_traced(self: Any) -> None:
@@ -154,7 +209,7 @@ def _derive(self: Any, name: str) -> Any:
     try:
         value = type(self).__nqx_derive__[name](self)
     except Exception as error:
-        error.add_note(f"while deriving {type(self).__name__}.{name}")
+        _note(error, f"while deriving {type(self).__name__}.{name}", "jax.numpy in place of float, int and numpy")
         raise
     finally:
         open_here.discard((id(self), name))
@@ -171,6 +226,24 @@ def require_all(self: Any) -> None:
             f"{cls.__name__}: expected a value for {', '.join(map(repr, unset))}, got none; "
             "set it in __post_init__ (or __init__), or give it a default"
         )
+
+
+def _check_derived(self: Any) -> None:
+    """Static derived fields obey the rule of static fields, where they are known."""
+    cls = type(self)
+    for name in cls.__nqx_derive__:
+        value = self.__dict__.get(name)
+        if value is None or cls.__nqx_fields__[name].kind is not FieldKind.STATIC or holds_tracer([value]):
+            continue
+        try:
+            static_key(value)
+        except TypeError as error:
+            raise ValidationError(
+                f"expected a hashable value without arrays for the static derived field {name!r}, got {error}",
+                code="NQX110",
+                path=f"{cls.__name__}.{name}",
+                hint="make the field opaque, pytree=False, or return a tuple or a number: float(...), int(...)",
+            ) from None
 
 
 def _validate(self: Any) -> None:
@@ -228,8 +301,8 @@ def read_missing(self: Any, name: str) -> Any:
         require_all(self)
         return cls.__nqx_layout__.pair(self.__dict__, cls.__name__)
     spec = cls.__nqx_fields__.get(name)
-    if spec is None:
-        raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}", name=name, obj=self)
+    if spec is None:  # a property that failed comes here too: once more, so that its own error is seen
+        return object.__getattribute__(self, name)
     try:
         pair = load_pair(self)
     except AttributeError:

@@ -36,6 +36,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from jax.core import Tracer
 from jax.tree_util import GetAttrKey, register_pytree_node, register_pytree_with_keys
 
 from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationError
@@ -165,7 +166,9 @@ class Layout:
                         "error",
                         f"expected a hashable value without arrays for the static field {name!r}, got {error}",
                         path=f"{where}.{name}",
-                        hint="use a tuple in place of a list, or make the field a node",
+                        hint="make the field a node, or the argument of jit a static one"
+                        if isinstance(value, Tracer)
+                        else "use a tuple in place of a list, or make the field a node",
                     )
                 )
         if problems:
@@ -406,7 +409,7 @@ def resolve_pytree_spec(ref: str) -> PyTreeSpec:
     Raises:
         SerializationError: No class of that reference is registered.
     """
-    cls = find_class(ref)
+    cls = find_class(ref) if isinstance(ref, str) else None
     if cls is None or cls not in _SPECS:
         raise SerializationError(
             f"expected a registered pytree type, got {ref!r}",

@@ -27,6 +27,7 @@ _CLASSES: dict[str, type] = {}
 _ALIASES: dict[str, str] = {}
 
 _SCHEMA_REF = re.compile(r"[A-Za-z_][\w.]*@\d+:\w+")
+_CLASS_REF = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d][\w.<>]*")
 
 
 def class_ref(cls: type) -> str:
@@ -53,7 +54,7 @@ def alias_class(old_ref: str, cls: type) -> None:
     Raises:
         SerializationError: ``old_ref`` is not a class reference.
     """
-    if ":" not in old_ref:
+    if not (isinstance(old_ref, str) and (_CLASS_REF.fullmatch(old_ref) or _SCHEMA_REF.fullmatch(old_ref))):
         raise SerializationError(
             f"expected a class reference module:QualName, got {old_ref!r}",
             code="NQX501",
@@ -118,13 +119,14 @@ def resolve_class(ref: str) -> type:
         >>> resolve_class("collections:OrderedDict")
         <class 'collections.OrderedDict'>
     """
-    found = find_class(ref)
+    found = find_class(ref) if isinstance(ref, str) else None
     if found is not None:
         return found
-    module, _, qualname = _ALIASES.get(ref, ref).partition(":")
-    if not qualname or _SCHEMA_REF.fullmatch(ref):
-        hint = "load the schema first" if "@" in ref else "write it as 'package.module:Class'"
+    if not isinstance(ref, str) or not _CLASS_REF.fullmatch(ref):
+        known_form = isinstance(ref, str) and _SCHEMA_REF.fullmatch(ref)
+        hint = "load the schema first" if known_form else "write it as 'package.module:Class'"
         raise SerializationError(f"expected a known class reference, got {ref!r}", code="NQX501", hint=hint)
+    module, _, qualname = _ALIASES.get(ref, ref).partition(":")
     try:
         importlib.import_module(module)
     except ImportError as error:

@@ -18,6 +18,8 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -30,7 +32,7 @@ from neuralqx_struct.definition import StructABCMeta, StructMeta
 from neuralqx_struct.display import Displayed
 from neuralqx_struct.errors import FrozenStructError, did_you_mean
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
-from neuralqx_struct.identity import same_static, same_value, static_key, value_hash
+from neuralqx_struct.identity import same_object, same_static, same_value, static_key, value_hash
 from neuralqx_struct.lifecycle import build, convert, derive_all, drop_traced, evaluation, finish, read_missing
 from neuralqx_struct.pytree import is_frozen, load_pair, store_pair
 
@@ -184,7 +186,7 @@ class Struct(Displayed, metaclass=StructMeta):
                 continue
             a, b = getattr(self, name), getattr(other, name)
             if spec.kind is FieldKind.OPAQUE:
-                if a is not b and (a == b) is not True:
+                if not same_object(a, b):
                     return False
             elif not (same_static if spec.kind is FieldKind.STATIC else same_value)(a, b):
                 return False
@@ -284,7 +286,7 @@ class Struct(Displayed, metaclass=StructMeta):
     @classmethod
     def from_state_dict(cls, payload: Mapping[str, Any], **options: Unpack[checkpoint.ReadOptions]) -> Self:
         """The inverse of :meth:`to_state_dict`; see :func:`neuralqx_struct.from_state_dict`."""
-        given: Any = {"load_cls": cls, **options}
+        given = _wanted(cls, options)
         return cast("Self", checkpoint.from_state_dict(payload, **given))
 
     def export(self, path: str | Path, **options: Unpack[checkpoint.ExportOptions]) -> Path:
@@ -294,8 +296,14 @@ class Struct(Displayed, metaclass=StructMeta):
     @classmethod
     def load(cls, path: str | Path, **options: Unpack[checkpoint.LoadOptions]) -> Self:
         """Load a bundle of this class; see :func:`neuralqx_struct.load`."""
-        given: Any = {"load_cls": cls, **options}
+        given = _wanted(cls, options)
         return cast("Self", checkpoint.load(path, **given))
+
+
+def _wanted(cls: type, options: Mapping[str, Any]) -> Any:
+    """The options of a load, which is for this class unless they name another; ``...`` names none."""
+    named = options.get("load_cls", ...)
+    return {**options, "load_cls": cls if named is ... else named}
 
 
 def _assemble(cls: type[Struct], values: Mapping[str, Any]) -> Struct:
@@ -385,10 +393,26 @@ def register_class(cls: Any = None, /, *, name: str | None = None) -> Any:
         "__setattr__": Struct.__setattr__,
         "__delattr__": Struct.__delattr__,
     }
-    if "__dataclass_fields__" in vars(cls):
-        namespace |= {special: getattr(Struct, special) for special in ("__eq__", "__hash__", "__repr__", "__reduce__")}
+    if dataclasses.is_dataclass(cls):
+        # What the decorator made must give way, what somebody wrote stays.
+        namespace |= {name: getattr(Struct, name) for name in _DATACLASS_MADE if _made_by_dataclass(cls, name)}
     meta = StructMeta if type(cls) is type else StructABCMeta
+    if not issubclass(meta, type(cls)):
+        raise TypeError(
+            f"register_class(): expected a class whose metaclass is type or ABCMeta, got {cls.__name__} with the metaclass "
+            f"{type(cls).__name__}; use register_pytree_type for it"
+        )
     return meta(title, (cls, Struct), namespace)
+
+
+_DATACLASS_MADE = ("__eq__", "__hash__", "__repr__", "__reduce__", "__replace__")
+
+
+def _made_by_dataclass(cls: type, name: str) -> bool:
+    """True if the method that ``cls`` has under a name is not one that somebody wrote in a class body."""
+    found = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    code = getattr(inspect.unwrap(found) if callable(found) else found, "__code__", None)
+    return code is None or code.co_filename in ("<string>", dataclasses.__file__)
 
 
 if TYPE_CHECKING:  # mypy does not see through the assignment

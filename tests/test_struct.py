@@ -542,7 +542,7 @@ class TestEquality:
             handle: object = s.field(pytree=False, default=None)
 
         assert A(1, "a") == A(1, "b") and hash(A(1, "a")) == hash(A(1, "b"))
-        assert A(1, handle=[]) == A(1, handle=[]) and A(1, handle=np.ones(2)) != A(1, handle=np.ones(2))
+        assert A(1, handle=[]) == A(1, handle=[]) and A(1, handle=np.ones(2)) == A(1, handle=np.ones(2))
         assert A(1) != Inner(1) and A(1) != 1
         assert Inner(1, 1) != Inner(1, True)
 
