@@ -66,14 +66,14 @@ class StructMeta(type):
     __nqx_fields__: Mapping[str, FieldSpec]
     __nqx_own__: Mapping[str, FieldSpec]
     __nqx_layout__: Layout
-    __nqx_init_vars__: Mapping[str, Any]
+    __nqx_init_vars__: Mapping[str, FieldSpec]
     __nqx_converters__: Mapping[str, Hook]
     __nqx_validators__: tuple[tuple[str, Hook, Callable[..., Any]], ...]
     __nqx_derive__: Mapping[str, Callable[[Any], Any]]
     __nqx_check__: Callable[[Any], list[Diagnostic]] | None
     __nqx_generated_init__: bool
     __nqx_plain__: bool
-    __nqx_own_init_vars__: Mapping[str, Any]
+    __nqx_own_init_vars__: Mapping[str, FieldSpec]
     __nqx_own_order__: tuple[str, ...]
     __nqx_order__: tuple[str, ...]
 
@@ -116,7 +116,7 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     promoted: type = cls.__dict__.get("__nqx_promoted__", cls)
     own, init_vars = own_fields(promoted, kw_only=kw_only)
     collected: dict[str, FieldSpec] = {}
-    all_init_vars: dict[str, Any] = {}
+    all_init_vars: dict[str, FieldSpec] = {}
     order: dict[str, None] = {}
     for base in reversed(cls.__mro__[1:]):
         fields_there, init_vars_there, order_there = _declared_by(cls, base)
@@ -134,7 +134,7 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     cls.__nqx_own__ = types.MappingProxyType(own)
     cls.__nqx_own_init_vars__ = init_vars
     cls.__nqx_own_order__ = tuple(n for n in inspect.get_annotations(promoted) if n in own or n in init_vars)
-    cls.__nqx_init_vars__ = {n: d for n, d in (all_init_vars | init_vars).items() if n not in own}
+    cls.__nqx_init_vars__ = {n: s for n, s in (all_init_vars | init_vars).items() if n not in own}
     cls.__nqx_fields__ = types.MappingProxyType({n: s for n, s in collected.items() if n not in init_vars})
     collected = dict(cls.__nqx_fields__)
     cls.__nqx_order__ = tuple(order | dict.fromkeys(cls.__nqx_own_order__))
@@ -154,7 +154,7 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
         register_ref(cls)
 
 
-def _declared_by(cls: type, base: type) -> tuple[Mapping[str, FieldSpec], Mapping[str, Any], Iterable[str]]:
+def _declared_by(cls: type, base: type) -> tuple[Mapping[str, FieldSpec], Mapping[str, FieldSpec], Iterable[str]]:
     """The fields and InitVars that a base class brings: a Struct's own, and the annotations of a plain class.
 
     Those of a Protocol say what others have to bring, and what a nearer class defines as an attribute is no field.
@@ -250,28 +250,26 @@ def generate_init(cls: StructMeta) -> Callable[..., None]:
     keyword: list[str] = []
     namespace: dict[str, Any] = {"_nqx_missing": MISSING, "_nqx_build": build, "_nqx_put": put}
     after_default = None
-    arguments = [
-        (name, cls.__nqx_init_vars__[name] is not MISSING, cls.__nqx_init_vars__[name], False)
-        if name in cls.__nqx_init_vars__
-        else (name, (spec := cls.__nqx_fields__[name]).has_default, spec.default, spec.kw_only)
+    arguments = {
+        name: spec
         for name in cls.__nqx_order__
-        if name in cls.__nqx_init_vars__ or cls.__nqx_fields__[name].init
-    ]
-    for name, has_default, default, kw_only in arguments:
-        if has_default:
-            namespace[f"_nqx_default_{name}"] = default
-        if not kw_only:
-            if has_default:
+        if (spec := cls.__nqx_init_vars__.get(name) or cls.__nqx_fields__[name]).init
+    }
+    for name, spec in arguments.items():
+        if spec.has_default:
+            namespace[f"_nqx_default_{name}"] = spec.default
+        if not spec.kw_only:
+            if spec.has_default:
                 after_default = name
             elif after_default is not None:
                 raise TypeError(
                     f"{cls.__name__}.{name}: expected a default, because {after_default!r} before it has one; "
                     "give it a default, move it up, or make it kw_only=True"
                 )
-        (keyword if kw_only else positional).append(f"{name}=_nqx_default_{name}" if has_default else name)
-    own_self = "self" if not any(name == "self" for name, *_ in arguments) else "_nqx_self"
+        (keyword if spec.kw_only else positional).append(f"{name}=_nqx_default_{name}" if spec.has_default else name)
+    own_self = "_nqx_self" if "self" in arguments else "self"
     signature = ", ".join([own_self, *positional, *(["*", *keyword] if keyword else [])])
-    names = ", ".join(f"{name!r}: {name}" for name, *_ in arguments if name not in cls.__nqx_init_vars__)
+    names = ", ".join(f"{name!r}: {name}" for name in arguments if name not in cls.__nqx_init_vars__)
     init_vars = ", ".join(f"{name!r}: {name}" for name in cls.__nqx_init_vars__)
     body = f"    _nqx_build({own_self}, {{{names}}}, {{{init_vars}}})\n"
     # A new instance of this class refers to nothing but its class. Whatever else comes here is an instance that is

@@ -385,7 +385,7 @@ def _default_in_body(cls: type, name: str) -> Any:
     )
 
 
-def own_fields(cls: type, *, kw_only: bool = False) -> tuple[dict[str, FieldSpec], dict[str, Any]]:
+def own_fields(cls: type, *, kw_only: bool = False) -> tuple[dict[str, FieldSpec], dict[str, FieldSpec]]:
     """Read the fields that the body of ``cls`` itself declares.
 
     Args:
@@ -393,13 +393,13 @@ def own_fields(cls: type, *, kw_only: bool = False) -> tuple[dict[str, FieldSpec
         kw_only: Whether the fields are keyword-only unless they say otherwise.
 
     Returns:
-        The field declarations by name, and the ``InitVar`` pseudo-fields with their defaults (or MISSING).
+        The field declarations by name, and those of the ``InitVar`` pseudo-fields.
 
     Raises:
         TypeError: A mutable default, or a ``field()`` without annotation; names class and field.
     """
     specs: dict[str, FieldSpec] = {}
-    init_vars: dict[str, Any] = {}
+    init_vars: dict[str, FieldSpec] = {}
     annotations = inspect.get_annotations(cls)
     for name, annotation in annotations.items():
         form = _special_form(annotation, cls.__module__)
@@ -409,9 +409,6 @@ def own_fields(cls: type, *, kw_only: bool = False) -> tuple[dict[str, FieldSpec
             kw_only = True
             continue
         value = _default_in_body(cls, name)
-        if form is dataclasses.InitVar:
-            init_vars[name] = value.default if isinstance(value, FieldSpec) else value
-            continue
         if isinstance(value, types.MemberDescriptorType):
             raise TypeError(
                 f"{cls.__name__}.{name}: expected no __slots__ entry for a field: Struct stores its fields itself"
@@ -422,7 +419,10 @@ def own_fields(cls: type, *, kw_only: bool = False) -> tuple[dict[str, FieldSpec
                 f"{cls.__name__}.{name}: expected an immutable default, got a {type(spec.default).__name__}, which all "
                 f"instances would share; use field(default_factory={type(spec.default).__name__})"
             )
-        specs[name] = dataclasses.replace(spec, name=name, type=annotation, kw_only=spec.kw_only or kw_only)
+        if form is dataclasses.InitVar and spec.default_factory is not MISSING:
+            raise TypeError(f"{cls.__name__}.{name}: expected a default for an InitVar, got a default_factory")
+        kept = init_vars if form is dataclasses.InitVar else specs
+        kept[name] = dataclasses.replace(spec, name=name, type=annotation, kw_only=spec.kw_only or kw_only)
     for name, value in cls.__dict__.items():
         if isinstance(value, FieldSpec) and name not in annotations:
             raise TypeError(

@@ -15,6 +15,7 @@ import functools
 import math
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -206,10 +207,9 @@ def _same_leaf(a: Any, b: Any) -> bool:
         return _same_array(a, b)
     if is_array(a) or is_array(b) or type(a) is not type(b):
         return False
-    try:
-        return static_key(a)[::-1] == static_key(b)[::-1]
-    except TypeError:
-        return same_object(a, b)
+    with suppress(TypeError):  # no hash: by their own comparison alone
+        a, b = static_key(a)[::-1], static_key(b)[::-1]
+    return same_object(a, b)
 
 
 def same_object(a: Any, b: Any) -> bool:

@@ -147,7 +147,7 @@ def finish(self: Any, init_vars: Mapping[str, Any], *, loading: bool = False) ->
 
 def _bound(cls: Any, given: Mapping[str, Any]) -> list[Any]:
     """The arguments of ``__post_init__``, in the order in which they are declared."""
-    bound = {**cls.__nqx_init_vars__, **given}
+    bound = {name: spec.default for name, spec in cls.__nqx_init_vars__.items()} | dict(given)
     missing = [name for name, value in bound.items() if value is MISSING]
     if missing:
         raise TypeError(

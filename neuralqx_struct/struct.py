@@ -97,7 +97,7 @@ class Struct(Displayed, metaclass=StructMeta):
             store_pair(new, cls.__nqx_layout__.changed(pair, changes, cls.__name__))
             return new
         given = {name: getattr(self, name) for name, spec in cls.__nqx_fields__.items() if not spec.is_derived}
-        init_vars = {name: changes.pop(name, default) for name, default in cls.__nqx_init_vars__.items()}
+        init_vars = {name: changes.pop(name, spec.default) for name, spec in cls.__nqx_init_vars__.items()}
         for name in changes:
             spec = cls.__nqx_fields__.get(name)
             if spec is None:

@@ -1,0 +1,410 @@
+"""What happens at the edges of a Struct's life: constructors called again, strange bases, hooks that meet tracers."""
+
+import abc
+import dataclasses
+import functools
+from dataclasses import KW_ONLY, InitVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct.registry import alias_class
+
+
+class Plain(s.Struct):
+    x: int
+    n: int = s.field(static=True, default=1)
+
+
+class Converting(s.Struct):
+    x: int = s.field(converter=int)
+
+
+class Written(s.Struct):
+    x: int
+
+    def __init__(self, x):
+        self.x = x
+
+
+class Idle(s.Struct):
+    x: int = 3
+
+    def __init__(self, x=None):
+        pass
+
+
+class Below(Plain):
+    def __init__(self, x):
+        super().__init__(x, n=2)
+
+
+class TestConstructedOnce:
+    @pytest.mark.parametrize("cls", [Plain, Converting, Written, Idle, Below], ids=lambda cls: cls.__name__)
+    @pytest.mark.parametrize("rebuilt", [False, True])
+    def test_init_again(self, cls, rebuilt):
+        a = jax.tree.map(lambda x: x, cls(3)) if rebuilt else cls(3)
+        with pytest.raises(s.FrozenStructError, match=rf"{cls.__name__}: .*\n.*replace"):
+            a.__init__(2)
+        assert a == cls(3) and jax.tree.leaves(a) == [3]
+        with pytest.raises(s.FrozenStructError):
+            cls.__init__(a, 2)
+        assert a.replace(x=2).x == 2
+
+    def test_a_new_that_leaves_marks_is_no_second_call(self):
+        class Cached(s.Struct):
+            x: int
+
+            def __new__(cls, *args, **kwargs):
+                new = super().__new__(cls)
+                vars(new)["mark"] = 1
+                return new
+
+        assert Cached(2).x == 2
+        with pytest.raises(s.FrozenStructError):
+            Cached(2).__init__(3)
+
+
+class TestInitVars:
+    def test_they_travel_through_super_init(self):
+        class A(s.Struct):
+            x: int
+            seed: InitVar[int]
+            scale: InitVar[int] = 10
+
+            def __post_init__(self, seed, scale):
+                self.x = self.x * scale + seed
+
+        class B(A):
+            y: int
+
+            def __init__(self, y):
+                super().__init__(1, seed=5)
+                self.y = y
+
+        class C(B):
+            def __init__(self):
+                super().__init__(7)
+
+        assert (B(3).x, B(3).y) == (15, 3) and (C().x, C().y) == (15, 7)
+        assert B(3).replace(y=4, seed=0).x == 150
+        assert set(vars(B(3))) == {"x", "y"}
+
+    def test_an_init_that_gives_none(self):
+        class A(s.Struct):
+            x: int
+            seed: InitVar[int]
+
+            def __init__(self, x):
+                self.x = x
+
+            def __post_init__(self, seed): ...
+
+        with pytest.raises(TypeError, match=r"A: .*InitVar arguments seed.*super\(\).__init__"):
+            A(1)
+
+    def test_a_factory_is_refused(self):
+        with pytest.raises(TypeError, match=r"A\.x: .*InitVar"):
+
+            class A(s.Struct):
+                x: InitVar[list] = s.field(default_factory=list)
+
+    def test_keyword_only_ones(self):
+        class A(s.Struct):
+            x: int
+            _: KW_ONLY
+            scale: InitVar[int] = 2
+
+            def __post_init__(self, scale):
+                self.x = self.x * scale
+
+        assert A(1).x == 2 and A(1, scale=3).x == 3
+        with pytest.raises(TypeError, match="positional"):
+            A(1, 3)
+
+    def test_the_order_of_declaration(self):
+        class A(s.Struct):
+            a: InitVar[int]
+            b: InitVar[int] = 2
+            _: KW_ONLY
+            x: int = 0
+
+            def __post_init__(self, a, b):
+                self.x = 10 * a + b
+
+        assert A(3).x == 32 and A(b=4, a=3).x == 34
+
+
+class TestPromotedDataclasses:
+    def test_the_fields_of_parents(self):
+        @dataclasses.dataclass
+        class A:
+            x: int
+            y: list = dataclasses.field(default_factory=list)
+
+        @s.register_class
+        @dataclasses.dataclass
+        class B(A):
+            z: int = dataclasses.field(default=3, compare=False)
+
+        assert list(B.fields()) == ["x", "y", "z"] and B(1) == B(1, [], 4) and B(1).y is not B(1).y
+        assert B(1) != B(2) and hash(B(1)) == hash(B(1)) and repr(B(1)) == "B(x=1, y=[], z=3)"
+        assert jax.tree.map(lambda v: v + 1, B(1, [2])).y == [3]
+
+    def test_frozen_ones_and_what_somebody_wrote(self):
+        @s.register_class
+        @dataclasses.dataclass(frozen=True)
+        class A:
+            x: int = 1
+
+            def __repr__(self):
+                return "mine"
+
+            def __post_init__(self):
+                assert self.x
+
+        assert repr(A(2)) == "mine" and A(2) == A(2) and A(1).replace(x=3).x == 3 and A(2).__replace__(x=4).x == 4
+
+    def test_an_own_init(self):
+        @s.register_class
+        @dataclasses.dataclass(init=False)
+        class A:
+            x: int
+
+            def __init__(self, text):
+                self.x = int(text)
+
+        assert A("7").x == 7
+
+    def test_init_vars_and_kw_only(self):
+        @dataclasses.dataclass(kw_only=True)
+        class A:
+            seed: InitVar[int] = 1
+            x: int = 0
+
+        @s.register_class
+        @dataclasses.dataclass
+        class B(A):
+            y: int = 0
+
+            def __post_init__(self, seed):
+                self.x = seed
+
+        assert B(5).y == 5 and B(5).x == 1 and B(seed=4).x == 4
+
+    @pytest.mark.parametrize("options", [{"slots": True}, {"slots": True, "frozen": True}])
+    def test_slots(self, options):
+        @dataclasses.dataclass(**options)
+        class A:
+            x: int
+
+        with pytest.raises(TypeError, match="A: .*slots=True"):
+            s.register_class(A)
+
+    def test_builtin_bases(self):
+        with pytest.raises(TypeError, match="D: .*builtin such as dict"):
+
+            class D(s.Struct, dict):
+                x: int
+
+    def test_strange_metaclasses(self):
+        class Meta(type):
+            pass
+
+        class A(metaclass=Meta):
+            x: int
+
+        with pytest.raises(TypeError, match="metaclass Meta; use register_pytree_type"):
+            s.register_class(A)
+
+    def test_other_errors_of_class_creation_pass(self):
+        with pytest.raises(TypeError, match="MRO"):
+            s.StructMeta("X", (s.Struct, Plain), {"__module__": __name__})
+
+
+class TestPlainBases:
+    def test_annotations_of_a_mixin_are_fields(self):
+        class Named:
+            name: str = "n"
+            size: int
+
+        class A(Named, s.Struct):
+            x: int = 0
+            size: int = 4
+
+        class B(A):
+            y: int = 1
+
+        assert list(A.fields()) == ["name", "size", "x"] and (A("m").name, A().name, A(x=3).x) == ("m", "n", 3)
+        b = jax.tree.map(lambda v: v, B("m", y=2))
+        assert list(B.fields()) == ["name", "size", "x", "y"] and (b.name, b.y, b.size) == ("m", 2, 4)
+
+    def test_what_a_nearer_class_defines_is_no_field(self):
+        class Sized:
+            size: int
+
+        class A(Sized, s.Struct):
+            x: int
+
+            @property
+            def size(self):
+                return self.x * 2
+
+        assert list(A.fields()) == ["x"] and A(2).size == 4
+
+    def test_names_of_the_api(self):
+        class Mixin:
+            fields: int
+
+        with pytest.raises(TypeError, match="Mixin.fields"):
+
+            class A(Mixin, s.Struct):
+                x: int
+
+    def test_abstract_ones(self):
+        class Base(abc.ABC):
+            lr: float
+
+            @abc.abstractmethod
+            def step(self): ...
+
+        class A(s.Struct, Base, metaclass=s.StructABCMeta):
+            def step(self):
+                return self.lr
+
+        assert A(0.5).step() == 0.5
+
+
+class TestErrorsOfProperties:
+    def test_its_own_error_is_seen(self):
+        class A(s.Struct):
+            x: object
+
+            @property
+            def inner(self):
+                return self.x.nothing
+
+            @functools.cached_property
+            def cached(self):
+                return self.x.missing
+
+        for name, missing in (("inner", "nothing"), ("cached", "missing")):
+            with pytest.raises(AttributeError, match=f"'int' object has no attribute '{missing}'"):
+                getattr(A(1), name)
+        with pytest.raises(AttributeError, match="'A' object has no attribute 'nope'"):
+            A(1).nope
+        assert not hasattr(A(1), "inner") and getattr(A(1), "nope", 3) == 3
+
+
+class TestTracing:
+    @pytest.mark.parametrize("converter", [float, int, bool, np.asarray], ids=lambda f: f.__name__)
+    def test_converters_that_need_values(self, converter):
+        class Box(s.Struct):
+            x: object = s.field(converter=converter)
+
+        with pytest.raises(jax.errors.JAXTypeError) as caught:
+            jax.jit(lambda v: Box(v).x)(1)
+        assert caught.value.__notes__[0] == "while converting Box.x"
+        assert "JAX is tracing" in caught.value.__notes__[1] and "jnp.asarray" in caught.value.__notes__[1]
+        with pytest.raises(jax.errors.JAXTypeError):
+            jax.jit(lambda v: Box(1).replace(x=v).x)(1)
+
+    def test_derived_fields_that_need_values(self):
+        class Norm(s.Struct):
+            w: object
+            norm: float = s.field(static=True, derived=lambda self: float(jnp.sum(self.w)))
+
+        with pytest.raises(jax.errors.ConcretizationTypeError) as caught:
+            jax.jit(lambda p: p.norm)(Norm(jnp.ones(2)))
+        assert caught.value.__notes__[0] == "while deriving Norm.norm" and "tracing" in caught.value.__notes__[1]
+
+    def test_static_values(self):
+        with pytest.raises(s.ValidationError, match=r"Plain\.n: .*tracer.*\n.*static"):
+            jax.jit(lambda v: Plain(1, n=v).x)(1)
+
+    def test_saving(self, tmp_path):
+        with pytest.raises(s.SerializationError, match=r"\$\.x: .*tracer.*\n.*outside of jit"):
+            jax.jit(lambda v: Plain(v).export(tmp_path / "a"))(1)
+
+    def test_a_derived_static_value_of_tracers_waits(self):
+        class Total(s.Struct):
+            w: object
+            total: object = s.field(pytree=False, derived=lambda self: jnp.sum(self.w))
+            shape: tuple = s.field(static=True, derived=lambda self: self.w.shape)
+
+        assert float(jax.jit(lambda w: Total(w).total)(jnp.ones(3))) == 3.0
+        assert Total(jnp.ones(3)).shape == (3,)
+
+
+class TestOpaqueEquality:
+    @pytest.mark.parametrize(
+        ("verdict", "equal"),
+        [(True, True), (np.True_, True), (np.False_, False), (np.array([True, True]), False), (NotImplemented, False)],
+    )
+    def test_what_its_own_comparison_says(self, verdict, equal):
+        class Handle:
+            def __eq__(self, other):
+                return verdict
+
+            __hash__ = object.__hash__
+
+        class A(s.Struct):
+            x: int
+            handle: object = s.field(pytree=False)
+
+        assert (A(1, Handle()) == A(1, Handle())) is equal
+        assert (A(Handle(), None) == A(Handle(), None)) is equal
+
+    @pytest.mark.parametrize("make", [lambda: {1: "a", "b": np.ones(2)}, lambda: [np.ones(2)]], ids=["dict", "list"])
+    def test_what_cannot_be_decided_is_not_equal(self, make):
+        class A(s.Struct):
+            handle: object = s.field(pytree=False)
+
+        held = make()
+        assert A(held) == A(held) and A(make()) != A(make())
+
+
+class TestFill:
+    def test_names_that_no_struct_has(self):
+        payload = Plain(1).to_state_dict()
+        with pytest.raises(s.SerializationError, match="'m', which no Struct") as caught:
+            Plain.from_state_dict(payload, fill={"m": 1})
+        assert caught.value.diagnostics[0].hint
+        assert Plain.from_state_dict(payload, fill={"n": 5}).n == 1
+
+
+BAD_REFS = ["", ":", ":x", "a:", "a:b:c", ".:x", "..a:b", "a b:c", "1a:b", "a:1b", 3, None, b"os:PathLike"]
+
+
+@pytest.mark.parametrize("ref", BAD_REFS, ids=repr)
+def test_malformed_references(ref):
+    with pytest.raises(s.SerializationError, match="class reference") as caught:
+        s.resolve_class(ref)
+    assert "package.module:Class" in caught.value.diagnostics[0].hint
+    with pytest.raises(s.SerializationError, match="registered pytree type"):
+        s.resolve_pytree_spec(ref)
+    with pytest.raises(s.SerializationError, match="class reference"):
+        alias_class(ref, Plain)
+
+
+def test_the_reference_of_a_schema_that_is_not_loaded():
+    with pytest.raises(s.SerializationError, match="lab.x@3:State") as caught:
+        s.resolve_class("lab.x@3:State")
+    assert "load the schema" in caught.value.diagnostics[0].hint
+
+
+def test_a_class_that_moved_and_was_renamed(tmp_path):
+    old = Plain(3).export(tmp_path / "old")
+    manifest = old / "manifest.json"
+    text = manifest.read_text().replace(f"{__name__}:Plain", "lab.gone:Former")
+    manifest.write_text(text)
+    from neuralqx_struct import bundle
+
+    bundle.seal(old)
+    with pytest.raises(s.UntrustedError, match=r"lab.gone:Former.*(\n.*)*alias_class"):
+        s.load(old)
+    alias_class("lab.gone:Former", Plain)
+    assert s.load(old) == Plain(3) and s.resolve_class("lab.gone:Former") is Plain
