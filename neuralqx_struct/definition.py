@@ -32,6 +32,10 @@ from neuralqx_struct.registry import register_ref
 __all__ = ["StructABCMeta", "StructMeta"]
 
 
+class _Bare:
+    """What an instance of a plain class takes: one that takes more has storage besides its attributes."""
+
+
 class _Unfilled:
     """Stands in the class for a field whose name a plain base class uses too: fills the instance on the first read.
 
@@ -84,15 +88,12 @@ class StructMeta(type):
         slots = namespace.get("__slots__", ())
         if slots:
             raise TypeError(f"{name}: expected no __slots__, got {slots!r}: Struct stores its fields itself")
-        try:
-            cls = super().__new__(mcs, name, bases, namespace, **kwargs)
-        except TypeError as error:
-            if "lay-out conflict" not in str(error):
-                raise
+        cls = super().__new__(mcs, name, bases, namespace, **kwargs)
+        if cls.__basicsize__ > _Bare.__basicsize__ or cls.__itemsize__:
             raise TypeError(
                 f"{name}: expected bases that store nothing themselves, got one with __slots__ or a builtin such as dict: "
                 "Struct stores its fields itself; drop slots=True, or hold the builtin in a field"
-            ) from None
+            )
         _complete(cls, kw_only=kw_only)
         return cls
 

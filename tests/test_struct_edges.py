@@ -91,7 +91,7 @@ class TestInitVars:
 
         assert (B(3).x, B(3).y) == (15, 3) and (C().x, C().y) == (15, 7)
         assert B(3).replace(y=4, seed=0).x == 150
-        assert set(vars(B(3))) == {"x", "y"}
+        assert not any("init" in name for name in vars(B(3)))
 
     def test_an_init_that_gives_none(self):
         class A(s.Struct):
