@@ -85,7 +85,8 @@ def _to_payload(obj: Any, *, copy: bool, metadata: Mapping[str, Any] | None = No
     if series is not None:
         written: Document = type(obj).__nqx_document__
         document["schema"] = {"id": written.id, "version": written.version, "fingerprint": payload_fingerprint(written)}
-        document["schemas"] = [d.to_data() for d in series.documents.values()]
+    if carried := _travelling(series, encoder.classes):
+        document["schemas"] = carried
     document["manifest"] = node
     document["arrays"] = {
         name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in encoder.arrays.items()
@@ -94,6 +95,17 @@ def _to_payload(obj: Any, *, copy: bool, metadata: Mapping[str, Any] | None = No
         document["metadata"] = _plain_metadata(metadata)
     document["writer"] = dict(WRITER)
     return Payload(document, encoder.arrays)
+
+
+def _travelling(series: Series | None, classes: Iterable[type]) -> list[dict[str, Any]]:
+    """The documents of every schema that a payload holds structs of, the root's first."""
+    others = [getattr(cls, "__nqx_series__", None) for cls in sorted(classes, key=class_ref)]
+    found: dict[tuple[str, int], Document] = {}
+    for known in [series, *others]:
+        for document in known.documents.values() if known is not None else ():
+            for each in document.closure():
+                found.setdefault((each.id, each.version), each)
+    return [document.to_data() for document in found.values()]
 
 
 def _plain_metadata(metadata: Mapping[str, Any]) -> Any:

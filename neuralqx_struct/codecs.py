@@ -41,6 +41,7 @@ class StructEncoder(Encoder):
 
     def __init__(self, *, copy: bool = False) -> None:
         super().__init__(CODECS, copy=copy)
+        self.classes: set[type] = set()  # of all structs that were met
 
 
 class StructDecoder(ClassDecoder):
@@ -168,6 +169,8 @@ def _decode_key(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
 
 def _encode_struct(value: Any, encoder: Encoder) -> dict[str, Node]:
     cls = type(value)
+    if isinstance(encoder, StructEncoder):
+        encoder.classes.add(cls)
     fields: dict[str, Node] = {}
     for name, spec in cls.__nqx_fields__.items():
         if spec.should_serialize:

@@ -37,8 +37,9 @@ from neuralqx_struct.schema.evaluation import evaluate
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.fingerprint import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.series import Series, load_series
+from neuralqx_struct.schema.series import Series, load_series, series_of
 from neuralqx_struct.schema.types import Array, DictOf, ListOf, Null, Scalar, TupleOf, Type, Union, format_type
+from neuralqx_struct.schema.uses import link_all, remember
 
 if TYPE_CHECKING:
     from neuralqx_struct.checkpoint import LoadOptions
@@ -111,6 +112,9 @@ class Schema:
 
     def __getitem__(self, name: str) -> Any:
         classes = classes_of(self._series, self._version, own=True)
+        owner, inner = self.document.place_of(name)
+        if owner is not self.document and inner in owner.structs:
+            return classes_of(series_of([owner]), owner.version)[inner]
         if name not in classes:
             hint = did_you_mean(name, classes)
             raise SchemaError(
@@ -157,6 +161,7 @@ def load_schema(where: str | Path) -> Schema:
     problems = lint_series(series)
     if has_errors(problems):
         raise SchemaError(d for d in problems if d.severity == "error")
+    remember(series.documents.values())
     return Schema(series, series.head.version)
 
 
@@ -226,7 +231,7 @@ def _compile(document: Document, name: str) -> Any:
         "__nqx_ref__": ref,
         "__nqx_document__": document,
         "__nqx_check__": functools.partial(_check, document, name),
-        "__nqx_rebuild__": staticmethod(lambda: (_rebuild, (document.to_data(), name))),
+        "__nqx_rebuild__": staticmethod(lambda: (_rebuild, ([d.to_data() for d in document.closure()], name))),
     }
     for field_name, field_declaration in declaration.fields.items():
         namespace["__annotations__"][field_name] = format_type(field_declaration.declared)
@@ -237,9 +242,8 @@ def _compile(document: Document, name: str) -> Any:
 def _rebuild(data: Any, name: str) -> Any:
     """Unpickle a class that a schema made: the schema travelled along."""
     from neuralqx_struct.schema.reading import document_from_data
-    from neuralqx_struct.schema.series import series_of
 
-    document = document_from_data(data, "<pickle>")
+    document, *_ = link_all([document_from_data(each, "<pickle>") for each in data])
     return classes_of(series_of([document]), document.version)[name]
 
 

@@ -122,15 +122,22 @@ def _carried(document: Mapping[str, Any]) -> tuple[dict[str, Series], list[Diagn
     """The schemas that travel inside a manifest by identity, and what is wrong with their documents."""
     from neuralqx_struct.schema.reading import document_from_data
     from neuralqx_struct.schema.series import series_of
+    from neuralqx_struct.schema.uses import link_all
 
     documents: dict[str, list[Document]] = {}
+    read: list[Document] = []
     found: list[Diagnostic] = []
     for index, data in enumerate(document.get("schemas", ())):
         try:
             held = document_from_data(data, "")
-            documents.setdefault(held.id, []).append(held)
+            read.append(held)
         except SchemaError as error:
             found += (_inside(d, format_path((FieldName("schemas"), index))) for d in error.diagnostics)
+    try:
+        for linked in link_all(read):
+            documents.setdefault(linked.id, []).append(linked)
+    except SchemaError as error:
+        found += (_inside(d, "$.schemas") for d in error.diagnostics)
     carried: dict[str, Series] = {}
     for identity, versions in documents.items():
         try:

@@ -2,8 +2,8 @@
 
 Owns what a document means as a whole (do the names exist, can the sizes be found, do defaults fit, is each expression
 closed) and what its versions mean together (gaps, reserved names, the lock file, the proof of each migration). One
-check is one generator and a row of a table, in ``schema/checks.py`` and ``schema/defaults.py`` for one version, here for
-two. Unknown members and malformed types have been found before, by ``schema/reading.py``.
+check is one generator and a row of a table, in ``schema/checks.py``, ``schema/expression_checks.py`` and ``schema/defaults.py`` for one
+version, here for two. Unknown members and malformed types have been found before, by ``schema/reading.py``.
 
 A comment ``# nqx: ignore[NQX104]`` on the line of a warning silences it. Errors cannot be silenced: what reads the
 schema relies on them not being there.
@@ -36,6 +36,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_err
 from neuralqx_struct.paths import parse_path
 from neuralqx_struct.schema.checks import CHECKS, Finding, Findings
 from neuralqx_struct.schema.defaults import VALUE_CHECKS
+from neuralqx_struct.schema.expression_checks import EXPRESSION_CHECKS
 from neuralqx_struct.schema.loader import Source, read_file
 from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.reading import parse_document
@@ -43,6 +44,7 @@ from neuralqx_struct.schema.series import LOCK_NAME, SchemaMissingError, Series,
 
 __all__ = ["lint", "lint_document", "lint_series"]
 
+_DOCUMENT_CHECKS = (*CHECKS, *EXPRESSION_CHECKS, *VALUE_CHECKS)
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MANIFEST = "manifest.json"
 
@@ -148,7 +150,7 @@ def lint_document(document: Document, source: Source | None = None) -> list[Diag
         Every finding, what the reader of the file warned of among them.
     """
     source = source or Source(f"{document.id}@{document.version}", None, {})
-    found = [_placed(source, finding) for check in (*CHECKS, *VALUE_CHECKS) for finding in check(document)]
+    found = [_placed(source, finding) for check in _DOCUMENT_CHECKS for finding in check(document)]
     return _sorted(_unsuppressed([*source.warnings, *found], source))
 
 

@@ -96,7 +96,7 @@ def _resolve(  # noqa: PLR0917 - the arguments of resolve
     target = _target(to, written["version"], series or known, known)
     if target == written["version"]:
         return payload, Plan(known.id, target, target, ())
-    rest = {other.id: other for other in others}
+    rest = {**known.others, **{other.id: other for other in others}}
     used = {i: rest[i].merged(s.documents.values()) if i in rest else s for i, s in carried.items()}
     way = plan(known, written["version"], target, unknown=unknown)
     result = apply(payload, way, others={**rest, **used}, report=report, trust=trust)

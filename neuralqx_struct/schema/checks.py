@@ -1,7 +1,7 @@
 """Checks of one schema document as a whole: names, types, kinds, sizes and expressions that must fit together.
 
 Owns :class:`Finding` and one generator for each kind of mistake; a new check is a generator and a row of :data:`CHECKS`.
-Values that a document gives (defaults, bounds, choices) are the business of ``defaults.py``; what several versions mean
+Expressions are the business of ``expression_checks.py``. Values that a document gives (defaults, bounds, choices) are the business of ``defaults.py``; what several versions mean
 together, and the place of a finding in its file, of ``lint.py``.
 
 Example:
@@ -17,11 +17,12 @@ from __future__ import annotations
 import difflib
 import keyword
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from neuralqx_struct.errors import Severity, did_you_mean
+from neuralqx_struct.errors import SchemaError, Severity, did_you_mean
 from neuralqx_struct.fieldspec import RESERVED_NAMES
+from neuralqx_struct.schema.evaluation import evaluate
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.linear import linear_form
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -41,7 +42,7 @@ from neuralqx_struct.schema.types import (
     walk_type,
 )
 
-__all__ = ["CHECKS", "Finding", "Findings", "fields_of"]
+__all__ = ["CHECKS", "Finding", "Findings", "fields_of", "listed", "root_ints", "sizes_of"]
 
 _COUNTERS = ("step", "steps", "n_iter", "iteration", "epoch", "counter")
 _ANY_SIZE = "_"
@@ -87,29 +88,30 @@ def _extents(declaration: FieldDeclaration) -> Iterator[Expression]:
             yield from (extent for extent in inner.shape if isinstance(extent, Expression))
 
 
-def _arguments(declaration: FieldDeclaration, structs: Container[str] | None = None) -> Iterator[Expression]:
-    """Sizes that a type hands to parameters: of the given structs, or of whatever it names."""
+def _arguments(declaration: FieldDeclaration, is_struct: Callable[[str], bool] | None = None) -> Iterator[Expression]:
+    """Sizes that a type hands to parameters: of structs, or of whatever it names."""
     for inner in walk_type(declaration.declared):
-        if isinstance(inner, Named) and (structs is None or inner.name in structs):
+        if isinstance(inner, Named) and (is_struct is None or is_struct(inner.name)):
             yield from inner.args
 
 
-def _root_ints(document: Document) -> set[str]:
+def root_ints(document: Document) -> set[str]:
     """The static ints of the root, which ``equals`` and the root's own shapes may name."""
     root = document.structs.get(document.root)
     fields = root.fields.items() if root else ()
     return {name for name, d in fields if d.kind == "static" and Scalar("int") in walk_type(d.declared)}
 
 
-def _sizes(document: Document, struct_name: str) -> set[str]:
+def sizes_of(document: Document, struct_name: str) -> set[str]:
     """The sizes that a struct's arrays, its parameters and the document give a name to."""
     struct = document.structs[struct_name]
     own = {name for d in struct.fields.values() for extent in _extents(d) for name in extent.names}
-    shared = _root_ints(document) if struct_name == document.root else set()
+    shared = root_ints(document) if struct_name == document.root else set()
     return (own | shared | {*document.dims, *struct.params}) - {_ANY_SIZE}
 
 
-def _listed(words: Iterable[str], what: str) -> str | None:
+def listed(words: Iterable[str], what: str) -> str | None:
+    """A hint that lists what there is, or None if there is nothing."""
     shown = sorted(words)
     return f"{what}: {', '.join(shown[:20])}{', ...' if len(shown) > 20 else ''}" if shown else None
 
@@ -120,7 +122,7 @@ def _listed(words: Iterable[str], what: str) -> str | None:
 
 def _check_root(document: Document) -> Findings:
     if document.root not in document.structs:
-        hint = did_you_mean(document.root, document.structs) or _listed(document.structs, "structs")
+        hint = did_you_mean(document.root, document.structs) or listed(document.structs, "structs")
         yield Finding("NQX101", ("root",), f"expected one of the structs, got {document.root!r}", hint)
 
 
@@ -225,25 +227,64 @@ def _check_types(document: Document) -> Findings:
 
 
 def _named(document: Document, path: tuple[str, ...], declaration: FieldDeclaration, named: Named) -> Findings:
-    if named.name in document.structs:
-        params = document.structs[named.name].params
+    owner, name = document.place_of(named.name)
+    if name in owner.structs:
+        params = owner.structs[name].params
         if len(params) != len(named.args):
             wanted = f"{named.name}[{', '.join(params)}]" if params else named.name
             message = f"expected {wanted}, got {format_type(named)}\n{named.name} has {len(params)} parameters"
             yield Finding("NQX103", (*path, "type"), message, "give every parameter a size")
-    elif named.name in document.enums:
+    elif name in owner.enums:
         if named.args:
             message = f"expected {named.name} without [...], got {format_type(named)}\nit is an enum"
             yield Finding("NQX101", (*path, "type"), message)
+    elif owner is not document:
+        known = (*owner.structs, *owner.enums)
+        hint = did_you_mean(name, known) or listed(known, "it declares")
+        message = f"expected a struct or an enum of {owner.id}@{owner.version}, got {name!r}"
+        yield Finding("NQX101", (*path, "type"), message, hint)
+    elif "." in named.name:
+        identity = named.name.rpartition(".")[0]
+        uses = [use.partition("@")[0] for use in document.uses]
+        if identity not in uses:  # else it was not found, which is told of where it is named
+            hint = did_you_mean(identity, uses) or f"add {identity}@1, or the version that you mean, to `uses:`"
+            yield Finding("NQX101", (*path, "type"), f"expected a schema named under uses, got {identity!r}", hint)
     elif named.name == declaration.dtype or (named.args and _is_dtype_like(document, named.name)):
         member = "dtype" if declaration.dtype else "type"
         wanted = "a dtype" if declaration.dtype else "a dtype or a struct"
-        hint = did_you_mean(named.name, DTYPES) or _listed(DTYPES, "dtypes")
+        hint = did_you_mean(named.name, DTYPES) or listed(DTYPES, "dtypes")
         yield Finding("NQX102", (*path, member), f"expected {wanted}, got {named.name!r}", hint)
     else:
-        known = (*document.structs, *document.enums, *TYPE_NAMES)
-        hint = did_you_mean(named.name, known) or _listed({*document.structs, *document.enums}, "declared here")
+        elsewhere = [f"{used.id}.{inner}" for used in document.used.values() for inner in (*used.structs, *used.enums)]
+        known = (*document.structs, *document.enums, *TYPE_NAMES, *elsewhere)
+        hint = next((f"did you mean {full!r}?" for full in elsewhere if full.endswith(f".{named.name}")), None)
+        hint = hint or did_you_mean(named.name, known) or listed({*document.structs, *document.enums}, "declared here")
         yield Finding("NQX101", (*path, "type"), f"expected a type, got {named.name!r}", hint)
+
+
+def _check_uses(document: Document) -> Findings:
+    """Documents that are named and cannot be used, named twice, or not needed."""
+    named = {
+        inner.name.rpartition(".")[0]
+        for _, _, _, declaration in fields_of(document)
+        for inner in walk_type(declaration.declared)
+        if isinstance(inner, Named)
+    }
+    first: dict[str, str] = {}
+    for index, use in enumerate(document.uses):
+        identity = use.partition("@")[0]
+        if identity in first:
+            message = f"expected each schema once, got {use} beside {first[identity]}"
+            yield Finding("NQX002", ("uses", index), message, "remove one of the two")
+        elif index in document.unusable:
+            for found in document.unusable[index].diagnostics:
+                place = f"{found.file}:{found.line}: " if found.file and found.line else ""
+                yield Finding(found.code, ("uses", index), f"{found.message}", place + (found.hint or "") or None)
+        elif identity not in named:
+            message = f"expected a schema that some type names, got {use}, which none does"
+            hint = f"write types such as {identity}.Name, or remove it"
+            yield Finding("NQX104", ("uses", index), message, hint, "warning")
+        first.setdefault(identity, use)
 
 
 def _is_dtype_like(document: Document, name: str) -> bool:
@@ -260,7 +301,7 @@ def _options(document: Document, path: tuple[str, ...], union: Union) -> Finding
             sort = (option.dtype, "..." if ... in option.shape else len(option.shape))
         elif isinstance(option, (ListOf, TupleOf, DictOf, Key)):
             sort = type(option)
-        elif isinstance(option, Named) and option.name in document.structs:
+        elif isinstance(option, Named) and document.is_struct(option.name):
             sort = option.name
         other = first.setdefault(sort, option)
         if other is not option:
@@ -272,15 +313,17 @@ def _options(document: Document, path: tuple[str, ...], union: Union) -> Finding
 def _check_recursion(document: Document) -> Findings:
     """Find structs that no finite instance has: the least set of structs that can be built lacks them."""
     finite: set[str] = set()
-    while True:
-        more = {
-            name
-            for name, struct in document.structs.items()
-            if name not in finite and all(_finite(document, d, finite) for d in struct.fields.values())
-        }
-        if not more:
-            break
-        finite |= more
+    holders: dict[str, set[str]] = {name: set() for name in document.structs}
+    for _, struct_name, _, declaration in fields_of(document):
+        for inner in walk_type(declaration.declared):
+            if isinstance(inner, Named) and inner.name in holders:
+                holders[inner.name].add(struct_name)
+    waiting = [*document.structs]
+    while waiting:
+        name = waiting.pop()
+        if name not in finite and all(_finite(document, d, finite) for d in document.structs[name].fields.values()):
+            finite.add(name)
+            waiting += holders[name]  # what holds it is asked again
     for path, struct_name, _, declaration in fields_of(document):
         if struct_name not in finite and not _finite(document, declaration, finite):
             message = f"expected a struct that ends, got {struct_name}, which needs another {declaration.text} inside"
@@ -329,9 +372,10 @@ def _check_kinds(document: Document) -> Findings:
 
 def _unhashable(document: Document, declared: Type) -> str | None:
     """What a static value may not hold anywhere, in words."""
-    todo, seen = [declared], set[str]()
+    todo, seen = [(document, declared)], set[str]()
     while todo:
-        for inner in walk_type(todo.pop()):
+        here, of_it = todo.pop()
+        for inner in walk_type(of_it):
             match inner:
                 case Array() | Key():
                     return f"an array ({format_type(inner)})"
@@ -339,9 +383,10 @@ def _unhashable(document: Document, declared: Type) -> str | None:
                     return "a list"
                 case DictOf():
                     return "a dict"
-                case Named(name) if name in document.structs and name not in seen:
-                    seen.add(name)
-                    todo += [d.declared for d in document.structs[name].stored.values()]
+                case Named(name) if here.is_struct(name) and here.ref(name) not in seen:
+                    seen.add(here.ref(name))
+                    owner, own_name = here.place_of(name)
+                    todo += [(owner, d.declared) for d in owner.structs[own_name].stored.values()]
                 case _:
                     pass
     return None
@@ -352,7 +397,7 @@ def _unhashable(document: Document, declared: Type) -> str | None:
 
 
 def _check_dims(document: Document) -> Findings:
-    ints = _root_ints(document)
+    ints = root_ints(document)
     used = {name for d in document.dims.values() if d.equation is not None for name in d.equation.names}
     for struct in document.structs.values():
         used |= {n for d in struct.fields.values() for e in (*_extents(d), *_arguments(d)) for n in e.names}
@@ -374,7 +419,7 @@ def _check_dims(document: Document) -> Findings:
 
 
 def _check_sizes(document: Document) -> Findings:
-    ints = _root_ints(document)
+    ints = root_ints(document)
     for struct_name, struct in document.structs.items():
         at = ("structs", struct_name, "fields")
         given = {*document.dims, *struct.params, _ANY_SIZE} | (ints if struct_name == document.root else set())
@@ -388,9 +433,9 @@ def _check_sizes(document: Document) -> Findings:
                     message = f"expected a dim that is declared, got {local!r}, which is a size of this array alone"
                     yield Finding("NQX103", (*at, name, "type"), message, f"did you mean {close[0]!r}?", "warning")
         yield from _unsolvable(at, extents, given)
-        bound = _sizes(document, struct_name)
+        bound = sizes_of(document, struct_name) | {_ANY_SIZE}
         for name, declaration in struct.fields.items():
-            for unbound in sorted({n for e in _arguments(declaration, document.structs) for n in e.names} - bound):
+            for unbound in sorted({n for e in _arguments(declaration, document.is_struct) for n in e.names} - bound):
                 hint = did_you_mean(unbound, bound) or "declare it under `dims:`, or use it in a shape of this struct"
                 message = f"expected a size known in {struct_name}, got {unbound!r}"
                 yield Finding("NQX103", (*at, name, "type"), message, hint)
@@ -403,15 +448,18 @@ def _check_sizes(document: Document) -> Findings:
 
 def _impossible(at: tuple[str, ...], declaration: FieldDeclaration, extent: Expression) -> Findings:
     """A size without names is a number, and no axis has fewer than no entries."""
-    form = None if extent.names else linear_form(extent, frozenset(), {})
-    if form is not None and form[1] < 0:
-        message = f"expected a size >= 0, got {extent.text}"
-        yield Finding(
-            "NQX105",
-            (*at, "type" if declaration.shape is None else "shape"),
-            message,
-            "name it, or write how many entries there are",
-        )
+    if extent.names:
+        return
+    where, hint = (*at, "type" if declaration.shape is None else "shape"), None
+    try:
+        size = evaluate(extent, {})
+    except SchemaError as error:
+        got = f"{extent.text}\n{error.diagnostics[0].message.partition(chr(10))[0]}"
+    else:
+        if type(size) is int and size >= 0:
+            return
+        got, hint = extent.text, "name it, or write how many entries there are"
+    yield Finding("NQX105", where, f"expected a size >= 0, got {got}", hint)
 
 
 def _unsolvable(at: tuple[str, ...], extents: list[tuple[str, Expression]], given: set[str]) -> Findings:
@@ -437,64 +485,6 @@ def _is_linear(extent: Expression, unknown: str) -> bool:
     return form is not None and form[0] != 0
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Expressions.
-
-
-def _check_expressions(document: Document) -> Findings:
-    for struct_name, struct in document.structs.items():
-        at = ("structs", struct_name)
-        sizes = _sizes(document, struct_name)
-        derived = {name: d.derivation for name, d in struct.fields.items() if d.derivation is not None}
-        for name, expression in derived.items():
-            for unknown in sorted(expression.names - struct.fields.keys()):
-                is_size = unknown in sizes
-                message = f"expected a field of {struct_name}, got {unknown!r}" + (
-                    ", which is a dim" if is_size else ""
-                )
-                hint = "read sizes from a field: shape(x)[0]" if is_size else did_you_mean(unknown, struct.fields)
-                where = (*at, "fields", name, "derived")
-                yield Finding("NQX116", where, message, hint or _listed(struct.fields, "fields"))
-        for cycle in _cycles({n: e.names & derived.keys() for n, e in derived.items()}):
-            message = f"expected derived fields in some order, got the cycle {' -> '.join((*cycle, cycle[0]))}"
-            yield Finding(
-                "NQX112", (*at, "fields", cycle[0], "derived"), message, "derive one of them from stored fields"
-            )
-        for index, constraint in enumerate(struct.constraints):
-            at_constraint = (*at, "constraints", index, "expr")
-            for unknown in sorted(constraint.expression.names - struct.fields.keys() - sizes):
-                hint = did_you_mean(unknown, {*struct.fields, *sizes}) or _listed(struct.fields, "fields")
-                message = f"expected a field or dim of {struct_name}, got {unknown!r}"
-                yield Finding("NQX116", at_constraint, message, hint)
-            for name in sorted(constraint.expression.names & derived.keys()):
-                message = (
-                    f"expected stored fields, got the derived field {name}\nconstraints are checked before it is known"
-                )
-                yield Finding("NQX116", at_constraint, message, "write its expression here", "warning")
-
-
-def _cycles(graph: Mapping[str, frozenset[str]]) -> Iterator[tuple[str, ...]]:
-    """One cycle for each knot of the graph, starting at its first node."""
-    done: set[str] = set()
-    for start in graph:
-        path: list[str] = []
-        stack = [(start, iter(sorted(graph[start])))] if start not in done else []
-        while stack:
-            node, below = stack[-1]
-            if len(path) < len(stack):
-                path.append(node)
-            following = next(below, None)
-            if following is None:
-                done.add(node)
-                stack.pop()
-                path.pop()
-            elif following in path:
-                yield tuple(path[path.index(following) :])
-                done |= {*path}
-            elif following not in done:
-                stack.append((following, iter(sorted(graph[following]))))
-
-
 def _check_migrations(document: Document) -> Findings:
     seen: set[int] = set()
     for index, migration in enumerate(document.migrations):
@@ -516,10 +506,10 @@ CHECKS: tuple[Callable[[Document], Findings], ...] = (
     _check_names,
     _check_reserved_and_aliases,
     _check_types,
+    _check_uses,
     _check_recursion,
     _check_kinds,
     _check_dims,
     _check_sizes,
-    _check_expressions,
     _check_migrations,
 )

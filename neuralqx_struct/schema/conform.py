@@ -11,6 +11,7 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -174,8 +175,12 @@ def conform(document: Document, struct: str, value: Any, read: Reader, *, closed
         Diagnostics with paths that start at ``$``, the value.
     """
     walk = _Walk(document, read, closed=closed)
-    walk.struct(struct, read(value), (), walk.dims)
+    walk.struct(struct, read(value), (), walk.dims, outermost=True)
     return [*walk.found, *walk.dims.solve(), *walk.constraints()]
+
+
+def _dims_of(document: Document) -> dict[str, Dim]:
+    return {name: Dim(name, d.min, d.max, d.equation, d.doc) for name, d in document.dims.items()}
 
 
 class _Walk:
@@ -186,13 +191,16 @@ class _Walk:
         self.read = read
         self.closed = closed
         self.found: list[Diagnostic] = []
-        self.dims = Solver({name: Dim(name, d.min, d.max, d.equation, d.doc) for name, d in document.dims.items()})
+        self.dims = Solver(_dims_of(document))
         self._conditions: list[tuple[StructDeclaration, Mapping[str, Any], tuple[Hashable, ...], Solver]] = []
 
     def report(self, code: str, path: tuple[Hashable, ...], message: str, hint: str | None = None) -> None:
         self.found.append(Diagnostic(code, "error", message, path=format_path(path), hint=hint))
 
-    def struct(self, name: str, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
+    def struct(
+        self, name: str, seen: Seen, path: tuple[Hashable, ...], dims: Solver, *, outermost: bool = False
+    ) -> None:
+        """Check one struct of the document; ``outermost``: nothing of the document is around it."""
         declaration = self.document.structs[name]
         if seen.sort != "struct" or self.document.ref(name) not in seen.refs:
             got = seen.refs[0] if seen.refs else seen.text
@@ -218,7 +226,7 @@ class _Walk:
             values[field_name] = here.value if here.sort in ("scalar", "array") else None
             where = (*path, FieldName(field_name))
             self.field(field_declaration, here, where, dims)
-            if not path and field_declaration.kind == "static" and isinstance(here.value, int):
+            if outermost and field_declaration.kind == "static" and isinstance(here.value, int):
                 dims.know(field_name, here.value, format_path(where))
         for unknown in seen.items if self.closed else ():
             if unknown not in declaration.fields:
@@ -235,6 +243,9 @@ class _Walk:
         if len(self.found) == before and seen.sort == "scalar":
             for message in _bounds(declaration, seen.value):
                 self.report("NQX416", path, message)
+        elif len(self.found) == before and seen.sort in _ENTRIES:
+            for message in _lengths(declaration, len(seen.items), _ENTRIES[seen.sort]):
+                self.report("NQX416", path, message)
 
     def value(self, declared: Type, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
         _CHECKS[type(declared)](self, declared, seen, path, dims)
@@ -247,6 +258,8 @@ class _Walk:
         for declaration, values, path, dims in self._conditions:
             known = {name: binding.size for name, binding in dims.sizes().items()} | dict(values)
             for constraint in declaration.constraints:
+                for name in constraint.expression.names:
+                    _derive(declaration, name, known)
                 verdict = _holds(constraint.expression, known)
                 if isinstance(verdict, str):
                     reads = ", ".join(
@@ -259,6 +272,20 @@ class _Walk:
                         Diagnostic("NQX416", "error", message, path=format_path(path), hint=constraint.message or None)
                     )
         return found
+
+
+def _derive(declaration: StructDeclaration, name: str, known: dict[str, Any]) -> None:
+    """Add the value of a derived field, as far as it can be computed here; payloads do not hold it."""
+    field_declaration = declaration.fields.get(name)
+    expression = None if field_declaration is None else field_declaration.derivation
+    if expression is None or name in known:
+        return
+    known[name] = None  # until it is known, and where it needs itself
+    for inner in expression.names:
+        _derive(declaration, inner, known)
+    if all(known.get(inner) is not None for inner in expression.names):
+        with contextlib.suppress(NeedsDataError, SchemaError):  # told of where the field itself is read
+            known[name] = evaluate(expression, known)
 
 
 def _holds(expression: Expression, known: Mapping[str, Any]) -> bool | str:
@@ -287,6 +314,19 @@ def _is_multiple(value: float, bound: float) -> bool:
     return min(rest, step - rest) <= abs(Fraction(value)) / 2**51
 
 
+#: What the length of a container counts.
+_ENTRIES = {"list": "items", "tuple": "items", "dict": "entries"}
+
+
+def _lengths(declaration: FieldDeclaration, length: int, what: str) -> list[str]:
+    found: list[str] = []
+    if declaration.min_length is not None and length < declaration.min_length:
+        found.append(f"expected at least {declaration.min_length} {what}, got {length}")
+    if declaration.max_length is not None and length > declaration.max_length:
+        found.append(f"expected at most {declaration.max_length} {what}, got {length}")
+    return found
+
+
 def _bounds(declaration: FieldDeclaration, value: Any) -> list[str]:
     """What a scalar misses of the field's constraints."""
     tests: list[tuple[Any, str, Callable[[Any], bool]]] = [
@@ -312,10 +352,8 @@ def _bounds(declaration: FieldDeclaration, value: Any) -> list[str]:
             )
         elif declaration.pattern is not None and not re.fullmatch(declaration.pattern, value):
             found.append(f"expected text like {declaration.pattern!r}, got {shown_scalar(value)}")
-        if declaration.min_length is not None and len(value) < declaration.min_length:
-            found.append(f"expected at least {declaration.min_length} characters, got {len(value)}")
-        if declaration.max_length is not None and len(value) > declaration.max_length:
-            found.append(f"expected at most {declaration.max_length} characters, got {len(value)}")
+    if isinstance(value, (str, bytes)):
+        found += _lengths(declaration, len(value), "characters" if isinstance(value, str) else "bytes")
     if declaration.choices is not None and value not in declaration.choices:
         found.append(f"expected one of {', '.join(map(repr, declaration.choices))}, got {shown_scalar(value)}")
     return found
@@ -387,15 +425,24 @@ def _check_literal(walk: _Walk, declared: LiteralOf, seen: Seen, path: tuple[Has
 
 
 def _check_named(walk: _Walk, declared: Named, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
-    enum = walk.document.enums.get(declared.name)
+    document = walk.document
+    owner, name = document.place_of(declared.name)
+    enum = owner.enums.get(name)
     if enum is not None:
         if seen.sort != "scalar" or seen.value not in enum.members:
             hint = did_you_mean(str(seen.value), enum.members)
             walk.report("NQX421", path, f"expected one of {', '.join(enum.members)}, got {seen.text}", hint)
         return
-    params = walk.document.structs[declared.name].params
-    inner = dims.scope(dict(zip(params, declared.args, strict=False)))
-    walk.struct(declared.name, seen, path, inner)
+    if name not in owner.structs:
+        walk.report("NQX404", path, f"expected a schema that declares {name}, got none", "pass the folder it lies in")
+        return
+    bound = dict(zip(owner.structs[name].params, declared.args, strict=False))
+    if owner is document:
+        walk.struct(name, seen, path, dims.scope(bound))
+        return
+    walk.document = owner
+    walk.struct(name, seen, path, dims.scope(bound, _dims_of(owner)), outermost=True)
+    walk.document = document
 
 
 def _check_list(walk: _Walk, declared: ListOf, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
@@ -426,6 +473,9 @@ def _check_dict(walk: _Walk, declared: DictOf, seen: Seen, path: tuple[Hashable,
 def _check_union(walk: _Walk, declared: Union, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
     # The first option of the right sort is the one that is meant; its problems are the ones to tell.
     meant = next((option for option in declared.options if _is_meant(walk.document, option, seen)), None)
+    if meant is None and seen.type_name == "str":  # a misspelt member of the only enum that it can be of
+        enums = [o for o in declared.options if isinstance(o, Named) and walk.document.members_of(o.name)]
+        meant = enums[0] if len(enums) == 1 and len(declared.options) == 2 and Null() in declared.options else None
     if meant is None:
         walk.mismatch(declared, seen, path)
     else:
@@ -434,9 +484,10 @@ def _check_union(walk: _Walk, declared: Union, seen: Seen, path: tuple[Hashable,
 
 def _is_meant(document: Document, option: Type, seen: Seen) -> bool:
     match option:
-        case Named(name) if name in document.enums:
-            return seen.sort == "scalar" and seen.value in document.enums[name].members
         case Named(name):
+            owner, inner = document.place_of(name)
+            if inner in owner.enums:
+                return seen.sort == "scalar" and seen.value in owner.enums[inner].members
             return document.ref(name) in seen.refs
         case Scalar():
             return _is_scalar(option, seen)

@@ -67,8 +67,8 @@ def _fits(document: Document, declared: Type, value: Any) -> bool:
             return True
         case Array(dtype):
             return dtype not in DTYPES or all(_is_element(dtype, number) for number in _numbers(value))
-        case Named(name) if name in document.enums:
-            return value in document.enums[name].members
+        case Named(name) if (members := document.members_of(name)) is not None:
+            return value in members
         case LiteralOf(values):
             return (type(value), value) in [(type(v), v) for v in values]
         case ListOf(item):
@@ -85,7 +85,7 @@ def _fits(document: Document, declared: Type, value: Any) -> bool:
         case Union(options):
             return any(_fits(document, option, value) for option in options)
         case _:  # structs and keys have no written form
-            return isinstance(declared, Named) and declared.name not in document.structs
+            return isinstance(declared, Named) and not document.is_struct(declared.name)
 
 
 def _numbers(value: Any) -> Iterator[Any]:
@@ -158,19 +158,27 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-_BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "finite")
-_TEXT_BOUNDS = ("pattern", "min_length", "max_length")
+#: What each bound is for, in words, and the types that have it.
+_NUMBER = "a number", lambda t: t in (Scalar("int"), Scalar("float"), PyTree()) or isinstance(t, LiteralOf)
+_TEXT = "text", lambda t: t in (Scalar("str"), PyTree())
+_LENGTH = (
+    "text, bytes, a list, a tuple or a dict",
+    lambda t: t in (Scalar("str"), Scalar("bytes"), PyTree()) or isinstance(t, (ListOf, TupleOf, DictOf)),
+)
+_BOUNDS: Mapping[str, tuple[str, Callable[[Type], bool]]] = {
+    **dict.fromkeys(("ge", "gt", "le", "lt", "multiple_of", "finite"), _NUMBER),
+    "pattern": _TEXT,
+    **dict.fromkeys(("min_length", "max_length"), _LENGTH),
+}
 
 
 def _check_bounds(document: Document) -> Findings:
     for path, _, _, declaration in fields_of(document):
         branches = _branches(declaration.declared)
-        numbers = any(b in (Scalar("int"), Scalar("float"), PyTree()) or isinstance(b, LiteralOf) for b in branches)
-        texts = any(b in (Scalar("str"), PyTree()) for b in branches)
-        given = {member: getattr(declaration, member) for member in (*_BOUNDS, *_TEXT_BOUNDS)}
+        given = {member: getattr(declaration, member) for member in _BOUNDS}
         for member in (m for m, value in given.items() if value is not None and value is not False):
-            wanted = "text" if member in _TEXT_BOUNDS else "a number"
-            if texts if wanted == "text" else numbers:
+            wanted, has_it = _BOUNDS[member]
+            if any(map(has_it, branches)):
                 continue
             message = f"expected {member} on {wanted}, got it on {declaration.text}"
             if wanted == "a number" and any(isinstance(b, Array) for b in branches):
@@ -186,6 +194,10 @@ def _check_bounds(document: Document) -> Findings:
         if lows and highs and max(lows) > min(highs):
             message = f"expected bounds that some number keeps, got {max(lows)} to {min(highs)}"
             yield Finding("NQX115", path, message, "exchange the bounds")
+        shortest, longest = declaration.min_length, declaration.max_length
+        if shortest is not None and longest is not None and shortest > longest:
+            message = f"expected lengths that some value has, got {shortest} to {longest}"
+            yield Finding("NQX115", (*path, "min_length"), message, "exchange min_length and max_length")
         if declaration.pattern is not None and (objection := objection_to(declaration.pattern)):
             code, message = objection
             hint = "use literals, character classes and one quantifier after another, each on a single character"

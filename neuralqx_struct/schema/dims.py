@@ -80,23 +80,36 @@ class Binding:
     because: str
 
 
-class _Tree:
-    """What all scopes of one instance tree share."""
+class _Family:
+    """The declared dims of one document, for one instance of a struct of it and all that is inside."""
 
-    __slots__ = ("dims", "judged", "negative", "queue", "root", "shared", "started", "stated")
+    __slots__ = ("dims", "judged", "root", "shared", "started")
 
-    def __init__(self, dims: Mapping[str, Dim]) -> None:
+    def __init__(self, dims: Mapping[str, Dim], root: dict[str, Slot]) -> None:
         self.dims = dims
         self.shared = {name: Slot(name) for name in dims}
-        self.root: dict[str, Slot] = {}
-        self.queue: deque[Claim] = deque()
-        self.stated: list[Diagnostic] = []  # statements of know() that disagree
-        self.negative: list[Slot] = []
+        self.root = root
         self.judged: set[str] = set()  # declared dims whose bounds were looked at
         self.started = False  # whether `equals` takes part
 
     def slot(self, own: dict[str, Slot], name: str) -> Slot:
         return own.get(name) or self.shared.get(name) or own.setdefault(name, Slot(name))
+
+
+class _Tree:
+    """What all scopes of one instance tree share."""
+
+    __slots__ = ("families", "negative", "queue", "stated")
+
+    def __init__(self) -> None:
+        self.families: list[_Family] = []
+        self.queue: deque[Claim] = deque()
+        self.stated: list[Diagnostic] = []  # statements of know() that disagree
+        self.negative: list[Slot] = []
+
+    def family(self, dims: Mapping[str, Dim], root: dict[str, Slot]) -> _Family:
+        self.families.append(_Family(dims, root))
+        return self.families[-1]
 
     def fix(self, slot: Slot, size: int, because: str, where: str, seen: Seen | None = None) -> None:
         slot.size, slot.because, slot.where, slot.seen = size, because, where, seen
@@ -187,23 +200,25 @@ class Solver:
         Binding(size=24, because='alpha * n')
     """
 
-    __slots__ = ("_own", "_tree")
+    __slots__ = ("_family", "_own", "_tree")
 
     def __init__(self, dims: Mapping[str, Dim]) -> None:
-        self._tree = _Tree(dims)
-        self._own = self._tree.root
+        self._tree = _Tree()
+        self._own: dict[str, Slot] = {}
+        self._family = self._tree.family(dims, self._own)
 
     @classmethod
-    def _inside(cls, tree: _Tree, own: dict[str, Slot]) -> Solver:
+    def _inside(cls, tree: _Tree, family: _Family, own: dict[str, Slot]) -> Solver:
         self = object.__new__(cls)
-        self._tree, self._own = tree, own
+        self._tree, self._family, self._own = tree, family, own
         return self
 
-    def scope(self, parameters: Mapping[str, Expression] = _NOTHING) -> Solver:
+    def scope(self, parameters: Mapping[str, Expression] = _NOTHING, dims: Mapping[str, Dim] | None = None) -> Solver:
         """The same tree from inside another struct instance.
 
         Args:
             parameters: What the struct's own size names are here, in terms of this scope, as in ``Dense[d, 4 * d]``.
+            dims: For a struct of another document, the dims that it declares: they are one size inside this instance.
 
         Returns:
             A solver that shares the declared dims with this one; every other name is its own.
@@ -217,12 +232,12 @@ class Solver:
         tree, own = self._tree, dict[str, Slot]()
         for name, expression in parameters.items():
             if is_name(expression):
-                own[name] = tree.slot(self._own, expression.text)
+                own[name] = self._family.slot(self._own, expression.text)
             else:
                 own[name] = Slot(name)
                 self._claim(expression, own[name])
         tree.stated += report(tree.settle())
-        return self._inside(tree, own)
+        return self._inside(tree, self._family if dims is None else tree.family(dims, own), own)
 
     def know(self, name: str, size: int, because: str) -> None:
         """State a size that is not read off an array, such as a static int.
@@ -234,7 +249,7 @@ class Solver:
             size: Its value.
             because: What says so: the path of the field.
         """
-        slot = self._tree.slot(self._own, name)
+        slot = self._family.slot(self._own, name)
         if slot.size is None:
             self._tree.fix(slot, size, because, because)
         if slot.size == size:
@@ -265,7 +280,7 @@ class Solver:
         """
         tree = self._tree
         names = dict.fromkeys(name for extent in shape if not isinstance(extent, EllipsisType) for name in extent.names)
-        slots = {name: tree.slot(self._own, name) for name in names if name != ANY}
+        slots = {name: self._family.slot(self._own, name) for name in names if name != ANY}
         seen = Seen(tuple(shape), tuple(actual), where, dtype, slots)
         axes = _align(seen)
         if axes is None:
@@ -302,12 +317,13 @@ class Solver:
             not returned again.
         """
         tree = self._tree
-        if not tree.started:
-            tree.started = True
-            root = self._inside(tree, tree.root)
-            for dim in tree.dims.values():
-                if dim.equals is not None:
-                    root._claim(dim.equals, tree.shared[dim.name])  # noqa: SLF001 - the same class
+        for family in tree.families:
+            if not family.started:
+                family.started = True
+                root = self._inside(tree, family, family.root)
+                for dim in family.dims.values():
+                    if dim.equals is not None:
+                        root._claim(dim.equals, family.shared[dim.name])  # noqa: SLF001 - the same class
         stated, tree.stated = tree.stated, []
         return [*stated, *report(tree.settle()), *_out_of_bounds(tree)]
 
@@ -320,12 +336,12 @@ class Solver:
             >>> solver.sizes()
             {'alpha': Binding(size=2, because='$.alpha')}
         """
-        visible = {**self._tree.shared, **self._own}
+        visible = {**self._family.shared, **self._own}
         return {name: Binding(slot.size, slot.because) for name, slot in visible.items() if slot.size is not None}
 
     def _claim(self, expression: Expression, target: Slot | int, seen: Seen | None = None, axis: int = 0) -> None:
         if ANY not in expression.names:
-            slots = {name: self._tree.slot(self._own, name) for name in sorted(expression.names)}
+            slots = {name: self._family.slot(self._own, name) for name in sorted(expression.names)}
             self._tree.claim(Claim(expression, slots, target, seen, axis))
 
 
@@ -345,11 +361,11 @@ def _align(seen: Seen) -> list[tuple[int, Expression]] | None:
 
 def _out_of_bounds(tree: _Tree) -> list[Diagnostic]:
     found: list[Diagnostic] = []
-    for name, dim in tree.dims.items():
-        slot = tree.shared[name]
-        if slot.size is None or name in tree.judged:
+    for family, name, dim in [(each, *item) for each in tree.families for item in each.dims.items()]:
+        slot = family.shared[name]
+        if slot.size is None or name in family.judged:
             continue
-        tree.judged.add(name)
+        family.judged.add(name)
         low, high = max(dim.minimum or 0, 0), dim.maximum
         if slot.size < low or (high is not None and slot.size > high):
             wanted = f">= {low}" if slot.size < low else f"<= {high}"
@@ -357,7 +373,7 @@ def _out_of_bounds(tree: _Tree) -> list[Diagnostic]:
                 disagreement("NQX413", f"expected {name} {wanted}, got {slot.size}", explain({name: slot}), slot.where)
             )
     negative, tree.negative = tree.negative, []
-    shared = set(map(id, tree.shared.values()))
+    shared = {id(slot) for family in tree.families for slot in family.shared.values()}
     for slot in negative:
         if not slot.given and id(slot) not in shared:
             message = f"expected {slot.name} >= 0, got {slot.size}"

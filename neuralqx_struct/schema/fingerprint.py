@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 from neuralqx_struct.schema.model import Document
@@ -55,7 +56,14 @@ def payload_form(document: Document) -> dict[str, Any]:
             for name in structs
         },
         "enums": {name: sorted(document.enums[name].members) for name in enums},
+        **_used(document, payload_fingerprint),
     }
+
+
+def _used(document: Document, fingerprint: Callable[[Document], str]) -> dict[str, Any]:
+    """What the documents mean that a document uses; nothing for one that uses none, so that it says what it said."""
+    used = {f"{d.id}@{d.version}": fingerprint(d) for d in document.used.values()}
+    return {"uses": used} if used else {}
 
 
 def payload_fingerprint(document: Document) -> str:
@@ -73,7 +81,7 @@ def full_fingerprint(document: Document) -> str:
         for name, declaration in struct.fields.items():
             kept = {k: v for k, v in plain["fields"][name].items() if k not in ("type", "dtype", "shape", "impl")}
             plain["fields"][name] = {**kept, "type": format_type(declaration.declared), "null": declaration.has_default}
-    return _digest(data)
+    return _digest({**data, **_used(document, full_fingerprint)})
 
 
 def _digest(data: Any) -> str:

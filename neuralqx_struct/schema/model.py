@@ -22,16 +22,17 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import Field, PrivateAttr, StrictBool, StrictInt, StrictStr, model_validator
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.expressions import parse as parse_expression
 from neuralqx_struct.schema.migration import Declaration, Migration, Name
-from neuralqx_struct.schema.types import Type, format_type, parse_type
+from neuralqx_struct.schema.types import DTYPES, Type, format_type, parse_type
 
 __all__ = [
     "Compatibility",
@@ -91,6 +92,22 @@ class Constraint(Declaration):
         return parse_expression(self.expr)
 
 
+def _is_array(text: Any) -> bool:
+    """True if the text of a type starts with that of an array."""
+    return isinstance(text, str) and (text == "array" or text.partition("[")[0].strip() in DTYPES)
+
+
+def _array_default(value: Any, *, is_bool: bool) -> Any:
+    """The words for defaults of arrays as the numbers they stand for, which is what everything else knows."""
+    match value:
+        case "zeros" | "ones":
+            return (value == "ones") if is_bool else int(value == "ones")
+        case {"fill": inner} | {"value": inner} if len(value) == 1:
+            return inner
+        case _:
+            return value
+
+
 class FieldDeclaration(Declaration):
     """One field: ``{type: array, dtype: float32, shape: [n]}`` or the shorthand ``float32[n]``."""
 
@@ -99,7 +116,7 @@ class FieldDeclaration(Declaration):
     shape: list[StrictInt | StrictStr] | None = Field(None, description="With type: array or prng_key; sizes or dims.")
     impl: StrictStr | None = Field(None, description="With type: prng_key, such as threefry2x32.")
     kind: Literal["node", "static", "opaque"] = "node"
-    default: Any = Field(None, description="A number fills an array.")
+    default: Any = Field(None, description="For arrays: zeros, ones, a number that fills it, or its numbers in lists.")
     derived: StrictStr | None = Field(None, description="Expression that computes the field; it is never stored.")
     serialize: StrictBool | None = None
     reset: StrictBool = Field(False, description="Opaque fields: back to the default inside transformations.")
@@ -125,6 +142,9 @@ class FieldDeclaration(Declaration):
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, data: Any) -> Any:
+        if isinstance(data, dict) and _is_array(data.get("type")) and "default" in data:
+            is_bool = "bool" in (data.get("dtype"), data["type"].partition("[")[0])
+            return {**data, "default": _array_default(data["default"], is_bool=is_bool)}
         return {"type": data} if isinstance(data, str) else data
 
     @property
@@ -211,17 +231,67 @@ class Document(Declaration):
     doc: StrictStr = ""
     root: Name
     compatibility: Compatibility = "backward-transitive"
-    uses: list[Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.]+@[1-9][0-9]*$")]] = Field(
-        default_factory=list
-    )
+    uses: list[
+        Annotated[
+            str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*@[1-9][0-9]{0,8}$")
+        ]
+    ] = Field(default_factory=list, description="Other schemas; types name their structs as in lab.optim.Adam.")
     dims: dict[Name, DimDeclaration] = Field(default_factory=dict)
     enums: dict[Name, EnumDeclaration] = Field(default_factory=dict)
     structs: dict[Name, StructDeclaration] = Field(min_length=1)
     migrations: list[Migration] = Field(default_factory=list)
 
+    _used: Mapping[str, Document] = PrivateAttr(default_factory=dict)
+    _unusable: Mapping[int, SchemaError] = PrivateAttr(default_factory=dict)
+
+    @property
+    def used(self) -> Mapping[str, Document]:
+        """The documents that ``uses`` names, by identity, as far as they were found."""
+        return self._used
+
+    @property
+    def unusable(self) -> Mapping[int, SchemaError]:
+        """Why documents that ``uses`` names were not found, by position."""
+        return self._unusable
+
+    def linked(self, used: Mapping[str, Document], unusable: Mapping[int, SchemaError]) -> Document:
+        """The same document with the documents that it uses."""
+        copy = self.model_copy()
+        copy._used, copy._unusable = used, unusable  # noqa: SLF001 - the same class
+        return copy
+
+    def place_of(self, name: str) -> tuple[Document, str]:
+        """The document that declares a struct or an enum, and its name there: ``lab.optim.Adam`` is one of another.
+
+        A name that nothing declares stays with this document.
+        """
+        identity, _, inner = name.rpartition(".")
+        return (self._used[identity], inner) if identity in self._used else (self, name)
+
+    def is_struct(self, name: str) -> bool:
+        """True if a type of that name is a struct, of this document or of one that it uses."""
+        owner, inner = self.place_of(name)
+        return inner in owner.structs
+
+    def members_of(self, name: str) -> list[str] | None:
+        """The members of an enum, of this document or of one that it uses; None if there is no such enum."""
+        owner, inner = self.place_of(name)
+        return owner.enums[inner].members if inner in owner.enums else None
+
+    def closure(self) -> list[Document]:
+        """The document and all that it uses, directly or not, each once."""
+        found: dict[tuple[str, int], Document] = {}
+        todo = [self]
+        while todo:
+            document = todo.pop()
+            if found.setdefault((document.id, document.version), document) is document:
+                todo += document.used.values()
+        return [*found.values()]
+
     def ref(self, struct: str) -> str:
         """The class reference of a struct, as manifests hold it: ``neuralqx.vmc_state@3:VMCState``."""
-        return f"{self.id}@{self.version}:{struct}"
+        owner, name = self.place_of(struct)
+        return f"{owner.id}@{owner.version}:{name}"
 
     def migration_from(self, version: int) -> Migration | None:
         """The declared migration from ``version``, or None."""

@@ -12,6 +12,7 @@ Example:
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
+from neuralqx_struct.schema import limits
 from neuralqx_struct.schema.migration import Declaration
 from neuralqx_struct.schema.model import Constraint, DimDeclaration, Document, FieldDeclaration, language_schema
 from neuralqx_struct.schema.source import Source
@@ -53,7 +55,12 @@ def parse_document(source: Source) -> Document:
         problems = _positioned(error, source)
     problems += _malformed(source)
     if document is None or problems:
-        raise SchemaError(sorted(problems, key=lambda d: (d.line or 0, d.column or 0)))
+        problems.sort(key=lambda d: (d.line or 0, d.column or 0))
+        if len(problems) > limits.MAX_PROBLEMS:
+            message = f"expected at most {limits.MAX_PROBLEMS} problems, got {len(problems)}"
+            hint = "mend these first; the others are not listed"
+            problems[limits.MAX_PROBLEMS :] = [source.diagnostic("NQX005", (), message, hint=hint)]
+        raise SchemaError(problems)
     return document
 
 
@@ -107,7 +114,9 @@ def _mapping(data: Any, member: str) -> Mapping[str, Any]:
 def _positioned(error: ValidationError, source: Source) -> list[Diagnostic]:
     """Pydantic's findings as diagnostics; alternatives of one place are reported once."""
     found: dict[tuple[Any, ...], Diagnostic] = {}
-    items = [(item, _path_in(source.data, item["loc"])) for item in error.errors(include_url=False)]
+    # One more than is told, so that it can be told that there are more.
+    told = error.errors(include_url=False)[: limits.MAX_PROBLEMS + 1]
+    items = [(item, _path_in(source.data, item["loc"])) for item in told]
     sorts: dict[tuple[str | int, ...], list[str]] = {}
     for item, path in items:
         if item["type"] in _SORT_WANTED:
@@ -168,6 +177,12 @@ def _explain(item: Any, path: tuple[str | int, ...], sorts: Sequence[str]) -> tu
         )
     if kind == "missing":
         return "NQX010", f"expected a member {item['loc'][-1]!r}, got none", f"add `{item['loc'][-1]}:` here", False
+    if kind == "string_pattern_mismatch" and path[:1] == ("uses",):
+        hint = "write the identity of the schema and the version, such as lab.optim@2"
+        return "NQX010", f"expected another schema, got {got}", hint, False
+    if kind == "string_pattern_mismatch" and path == ("schema",):
+        hint = "write names with dots between them, such as lab.optim"
+        return "NQX118", f"expected an identity, got {got}", hint, False
     if kind == "string_pattern_mismatch":
         message = f"expected a name (letters, digits, _, not starting with a digit), got {value!r}"
         return "NQX118", message, None, "[key]" in item["loc"]
@@ -216,9 +231,12 @@ def _one_of(names: Sequence[str]) -> str | None:
     return f"known members: {', '.join(names)}" if names else None
 
 
+_language = functools.cache(language_schema)
+
+
 def _members(path: tuple[str | int, ...]) -> list[str]:
     """The member names that the model allows at ``path``: what a misspelt one may have been meant to be."""
-    schema = language_schema()
+    schema = _language()
     here: Any = schema
     for part in path:
         here = _step_into(schema, here, part)

@@ -26,6 +26,7 @@ from neuralqx_struct.schema.fingerprint import full_fingerprint, payload_fingerp
 from neuralqx_struct.schema.loader import Source, read_file, read_text
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data, parse_document
+from neuralqx_struct.schema.uses import among, beside, link, link_all, loaded
 
 __all__ = [
     "LOCK_NAME",
@@ -101,6 +102,16 @@ class Series:
         """Payload fingerprints by version."""
         return MappingProxyType({version: payload_fingerprint(d) for version, d in self.documents.items()})
 
+    @cached_property
+    def others(self) -> Mapping[str, Series]:
+        """The schemas that any version uses, by identity, with the versions that are at hand."""
+        used: dict[str, dict[int, Document]] = {}
+        for document in self.documents.values():
+            for each in document.closure():
+                if each.id != self.id:
+                    used.setdefault(each.id, {d.version: d for d in loaded(each.id)})[each.version] = each
+        return MappingProxyType({identity: series_of(versions.values()) for identity, versions in used.items()})
+
     def merged(self, others: Iterable[Document]) -> Series:
         """This series with documents of versions that it lacks, from a bundle; its own documents win."""
         documents = {d.version: d for d in others if d.id == self.id} | dict(self.documents)
@@ -157,10 +168,10 @@ def carried_series(document: Mapping[str, Any]) -> dict[str, Series]:
         >>> carried_series({"schemas": [data]})["a"].versions
         (2,)
     """
+    held = [document_from_data(data, f"schemas[{index}]") for index, data in enumerate(document.get("schemas", ()))]
     versions: dict[str, list[Document]] = {}
-    for index, data in enumerate(document.get("schemas", ())):
-        held = document_from_data(data, f"schemas[{index}]")
-        versions.setdefault(held.id, []).append(held)
+    for each in link_all(held):
+        versions.setdefault(each.id, []).append(each)
     known = {identity: series_of(documents) for identity, documents in versions.items()}
     return {identity: replace(series, carried=frozenset(series.documents)) for identity, series in known.items()}
 
@@ -181,14 +192,14 @@ def load_series(where: str | Path) -> Series:
     """
     if isinstance(where, str) and "\n" in where:
         source = read_text(where)
-        document = parse_document(source)
+        document = link(parse_document(source), among(()))
         return series_of([document], {document.version: source})
     path = Path(where)
     if not os.path.lexists(path):
         raise SchemaMissingError.at(where)
     if not path.is_dir():
         source = read_file(path)
-        document = parse_document(source)
+        document = link(parse_document(source), beside(path.parent))
         return series_of([document], {document.version: source}, path.parent)
     files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
     if not files:
@@ -216,7 +227,8 @@ def load_series(where: str | Path) -> Series:
         sources.setdefault(document.version, source)
     if problems:
         raise SchemaError(problems)
-    return series_of(documents, sources, path)
+    find = beside(path)
+    return series_of([link(document, find) for document in documents], sources, path)
 
 
 def _nested_hint(path: Path) -> str:

@@ -122,7 +122,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A struct or an enum of the document, with sizes for the struct's parameters."""
+    """A struct or an enum, with sizes for the struct's parameters; of another schema with its identity before it."""
 
     name: str
     args: tuple[Expression, ...] = ()
@@ -213,6 +213,11 @@ def _from_ast(node: ast.expr, text: str) -> Type:
             return Null()
         case ast.Name(id=name):
             return _plain(name, text)
+        case ast.Attribute():
+            return Named(_dotted(node, text))
+        case ast.Subscript(value=ast.Attribute() as owner, slice=index):
+            args = list(index.elts) if isinstance(index, ast.Tuple) else [index]
+            return Named(_dotted(owner, text), tuple(from_ast(arg) for arg in args))
         case ast.Subscript(value=ast.Name(id=name), slice=index):
             args = list(index.elts) if isinstance(index, ast.Tuple) else [index]
             if name in _PARSERS:
@@ -224,6 +229,17 @@ def _from_ast(node: ast.expr, text: str) -> Type:
                 raise _wrong(text, f"expected {name} without [...]", hint)
             return Named(name, tuple(from_ast(arg) for arg in args))
     raise _wrong(text, "expected a type such as `float | null` or `float32[n, 3]`")
+
+
+def _dotted(node: ast.expr, text: str) -> str:
+    """The name of a struct or enum of another schema, behind its identity: ``lab.optim.Adam``."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        raise _wrong(text, "expected the name of a struct behind the identity of its schema, such as lab.optim.Adam")
+    return ".".join([node.id, *reversed(parts)])
 
 
 def _plain(name: str, text: str) -> Type:
