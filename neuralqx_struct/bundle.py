@@ -43,7 +43,7 @@ from neuralqx_struct.manifest import (
 from neuralqx_struct.manifest_text import check_digest, collector_paused, format_manifest, parse_manifest, reseal
 from neuralqx_struct.payload import Payload, StoredArrays, check, check_arrays, raise_findings
 from neuralqx_struct.replacement import BundleExistsError, BundleWriteError, standing
-from neuralqx_struct.stores import Source, about, store_named, store_of_file
+from neuralqx_struct.stores import ArrayStore, Source, Tick, about, store_named, store_of_file
 from neuralqx_struct.stores.archive import Progress
 
 if TYPE_CHECKING:
@@ -175,8 +175,9 @@ def _size_findings(held: Opened, path: Path, document: Mapping[str, Any]) -> lis
     needed: dict[str, int] = {}
     for record in document["arrays"].values():
         file = record.get("file", DEFAULT_FILE)
-        least = record["offset"] + record.get("nbytes", 0) if "offset" in record else 1  # compressed ones have no place
-        needed[file] = max(needed.get(file, 1), least)
+        nbytes = record.get("nbytes", 1)
+        least = record["offset"] + nbytes if "offset" in record else min(nbytes, 1)  # compressed ones have no place
+        needed[file] = max(needed.get(file, 0), least)
     found: list[Diagnostic] = []
     for file, least in needed.items():
         where = str(path / file)
@@ -260,7 +261,7 @@ def _by_file(held: Opened, records: Mapping[str, Any]) -> dict[str, dict[str, An
     return files
 
 
-def _array_source(held: Opened, file: str, records: Mapping[str, Any]) -> Source:
+def _array_source(held: Opened, file: str, records: Mapping[str, Any], store: ArrayStore) -> Source:
     def most() -> int:
         """Twice the arrays, with the largest headers and names there can be."""
         from math import prod
@@ -272,13 +273,20 @@ def _array_source(held: Opened, file: str, records: Mapping[str, Any]) -> Source
         )
         return 2 * sum(sizes) + (1 << 16)
 
-    source = held.region(file, most)
+    source = held.folder(file) if store.FOLDER else held.region(file, most)
     if source is None:
         raise IntegrityError(f"expected the array file {file}, got none", code="NQX409")
     return source
 
 
-def read(path: str | Path, *, verify: bool = True, mmap: bool = True, limits: Limits | None = None) -> Payload:
+def read(
+    path: str | Path,
+    *,
+    verify: bool = True,
+    mmap: bool = True,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+) -> Payload:
     """Read a bundle: the manifest now, each array when it is asked for.
 
     Args:
@@ -286,6 +294,7 @@ def read(path: str | Path, *, verify: bool = True, mmap: bool = True, limits: Li
         verify: Check every byte of an array when it is read.
         mmap: Map the arrays; otherwise they are copied into private memory.
         limits: How much to take in.
+        progress: Called with bytes verified and bytes in all, now and when arrays are asked for.
 
     Raises:
         SerializationError: There is no bundle, or what it says is wrong: every problem.
@@ -294,7 +303,9 @@ def read(path: str | Path, *, verify: bool = True, mmap: bool = True, limits: Li
     """
     path, limits = Path(path), limits or DEFAULT_LIMITS
     with collector_paused(), _naming(path):
-        return _settled(path, lambda held: _read(held, path, verify=verify, mmap=mmap, limits=limits))
+        return _settled(
+            path, lambda held: _read(held, path, verify=verify, mmap=mmap, limits=limits, progress=progress)
+        )
 
 
 @contextmanager
@@ -305,18 +316,19 @@ def _naming(path: Path) -> Iterator[None]:
         raise _named(error, path) from error.__cause__
 
 
-def _read(held: Opened, path: Path, *, verify: bool, mmap: bool, limits: Limits) -> Payload:
+def _read(held: Opened, path: Path, *, verify: bool, mmap: bool, limits: Limits, progress: Progress | None) -> Payload:
     document = _sound_document(manifest_bytes(held, limits), limits)
     records = document["arrays"]
     homes: dict[str, tuple[StoredArrays, str]] = {}
     found: list[Diagnostic] = []
+    tick = _ticking(progress, records)
     for file, own in _by_file(held, records).items():
         where = str(path / file)
         try:
             store = store_of_file(file)
-            source = _array_source(held, file, own)
+            source = _array_source(held, file, own, store)
             elsewhere = records.keys() - own.keys()
-            arrays = store.read(source, own, verify=verify, mmap=mmap, superseded=elsewhere)
+            arrays = store.read(source, own, verify=verify, mmap=mmap, superseded=elsewhere, tick=tick)
             homes |= dict.fromkeys(own, (arrays, where))
         except StructError as error:
             found += (d if d.file is not None and d.file != file else _in(d, where) for d in error.diagnostics)
@@ -326,18 +338,41 @@ def _read(held: Opened, path: Path, *, verify: bool, mmap: bool, limits: Limits)
     return payload
 
 
+def _bytes_in_all(records: Mapping[str, Any]) -> int:
+    from math import prod
+
+    from neuralqx_struct.payload import dtype_named
+
+    return sum(prod(record["shape"]) * dtype_named(record["dtype"]).itemsize for record in records.values())
+
+
+def _ticking(progress: Progress | None, records: Mapping[str, Any]) -> Tick | None:
+    """Adds up what the stores tell piece by piece; never to more than all, though arrays may be read twice."""
+    if progress is None:
+        return None
+    total, done = _bytes_in_all(records), 0
+
+    def tick(size: int) -> None:
+        nonlocal done
+        done = min(done + size, total)
+        progress(done, total)
+
+    return tick
+
+
 def _in(finding: Diagnostic, file: str) -> Diagnostic:
     from dataclasses import replace
 
     return replace(finding, file=file)
 
 
-def verify(path: str | Path, *, limits: Limits | None = None) -> list[Diagnostic]:
+def verify(path: str | Path, *, limits: Limits | None = None, progress: Progress | None = None) -> list[Diagnostic]:
     """Everything that is damaged in a bundle, at once; every byte is read.
 
     Args:
         path: The folder or zip, or the ``manifest.json`` in a folder, which stands for the folder.
         limits: How much to take in.
+        progress: Called with bytes verified and bytes in all.
 
     Returns:
         The findings; arrays that a migration left unused come as ``info``, files that nothing names as ``warning``.
@@ -345,7 +380,7 @@ def verify(path: str | Path, *, limits: Limits | None = None) -> list[Diagnostic
     path, limits = _around(Path(path)), limits or DEFAULT_LIMITS
 
     def look(held: Opened) -> list[Diagnostic]:
-        found = _damage(held, path, limits)
+        found = _damage(held, path, limits, progress)
         _require_standing(held, found)
         return found
 
@@ -356,17 +391,18 @@ def verify(path: str | Path, *, limits: Limits | None = None) -> list[Diagnostic
     return [d.in_file(str(path)) for d in found]
 
 
-def _damage(held: Opened, path: Path, limits: Limits) -> list[Diagnostic]:
+def _damage(held: Opened, path: Path, limits: Limits, progress: Progress | None) -> list[Diagnostic]:
     document, found = _examined(manifest_bytes(held, limits), limits)
     if any(d.code != "NQX407" for d in found):
         return found
     records = document["arrays"]
     files = _by_file(held, records)
+    tick = _ticking(progress, records)
     for file, own in files.items():
         try:
             store = store_of_file(file)
-            source = _array_source(held, file, own)
-            damage = store.verify(source, own, superseded=records.keys() - own.keys())
+            source = _array_source(held, file, own, store)
+            damage = store.verify(source, own, superseded=records.keys() - own.keys(), tick=tick)
         except StructError as error:
             damage = list(error.diagnostics)
         found += (_in(d, str(path / file)) for d in damage)
@@ -421,7 +457,8 @@ def write(
     names = [*payload.document["arrays"]]
     arrays = {name: payload.arrays[name] for name in names} if not _lazy(payload) else payload.arrays
     with collector_paused(), new_bundle(path, overwrite=overwrite) as new:
-        records = new.put(module.FILE, lambda place: module.write(place, arrays, compress=compress, progress=progress))
+        tick = _ticking(progress, payload.document["arrays"])
+        records = new.put(module.FILE, lambda place: module.write(place, arrays, compress=compress, tick=tick))
         given = payload.document["arrays"]
         named = {name: _recorded(given.get(name, {}), records[name], module.FILE) for name in names}
         new.finish(_formatted(_signed(payload.document, named)))
@@ -457,6 +494,7 @@ def write_linked(
     *,
     changed: Mapping[str, Array] | None = None,
     overwrite: bool = False,
+    progress: Progress | None = None,
 ) -> Path:
     """Write a bundle whose arrays are mostly those of another one, without writing their bytes again.
 
@@ -470,6 +508,7 @@ def write_linked(
         document: Its manifest. Records of arrays taken over need only ``dtype`` and ``shape``.
         changed: New arrays, and those that replace one of the same name; they go into a file of their own.
         overwrite: As for :func:`write`.
+        progress: Called with (bytes done, bytes in all) of the arrays in ``changed``.
 
     Raises:
         SerializationError: The document names arrays that neither the source nor ``changed`` has, or is not sound.
@@ -478,7 +517,7 @@ def write_linked(
     with _naming(source), opened_bundle(source) as held:
         original = _sound_document(manifest_bytes(held, DEFAULT_LIMITS), DEFAULT_LIMITS)["arrays"]
         if not all("crc32" in record for record in original.values()):
-            return _write_rest(source, target, document, changed, overwrite=overwrite)
+            return _write_rest(source, target, document, changed, overwrite=overwrite, progress=progress)
         records, files = _carried(document, original, changed)
         fresh = _free_name({record.get("file", DEFAULT_FILE) for record in original.values()})
         probe = {**records, **{name: document["arrays"][name] for name in changed if name in document["arrays"]}}
@@ -488,7 +527,8 @@ def write_linked(
             for file in files:
                 new.take(held, file)
             if changed:
-                written = new.put(fresh, lambda place: store_of_file(fresh).write(place, changed))
+                tick = _ticking(progress, {name: probe[name] for name in changed if name in probe})
+                written = new.put(fresh, lambda place: store_of_file(fresh).write(place, changed, tick=tick))
                 given = document["arrays"]
                 records |= {name: _recorded(given.get(name, {}), own, fresh) for name, own in written.items()}
             signed = _signed(document, records)
@@ -498,7 +538,13 @@ def write_linked(
 
 
 def _write_rest(
-    source: Path, target: Path, document: Mapping[str, Any], changed: Mapping[str, Array], *, overwrite: bool
+    source: Path,
+    target: Path,
+    document: Mapping[str, Any],
+    changed: Mapping[str, Array],
+    *,
+    overwrite: bool,
+    progress: Progress | None,
 ) -> Path:
     """Write everything: neuraLQX's bundles have no checksums to carry over."""
     arrays = read(source).arrays
@@ -507,7 +553,7 @@ def _write_rest(
         for name in document["arrays"]
         if name in arrays or name in changed
     }
-    return write(target, Payload(dict(document), wanted), overwrite=overwrite)
+    return write(target, Payload(dict(document), wanted), overwrite=overwrite, progress=progress)
 
 
 def _carried(

@@ -98,6 +98,15 @@ class Folder:
         self._files.append(cast("BinaryIO", file))
         return cast("BinaryIO", file), 0, os.fstat(fd).st_size
 
+    def folder(self, name: str) -> Path | None:
+        """A member that is a folder, None if there is none."""
+        path = self.path / name
+        if not os.path.lexists(path):
+            return None
+        if path.is_symlink() or not path.is_dir():
+            raise self._special(name)
+        return path
+
     def size(self, name: str) -> int | None:
         """The size of a file, which is not opened; None if there is no such file."""
         try:
@@ -108,6 +117,8 @@ class Folder:
             )
         except FileNotFoundError:
             return None
+        if stat.S_ISDIR(seen.st_mode):
+            return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(self.path / name))
         if not stat.S_ISREG(seen.st_mode):
             raise self._special(name)
         return seen.st_size
@@ -119,7 +130,10 @@ class Folder:
         )
 
     def link(self, name: str, target: Path) -> bool:
-        """Give a file of the bundle a second name; False where the system cannot."""
+        """Give a file of the bundle a second name; False where the system cannot. A folder is made anew, of such files."""
+        if (folder := self.path / name).is_dir():
+            _link_tree(folder, target)
+            return True
         try:
             os.link(name, target, src_dir_fd=self._fd, follow_symlinks=False)
         except (OSError, NotImplementedError):
@@ -164,6 +178,10 @@ class Text:
         """The manifest as a region of the file; there is nothing else."""
         return (self._file, 0, os.fstat(self._file.fileno()).st_size) if name == MANIFEST else None
 
+    def folder(self, name: str) -> Path | None:  # noqa: ARG002
+        """There is nothing else."""
+        return None
+
     def link(self, name: str, target: Path) -> bool:  # noqa: ARG002
         """Nothing is linked from here."""
         return False
@@ -184,6 +202,21 @@ def _plain_file(path: Path) -> BinaryIO:
         os.close(fd)
         raise _no_bundle(path, "something that is neither a file nor a folder")
     return cast("BinaryIO", os.fdopen(fd, "rb", buffering=0))
+
+
+def _link_tree(folder: Path, target: Path) -> None:
+    target.mkdir()
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            _link_tree(Path(entry.path), target / entry.name)
+            continue
+        try:
+            os.link(entry.path, target / entry.name, follow_symlinks=False)
+        except OSError:
+            with Path(entry.path).open("rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                _copy((cast("BinaryIO", file), 0, size), target / entry.name)
+    sync_folder(target)
 
 
 class Zip:
@@ -222,6 +255,11 @@ class Zip:
             message = f"expected {name} to expand to at most {most()} bytes, got {member.size}"
             raise UntrustedError(message, code="NQX505", file=str(self.path))
         return memoryview(inflate(self._view[member.start : member.start + member.stored], member.size))
+
+    def folder(self, name: str) -> Path | None:
+        """A zip of ours has files only."""
+        message = f"expected {name} in a folder bundle, got it in a zip"
+        raise SerializationError(message, code="NQX614", file=str(self.path), hint="unpack the zip into a folder")
 
     def link(self, name: str, target: Path) -> bool:  # noqa: ARG002
         """A part of a file cannot have a second name."""
@@ -321,6 +359,9 @@ class NewBundle:
 
     def take(self, held: Opened, file: str) -> None:
         """Take a file of another bundle over, byte by byte the same."""
+        if isinstance(held, Folder) and self._archive is None and (held.path / file).is_dir():
+            held.link(file, self._stage / file)
+            return
         region = held.region(file, lambda: DEFAULT_LIMITS.manifest_bytes)
         if region is None:
             raise IntegrityError(f"expected the array file {file}, got none", code="NQX409")

@@ -18,11 +18,13 @@ import functools
 import importlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import jax
+import numpy as np
 
 from neuralqx_struct import bundle
 from neuralqx_struct.codecs import Reading, StructDecoder, StructEncoder, Unknown
@@ -31,11 +33,13 @@ from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.filters import parse, to_predicate
 from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL, WRITER, Limits
-from neuralqx_struct.payload import Payload, check, raise_findings
+from neuralqx_struct.paths import format_path
+from neuralqx_struct.payload import HeldArrays, Payload, check, raise_findings
 from neuralqx_struct.registry import class_ref
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series
+from neuralqx_struct.trees import leaves_with_paths
 
 __all__ = ["ExportOptions", "LoadOptions", "ReadOptions", "export", "from_state_dict", "load", "to_state_dict"]
 
@@ -91,10 +95,34 @@ def _to_payload(obj: Any, *, copy: bool, metadata: Mapping[str, Any] | None = No
     document["arrays"] = {
         name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in encoder.arrays.items()
     }
+    # What lies in this memory already is looked at now, so that nothing can take it away; the rest stays on its devices.
+    arrays = {name: array if _elsewhere(array) else _fetched(array) for name, array in encoder.arrays.items()}
+    held = HeldArrays(arrays, _fetched)
     if metadata is not None:
         document["metadata"] = _plain_metadata(metadata)
     document["writer"] = dict(WRITER)
-    return Payload(document, encoder.arrays)
+    return Payload(document, dict(held) if copy else held)
+
+
+def _elsewhere(array: Any) -> bool:
+    """True unless the array is numpy's, or shows numpy its data where they are."""
+    return not isinstance(array, np.ndarray) and (
+        len(array.devices()) > 1 or next(iter(array.devices())).platform != "cpu"
+    )
+
+
+def _fetched(array: Any) -> np.ndarray[Any, Any]:
+    """An array as numpy's. Those on other devices pass through a CPU array of their own, which is not kept."""
+    if isinstance(array, np.ndarray):
+        return array
+    try:
+        if _elsewhere(array):
+            with suppress(RuntimeError):  # the process has no CPU device: JAX then keeps the copy beside the array
+                array = jax.device_put(array, jax.local_devices(backend="cpu")[0])
+        return np.asarray(array)
+    except RuntimeError as error:  # raised by JAX alone
+        message = f"expected arrays that keep their data until they are written, got: {error}"
+        raise SerializationError(message, code="NQX430", hint="donate them after the export has returned") from error
 
 
 def _travelling(series: Series | None, classes: Iterable[type]) -> list[dict[str, Any]]:
@@ -199,7 +227,7 @@ def export(
         obj: A Struct, or any tree of values that can be saved.
         path: Where; missing parents are made.
         overwrite: Replace a bundle that is there; nothing but a bundle is ever replaced.
-        store: ``npz`` or ``safetensors``.
+        store: ``npz``, ``safetensors`` or ``orbax`` (in folders, with the extra ``orbax``: sharded arrays by shards).
         compress: Smaller files that cannot be mapped.
         metadata: Free JSON values, kept in the manifest.
         progress: Called with bytes written and bytes in all.
@@ -251,8 +279,8 @@ def load(
         mmap: Map the arrays instead of reading them into memory.
         verify: Check every byte against its checksum.
         as_numpy: Give numpy arrays also where JAX arrays were saved.
-        shardings: A sharding for all JAX arrays, or a tree of them that is a prefix of the object; None in it leaves
-            arrays where they are. Numpy arrays and numbers stay what they are. With ``abstract`` the shardings are told
+        shardings: A sharding for all JAX arrays, a tree of them that is a prefix of the object, or a function of path and
+            array that gives one; None leaves an array where it is. Numpy arrays and numbers stay what they are. With ``abstract`` the shardings are told
             by the ``jax.ShapeDtypeStruct``.
         unknown: What happens to stored fields that the class lacks: ``error``, ``warn`` or ``drop``.
         fill: Values by field name for fields that were not saved and have no default.
@@ -268,13 +296,10 @@ def load(
         SerializationError: The path is no bundle, or what it holds does not fit, with every problem.
         IntegrityError: Stored bytes are damaged.
         UntrustedError: The bundle names a class that is not known here and not trusted.
-        ValueError: ``shardings`` is no prefix of the object.
+        ValueError: ``shardings`` is no prefix of the object, or one of them does not fit its array.
     """
     try:
-        held = bundle.read(path, verify=verify and not abstract, mmap=mmap, limits=limits)
-        if progress is not None:
-            total = sum(record.get("nbytes", 0) for record in held.document["arrays"].values())
-            progress(total, total)
+        held = bundle.read(path, verify=verify and not abstract, mmap=mmap, limits=limits, progress=progress)
         reading = _reading(
             load_cls,
             select=select,
@@ -286,6 +311,9 @@ def load(
             report=report,
         )
         value = _from_payload(held, load_cls, reading)
+        if progress is not None:  # not everything need have been read
+            total = sum(record.get("nbytes", 0) for record in held.document["arrays"].values())
+            progress(total, total)
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
     return value if shardings is None else _placed(value, shardings)
@@ -293,7 +321,15 @@ def load(
 
 def _placed(value: Any, shardings: Any) -> Any:
     """The value with its JAX arrays where the shardings say; everything else is left alone."""
+    leaves, structure = jax.tree.flatten(value)
+    paths = [path for path, _ in leaves_with_paths(value)]
     wanted: list[Any] = []
+    if callable(shardings):
+        wanted = [
+            shardings(path, leaf) if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) else None
+            for path, leaf in zip(paths, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(structure, map(_put, paths, leaves, wanted))
     try:
         jax.tree.map(
             lambda sharding, part: wanted.extend([sharding] * len(jax.tree.leaves(part))),
@@ -305,17 +341,19 @@ def _placed(value: Any, shardings: Any) -> Any:
         raise ValueError(
             f"shardings=: expected one sharding or a prefix of the tree, got another tree\n{error}"
         ) from None
-    leaves, structure = jax.tree.flatten(value)
-    return jax.tree.unflatten(structure, [_put(leaf, to) for leaf, to in zip(leaves, wanted, strict=True)])
+    return jax.tree.unflatten(structure, map(_put, paths, leaves, wanted))
 
 
-def _put(leaf: Any, sharding: Any) -> Any:
+def _put(path: tuple[Hashable, ...], leaf: Any, sharding: Any) -> Any:
     if sharding is None:
         return leaf
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        update: Any = leaf.update  # JAX leaves it untyped
-        return update(sharding=sharding)
-    return jax.device_put(leaf, sharding) if isinstance(leaf, jax.Array) else leaf
+    try:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            update: Any = leaf.update  # JAX leaves it untyped
+            return update(sharding=sharding)
+        return jax.device_put(leaf, sharding) if isinstance(leaf, jax.Array) else leaf
+    except ValueError as error:
+        raise ValueError(f"shardings=: {format_path(path)}: expected a sharding that fits\n{error}") from None
 
 
 def _reading(

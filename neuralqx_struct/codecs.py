@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -140,7 +140,8 @@ def _encode_jax(value: jax.Array, encoder: Encoder, owner: Any = None) -> dict[s
             "expected an array with data, got one that was deleted or donated", hint="save it before donating it"
         )
         return {"name": "", "dtype": "", "shape": []}
-    members = {**encoder.put_array(np.asarray(value), value if owner is None else owner), "leaf": "jax"}
+    # Left on its device: whoever writes it fetches one after the other.
+    members = {**encoder.put_array(cast("Any", value), value if owner is None else owner), "leaf": "jax"}
     return {**members, "weak_type": True} if value.weak_type else members
 
 

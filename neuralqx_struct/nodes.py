@@ -196,7 +196,8 @@ class Encoder:
                 name = f"{base}~{suffix}"
             self._names[id(owner)] = name
             self._alive.append(owner)
-            self.arrays[name] = array.copy() if self._copy and array is owner else array
+            copied = self._copy and array is owner and not hasattr(array, "is_deleted")  # JAX's own never change
+            self.arrays[name] = array.copy() if copied else array
         return {"name": name, "dtype": dtype_name(array.dtype), "shape": list(array.shape)}
 
     def finish(self) -> None:

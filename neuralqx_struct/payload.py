@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ML_DTYPES",
+    "HeldArrays",
     "Payload",
     "StoredArrays",
     "check",
@@ -124,6 +125,40 @@ class StoredArrays(Mapping[str, "np.ndarray[Any, Any]"]):
     @abstractmethod
     def verify(self, name: str) -> Diagnostic | None:
         """Compare the stored bytes of one array with its checksum."""
+
+
+class HeldArrays(StoredArrays):
+    """Arrays in the memory of this process or of its devices; each is fetched when it is asked for, and not kept.
+
+    Args:
+        held: What the user has, by name.
+        fetch: Makes a numpy array of one of them.
+    """
+
+    __slots__ = ("_fetch", "_held")
+
+    def __init__(self, held: Mapping[str, Any], fetch: Callable[[Any], np.ndarray[Any, Any]]) -> None:
+        self._held, self._fetch = held, fetch
+
+    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+        return self._fetch(self._held[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._held
+
+    def original(self, name: str) -> Any:
+        """The array as the user has it, for stores that write it from where it is."""
+        return self._held[name]
+
+    def verify(self, name: str) -> Diagnostic | None:  # noqa: ARG002 - never read from a file
+        """Nothing to compare it with."""
+        return None
 
 
 @lru_cache(maxsize=4096)

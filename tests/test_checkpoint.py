@@ -310,3 +310,22 @@ def test_shardings_are_for_jax_arrays(tmp_path):
         assert (abstract["s"][0].sharding == where) is (shardings is where)
     with pytest.raises(ValueError, match="shardings=: expected one sharding"):
         s.load(tmp_path / "b", shardings={"w": where})
+
+
+def test_an_array_that_is_donated_while_it_is_written_is_told(tmp_path):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("x",))
+    spread = jax.device_put(jnp.arange(8.0), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x")))
+    held = {"first": np.zeros(4), "spread": spread}
+    with pytest.raises(SerializationError, match="donate them after the export") as caught:
+        s.export(held, tmp_path / "c", progress=lambda *_: spread.is_deleted() or spread.delete())
+    assert caught.value.code == "NQX430"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_of_several_devices_leave_no_copy_behind(tmp_path):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("x",))
+    spread = jax.device_put(jnp.arange(8.0), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x")))
+    for store in ("npz", "safetensors"):
+        again = s.load(s.export({"w": spread}, tmp_path / store, store=store))["w"]
+        assert np.array_equal(again, np.arange(8.0))
+    assert spread._npy_value is None

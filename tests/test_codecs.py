@@ -77,7 +77,7 @@ def encode(value):
     encoder = StructEncoder()
     node = encoder.encode(value)
     encoder.finish()
-    return node, encoder.arrays
+    return node, {name: np.asarray(array) for name, array in encoder.arrays.items()}
 
 
 def round_trip(value, **reading):

@@ -46,9 +46,11 @@ def validate(paths: Sequence[Path], schema: Path | None = None) -> Report:
 def verify(paths: Sequence[Path]) -> Report:
     """Read every byte and compare it with its checksum."""
     from neuralqx_struct import bundle
+    from neuralqx_struct.cli.progress import progress_bar
 
     def check(path: Path) -> list[Diagnostic]:
-        found = bundle.verify(path)
+        with progress_bar(f"verifying {path.name}") as advance:
+            found = bundle.verify(path, progress=advance)
         if has_errors(found) and not os.path.lexists(path):
             raise bundle.BundleMissingError(found)
         return found

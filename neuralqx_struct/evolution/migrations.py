@@ -308,10 +308,11 @@ def _write(
     # Linking leaves the bytes of arrays that are gone in the file: worth it while most of the file is still used.
     if source.is_dir() and out.suffix != ".zip" and left_behind <= sum(_nbytes(before[name]) for name in kept):
         changed = DerivedArrays(result.arrays, {}, [name for name in after if name not in kept])
-        bundle.write_linked(source, out, result.document, changed=changed)
+        bundle.write_linked(source, out, result.document, changed=changed, progress=progress)
         return True
     files = {str(record.get("file", "")) for record in before.values()}
-    store = "safetensors" if any(file.endswith(".safetensors") for file in files) else "npz"
+    others = ("safetensors", "orbax") if out.suffix != ".zip" else ("safetensors",)
+    store = next((s for s in others if any(file.endswith(f".{s}") for file in files)), "npz")
     bundle.write(out, result, store=store, progress=progress)
     return False
 

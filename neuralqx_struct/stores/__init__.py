@@ -15,8 +15,7 @@ import importlib
 import mmap as mmap_module
 import os
 import threading
-import zlib
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple, Pro
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, did_you_mean
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import StoredArrays
-from neuralqx_struct.stores.archive import Progress, inflate
+from neuralqx_struct.stores.archive import checksum, inflate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +37,9 @@ __all__ = [
     "Entry",
     "FileArrays",
     "Source",
+    "Tick",
     "about",
+    "checksum_finding",
     "opened",
     "require_possible",
     "store_named",
@@ -47,6 +48,8 @@ __all__ = [
 
 _MOST_DIMS = 32  # numpy 1 takes no more
 Records = Mapping[str, Mapping[str, Any]]
+Tick = Callable[[int], None]
+"""Called with how many further bytes were read."""
 Source = Path | tuple[BinaryIO, int, int] | memoryview
 """Where an array file is: a path, a region (file, first byte, length) of an open file, or bytes in memory."""
 
@@ -56,9 +59,11 @@ class ArrayStore(Protocol):
 
     Attributes:
         FILE: The name of its file in a bundle.
+        FOLDER: True if that is a folder: it is then given as a path, and has no place in a zip.
     """
 
     FILE: str
+    FOLDER: bool
 
     def write(
         self,
@@ -66,7 +71,7 @@ class ArrayStore(Protocol):
         arrays: Mapping[str, Array],
         *,
         compress: bool = False,
-        progress: Progress | None = None,
+        tick: Tick | None = None,
     ) -> dict[str, dict[str, Any]]:
         """Write a new file (or into an open one, at its position), flush it to the disk, return a record per array."""
 
@@ -78,6 +83,7 @@ class ArrayStore(Protocol):
         verify: bool = True,
         mmap: bool = True,
         superseded: Collection[str] = (),
+        tick: Tick | None = None,
     ) -> StoredArrays:
         """The arrays that ``records`` describe, each read and verified on access.
 
@@ -87,13 +93,16 @@ class ArrayStore(Protocol):
             verify: Compare every byte that is read with its checksum.
             mmap: Give read-only views of the mapped file; otherwise copies in private memory.
             superseded: Arrays that the file may hold although another file's are meant.
+            tick: Called often while bytes are being verified.
 
         Raises:
             IntegrityError: The file and the records do not agree.
             UntrustedError: The file holds pickles, bombs, duplicates or names that lead out of it.
         """
 
-    def verify(self, source: Source, records: Records, *, superseded: Collection[str] = ()) -> list[Diagnostic]:
+    def verify(
+        self, source: Source, records: Records, *, superseded: Collection[str] = (), tick: Tick | None = None
+    ) -> list[Diagnostic]:
         """Everything that is wrong with the file, every byte compared."""
 
     def members(self, source: Source) -> tuple[str, ...]:
@@ -104,6 +113,7 @@ STORES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "npz": "neuralqx_struct.stores.npz",
         "safetensors": "neuralqx_struct.stores.safetensors",
+        "orbax": "neuralqx_struct.stores.orbax",
     }
 )
 
@@ -208,16 +218,22 @@ def opened(source: Source, *, mmap: bool) -> tuple[memoryview, _PrivateBytes | N
 class FileArrays(StoredArrays):
     """The arrays of one file; see :meth:`ArrayStore.read`."""
 
-    __slots__ = ("_check", "_entries", "_made", "_numpy", "_private", "_view")
+    __slots__ = ("_check", "_entries", "_made", "_numpy", "_private", "_tick", "_view")
 
     def __init__(
-        self, view: memoryview, private: _PrivateBytes | None, entries: Mapping[str, Entry], *, verify: bool
+        self,
+        view: memoryview,
+        private: _PrivateBytes | None,
+        entries: Mapping[str, Entry],
+        *,
+        verify: bool,
+        tick: Tick | None = None,
     ) -> None:
         self._view = view if private is None else memoryview(b"")  # no page of the file stays in use
         import numpy as np
 
         self._numpy = np
-        self._private, self._entries, self._check = private, entries, verify
+        self._private, self._entries, self._check, self._tick = private, entries, verify, tick
         self._made: MutableMapping[str, Array] = {}
 
     def __len__(self) -> int:
@@ -234,7 +250,7 @@ class FileArrays(StoredArrays):
         if made is None:
             entry = self._entries[name]
             data, at = self._bytes(entry)
-            if self._check and (problem := _mismatch(name, entry, data, at)):
+            if self._check and (problem := _mismatch(name, entry, data, at, self._tick)):
                 raise IntegrityError(problem)
             made = self._array(entry, data, at)
             if self._private is None and entry.packed is None:
@@ -255,7 +271,7 @@ class FileArrays(StoredArrays):
         if header_too is not None:
             entry = entry._replace(crc32=header_too, with_lead=True)
         try:
-            return _mismatch(name, entry, *self._bytes(entry))
+            return _mismatch(name, entry, *self._bytes(entry), None if header_too is not None else self._tick)
         except SerializationError as error:
             return about(error.code, name, error.diagnostics[0].message)
 
@@ -270,13 +286,18 @@ class FileArrays(StoredArrays):
         return self._private.copy(entry.start - entry.lead, entry.lead + entry.nbytes), entry.lead
 
 
-def _mismatch(name: str, entry: Entry, data: memoryview, at: int) -> Diagnostic | None:
+def _mismatch(name: str, entry: Entry, data: memoryview, at: int, tick: Tick | None) -> Diagnostic | None:
     if entry.crc32 is None:
         return None
-    found = zlib.crc32(data[at - entry.lead if entry.with_lead else at : at + entry.nbytes])
-    if found == entry.crc32:
+    found = checksum(data[at - entry.lead if entry.with_lead else at : at + entry.nbytes], tick)
+    return checksum_finding(name, found, entry.crc32)
+
+
+def checksum_finding(name: str, found: int, expected: int | None) -> Diagnostic | None:
+    """What is wrong with an array whose bytes have the checksum ``found``, or None."""
+    if expected is None or found == expected:
         return None
-    message = f"expected bytes with crc32 {entry.crc32:#010x}, got {found:#010x}"
+    message = f"expected bytes with crc32 {expected:#010x}, got {found:#010x}"
     return about("NQX407", name, message, "the file was damaged or changed; restore it from a copy")
 
 

@@ -23,6 +23,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError, UntrustedError
@@ -34,8 +35,10 @@ __all__ = [
     "ArchiveWriter",
     "Member",
     "Progress",
+    "checksum",
     "inflate",
     "inflated_start",
+    "pieces",
     "read_directory",
     "write_all",
 ]
@@ -56,6 +59,8 @@ _ENCRYPTED, _DESCRIPTOR, _UTF8 = 0x1, 0x8, 0x800
 _DATE = 33  # 1 January 1980, the zero of zip times: the same arrays give the same bytes
 _PADDING = 0xD935  # the extra field by which zipalign marks padding
 _CHUNK = 16 << 20
+_PIECE = 4 << 20  # what a thread takes at a time
+_MOST_THREADS = 8
 _LARGE = 1 << 20  # from here on a checksum is worth a thread
 _ADVISE = getattr(os, "posix_fadvise", None)
 _UNSAFE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\\:\x00-\x09\x0b-\x1f\x7f]", re.MULTILINE)
@@ -100,15 +105,47 @@ def _times(a: int, b: int) -> int:
     return product
 
 
-def _joined(first: int, second: int, length: int) -> int:
-    """The checksum of two pieces from the checksums of each; ``length`` is that of the second."""
+@lru_cache(maxsize=64)
+def _shift(length: int) -> int:
+    """The polynomial x**(8 * length): what that many bytes do to the checksum of those before them."""
     shift, power = 0x80000000, 0x00800000  # 1, and x**8: one byte
     while length:
         if length & 1:
             shift = _times(shift, power)
         power = _times(power, power)
         length >>= 1
-    return _times(shift, first) ^ second
+    return shift
+
+
+def _joined(first: int, second: int, length: int) -> int:
+    """The checksum of two pieces from the checksums of each; ``length`` is that of the second."""
+    return _times(_shift(length), first) ^ second
+
+
+def checksum(data: bytes | memoryview, tick: Callable[[int], None] | None = None) -> int:
+    """The CRC-32 of data; of large data worked out by several threads, piece by piece, while this one counts.
+
+    Args:
+        data: The bytes.
+        tick: Called with the size of each piece that is done.
+    """
+    size = len(data)
+    if size < 2 * _PIECE:
+        whole = zlib.crc32(data)
+        if tick is not None:
+            tick(size)
+        return whole
+    from concurrent.futures import ThreadPoolExecutor  # half a start-up, for those who read no large data
+
+    parts = [memoryview(data)[at : at + _PIECE] for at in range(0, size, _PIECE)]
+    threads = min(os.cpu_count() or 1, _MOST_THREADS)
+    with ThreadPoolExecutor(threads) as pool:
+        crc = 0
+        for piece, found in zip(parts, pool.map(zlib.crc32, parts), strict=True):
+            crc = _joined(crc, found, len(piece))
+            if tick is not None:
+                tick(len(piece))
+    return crc
 
 
 class ArchiveWriter:
@@ -119,11 +156,10 @@ class ArchiveWriter:
 
     Args:
         file: A seekable binary file, opened for writing without a buffer.
-        progress: Called with (bytes done, bytes in all).
-        total: Bytes in all, for ``progress``.
+        tick: Called with how many further bytes were written.
     """
 
-    def __init__(self, file: BinaryIO, *, progress: Progress | None = None, total: int = 0) -> None:
+    def __init__(self, file: BinaryIO, *, tick: Callable[[int], None] | None = None) -> None:
         self._file = file
         self._base = file.tell()
         self._position = 0  # of the next byte, those still gathered included
@@ -131,7 +167,7 @@ class ArchiveWriter:
         self._waiting = 0
         self._directory: list[bytes] = []
         self._names: set[str] = set()
-        self._progress, self._total, self._done = progress, total, 0
+        self._tick = tick
 
     def add(
         self, name: str, body: bytes | memoryview, head: bytes = b"", *, align: bool = True, compress: bool = False
@@ -213,7 +249,7 @@ class ArchiveWriter:
         packed = packer.compress(head)
         stored, crc, body_crc = len(packed), zlib.crc32(head), 0
         self._gather(packed)
-        for piece in _pieces(body):
+        for piece in pieces(body):
             crc, body_crc = zlib.crc32(piece, crc), zlib.crc32(piece, body_crc)
             packed = packer.compress(piece)
             stored += len(packed)
@@ -291,7 +327,7 @@ class ArchiveWriter:
         worker = threading.Thread(target=lambda: found.append(zlib.crc32(body)))
         worker.start()
         try:
-            for piece in _pieces(body):
+            for piece in pieces(body):
                 write_all(self._file, piece)
                 self._start_writeback(len(piece))
                 self._position += len(piece)
@@ -316,12 +352,12 @@ class ArchiveWriter:
         self._file.seek(self._base + self._position)
 
     def _advance(self, size: int) -> None:
-        if self._progress is not None:
-            self._done += size
-            self._progress(self._done, self._total)
+        if self._tick is not None:
+            self._tick(size)
 
 
-def _pieces(body: bytes | memoryview) -> Iterator[memoryview]:
+def pieces(body: bytes | memoryview) -> Iterator[memoryview]:
+    """A body in parts, each written at once."""
     view = memoryview(body)
     for at in range(0, len(view), _CHUNK):
         yield view[at : at + _CHUNK]

@@ -26,17 +26,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple, cas
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError, UntrustedError
 from neuralqx_struct.manifest_text import collector_paused
 from neuralqx_struct.payload import ML_DTYPES, dtype_name, dtype_named, raise_findings, storage_dtype
-from neuralqx_struct.stores import Entry, FileArrays, Records, Source, about, opened, require_possible
-from neuralqx_struct.stores.archive import STORED, ArchiveWriter, Member, Progress, inflated_start, read_directory
+from neuralqx_struct.stores import Entry, FileArrays, Records, Source, Tick, about, opened, require_possible
+from neuralqx_struct.stores.archive import STORED, ArchiveWriter, Member, inflated_start, read_directory
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["FILE", "members", "read", "verify", "write"]
+__all__ = ["FILE", "FOLDER", "members", "read", "verify", "write"]
 
 FILE: Final = "arrays.npz"
+FOLDER: Final = False
 _SMALL = 64 << 10
 _MAGIC: Final = b"\x93NUMPY"
 _HEADER: Final = re.compile(
@@ -104,7 +105,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def write(
-    target: Path | BinaryIO, arrays: Mapping[str, Array], *, compress: bool = False, progress: Progress | None = None
+    target: Path | BinaryIO, arrays: Mapping[str, Array], *, compress: bool = False, tick: Tick | None = None
 ) -> dict[str, dict[str, Any]]:
     """Write arrays one after the other; see :class:`~neuralqx_struct.stores.ArrayStore`.
 
@@ -113,11 +114,10 @@ def write(
     """
     if isinstance(target, Path):
         with target.open("xb", buffering=0) as file:
-            records = write(cast("BinaryIO", file), arrays, compress=compress, progress=progress)
+            records = write(cast("BinaryIO", file), arrays, compress=compress, tick=tick)
             os.fsync(file.fileno())
         return records
-    total = sum(array.nbytes for array in arrays.values()) if progress is not None else 0
-    archive = ArchiveWriter(target, progress=progress, total=total)
+    archive = ArchiveWriter(target, tick=tick)
     records = {}
     known: dict[np.dtype[Any], tuple[str, str]] = {}
     member_names = _member_names(arrays)
@@ -159,17 +159,25 @@ def _body(array: Array) -> bytes | memoryview:
 
 
 def read(
-    source: Source, records: Records, *, verify: bool = True, mmap: bool = True, superseded: Collection[str] = ()
+    source: Source,
+    records: Records,
+    *,
+    verify: bool = True,
+    mmap: bool = True,
+    superseded: Collection[str] = (),
+    tick: Tick | None = None,
 ) -> FileArrays:
     """Open the arrays of a file; see :class:`~neuralqx_struct.stores.ArrayStore`."""
-    arrays, found, _ = _survey(source, records, superseded, check=verify, mmap=mmap)
+    arrays, found, _ = _survey(source, records, superseded, check=verify, mmap=mmap, tick=tick)
     raise_findings(found, str(source) if isinstance(source, Path) else FILE)
     return arrays
 
 
-def verify(source: Source, records: Records, *, superseded: Collection[str] = ()) -> list[Diagnostic]:
+def verify(
+    source: Source, records: Records, *, superseded: Collection[str] = (), tick: Tick | None = None
+) -> list[Diagnostic]:
     """Everything that is wrong with the file; see :class:`~neuralqx_struct.stores.ArrayStore`."""
-    arrays, found, found_members = _survey(source, records, superseded, check=True, mmap=True)
+    arrays, found, found_members = _survey(source, records, superseded, check=True, mmap=True, tick=tick)
     for name in arrays:
         if (problem := arrays.verify(name)) is not None:
             found.append(problem)
@@ -186,7 +194,7 @@ def members(source: Source) -> tuple[str, ...]:
 
 
 def _survey(
-    source: Source, records: Records, superseded: Collection[str], *, check: bool, mmap: bool
+    source: Source, records: Records, superseded: Collection[str], *, check: bool, mmap: bool, tick: Tick | None
 ) -> tuple[FileArrays, list[Diagnostic], dict[str, Member]]:
     """Compare the structure of a file with the records, reading no array.
 
@@ -221,7 +229,7 @@ def _survey(
         ]
     except StructError as error:
         found += error.diagnostics
-    return FileArrays(view, private, entries, verify=check), found, used
+    return FileArrays(view, private, entries, verify=check, tick=tick), found, used
 
 
 def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry:

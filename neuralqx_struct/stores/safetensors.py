@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Collection, Mapping
 from math import prod
 from pathlib import Path
@@ -26,17 +25,18 @@ from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationErro
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest_text import parse_manifest
 from neuralqx_struct.payload import dtype_name, dtype_named, raise_findings
-from neuralqx_struct.stores import Entry, FileArrays, Records, Source, about, opened, require_possible
-from neuralqx_struct.stores.archive import ALIGNMENT, Progress, write_all
+from neuralqx_struct.stores import Entry, FileArrays, Records, Source, Tick, about, opened, require_possible
+from neuralqx_struct.stores.archive import ALIGNMENT, checksum, pieces, write_all
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["FILE", "members", "read", "verify", "write"]
+__all__ = ["FILE", "FOLDER", "members", "read", "verify", "write"]
 
 FILE: Final = "arrays.safetensors"
+FOLDER: Final = False
 _MOST_HEADER = 100_000_000  # what the reference implementation takes
 _CODES: Final = {
     "bool": "BOOL",
@@ -73,7 +73,7 @@ def _stored(logical: str, shape: list[int]) -> tuple[str, list[int]]:
 
 
 def write(
-    target: Path | BinaryIO, arrays: Mapping[str, Array], *, compress: bool = False, progress: Progress | None = None
+    target: Path | BinaryIO, arrays: Mapping[str, Array], *, compress: bool = False, tick: Tick | None = None
 ) -> dict[str, dict[str, Any]]:
     """Write all arrays; see :class:`~neuralqx_struct.stores.ArrayStore`.
 
@@ -87,7 +87,7 @@ def write(
         raise SerializationError("expected compress=False for store 'safetensors', got True", code="NQX614", hint=hint)
     if isinstance(target, Path):
         with target.open("xb", buffering=0) as file:
-            records = write(cast("BinaryIO", file), arrays, progress=progress)
+            records = write(cast("BinaryIO", file), arrays, tick=tick)
             os.fsync(file.fileno())
         return records
     records = {}
@@ -112,20 +112,19 @@ def write(
     if len(text) > _MOST_HEADER:
         raise SerializationError(f"expected a header of at most {_MOST_HEADER} bytes, got {len(text)}", code="NQX506")
     write_all(target, memoryview(len(text).to_bytes(8, "little") + text))
-    done = 0
     for name in order:
         flat = np.asarray(arrays[name], order="C").reshape(-1)
         body = flat.view(np.uint8).data if flat.nbytes else memoryview(b"")
         record = records[name]
         record |= {
-            "crc32": zlib.crc32(body),
+            "crc32": checksum(body),
             "offset": 8 + len(text) + header[name]["data_offsets"][0],
             "nbytes": len(body),
         }
-        write_all(target, body)
-        done += len(body)
-        if progress is not None:
-            progress(done, position)
+        for piece in pieces(body):
+            write_all(target, piece)
+            if tick is not None:
+                tick(len(piece))
     return records
 
 
@@ -137,17 +136,25 @@ def _element(logical: str) -> int:
 
 
 def read(
-    source: Source, records: Records, *, verify: bool = True, mmap: bool = True, superseded: Collection[str] = ()
+    source: Source,
+    records: Records,
+    *,
+    verify: bool = True,
+    mmap: bool = True,
+    superseded: Collection[str] = (),
+    tick: Tick | None = None,
 ) -> FileArrays:
     """Open the arrays of a file; see :class:`~neuralqx_struct.stores.ArrayStore`."""
-    arrays, found = _survey(source, records, superseded, check=verify, mmap=mmap)
+    arrays, found = _survey(source, records, superseded, check=verify, mmap=mmap, tick=tick)
     raise_findings(found, str(source) if isinstance(source, Path) else FILE)
     return arrays
 
 
-def verify(source: Source, records: Records, *, superseded: Collection[str] = ()) -> list[Diagnostic]:
+def verify(
+    source: Source, records: Records, *, superseded: Collection[str] = (), tick: Tick | None = None
+) -> list[Diagnostic]:
     """Everything that is wrong with the file; see :class:`~neuralqx_struct.stores.ArrayStore`."""
-    arrays, found = _survey(source, records, superseded, check=True, mmap=True)
+    arrays, found = _survey(source, records, superseded, check=True, mmap=True, tick=tick)
     return found + [problem for name in arrays if (problem := arrays.verify(name)) is not None]
 
 
@@ -200,7 +207,7 @@ def _is_tensor(item: Any) -> bool:
 
 
 def _survey(
-    source: Source, records: Records, superseded: Collection[str], *, check: bool, mmap: bool
+    source: Source, records: Records, superseded: Collection[str], *, check: bool, mmap: bool, tick: Tick | None
 ) -> tuple[FileArrays, list[Diagnostic]]:
     """Compare the header of a file with the records, reading no array."""
     found: list[Diagnostic] = []
@@ -223,7 +230,7 @@ def _survey(
         found += [about("NQX410", name, message, hint) for name in header if name not in superseded]
     except StructError as error:
         found += error.diagnostics
-    return FileArrays(view, private, entries, verify=check), found
+    return FileArrays(view, private, entries, verify=check, tick=tick), found
 
 
 def _entry(item: Mapping[str, Any], record: Mapping[str, Any], begin: int) -> Entry:
