@@ -112,17 +112,27 @@ def _elsewhere(array: Any) -> bool:
 
 
 def _fetched(array: Any) -> np.ndarray[Any, Any]:
-    """An array as numpy's. Those on other devices pass through a CPU array of their own, which is not kept."""
+    """An array as numpy's; JAX keeps no second copy of what lies on other devices."""
     if isinstance(array, np.ndarray):
         return array
     try:
-        if _elsewhere(array):
-            with suppress(RuntimeError):  # the process has no CPU device: JAX then keeps the copy beside the array
-                array = jax.device_put(array, jax.local_devices(backend="cpu")[0])
-        return np.asarray(array)
+        if len(array.devices()) == 1:
+            return _on_host(array)
+        whole = np.empty(array.shape, array.dtype)
+        for shard in array.addressable_shards:
+            if shard.replica_id == 0:
+                whole[shard.index] = _on_host(shard.data)
     except RuntimeError as error:  # raised by JAX alone
         message = f"expected arrays that keep their data until they are written, got: {error}"
         raise SerializationError(message, code="NQX430", hint="donate them after the export has returned") from error
+    return whole
+
+
+def _on_host(array: jax.Array) -> np.ndarray[Any, Any]:
+    if next(iter(array.devices())).platform != "cpu":
+        with suppress(RuntimeError):  # the process has no CPU device: JAX then keeps the copy beside the array
+            array = jax.device_put(array, jax.local_devices(backend="cpu")[0])
+    return np.asarray(array)
 
 
 def _travelling(series: Series | None, classes: Iterable[type]) -> list[dict[str, Any]]:
