@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.pytree import resolve_pytree_spec as resolve_pytree_spec
     from neuralqx_struct.registry import class_ref as class_ref
     from neuralqx_struct.registry import resolve_class as resolve_class
+    from neuralqx_struct.samples import example as example
     from neuralqx_struct.struct import Struct as Struct
     from neuralqx_struct.struct import dataclass as dataclass
     from neuralqx_struct.struct import derived_fields as derived_fields
@@ -127,6 +128,7 @@ _HOME = {
         "class_ref",
         "resolve_class",
     ),
+    "neuralqx_struct.samples": ("example",),
     "neuralqx_struct.struct": (
         "Struct",
         "dataclass",

@@ -38,7 +38,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from neuralqx_struct.compiler import Schema
+from neuralqx_struct.compiler import Schema, classes_of
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, is_struct
 from neuralqx_struct.printing import brief
@@ -67,7 +67,7 @@ from neuralqx_struct.schema.types import (
     format_type,
 )
 
-__all__ = ["dump_schema", "schema_of"]
+__all__ = ["described", "dump_schema", "schema_of"]
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Documents -> text.
@@ -148,8 +148,22 @@ def schema_of(
     if not isinstance(cls, type) or not is_struct(cls):
         raise TypeError(f"schema_of(): expected a Struct class, got {brief(cls)}")
     own = _own_document(cls)
-    if own is not None:
-        return own
+    return own if own is not None else _written(cls, schema, version, report)[0]
+
+
+def described(cls: type) -> tuple[Document, str, Mapping[str, type]]:
+    """The document of a Struct class, the name of the class in it, and the class behind each name there."""
+    own = _own_document(cls)
+    if own is None:
+        document, classes = _written(cls, None, 1, None)
+        return document, document.root, classes
+    compiled: Any = next(base for base in cls.__mro__ if "__nqx_document__" in vars(base))
+    return own, compiled.__name__, {**classes_of(compiled.__nqx_series__, own.version), compiled.__name__: cls}
+
+
+def _written(
+    cls: type, schema: str | None, version: int, report: list[Diagnostic] | None
+) -> tuple[Document, dict[str, type]]:
     writing = _Writing()
     root = writing.name_of(cls)
     data = {
@@ -163,7 +177,7 @@ def schema_of(
     document = writing.settled(data, f"schema_of({cls.__name__})")
     if report is not None:
         report += writing.report
-    return document
+    return document, writing.classes
 
 
 def _own_document(cls: Any) -> Document | None:
@@ -240,6 +254,11 @@ class _Writing:
             names = ", ".join(getattr(hook, "__name__", repr(hook)) for hook in hooks)
             self.note(f"left out: what Python code checks or converts ({names})", "register it with register_hook")
         return data | _described(spec)
+
+    @property
+    def classes(self) -> dict[str, type]:
+        """The classes by their names in the document."""
+        return {name: cls for cls, name in self._names.items()}
 
     # --- types -----------------------------------------------------------------------------------------------------
 
