@@ -74,7 +74,7 @@ class Struct(Displayed, metaclass=StructMeta):
 
     # --- the life of an instance -------------------------------------------------------------------------------
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, /, **changes: Any) -> Self:
         """A new instance with some fields changed; runs converters, ``__post_init__``, derivation and validation.
 
         Args:
