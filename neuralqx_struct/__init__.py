@@ -9,6 +9,7 @@ never imports JAX.
 from __future__ import annotations
 
 import importlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -155,14 +156,16 @@ _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = ["__version__", *_WHERE, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0604
 
+# JAX has circular imports: two threads that begin them at different ends would wait for each other.
+_importing = threading.RLock()
+
 
 def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        value = getattr(importlib.import_module(_WHERE[name]), name)
-    elif name in _MODULES:
-        value = importlib.import_module(_MODULES[name])
-    else:
+    if name not in _WHERE and name not in _MODULES:
         raise AttributeError(f"module 'neuralqx_struct' has no attribute {name!r}")
+    with _importing:
+        module = importlib.import_module(_WHERE.get(name) or _MODULES[name])
+    value = getattr(module, name) if name in _WHERE else module
     globals()[name] = value
     return value
 

@@ -213,8 +213,8 @@ def _derive(self: Any, name: str) -> Any:
         raise
     finally:
         open_here.discard((id(self), name))
-    self.__dict__[name] = value
-    return value
+    # Of threads that read a pending field at once, all get the value of the first.
+    return self.__dict__.setdefault(name, value)
 
 
 def require_all(self: Any) -> None:

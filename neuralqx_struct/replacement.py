@@ -79,8 +79,8 @@ def staged(target: Path, *, folder: bool, overwrite: bool, foreign: Callable[[Pa
             yield stage
             if folder:
                 sync_folder(stage)
-            _refuse(target, overwrite=overwrite, foreign=foreign)
-            _publish(stage, target, overwrite=overwrite)
+            while not _took(stage, target, overwrite=overwrite, foreign=foreign):
+                pass
             sync_folder(target.parent)
         finally:
             _remove(stage)  # after an exchange, this is what stood at the target before
@@ -219,6 +219,18 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _took(stage: Path, target: Path, *, overwrite: bool, foreign: Callable[[Path], str | None]) -> bool:
+    """Publish the stage; False if another writer was quicker to a path that was free, and may be replaced too."""
+    _refuse(target, overwrite=overwrite, foreign=foreign)
+    try:
+        _publish(stage, target, overwrite=overwrite)
+    except BundleExistsError:
+        if not overwrite:
+            raise
+        return False
+    return True
 
 
 def _publish(stage: Path, target: Path, *, overwrite: bool) -> None:
