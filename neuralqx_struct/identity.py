@@ -133,7 +133,11 @@ def _one_nan(value: Any) -> Any:
     return _NANS.setdefault((type(value), np.asarray(value).tobytes()), value)
 
 
-_LEAF_TYPES = (str, bytes, int, float, complex, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+# What is not searched. The arrays of a mesh are arrays of devices, and meshes and shardings compare by what they hold.
+_LEAF_TYPES = (
+    *(str, bytes, int, float, complex, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType),
+    *(jax.sharding.Mesh, jax.sharding.Sharding),
+)
 
 
 def holds_array(value: Any) -> bool:
@@ -152,7 +156,9 @@ def holds_array(value: Any) -> bool:
         elif isinstance(here, (tuple, list, set, frozenset)):
             todo += here
         elif isinstance(here, functools.partial):
-            todo += [here.args, here.keywords]
+            todo += [here.func, here.args, here.keywords]
+        elif isinstance(here, types.MethodType):
+            todo.append(here.__self__)
         else:
             todo.append(getattr(here, "__dict__", None))
             todo += [

@@ -70,6 +70,9 @@ class Holder:
     def __init__(self, value):
         self.value = value
 
+    def get(self):
+        return self.value
+
 
 class Slotted:
     __slots__ = ("value",)
@@ -83,7 +86,8 @@ class Slotted:
     [
         ([1], "no hash"), ({}, "no hash"), (np.zeros(1), "an array"), (jnp.zeros(1), "an array"), ((1, [2]), "no hash"),
         (Holder(np.zeros(1)), "holds an array"), (Slotted((1, {"a": np.zeros(1)})), "holds an array"),
-        (functools.partial(max, np.zeros(1)), "holds an array"), (frozenset([Holder(np.zeros(1))]), "holds an array"),
+        (functools.partial(max, np.zeros(1)), "holds an array"), (Holder(np.zeros(1)).get, "method that holds an array"),
+        (functools.partial(Holder(np.zeros(1)).get), "partial that holds an array"), (frozenset([Holder(np.zeros(1))]), "holds an array"),
     ],
 )  # fmt: skip
 def test_refused_statics(value, why):
