@@ -104,12 +104,14 @@ class ClassDecoder(Decoder):
 
 def _reachable(cls: type, encoder: Encoder) -> bool:
     """Refuse a class that no reader could find again; true if there is nothing to refuse."""
-    if find_class(class_ref(cls)) is cls:
+    found = find_class(class_ref(cls))
+    if found is cls:
         return True
-    encoder.refuse(
-        f"expected a class that is found under its name, got {class_ref(cls)}, which is not",
-        hint="define the class at the top level of its module, under the name that it bears",
-    )
+    if found is None:
+        got, hint = "is not", "define the class at the top level of its module, under the name that it bears"
+    else:
+        got, hint = "is another class by now", "it was defined anew, as when a cell runs again: make the value anew too"
+    encoder.refuse(f"expected a class that is found under its name, got {class_ref(cls)}, which {got}", hint=hint)
     return False
 
 

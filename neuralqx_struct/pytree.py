@@ -31,9 +31,10 @@ from __future__ import annotations
 
 import operator
 import threading
+import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from jax.core import Tracer
@@ -282,6 +283,21 @@ _SPECS: dict[type, PyTreeSpec] = {}
 _REGISTERING = threading.Lock()
 
 
+def _same_declaration(a: PyTreeSpec, b: PyTreeSpec) -> bool:
+    """True if a registration says what another one said, as when the cell of a notebook runs again."""
+    return all(_same_hook(getattr(a, f.name), getattr(b, f.name)) for f in fields(PyTreeSpec))
+
+
+def _same_hook(a: Any, b: Any) -> bool:
+    if not isinstance(a, types.FunctionType) or not isinstance(b, types.FunctionType):
+        return a is b or (type(a) is type(b) and type(a) in (str, int, tuple, Layout) and bool(a == b))
+    if a is b:
+        return True
+    same = a.__code__ == b.__code__ and a.__globals__ is b.__globals__ and a.__kwdefaults__ == b.__kwdefaults__
+    held = [[cell.cell_contents for cell in f.__closure__ or ()] for f in (a, b)]
+    return same and a.__defaults__ == b.__defaults__ and len(held[0]) == len(held[1]) and all(map(_same_hook, *held))
+
+
 def register_pytree_type(
     cls: type,
     *,
@@ -317,7 +333,7 @@ def register_pytree_type(
     """
     spec = PyTreeSpec(cls, flatten, unflatten, flatten_with_keys, serializer, deserializer)
     with _REGISTERING:
-        if cls in _SPECS and _SPECS[cls] == spec:
+        if cls in _SPECS and _same_declaration(_SPECS[cls], spec):
             return cls
         if cls in _SPECS or is_struct(cls):
             raise ValueError(
