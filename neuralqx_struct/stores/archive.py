@@ -286,7 +286,7 @@ class ArchiveWriter:
         size = self._file.tell() - self._base - begin
         self._file.seek(self._base + begin)
         crc, left = 0, size
-        while left and (piece := self._file.read(min(left, _CHUNK))):
+        while left and (piece := self._file.read(min(left, _LARGE))):
             crc = zlib.crc32(piece, crc)
             left -= len(piece)
         self._position = begin + size
