@@ -107,7 +107,11 @@ def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str,
     try:
         text = data.decode("utf-8")
         with collector_paused():
-            document = json.loads(text, object_pairs_hook=_unique, parse_constant=constant)
+            try:
+                document = json.loads(text, object_pairs_hook=_unique, parse_constant=constant)
+            except _DuplicateKeyError as error:
+                # The text behind the duplicate may have problems of its own; those of the syntax come first.
+                raise SerializationError(_duplicates(json.loads(text, object_pairs_hook=_Pairs))) from error
         if b"\\u" in data:
             json.dumps(document, ensure_ascii=False).encode("utf-8")  # half of a surrogate pair is no text
     except UnicodeDecodeError as error:
@@ -116,8 +120,6 @@ def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str,
     except UnicodeEncodeError as error:
         message = f"expected Unicode text, got half of a surrogate pair: {error.object[error.start : error.end]!r}"
         raise SerializationError(message, code="NQX001") from error
-    except _DuplicateKeyError as error:
-        raise SerializationError(_duplicates(text)) from error
     except RecursionError as error:
         message = "expected a manifest that fits the stack of this thread, got deeper nesting"
         raise SerializationError(message, code="NQX005", hint="raise sys.setrecursionlimit") from error
@@ -134,9 +136,9 @@ def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str,
     return document
 
 
-def _duplicates(text: str) -> list[Diagnostic]:
+def _duplicates(document: Any) -> list[Diagnostic]:
     found = Findings()
-    stack: list[tuple[Any, Chain]] = [(json.loads(text, object_pairs_hook=_Pairs), ())]
+    stack: list[tuple[Any, Chain]] = [(document, ())]
     while stack:
         value, chain = stack.pop()
         if type(value) is _Pairs:

@@ -192,12 +192,17 @@ def _decode_numpy_scalar(node: Mapping[str, Node], decoder: Decoder) -> Any:
     return _number(node, decoder, dtype)[()]
 
 
+_ROOM = 1 << 16  # bytes that text may take beyond its characters
+
+
 def _number(node: Mapping[str, Node], decoder: Decoder, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """The ``value`` of a node as an array without axes; numpy would take null for nan, or for its name."""
     value = decoder.decode(node["value"])
     try:
         if value is None:
             raise TypeError("null is no number")
+        if dtype.kind in "SU" and dtype.itemsize > _ROOM + 4 * len(value):
+            raise ValueError("so few characters need not take that much memory")
         if dtype.kind in "mM":
             return np.array(value, np.int64).view(dtype)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -237,6 +237,8 @@ def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry
     logical, shape = record["dtype"], tuple(record["shape"])
     dtype, descr = _dtypes(logical)
     nbytes = prod(shape) * dtype.itemsize
+    if nbytes == 0 or len(shape) > 32:
+        require_possible(shape, dtype.itemsize)
     head = _header(descr, shape)
     lead = len(head)
     order: Literal["C", "F"] = "C"
@@ -247,8 +249,6 @@ def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry
         parsed = _parse_header(data if stored else memoryview(inflated_start(data, 1 << 16)))
         _compare(parsed, logical, dtype, shape)
         lead, order = parsed.size, parsed.order
-    if nbytes == 0 or len(shape) > 32:
-        require_possible(shape, dtype.itemsize)
     if size != lead + nbytes or record.get("nbytes", nbytes) != nbytes:
         declared = record.get("nbytes", nbytes)
         got = f"{size - lead} in the file and {declared} in the record"
