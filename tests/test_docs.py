@@ -17,6 +17,7 @@ from neuralqx_struct.lint import lint_series
 from neuralqx_struct.schema.loader import read_text
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import load_series, series_of
+from neuralqx_struct.schema.uses import among, link
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -59,7 +60,7 @@ def findings_of(blocks: list[str]) -> set[str]:
         header = [f"{name}: {value.format(version)}\n" for name, value in HEADER.items() if name not in given]
         try:
             source = read_text("".join(header) + block)
-            documents.append(parse_document(source))
+            documents.append(link(parse_document(source), among(documents)))
             sources[documents[-1].version] = source
         except StructError as error:
             codes |= {d.code for d in error.diagnostics}
@@ -77,7 +78,8 @@ EXAMPLES = {code: re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) for code, te
 
 @pytest.mark.parametrize("code", [code for code, blocks in EXAMPLES.items() if blocks])
 def test_examples_of_a_section_give_its_code(code):
-    assert code in findings_of(EXAMPLES[code])
+    # One version alone is followed by its mend, a change by what it changed to.
+    assert code in findings_of(EXAMPLES[code][:1] if code < "NQX200" else EXAMPLES[code])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ WRONG = {
     "the bare name": ("lab.optim.Adam[n]", "Adam[n]", "NQX101", 11, "did you mean 'lab.optim.Adam'"),
     "no such version": ("lab.optim@2", "lab.optim@7", "NQX404", 5, "optim/v7.yaml"),
     "twice": ("[lab.optim@2]", "[lab.optim@2, lab.optim@1]", "NQX002", 5, "each schema once"),
-    "itself": ("[lab.optim@2]", "[lab.optim@2, lab.train@1]", "NQX134", 5, "lab.train@2 -> lab.train@1"),
+    "itself": ("[lab.optim@2]", "[lab.optim@2, lab.train@1]", "NQX135", 5, "lab.train@2 -> lab.train@1"),
     "never named": ("[lab.optim@2]", "[lab.optim@2, lab.other@1]", "NQX104", 5, "which none does"),
     "no name at all": ("[lab.optim@2]", "[lab.optim@2, ../x@1]", "NQX010", 5, "such as lab.optim@2"),
 }
@@ -173,7 +173,7 @@ def test_schemas_that_use_each_other(folder):
     file = folder / "optim" / "v2.yaml"
     file.write_text(file.read_text() + "uses: [lab.train@2]\n")
     (found,) = (d for d in lint(folder / "train" / "v2.yaml") if d.severity == "error")
-    assert found.code == "NQX134"
+    assert found.code == "NQX135"
     assert "lab.train@2 -> lab.optim@2 -> lab.train@2" in found.message
 
 

@@ -384,7 +384,9 @@ def _candidates(name: str, have: Type, want: Type, versions: _Versions, within: 
 
 
 def _renamed(old: str, new: str, versions: _Versions) -> bool:
-    return old not in versions.want.structs and new not in versions.have.structs
+    # What another schema declares (lab.optim.Adam) cannot be renamed from here.
+    own = old in versions.have.structs and new in versions.want.structs
+    return own and old not in versions.want.structs and new not in versions.have.structs
 
 
 def _order(shape: Sequence[Any], wanted: Sequence[Any], known: Mapping[str, Expression]) -> list[int]:

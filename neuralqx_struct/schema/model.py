@@ -43,6 +43,7 @@ __all__ = [
     "FieldDeclaration",
     "StructDeclaration",
     "language_schema",
+    "language_schema_twin",
 ]
 
 LANGUAGE_SCHEMA_ID = "https://neuralqx.github.io/neuralqx-struct/schemas/struct-schema/1.json"
@@ -306,7 +307,7 @@ class Document(Declaration):
 def language_schema() -> dict[str, Any]:
     """The JSON Schema of schema files, published as ``schemas/struct-schema/1.json``; for editors and validators.
 
-    Written in the keywords that draft-07 and 2020-12 share, because editors read the older one.
+    Written in the keywords that draft-07 and 2020-12 share, because many editors read the older one.
     """
     schema = Document.model_json_schema(by_alias=True, mode="validation")
     for name, shorthand in {
@@ -326,11 +327,34 @@ def language_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": LANGUAGE_SCHEMA_ID, **schema}
 
 
+def language_schema_twin() -> dict[str, Any]:
+    """The same in draft-07, for validators that know no other: ``schemas/struct-schema/1.draft-07.json``."""
+    schema = {key: value for key, value in language_schema().items() if key not in ("$schema", "$id")}
+    definitions = {"definitions" if key == "$defs" else key: value for key, value in schema.items()}
+    twin: dict[str, Any] = _with_references(definitions, "#/$defs/", "#/definitions/")
+    identity = LANGUAGE_SCHEMA_ID.replace("1.json", "1.draft-07.json")
+    return {"$schema": "http://json-schema.org/draft-07/schema#", "$id": identity, **twin}
+
+
+def _with_references(schema: Any, old: str, new: str) -> Any:
+    """The schema with references that start with ``old`` starting with ``new``."""
+    if isinstance(schema, dict):
+        return {
+            key: value.replace(old, new, 1)
+            if key == "$ref" and isinstance(value, str)
+            else _with_references(value, old, new)
+            for key, value in schema.items()
+        }
+    return [_with_references(value, old, new) for value in schema] if isinstance(schema, list) else schema
+
+
 def _tidy(schema: Any) -> None:
-    """Drop Pydantic's generated titles: editors show them in place of what the description says."""
+    """Drop generated titles, which editors show in place of descriptions, and allow no names but those that are meant."""
     if isinstance(schema, dict):
         if isinstance(schema.get("title"), str):
             del schema["title"]
+        if "patternProperties" in schema:  # Pydantic says which names are meant, and not that there are no others
+            schema["additionalProperties"] = False
         for value in schema.values():
             _tidy(value)
     elif isinstance(schema, list):

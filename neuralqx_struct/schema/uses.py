@@ -131,7 +131,7 @@ def _found(wanted: tuple[str, int], chain: _Chain, find: Find) -> Document:
         way = " -> ".join(f"{known}@{number}" for known, number in (*chain[-8:], wanted))
         raise SchemaError(
             f"expected schemas that end, got the cycle {way}",
-            code="NQX134",
+            code="NQX135",
             hint="put what both need into a schema of its own",
         )
     document = find(identity, version)

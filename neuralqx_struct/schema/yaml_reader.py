@@ -58,6 +58,7 @@ def read_yaml(build: Builder, text: str) -> Mapping[int, frozenset[str]]:
     import yaml
 
     _check_before_parsing(build, text)
+    _check_modeline(build, text)
     comments = _SUPPRESSION.search(text) is not None
     tabs = "\t" in text
     quoted: list[tuple[int, int]] = []
@@ -151,6 +152,24 @@ def _check_before_parsing(build: Builder, text: str) -> None:
             code = "NQX004" if directive.startswith("%TAG") else "NQX001"
             message = f"expected a document, got the directive {show(directive)}"
             build.fail(code, found_at.start(1), message, "remove the line")
+
+
+_MODELINE = re.compile(r"^#[ \t]*(?:yaml-language-server:[ \t]*\$schema=|\$schema:[ \t]*)(\S*)", re.MULTILINE)
+_BEFORE_CONTENT = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*+")
+_PUBLISHED = re.compile(r"(?:.*/)?struct-schema/1(?:\.draft-07)?\.json")
+
+
+def _check_modeline(build: Builder, text: str) -> None:
+    """The comment that tells editors where the JSON Schema of schema files is, where there is one."""
+    for found in _MODELINE.finditer(text) if "$schema" in text else ():
+        head = _BEFORE_CONTENT.match(text)
+        if not _PUBLISHED.fullmatch(found.group(1)):
+            message = f"expected the JSON Schema of schema files, got {show(found.group(1))}"
+            hint = "write # yaml-language-server: $schema=../struct-schema/1.json, with the path to that file"
+            build.report("NQX011", found.start(1), message, hint, "warning")
+        elif head is not None and found.start() >= head.end():
+            message = "expected the comment for editors above everything else, got it below"
+            build.report("NQX011", found.start(), message, "make it the first line; editors ignore it here", "warning")
 
 
 def _check_tabs(build: Builder, text: str, done: int, event: Any) -> int:
