@@ -165,6 +165,10 @@ class Struct(Displayed, metaclass=StructMeta):
             )
         self.__dict__[name] = value
 
+    def __dir__(self) -> list[str]:
+        # An instance that JAX has made gets its fields when the first of them is read; completion asks before.
+        return sorted({*super().__dir__(), *type(self).__nqx_fields__})
+
     def __delattr__(self, name: str) -> None:
         if is_frozen(self):
             raise FrozenStructError(
