@@ -71,7 +71,7 @@ def is_key_array(value: Any) -> bool:
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-def static_key(value: Any, *, whole: bool = True) -> tuple[Any, Any]:
+def static_key(value: Any, whole: bool = True) -> tuple[Any, Any]:
     """A static value in canonical form, and what tells it from values that merely compare equal.
 
     Args:
@@ -98,15 +98,15 @@ def static_key(value: Any, *, whole: bool = True) -> tuple[Any, Any]:
     if isinstance(value, np.generic):
         return _one_nan(value), (kind, value.tobytes())
     if isinstance(value, tuple):
-        items = [static_key(item, whole=whole) for item in value]
+        items = [static_key(item, whole) for item in value]
         # Only a NaN inside makes a new tuple; a subclass's own __new__ must not run for it.
         changed = any(item[0] is not before for item, before in zip(items, value, strict=True))
         same = tuple.__new__(kind, [item[0] for item in items]) if changed else value
         return same, (kind, *(item[1] for item in items))
     if kind is frozenset:
-        items = [static_key(item, whole=whole) for item in value]
-        # Which key belongs to which value: {1, 2.0} has the keys of {1.0, 2}.
-        return frozenset(item[0] for item in items), (kind, frozenset(item[::-1] for item in items))
+        items = [static_key(item, whole) for item in value]
+        # With the values, as {1, 2.0} has the keys of {1.0, 2}.
+        return frozenset(item[0] for item in items), (kind, frozenset(items))
     if isinstance(value, jax.core.Tracer):
         raise TypeError("a tracer, which has no value while JAX traces")
     if is_array(value):
@@ -173,7 +173,7 @@ def same_static(a: Any, b: Any) -> bool:
         return True
     try:
         # Keys first: with equal keys, values are of one type, and only then is their == sure not to raise.
-        return static_key(a, whole=False)[::-1] == static_key(b, whole=False)[::-1]
+        return static_key(a, False)[::-1] == static_key(b, False)[::-1]
     except TypeError:  # what no finished instance holds
         return same_value(a, b)
 
