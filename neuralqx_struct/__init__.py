@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.errors import UntrustedError as UntrustedError
     from neuralqx_struct.errors import ValidationError as ValidationError
     from neuralqx_struct.evolution import steps as steps
+    from neuralqx_struct.evolution.breakage import breaking as breaking
     from neuralqx_struct.evolution.diff import diff as diff
     from neuralqx_struct.evolution.migrations import migrate as migrate
     from neuralqx_struct.fieldspec import MISSING as MISSING
@@ -100,6 +101,7 @@ _HOME = {
         "UntrustedError",
         "ValidationError",
     ),
+    "neuralqx_struct.evolution.breakage": ("breaking",),
     "neuralqx_struct.evolution.diff": ("diff",),
     "neuralqx_struct.evolution.migrations": ("migrate",),
     "neuralqx_struct.fieldspec": (

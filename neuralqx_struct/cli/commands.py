@@ -5,6 +5,7 @@ Functions are imported inside the commands: reading a manifest must not pay for 
 
 from __future__ import annotations
 
+import enum
 import os
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +35,21 @@ Style = Annotated[Format, typer.Option("--format", help="How to print the result
 SchemaOption = Annotated[
     Path | None, typer.Option("--schema", metavar="SCHEMA", help="Schema folder or file; without it, the bundle's own.")
 ]
+
+
+class Unknown(enum.StrEnum):
+    """What happens to stored fields that a reader lacks."""
+
+    ERROR = "error"
+    WARN = "warn"
+    DROP = "drop"
+
+
+class Category(enum.StrEnum):
+    """Who must not be broken."""
+
+    PAYLOAD = "payload"
+    MANIFEST = "manifest"
 
 
 def _version(wanted: bool) -> None:
@@ -120,6 +136,47 @@ def diff(
         return Report("diff", text=text, members={"changes": [change.to_json() for change in changes]})
 
     raise typer.Exit(run("diff", style, body))
+
+
+@app.command()
+def breaking(
+    against: Annotated[
+        str, typer.Option("--against", metavar="REF", help="A path, git:REVISION, a schema.lock, or a bundle.")
+    ],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A schema file, schema folder, or their parent.")] = Path(
+        "schemas"
+    ),
+    *,
+    mode: Annotated[
+        str | None, typer.Option("--mode", metavar="MODE", help="Such as full-transitive; else what each schema says.")
+    ] = None,
+    unknown: Annotated[Unknown, typer.Option("--unknown", help="The load policy to judge by.")] = Unknown.ERROR,
+    category: Annotated[
+        Category, typer.Option("--category", help="Payloads alone, or all that readers of manifests see.")
+    ] = Category.PAYLOAD,
+    waivers: Annotated[
+        Path | None, typer.Option("--waivers", metavar="FILE", help="Findings accepted for a reason.")
+    ] = None,
+    style: Style = Format.TEXT,
+) -> None:
+    """Tell whether schemas have changed so that earlier checkpoints, or earlier readers, break."""
+
+    def body() -> Report:
+        from neuralqx_struct.errors import has_errors
+        from neuralqx_struct.evolution.breakage import breaking as judge
+
+        found = judge(
+            bundles.present(path),
+            against=against,
+            mode=mode,
+            unknown=unknown.value,
+            category=category.value,
+            waivers=waivers,
+        )
+        text = "" if has_errors(found) else f"{path}: compatible with {against}"
+        return Report("breaking", tuple(found), text, {"path": str(path), "against": against})
+
+    raise typer.Exit(run("breaking", style, body))
 
 
 @app.command()

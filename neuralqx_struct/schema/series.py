@@ -30,6 +30,7 @@ from neuralqx_struct.schema.uses import among, beside, link, link_all, loaded
 
 __all__ = [
     "LOCK_NAME",
+    "SUFFIXES",
     "SchemaMissingError",
     "Series",
     "carried_series",
@@ -41,7 +42,8 @@ __all__ = [
 ]
 
 LOCK_NAME = "schema.lock"
-_SUFFIXES = (".yaml", ".yml", ".json")
+#: What the files of versions end in.
+SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class SchemaMissingError(SchemaError, FileNotFoundError):
@@ -201,7 +203,7 @@ def load_series(where: str | Path) -> Series:
         source = read_file(path)
         document = link(parse_document(source), beside(path.parent))
         return series_of([document], {document.version: source}, path.parent)
-    files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+    files = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES and p.is_file())
     if not files:
         raise SchemaError(
             "expected a folder with one file per version, got a folder without .yaml, .yml or .json files",
