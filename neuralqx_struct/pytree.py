@@ -280,6 +280,7 @@ class PyTreeSpec:
 
 
 _SPECS: dict[type, PyTreeSpec] = {}
+_ATTRS: dict[type, tuple[Any, ...]] = {}  # how register_attrs_type was called, so that it may be called so again
 _REGISTERING = threading.Lock()
 
 
@@ -321,7 +322,8 @@ def register_pytree_type(
         ``cls``.
 
     Raises:
-        ValueError: The class is registered already, with other functions.
+        TypeError: ``cls`` is no class.
+        ValueError: The class is registered already, with other functions or by somebody else.
 
     Example:
         >>> class Node:
@@ -331,6 +333,8 @@ def register_pytree_type(
         >>> is_registered_pytree_type(Node)
         True
     """
+    if not isinstance(cls, type):
+        raise TypeError(f"register_pytree_type(): expected a class, got {cls!r}")
     spec = PyTreeSpec(cls, flatten, unflatten, flatten_with_keys, serializer, deserializer)
     with _REGISTERING:
         if cls in _SPECS and _same_declaration(_SPECS[cls], spec):
@@ -340,10 +344,16 @@ def register_pytree_type(
                 f"{class_ref(cls)}: expected a class that is not registered yet, got one that is: JAX would keep the first "
                 "functions while saving used the new ones; register it once, where it is defined"
             )
-        if flatten_with_keys is None:
-            register_pytree_node(cls, flatten, unflatten)
-        else:
-            register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+        try:
+            if flatten_with_keys is None:
+                register_pytree_node(cls, flatten, unflatten)
+            else:
+                register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+        except ValueError as error:
+            raise ValueError(
+                f"{class_ref(cls)}: expected a class that JAX does not know yet, got one that somebody has registered; such "
+                "classes are flattened and saved as they are, without register_pytree_type"
+            ) from error
         _SPECS[cls] = spec
         register_ref(cls)
     return cls
@@ -369,9 +379,16 @@ def register_attrs_type(
         ``cls``.
 
     Raises:
+        TypeError: ``cls`` is no class, or the attributes are one name and no collection of names.
         ValueError: The class is registered already, or an attribute is named twice.
     """
+    if not isinstance(cls, type):
+        raise TypeError(f"register_attrs_type(): expected a class, got {cls!r}")
+    if isinstance(node_fields, str) or isinstance(static_fields, str):
+        raise TypeError(f"{class_ref(cls)}: expected tuples of attribute names, got a name; write ('name',)")
     nodes, statics = tuple(node_fields), tuple(static_fields)
+    if _ATTRS.get(cls) == (nodes, statics, constructor):
+        return cls
     if len({*nodes, *statics}) != len(nodes) + len(statics):
         raise ValueError(f"{class_ref(cls)}: expected each attribute once, got {', '.join((*nodes, *statics))}")
     layout = Layout(nodes, statics, ())
@@ -399,7 +416,7 @@ def register_attrs_type(
     def deserialize(values: dict[str, Any]) -> Any:
         return unflatten(layout.pair(values, cls.__name__)[1], [values[name] for name in nodes])
 
-    return register_pytree_type(
+    register_pytree_type(
         cls,
         flatten=flatten,
         unflatten=unflatten,
@@ -407,6 +424,8 @@ def register_attrs_type(
         serializer=serialize,
         deserializer=deserialize,
     )
+    _ATTRS[cls] = nodes, statics, constructor
+    return cls
 
 
 def pytree_spec(cls: type) -> PyTreeSpec | None:

@@ -408,3 +408,39 @@ def test_a_class_that_moved_and_was_renamed(tmp_path):
         s.load(old)
     alias_class("lab.gone:Former", Plain)
     assert s.load(old) == Plain(3) and s.resolve_class("lab.gone:Former") is Plain
+
+
+class TestRegistering:
+    @pytest.mark.parametrize("what", [3, "Edge", None])
+    def test_what_is_no_class(self, what):
+        with pytest.raises(TypeError, match="expected a class"):
+            s.register_pytree_type(what, flatten=lambda n: ([], None), unflatten=lambda aux, c: None)
+        with pytest.raises(TypeError, match="expected a class"):
+            s.register_attrs_type(what)
+
+    def test_what_somebody_else_registered(self):
+        @jax.tree_util.register_dataclass
+        @dataclasses.dataclass
+        class Known:
+            x: int
+
+        with pytest.raises(ValueError, match="Known: .*somebody has registered"):
+            s.register_attrs_type(Known, node_fields=("x",))
+        with pytest.raises(ValueError, match="dict: .*somebody has registered"):
+            s.register_pytree_type(
+                dict,
+                flatten=lambda d: ([], None),
+                unflatten=lambda aux, c: {},
+                flatten_with_keys=lambda d: ([], None),
+            )
+
+    def test_attributes_again(self):
+        Edge = type("Edge", (), {"__module__": __name__})
+        for _ in range(2):
+            assert s.register_attrs_type(Edge, node_fields=["flux"], static_fields=["n"]) is Edge
+        with pytest.raises(ValueError, match="registered"):
+            s.register_attrs_type(Edge, node_fields=["flux"])
+
+    def test_one_name_is_no_collection(self):
+        with pytest.raises(TypeError, match="tuples of attribute names"):
+            s.register_attrs_type(type("Edge", (), {}), node_fields="flux")
