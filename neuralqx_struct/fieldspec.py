@@ -245,6 +245,12 @@ def field(
         >>> field(pytree=False, default_factory=dict).kind
         <FieldKind.OPAQUE: 'opaque'>
     """
+    if not (metadata is None or isinstance(metadata, Mapping)):
+        raise TypeError(f"field(): expected a mapping as metadata, got {metadata!r}")
+    if not (validator is None or callable(validator) or isinstance(validator, Iterable)):
+        raise TypeError(
+            f"field(): expected a function or several as validator, got {validator!r}, which is not callable"
+        )
     validators = (validator,) if callable(validator) else tuple(validator or ())
     conflicts = {
         "static=True and pytree=False: a field is static or opaque, not both": static and not pytree,
@@ -266,7 +272,9 @@ def field(
         'metadata["tags"] that is neither text nor a collection of texts': not _are_tags(
             (metadata or {}).get("tags", ())
         ),
-        "aliases that are no collection of names": isinstance(aliases, str),
+        "aliases that are no collection of names": isinstance(aliases, str)
+        or not isinstance(aliases, Iterable)
+        or not all(isinstance(name, str) for name in (aliases := tuple(aliases))),
         "a validator that is not callable": not all(callable(v) for v in validators),
     }
     for message, conflict in conflicts.items():

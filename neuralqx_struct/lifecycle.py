@@ -134,7 +134,14 @@ def finish(self: Any, init_vars: Mapping[str, Any], *, loading: bool = False) ->
         with evaluation(self):
             derive_all(self, tolerant=True)
     if post_init is not None:
-        post_init(*_bound(cls, init_vars))
+        arguments = _bound(cls, init_vars)
+        try:
+            post_init(*arguments)
+        except CONCRETIZATION_ERRORS as error:
+            _note(
+                error, f"while running {cls.__name__}.__post_init__", "jax.numpy in place of if, float, int and numpy"
+            )
+            raise
     with evaluation(self):
         derive_all(self, tolerant=False)
         require_all(self)

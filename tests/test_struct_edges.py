@@ -444,3 +444,23 @@ class TestRegistering:
     def test_one_name_is_no_collection(self):
         with pytest.raises(TypeError, match="tuples of attribute names"):
             s.register_attrs_type(type("Edge", (), {}), node_fields="flux")
+
+
+@pytest.mark.parametrize("arguments", [{"metadata": 3}, {"validator": 3}, {"aliases": [3]}, {"aliases": 3}], ids=repr)
+def test_arguments_of_field_that_make_no_sense(arguments):
+    with pytest.raises(TypeError, match=r"field\(\): .*(metadata|callable|aliases)"):
+        s.field(**arguments)
+
+
+def test_post_init_that_needs_values_under_tracing():
+    class A(s.Struct):
+        x: int
+
+        def __post_init__(self):
+            if self.x < 0:
+                self.x = 0
+
+    assert A(-1).x == 0
+    with pytest.raises(jax.errors.TracerBoolConversionError) as caught:
+        jax.jit(lambda v: A(v).x)(1.0)
+    assert caught.value.__notes__[0] == "while running A.__post_init__" and "tracing" in caught.value.__notes__[1]
