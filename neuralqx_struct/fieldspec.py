@@ -251,6 +251,9 @@ def field(
         raise TypeError(
             f"field(): expected a function or several as validator, got {validator!r}, which is not callable"
         )
+    names: tuple[Any, ...] = (
+        tuple(aliases) if isinstance(aliases, Iterable) and not isinstance(aliases, str) else (None,)
+    )
     validators = (validator,) if callable(validator) else tuple(validator or ())
     conflicts = {
         "static=True and pytree=False: a field is static or opaque, not both": static and not pytree,
@@ -272,9 +275,7 @@ def field(
         'metadata["tags"] that is neither text nor a collection of texts': not _are_tags(
             (metadata or {}).get("tags", ())
         ),
-        "aliases that are no collection of names": isinstance(aliases, str)
-        or not isinstance(aliases, Iterable)
-        or not all(isinstance(name, str) for name in (aliases := tuple(aliases))),
+        "aliases that are no collection of names": not all(isinstance(name, str) for name in names),
         "a validator that is not callable": not all(callable(v) for v in validators),
     }
     for message, conflict in conflicts.items():
@@ -296,7 +297,7 @@ def field(
         validators=validators,
         derived=derived,
         reset=reset,
-        aliases=tuple(aliases),
+        aliases=names,
     )
 
 

@@ -457,8 +457,7 @@ def test_post_init_that_needs_values_under_tracing():
         x: int
 
         def __post_init__(self):
-            if self.x < 0:
-                self.x = 0
+            self.x = max(self.x, 0)
 
     assert A(-1).x == 0
     with pytest.raises(jax.errors.TracerBoolConversionError) as caught:
