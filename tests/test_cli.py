@@ -367,7 +367,7 @@ def test_the_group_may_be_run_inside_a_program():
 
 @pytest.mark.parametrize("command", ["validate", "verify"])
 def test_an_error_of_the_system_is_a_failure(monkeypatch, ckpt, command):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise PermissionError(13, "Permission denied", str(ckpt / "manifest.json"))
 
     monkeypatch.setattr("neuralqx_struct.inspection.validate", refuse)

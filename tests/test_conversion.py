@@ -246,3 +246,32 @@ def test_the_command_imports_no_jax(tmp_path):
 def test_validate_takes_compressed_bundles_that_are_smaller_than_their_arrays(tmp_path):
     path = s.export({"w": np.zeros(1 << 16)[::-1] + np.arange(1 << 16) // 9999}, tmp_path / "a", compress=True)
     assert s.validate(path) == []
+
+
+@pytest.mark.parametrize("words", [("verify", "{a}"), ("convert", "{a}", "{b}", "--store", "safetensors")])
+def test_a_bar_is_shown_on_a_terminal_and_the_results_stay_clean(tmp_path, monkeypatch, words):
+    import contextlib
+
+    from neuralqx_struct.cli import progress
+
+    source = s.export({"w": np.arange(3.0)}, tmp_path / "a")
+    seen = []
+
+    @contextlib.contextmanager
+    def bar(title):
+        seen.append(title)
+        yield lambda done, total: seen.append((done, total))
+
+    monkeypatch.setattr(progress, "progress_bar", bar)
+    result = invoke(*(word.format(a=source, b=tmp_path / "b.zip") for word in words))
+    assert result.exit_code == 0
+    assert seen == ["verifying a" if words[0] == "verify" else "converting", (24, 24)]
+
+
+def test_migrations_that_write_arrays_tell_their_progress(tmp_path):
+    source = s.export({"w": np.arange(3.0)}, tmp_path / "a")
+    document = bundle.read_manifest(source)
+    seen = []
+    bundle.write_linked(source, tmp_path / "b", document, changed={"w": np.ones(3)}, progress=lambda *a: seen.append(a))
+    assert seen == [(24, 24)]
+    assert s.load(tmp_path / "b")["w"].tolist() == [1, 1, 1]
