@@ -226,7 +226,7 @@ def _compile(document: Document, name: str) -> Any:
     namespace: dict[str, Any] = {
         "__module__": "neuralqx_struct.compiler",
         "__qualname__": name,
-        "__doc__": declaration.doc or f"Struct {name} of {document.id} version {document.version}.",
+        "__doc__": _docstring(document, name),
         "__annotations__": {},
         "__nqx_ref__": ref,
         "__nqx_document__": document,
@@ -237,6 +237,18 @@ def _compile(document: Document, name: str) -> Any:
         namespace["__annotations__"][field_name] = format_type(field_declaration.declared)
         namespace[field_name] = _field(field_declaration)
     return StructMeta(name, (Struct,), namespace)
+
+
+def _docstring(document: Document, name: str) -> str:
+    """What the file says of a struct and its fields, for ``help``."""
+    declaration = document.structs[name]
+    head = declaration.doc or f"Struct {name} of {document.id} version {document.version}."
+    lines = [
+        f"    {field}: {' '.join(d.doc.split())}{f' In {d.unit}.' if d.unit else ''}".rstrip()
+        for field, d in declaration.fields.items()
+        if d.doc or d.unit
+    ]
+    return "\n".join([head, "", "Attributes:", *lines]) if lines else head
 
 
 def _rebuild(data: Any, name: str) -> Any:
@@ -279,8 +291,11 @@ def _field(declaration: FieldDeclaration) -> Any:
 def _default(declaration: FieldDeclaration) -> dict[str, Any]:
     value = declaration.default
     declared = declaration.declared
-    if isinstance(declared, Array) and value is not None:
-        return {"default_factory": functools.partial(_default_array, declared, value)}
+    options = declared.options if isinstance(declared, Union) else (declared,)
+    array = next((option for option in options if isinstance(option, Array)), None)
+    others = [option for option in options if not isinstance(option, (Array, Null))]
+    if array is not None and not others and value is not None:
+        return {"default_factory": functools.partial(_default_array, array, value)}
     value = _as_python(declared, value)
     if isinstance(value, (list, dict)):
         return {"default_factory": lambda: copy.deepcopy(value)}
@@ -362,14 +377,22 @@ def see_value(value: Any) -> Seen:
 _SCALARS = {bool: "bool", int: "int", float: "float", complex: "complex", str: "str", bytes: "bytes"}
 
 
+@functools.lru_cache(maxsize=256)
+def _name_of(dtype: Any) -> str:
+    """The name of a dtype, which numpy takes long to say."""
+    return str(dtype)
+
+
 def _see_array(value: Any) -> Seen:
     import jax
+    import numpy as np
 
     shape = tuple(value.shape)
-    if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+    # Extended dtypes, which keys have, are no dtypes of numpy; asking that first is what most arrays need.
+    if not isinstance(value.dtype, np.dtype) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         impl = str(jax.random.key_impl(value)) if isinstance(value, jax.Array) else str(value.dtype)
         return Seen("key", f"prng_key[{impl}]", impl, shape)
-    dtype = str(value.dtype)
+    dtype = _name_of(value.dtype)
     traced = isinstance(value, jax.core.Tracer)
     shown = value if not traced and hasattr(value, "__array__") else Shaped(dtype, shape)
     return Seen("array", f"{dtype}[{', '.join(map(str, shape))}]", dtype, shape, shown, loose=traced)

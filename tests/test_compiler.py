@@ -80,7 +80,7 @@ class TestClasses:
         assert (
             repr(net) == "<Schema lab.net version 1 of 1>" and net.series.id == "lab.net" and net.document.version == 1
         )
-        assert net.Layer.__doc__ == "One layer." and s.class_ref(net.Net) == "lab.net@1:Net"
+        assert net.Layer.__doc__.splitlines()[0] == "One layer." and s.class_ref(net.Net) == "lab.net@1:Net"
         spec = net.Layer.fields()["w"]
         assert spec.tags == {"trainable"} and spec.doc == "Weights." and spec.metadata["unit"] == "m"
         with pytest.raises(SchemaError, match="did you mean 'Layer'"):
@@ -217,3 +217,59 @@ def test_registered_hooks():
     assert instance(net, rate=3.0).rate == 0.5
     with pytest.raises(ValidationError, match="lab_small"):
         instance(net, rate=0.25)
+
+
+DEFAULTS = """\
+language: "1"
+schema: lab.defaults
+version: 1
+root: Net
+structs:
+  Net:
+    doc: A net.
+    fields:
+      zeros: {type: array, dtype: float32, shape: [2], default: zeros, doc: Nothing, unit: m}
+      ones: {type: array, dtype: int8, shape: [2], default: ones}
+      yes: {type: "bool[2]", default: ones}
+      half: {type: "float32[2, 2] | null", default: {fill: 0.5}}
+      value: {type: "int32[3]", default: {value: [1, 2, 3]}}
+      names: {type: "list[str]", default: [a], min_length: 1, max_length: 2}
+      table: {type: "dict[str, int]", default: {}, max_length: 1}
+      raw: {type: bytes | null, default: null, max_length: 2}
+      twice: {type: int, kind: static, derived: 2 * len(names)}
+      four: {type: int, kind: static, derived: 2 * twice}
+    constraints:
+      - {expr: four < 8, message: too many names}
+"""
+
+
+def test_words_for_defaults_of_arrays():
+    net = s.load_schema(DEFAULTS).Net()
+    found = {name: np.asarray(getattr(net, name)).tolist() for name in ("zeros", "ones", "yes", "half", "value")}
+    assert found == {
+        "zeros": [0.0, 0.0], "ones": [1, 1], "yes": [True, True], "half": [[0.5, 0.5], [0.5, 0.5]], "value": [1, 2, 3],
+    }  # fmt: skip
+    assert net.ones.dtype == jnp.int8 and net.yes.dtype == jnp.bool_
+
+
+def test_docs_reach_the_class_and_its_fields():
+    net = s.load_schema(DEFAULTS).Net
+    assert net.__doc__ == "A net.\n\nAttributes:\n    zeros: Nothing In m."
+    spec = s.fields(net)["zeros"]
+    assert spec.doc == "Nothing" and spec.metadata["unit"] == "m"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"names": []}, r"\$.names: expected at least 1 items, got 0"),
+        ({"names": ["a", "b", "c"]}, r"\$.names: expected at most 2 items, got 3"),
+        ({"table": {"a": 1, "b": 2}}, r"\$.table: expected at most 1 entries, got 2"),
+        ({"raw": b"abc"}, r"\$.raw: expected at most 2 bytes, got 3"),
+        ({"names": ["a", "b"]}, r"expected four < 8, got four = 8"),
+    ],
+    ids=["short", "long", "dict", "bytes", "derived"],
+)
+def test_lengths_and_constraints_on_derived_fields(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        s.load_schema(DEFAULTS).Net(**changes)

@@ -223,7 +223,8 @@ class _Walk:
                     )
                 continue
             here = self.read(seen.items[field_name])
-            values[field_name] = here.value if here.sort in ("scalar", "array") else None
+            if declaration.constraints:
+                values[field_name] = self.known(here)
             where = (*path, FieldName(field_name))
             self.field(field_declaration, here, where, dims)
             if outermost and field_declaration.kind == "static" and isinstance(here.value, int):
@@ -234,6 +235,21 @@ class _Walk:
                 self.report("NQX415", (*path, unknown), f"expected a field of {name}, got {str(unknown)!r}", hint)
         if declaration.constraints:
             self._conditions.append((declaration, values, path, dims))
+
+    def known(self, seen: Seen) -> Any:
+        """What expressions know of a value; None where they can say nothing."""
+        match seen.sort:
+            case "scalar" | "array":
+                return seen.value
+            case "list" | "tuple":
+                items = [self.known(self.read(item)) for item in seen.items.values()]
+                return items if seen.sort == "list" else tuple(items)
+            case "dict":
+                return {key: self.known(self.read(item)) for key, item in seen.items.items()}
+            case "struct" | "key" | "other":
+                return Shaped("", seen.shape)
+            case _:
+                return None
 
     def field(self, declaration: FieldDeclaration, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
         if declaration.type is None or declaration.derived is not None:

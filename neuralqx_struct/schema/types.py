@@ -13,6 +13,7 @@ Example:
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -171,6 +172,7 @@ _SCALARS = ("bool", "int", "float", "complex", "str", "bytes", "path", "dtype")
 TYPE_NAMES = (*_SCALARS, "null", "pytree", "prng_key", "array", "list", "tuple", "dict", "literal", *DTYPES)
 
 
+@functools.lru_cache(maxsize=4096)  # the same few types stand in hundreds of fields, and in every version
 def parse_type(text: str) -> Type:
     """Read the text form of a type.
 
