@@ -33,6 +33,7 @@ from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.filters import parse, to_predicate
 from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL, WRITER, Limits
+from neuralqx_struct.manifest_text import collector_paused
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.payload import HeldArrays, Payload, check, raise_findings
 from neuralqx_struct.registry import class_ref
@@ -82,7 +83,11 @@ class ExportOptions(TypedDict, total=False):
 
 def _to_payload(obj: Any, *, copy: bool, metadata: Mapping[str, Any] | None = None) -> Payload:
     encoder = StructEncoder(copy=copy)
-    node = encoder.encode(obj)
+    try:
+        with collector_paused():
+            node = encoder.encode(obj)
+    except RecursionError as error:
+        raise _too_deep() from error
     encoder.finish()
     document: dict[str, Any] = {"$schema": SCHEMA_URL, "version": FORMAT_VERSION}
     series: Series | None = getattr(type(obj), "__nqx_series__", None)
@@ -144,6 +149,12 @@ def _travelling(series: Series | None, classes: Iterable[type]) -> list[dict[str
             for each in document.closure():
                 found.setdefault((each.id, each.version), each)
     return [document.to_data() for document in found.values()]
+
+
+def _too_deep() -> SerializationError:
+    message = "expected a nest that fits the stack of this thread, got a deeper one"
+    hint = "save and load at a lower level of calls, or raise sys.setrecursionlimit"
+    return SerializationError(message, code="NQX005", path="$", hint=hint)
 
 
 def _plain_metadata(metadata: Mapping[str, Any]) -> Any:
@@ -418,7 +429,11 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
         }
     )
     decoder = StructDecoder(payload.arrays, _with_builder(reading, known))
-    value = decoder.decode(payload.document["manifest"])
+    try:
+        with collector_paused():
+            value = decoder.decode(payload.document["manifest"])
+    except RecursionError as error:
+        raise _too_deep() from error
     decoder.finish()
     for name in reading.fill.keys() - decoder.seen_fields:
         raise SerializationError(

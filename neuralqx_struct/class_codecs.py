@@ -27,7 +27,7 @@ import numpy as np
 from jax.tree_util import PyTreeDef, default_registry
 
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, UntrustedError, did_you_mean
-from neuralqx_struct.nodes import Codec, Codecs, Decoder, Encoder
+from neuralqx_struct.nodes import Codec, Codecs, Decoder, Encoder, known_remedy
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.pytree import PyTreeSpec, pytree_spec
 from neuralqx_struct.registry import class_ref, find_class
@@ -119,7 +119,7 @@ def _encode_fields(value: Any, names: Sequence[str], encoder: Encoder) -> dict[s
     """The fields of a value that is nothing but its fields."""
     cls = type(value)
     fields: dict[str, Node] = {}
-    if not _reachable(cls, encoder):
+    if _is_code(value, encoder) or not _reachable(cls, encoder):
         return {"type": "", "fields": fields}
     if more := [n for n in getattr(value, "__dict__", ()) if n not in names and not _incidental(cls, n)]:
         encoder.refuse(
@@ -130,6 +130,16 @@ def _encode_fields(value: Any, names: Sequence[str], encoder: Encoder) -> dict[s
     for name in names:
         fields[name] = encoder.encode(getattr(value, name), FieldName(name))
     return {"type": class_ref(cls), "fields": fields}
+
+
+def _is_code(value: Any, encoder: Encoder) -> bool:
+    """Refuse objects of libraries that are known to be made of functions, in one message instead of one for each function."""
+    remedy = known_remedy(type(value))
+    if remedy is not None:
+        encoder.refuse(
+            f"expected a value that can be saved, got a {type(value).__qualname__}, which is code in part", hint=remedy
+        )
+    return remedy is not None
 
 
 def _incidental(cls: type, name: str) -> bool:
@@ -231,8 +241,7 @@ def _blank(cls: type) -> Any:
 
 def _encode_registered(value: Any, encoder: Encoder) -> dict[str, Node]:
     spec = pytree_spec(type(value))
-    if spec is None:
-        return _encode_foreign(value, encoder)
+    assert spec is not None  # the table has asked
     ref = class_ref(spec.cls)
     if spec.serializer is not None and not spec.deserializer_takes_children:
         return {"type": ref, "mode": "serializer", "payload": encoder.encode(spec.serializer(value))}
@@ -252,7 +261,7 @@ def _encode_foreign(value: Any, encoder: Encoder) -> dict[str, Node]:
             f"expected a pytree with parts, got a {cls.__name__}, which is registered with JAX as a static whole",
             hint="make it a dataclass, or register it with register_pytree_type instead",
         )
-    elif _reachable(cls, encoder):
+    elif not _is_code(value, encoder) and _reachable(cls, encoder):
         members |= {"children": encoder.encode_all(children), "aux": encoder.encode(aux, "aux")}
     return members
 
@@ -382,7 +391,7 @@ CLASS_CODECS = (
         _decode_reference,
         _is_reference,
     ),
-    Codec("registered-pytree", (), _encode_registered, _decode_registered, lambda v: _registered_with_jax(type(v))),
+    Codec("registered-pytree", (), _encode_foreign, _decode_registered, lambda v: _registered_with_jax(type(v))),
     Codec("pytree-dataclass", (), _encode_dataclass, _decode_dataclass, _is_dataclass_instance),
     Codec("namedtuple", (), _encode_named, _decode_named, lambda v: _is_namedtuple_type(type(v))),
     Codec("enum", (), _encode_enum, _decode_enum, lambda v: isinstance(v, enum.Enum)),

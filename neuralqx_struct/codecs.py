@@ -95,9 +95,10 @@ class StructDecoder(ClassDecoder):
         return self._shared[key]
 
     def _array(self, node: Mapping[str, Node]) -> np.ndarray[Any, Any]:
-        if not self.reading.copies or node["__kind__"] != "array":
+        if node["__kind__"] != "array":
             return PLAIN_CODECS.by_kind[node["__kind__"]].decode(node, self)  # type: ignore[no-any-return]
-        return self.shared(("copy", node["name"], None), lambda: self.array(node).copy())  # type: ignore[no-any-return]
+        held: np.ndarray[Any, Any] = self.shared(("numpy", node["name"], None), lambda: self.array(node))
+        return self.shared(("copy", node["name"], None), held.copy) if self.reading.copies else held
 
 
 @functools.cache

@@ -297,7 +297,11 @@ def _is_false(verdict: Any) -> bool:
 def holds_tracer(tree: Any) -> bool:
     """True if a leaf of these values is a tracer."""
     leaves = tree.values() if isinstance(tree, dict) else tree
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(list(leaves)))
+    try:
+        found = jax.tree_util.tree_leaves(list(leaves))
+    except ValueError:  # a dict with keys that have no order: JAX could not have traced it
+        return False
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in found)
 
 
 def read_missing(self: Any, name: str) -> Any:

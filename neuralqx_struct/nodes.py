@@ -30,7 +30,7 @@ from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.payload import dtype_name
 from neuralqx_struct.printing import brief
 
-__all__ = ["Codec", "Codecs", "Decoder", "Encoder"]
+__all__ = ["Codec", "Codecs", "Decoder", "Encoder", "known_remedy"]
 
 Node = Any
 
@@ -129,7 +129,34 @@ class Encoder:
             return value
         self._path.extend(keys)
         try:
-            return self._node(value)
+            codec, kind = self.codecs.find(value), type(value)
+            if codec is None:
+                self.refuse(f"expected a value that can be saved, got {_named(value)}", hint=_remedy(value))
+                return None
+            depth = len(self._open)
+            if id(value) in self._open:
+                self.refuse(f"expected a tree, got a {kind.__name__} that contains itself", hint=_NO_LOOP)
+                return None
+            if depth >= DEFAULT_LIMITS.depth:
+                self._too_deep()
+                return None
+            self._count += 1
+            if self._count > DEFAULT_LIMITS.nodes:
+                self.refuse(f"expected at most {DEFAULT_LIMITS.nodes} nodes, got more", hint=_FEWER)
+                raise SerializationError(self.problems)
+            problems = len(self.problems)
+            self._open.add(id(value))
+            try:
+                node = {"__kind__": codec.kind, **codec.encode(value, self)}
+            finally:
+                self._open.discard(id(value))
+            if (
+                depth + 1 == DEFAULT_LIMITS.depth
+                and len(self.problems) == problems
+                and any(True for _ in node_children(node))
+            ):
+                self._too_deep()  # a reader counts what stands for itself as well
+            return node
         finally:
             if keys:
                 del self._path[-len(keys) :]
@@ -141,36 +168,6 @@ class Encoder:
         for index, value in enumerate(values):
             add(value if is_json(value) else self.encode(value, index))
         return nodes
-
-    def _node(self, value: Any) -> Node:
-        codec, kind = self.codecs.find(value), type(value)
-        if codec is None:
-            self.refuse(f"expected a value that can be saved, got {_named(value)}", hint=_remedy(value))
-            return None
-        depth = len(self._open)
-        if id(value) in self._open:
-            self.refuse(f"expected a tree, got a {kind.__name__} that contains itself", hint=_NO_LOOP)
-            return None
-        if depth >= DEFAULT_LIMITS.depth:
-            self._too_deep()
-            return None
-        self._count += 1
-        if self._count > DEFAULT_LIMITS.nodes:
-            self.refuse(f"expected at most {DEFAULT_LIMITS.nodes} nodes, got more", hint=_FEWER)
-            raise SerializationError(self.problems)
-        problems = len(self.problems)
-        self._open.add(id(value))
-        try:
-            node = {"__kind__": codec.kind, **codec.encode(value, self)}
-        finally:
-            self._open.discard(id(value))
-        if (
-            depth + 1 == DEFAULT_LIMITS.depth
-            and len(self.problems) == problems
-            and any(True for _ in node_children(node))
-        ):
-            self._too_deep()  # a reader counts what stands for itself as well
-        return node
 
     def _too_deep(self) -> None:
         self.refuse(
@@ -224,11 +221,21 @@ _REMEDIES: Mapping[str, str] = {
     "flax.nnx.graphlib:GraphDef": "save the state alone, and make the graph anew with nnx.split",
     "flax.linen.module:Module": "save its params alone; the module is code",
     "numpy:void": "save the fields of the record one by one",
-    "jax._src.core:ShapeDtypeStruct": "save arrays; shapes and dtypes alone are what load(path, abstract=True) gives",
+    "jax:ShapeDtypeStruct": "save arrays; shapes and dtypes alone are what load(path, abstract=True) gives",
+    "jax:P": "save tuple(spec), and make the PartitionSpec of it with a converter",
+    "optax._src.base:GradientTransformation": "save the optimiser's state alone; the transformation is code",
+    "flax.training.train_state:TrainState": "save its step, params and opt_state; the transformation and the functions are code",
     "decimal:Decimal": "save str(value) and make the number of it with a converter",
     "fractions:Fraction": "save value.as_integer_ratio() and make the number of it with a converter",
     "uuid:UUID": "save str(value) and make the UUID of it with a converter",
 }
+
+
+def known_remedy(cls: type) -> str | None:
+    """What to do with instances of a class that cannot be saved, where that is known."""
+    return next(
+        (_REMEDIES[n] for n in (f"{c.__module__}:{c.__qualname__}" for c in cls.__mro__) if n in _REMEDIES), None
+    )
 
 
 def _remedy(value: Any) -> str:
@@ -236,9 +243,7 @@ def _remedy(value: Any) -> str:
         return "half of a surrogate pair is no text: save value.encode('utf-8', 'surrogatepass')"
     if callable(value) and isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
         return _CODE
-    bases = (f"{cls.__module__}:{cls.__qualname__}" for cls in type(value).__mro__)
-    found = next((_REMEDIES[name] for name in bases if name in _REMEDIES), None)
-    return found or (_CODE if callable(value) else _REMEDY)
+    return known_remedy(type(value)) or (_CODE if callable(value) else _REMEDY)
 
 
 def _named(value: Any) -> str:
@@ -306,10 +311,6 @@ class Decoder:
             values.append(self.decode(node, index) if type(node) in (dict, list) else node)
         return values
 
-    def items(self, node: Mapping[str, Node]) -> list[Any]:
-        """The values of the ``items`` of a sequence node."""
-        return self.all(node["items"])
-
     def pairs(self, node: Mapping[str, Node]) -> list[tuple[Any, Any]]:
         """The keys and values of the ``items`` of a dict node."""
         found: list[tuple[Any, Any]] = []
@@ -335,7 +336,10 @@ class Decoder:
 
     def fields(self, node: Mapping[str, Node]) -> dict[str, Any]:
         """The values of the ``fields`` of a node."""
-        return {name: self.decode(child, FieldName(name)) for name, child in node["fields"].items()}
+        values: dict[str, Any] = {}
+        for name, child in node["fields"].items():  # a loop: a comprehension would take the stack of one more call
+            values[name] = self.decode(child, FieldName(name))
+        return values
 
     def finish(self) -> None:
         """Raise if anything did not fit.

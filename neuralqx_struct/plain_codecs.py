@@ -22,6 +22,7 @@ import json
 import pathlib
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -55,7 +56,7 @@ def _encode_set(value: Any, encoder: Encoder) -> dict[str, Node]:
 
 
 def _read_set(make: Callable[[list[Any]], Any], node: Mapping[str, Node], decoder: Decoder) -> Any:
-    items = decoder.items(node)
+    items = decoder.all(node["items"])
     try:
         return make(items)
     except TypeError as error:
@@ -114,7 +115,7 @@ def _encode_deque(value: deque[Any], encoder: Encoder) -> dict[str, Node]:
 
 
 def _decode_deque(node: Mapping[str, Node], decoder: Decoder) -> deque[Any]:
-    items, most = decoder.items(node), node["maxlen"]
+    items, most = decoder.all(node["items"]), node["maxlen"]
     if most is not None and (type(most) is not int or most < len(items)):
         raise SerializationError(f"expected room for {len(items)} items, got a maxlen of {brief(most)}", code="NQX612")
     return deque(items, most)
@@ -163,13 +164,17 @@ def _encode_bigint(value: int, encoder: Encoder) -> dict[str, Node]:
     return {"value": write_decimal(value)}
 
 
+# Not told by their characters: formats of ml_dtypes bear the same ones.
+_LONG = (np.longdouble, np.clongdouble)
+
+
 def _encode_numpy_scalar(value: np.generic, encoder: Encoder) -> dict[str, Node]:
     if value.dtype.kind in "OV" and value.dtype.name not in ML_DTYPES:
         encoder.refuse(f"expected a numpy scalar of a plain dtype, got {value.dtype}")
         return {"dtype": str(value.dtype), "value": None}
     if value.dtype.kind in "mM":
         return {"dtype": dtype_name(value.dtype), "value": int(value.view(np.int64))}
-    if value.dtype.kind not in "SU" and (value.dtype.itemsize > 16 or value.dtype.char in "gG"):
+    if value.dtype.kind not in "SU" and (value.dtype.itemsize > 16 or value.dtype.type in _LONG):
         encoder.refuse(
             f"expected a dtype that all platforms have, got {value.dtype}", hint="convert it to float64 first"
         )
@@ -289,7 +294,7 @@ def _unsaveable(value: np.ndarray[Any, Any]) -> str | None:
         return f"a structured dtype {value.dtype}; save its fields as arrays of their own"
     if value.dtype.hasobject:
         return "an array of Python objects, which only pickle could hold"
-    if value.dtype.char in "gG":
+    if value.dtype.type in _LONG:
         return f"{value.dtype}, which differs between platforms; convert it to float64 or complex128"
     return None
 
@@ -323,10 +328,10 @@ def _never_encoded(value: Any, _: Encoder) -> Mapping[str, Node]:
 
 PLAIN_CODECS = Codecs(
     [
-        Codec("list", (list,), _encode_items, lambda node, d: d.items(node)),
-        Codec("tuple", (tuple,), _encode_items, lambda node, d: tuple(d.items(node))),
-        Codec("set", (set,), _encode_set, lambda node, d: _read_set(set, node, d)),
-        Codec("frozenset", (frozenset,), _encode_set, lambda node, d: _read_set(frozenset, node, d)),
+        Codec("list", (list,), _encode_items, lambda node, d: d.all(node["items"])),
+        Codec("tuple", (tuple,), _encode_items, lambda node, d: tuple(d.all(node["items"]))),
+        Codec("set", (set,), _encode_set, partial(_read_set, set)),
+        Codec("frozenset", (frozenset,), _encode_set, partial(_read_set, frozenset)),
         Codec("dict", (dict,), _encode_pairs, lambda node, d: dict(d.pairs(node))),
         Codec("ordered-dict", (OrderedDict,), _encode_pairs, lambda node, d: OrderedDict(d.pairs(node))),
         Codec(

@@ -410,11 +410,12 @@ def register_attrs_type(
             object.__setattr__(obj, name, value)
         return obj
 
-    def serialize(obj: Any) -> dict[str, Any]:
-        return {name: getattr(obj, name) for name in (*nodes, *statics)}
+    def serialize(obj: Any) -> tuple[Any, ...]:
+        return tuple(getattr(obj, name) for name in statics)
 
-    def deserialize(values: dict[str, Any]) -> Any:
-        return unflatten(layout.pair(values, cls.__name__)[1], [values[name] for name in nodes])
+    def deserialize(held: Sequence[Any], children: Sequence[Any]) -> Any:
+        values = dict(zip((*nodes, *statics), (*children, *held), strict=True))
+        return unflatten(layout.pair(values, cls.__name__)[1], children)
 
     register_pytree_type(
         cls,
