@@ -289,9 +289,6 @@ def _check_tree(root: Any, found: Findings, limits: Limits, *, foreign: bool) ->
     while stack:
         node, chain, allowed, depth = stack.pop()
         count += 1
-        if count > most:
-            found.add("NQX005", chain, f"expected at most {most} nodes, got more", "pass limits= to read more")
-            return
         if depth > deepest:
             found.add("NQX005", chain, f"expected nodes at most {deepest} deep, got more", "pass limits= to read more")
             continue
@@ -314,7 +311,15 @@ def _check_tree(root: Any, found: Findings, limits: Limits, *, foreign: bool) ->
             found.members(node, chain, layout)
         for member, place in layout.descent:
             if member in node:
-                _descend(node[member], (chain, member), place, depth + 1, stack, found)
+                count += _descend(node[member], (chain, member), place, depth + 1, stack, found, quiet=depth < deepest)
+        if count + len(stack) > most:
+            found.add("NQX005", chain, f"expected at most {most} nodes, got more", "pass limits= to read more")
+            return
+
+
+# Nothing is wrong with values of these types wherever any node may stand; floats may be no numbers.
+_PLAIN: Final = frozenset({int, str, bool, type(None)})
+_NOTHING: Final[frozenset[type]] = frozenset()
 
 
 def _descend(  # noqa: PLR0917
@@ -324,34 +329,52 @@ def _descend(  # noqa: PLR0917
     depth: int,
     stack: list[tuple[Any, Chain, frozenset[str], int]],
     found: Findings,
-) -> None:
-    """Put the nodes at one place of a node on the stack, in an order that makes findings come from top to bottom."""
+    *,
+    quiet: bool,
+) -> int:
+    """Put the nodes at one place of a node on the stack, in an order that makes findings come from top to bottom.
+
+    Returns:
+        How many were left out because they are plain values, of which nothing can be said: most of a large container.
+        None are where ``quiet`` is false.
+    """
     allowed = PLACES.get(place)
     if allowed is not None:
         stack.append((value, chain, allowed, depth))
-        return
-    allowed = PLACES["node"]
+        return 0
+    allowed, plain = PLACES["node"], _PLAIN if quiet else _NOTHING
     if place == "fields":
         if type(value) is not dict:
             found.add("NQX612", chain, f"expected an object of nodes, got {shown(value)}")
-            return
+            return 0
         for name in value:
             if type(name) is not str:
                 found.add("NQX006", chain, f"expected member names to be strings, got {shown(name)}")
-        stack.extend([(child, (chain, name), allowed, depth) for name, child in value.items()][::-1])
+        below = [(child, (chain, name), allowed, depth) for name, child in value.items() if type(child) not in plain]
+        total = len(value)
     elif type(value) is not list:
         what = "nodes" if place == "nodes" else "pairs of nodes"
         found.add("NQX612", chain, f"expected a list of {what}, got {shown(value)}")
+        return 0
     elif place == "nodes":
-        stack.extend([(child, (chain, index), allowed, depth) for index, child in enumerate(value)][::-1])
+        below = [
+            (c, (chain, i), allowed, depth)
+            for i, c in enumerate(value)
+            if type(c) not in plain and not (quiet and type(c) is float and isfinite(c))
+        ]
+        total = len(value)
     else:
-        ahead = len(stack)
+        below, total = [], 2 * len(value)
         for index, pair in enumerate(value):
             if type(pair) is not list or len(pair) != 2:
                 found.add("NQX612", (chain, index), f"expected a pair [key, value] of nodes, got {shown(pair)}")
-            else:
-                stack.extend((child, ((chain, index), side), allowed, depth) for side, child in enumerate(pair))
-        stack[ahead:] = stack[ahead:][::-1]
+                total -= 2
+            elif type(pair[0]) not in plain or (
+                type(pair[1]) not in plain and not (quiet and type(pair[1]) is float and isfinite(pair[1]))
+            ):
+                below += ((child, ((chain, index), side), allowed, depth) for side, child in enumerate(pair))
+    stack.extend(below[::-1])
+    return total - len(below)
 
 
 def _wanted(allowed: frozenset[str]) -> str:

@@ -169,6 +169,16 @@ class Encoder:
             add(value if is_json(value) else self.encode(value, index))
         return nodes
 
+    def encode_pairs(self, pairs: Iterable[tuple[Any, Any]]) -> list[list[Node]]:
+        """The nodes of the keys and values of a dict."""
+        nodes: list[list[Node]] = []
+        is_json = _is_json
+        for key, value in pairs:
+            nodes.append(
+                [key if is_json(key) else self.encode(key), value if is_json(value) else self.encode(value, key)]
+            )
+        return nodes
+
     def _too_deep(self) -> None:
         self.refuse(
             f"expected at most {DEFAULT_LIMITS.depth} levels, got more", hint="flatten the nest before saving it"
@@ -317,7 +327,7 @@ class Decoder:
         seen: set[Any] = set()
         problems = len(self.problems)
         for key_node, value_node in node["items"]:
-            key = self.decode(key_node)
+            key = self.decode(key_node) if type(key_node) in (dict, list) else key_node
             try:
                 twice = key in seen
                 seen.add(key)
@@ -331,7 +341,7 @@ class Decoder:
                     code="NQX612",
                     hint="which of the values is meant? leave the others out",
                 )
-            found.append((key, self.decode(value_node, key)))
+            found.append((key, self.decode(value_node, key) if type(value_node) in (dict, list) else value_node))
         return found
 
     def fields(self, node: Mapping[str, Node]) -> dict[str, Any]:

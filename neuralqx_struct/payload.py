@@ -257,6 +257,7 @@ def iter_nodes(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         stack.extend(reversed(below))
 
 
+_ITEMS: Final = frozenset({"list", "tuple"})
 _SIZED: Final = frozenset({"array", "full", "numpy-scalar"})
 
 
@@ -273,6 +274,10 @@ def _sized_nodes(root: Any) -> Iterator[dict[str, Any]]:
             yield node
         elif kind == "struct":
             stack.extend(node["fields"].values())
+        elif kind in _ITEMS:
+            stack.extend([item for item in node["items"] if type(item) is dict])
+        elif kind == "dict":
+            stack.extend([part for pair in node["items"] for part in pair if type(part) is dict])
         else:
             for _, _, child in node_children(node):
                 push(child)

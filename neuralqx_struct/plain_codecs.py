@@ -64,10 +64,7 @@ def _read_set(make: Callable[[list[Any]], Any], node: Mapping[str, Node], decode
 
 
 def _encode_pairs(value: Any, encoder: Encoder) -> dict[str, Node]:
-    items = []
-    for key, item in value.items():
-        items.append([encoder.encode(key), encoder.encode(item, key)])
-    return {"items": items}
+    return {"items": encoder.encode_pairs(value.items())}
 
 
 #: What a defaultdict may make its missing values with. A name in a file never becomes any other function.
