@@ -269,7 +269,7 @@ def _encode_foreign(value: Any, encoder: Encoder) -> dict[str, Node]:
 def _registered_with_jax(cls: type) -> bool:
     from jax._src.tree_util import _registry  # JAX has no public question for a class, only for its instances
 
-    return cls in _registry
+    return cls in _registry and cls.__module__ not in ("builtins", "collections")  # those have kinds of their own
 
 
 def _is_registered(cls: type) -> bool:
