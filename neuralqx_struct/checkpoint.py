@@ -34,8 +34,9 @@ from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.filters import parse, to_predicate
 from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL, WRITER, Limits
 from neuralqx_struct.manifest_text import collector_paused
+from neuralqx_struct.manifest_text import collector_paused
 from neuralqx_struct.paths import format_path
-from neuralqx_struct.payload import HeldArrays, Payload, check, raise_findings
+from neuralqx_struct.payload import HeldArrays, Payload, check, dtype_name, raise_findings
 from neuralqx_struct.registry import class_ref
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.model import Document
@@ -98,7 +99,7 @@ def _to_payload(obj: Any, *, copy: bool, metadata: Mapping[str, Any] | None = No
         document["schemas"] = carried
     document["manifest"] = node
     document["arrays"] = {
-        name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in encoder.arrays.items()
+        name: {"dtype": dtype_name(array.dtype), "shape": list(array.shape)} for name, array in encoder.arrays.items()
     }
     # What lies in this memory already is looked at now, so that nothing can take it away; the rest stays on its devices.
     arrays = {name: array if _elsewhere(array) else _fetched(array) for name, array in encoder.arrays.items()}

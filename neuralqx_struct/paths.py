@@ -119,6 +119,8 @@ def array_name(path: Iterable[Hashable]) -> str:
 
 def _name_part(key: Hashable) -> str:
     """One key, percent-encoded; by its kind alone where its text could differ from run to run or be of any length."""
+    if isinstance(key, str) and key.isascii() and key.isalnum():
+        return key  # most keys need no escape
     if isinstance(key, tuple):
         return quote(f"({','.join(map(_name_part, key))})", safe="%")
     if not isinstance(key, _PLAIN_KEYS) or (isinstance(key, int) and not -(2**200) < key < 2**200):

@@ -194,6 +194,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
     raise SerializationError(f"expected a dtype that can be stored, got {name[:60]!r}\n{why}", code="NQX411", hint=hint)
 
 
+@lru_cache(maxsize=4096)
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """The name of a dtype in a manifest; the byte order stays in it. The inverse of :func:`dtype_named`.
 
@@ -420,15 +421,15 @@ def _compare_array(name: str, record: Mapping[str, Any], array: Any) -> list[Dia
         dtype_name(array.dtype)
     except SerializationError as error:
         return [_record(d.code, name, d.message, hint=d.hint) for d in error.diagnostics]
-    shown = _described(record["dtype"], record["shape"])
-    got = _described(str(array.dtype), array.shape)
     found = []
-    if wanted != array.dtype:
-        found.append(_record("NQX411", name, f"expected {shown}, got {got}"))
-    if record["shape"] != list(array.shape):
-        found.append(_record("NQX412", name, f"expected {shown}, got {got}"))
+    for code, agree in (("NQX411", wanted == array.dtype), ("NQX412", record["shape"] == list(array.shape))):
+        if not agree:
+            shown = _described(record["dtype"], record["shape"])
+            got = _described(str(array.dtype), array.shape)
+            found.append(_record(code, name, f"expected {shown}, got {got}"))
     nbytes = prod(record["shape"]) * wanted.itemsize
     if record.get("nbytes", nbytes) != nbytes:
+        shown = _described(record["dtype"], record["shape"])
         found.append(
             _record("NQX408", name, f"expected {nbytes} bytes for {shown}, got {record['nbytes']} in the record")
         )
