@@ -100,7 +100,7 @@ class Foreign:
         return cls.make(children[0], name)
 
     def __eq__(self, other):
-        return same(self.parts, other.parts) and self.name == other.name
+        return same(self.parts, other.parts) and same(self.name, other.name)
 
     __hash__ = None
 
