@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Final, Self, cast
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError, UntrustedError
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest_text import parse_manifest
-from neuralqx_struct.replacement import refusals_named, staged, standing, sync_folder
+from neuralqx_struct.replacement import numbered, refusals_named, staged, standing, sync_folder
 from neuralqx_struct.stores import Source, opened
 from neuralqx_struct.stores.archive import STORED, ArchiveWriter, inflate, read_directory, write_all
 
@@ -287,7 +287,8 @@ def opened_bundle(path: Path) -> Iterator[Opened]:
     """Open what stands at a path, or would stand there if its writer had not been stopped."""
     found = standing(path)
     if found is None:
-        raise BundleMissingError("expected a bundle, got no file or folder", file=str(path))
+        error = BundleMissingError("expected a bundle, got no file or folder", file=str(path))
+        raise numbered(error, errno.ENOENT, path)
     held: Opened = Folder(found) if found.is_dir() else Text(found) if found.suffix == ".json" else Zip(found)
     try:
         yield held

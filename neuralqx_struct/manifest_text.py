@@ -116,7 +116,9 @@ def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str,
             json.dumps(document, ensure_ascii=False).encode("utf-8")  # half of a surrogate pair is no text
     except UnicodeDecodeError as error:
         message = f"expected UTF-8, got byte 0x{data[error.start]:02x} at byte {error.start}"
-        raise SerializationError(message, code="NQX001") from error
+        raise SerializationError(
+            message, code="NQX001", hint="restore the file from a copy, or save it as UTF-8"
+        ) from error
     except UnicodeEncodeError as error:
         message = f"expected Unicode text, got half of a surrogate pair: {error.object[error.start : error.end]!r}"
         raise SerializationError(message, code="NQX001") from error
@@ -124,7 +126,9 @@ def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str,
         message = "expected a manifest that fits the stack of this thread, got deeper nesting"
         raise SerializationError(message, code="NQX005", hint="raise sys.setrecursionlimit") from error
     except json.JSONDecodeError as error:
-        found = Diagnostic("NQX001", "error", f"expected JSON, got: {error.msg}", line=error.lineno, column=error.colno)
+        hint = "restore the file from a copy; if it was edited by hand, mend it at this place"
+        message = f"expected JSON, got: {error.msg}"
+        found = Diagnostic("NQX001", "error", message, line=error.lineno, column=error.colno, hint=hint)
         raise SerializationError(found) from error
     except ValueError as error:  # an integer of more digits than the interpreter converts
         raise SerializationError(f"expected numbers of a sensible length, got: {error}", code="NQX612") from error

@@ -25,11 +25,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from neuralqx_struct.errors import SerializationError
 
-__all__ = ["BundleExistsError", "BundleWriteError", "refusals_named", "staged", "standing", "sync_folder"]
+__all__ = ["BundleExistsError", "BundleWriteError", "numbered", "refusals_named", "staged", "standing", "sync_folder"]
+
+_E = TypeVar("_E", bound=OSError)
 
 
 class BundleExistsError(SerializationError, FileExistsError):
@@ -42,6 +44,13 @@ class BundleWriteError(SerializationError, OSError):
     """The system refused a write: the disk is full, say, or the folder read-only. What stood at the target stands."""
 
     default_code = "NQX406"
+
+
+def numbered(error: _E, number: int | None, path: Path) -> _E:
+    """The error with what callers look for in an OSError."""
+    error.errno, error.filename = number, str(path)
+    error.strerror = None if number is None else os.strerror(number)
+    return error
 
 
 def standing(path: Path) -> Path | None:
@@ -105,9 +114,7 @@ def refusals_named(target: Path) -> Iterator[None]:
         hint = (
             "what stood at the path before is untouched; free space or choose a folder that can be written, then retry"
         )
-        named = BundleWriteError(message, file=str(target), hint=hint)
-        named.errno, named.strerror, named.filename = error.errno, error.strerror, str(target)
-        raise named from error
+        raise numbered(BundleWriteError(message, file=str(target), hint=hint), error.errno, target) from error
 
 
 def _refuse(target: Path, *, overwrite: bool, foreign: Callable[[Path], str | None]) -> None:
@@ -118,14 +125,14 @@ def _refuse(target: Path, *, overwrite: bool, foreign: Callable[[Path], str | No
         raise _existing(target)
     if (why := foreign(target)) is not None:
         message = f"expected a bundle to overwrite, got {why}"
-        raise BundleExistsError(message, file=str(target), hint="choose another path, or remove it yourself")
+        error = BundleExistsError(message, file=str(target), hint="choose another path, or remove it yourself")
+        raise numbered(error, errno.EEXIST, target)
 
 
 def _existing(target: Path) -> BundleExistsError:
     hint = "pass overwrite=True to replace it"
     error = BundleExistsError("expected a path where nothing is, got an existing one", file=str(target), hint=hint)
-    error.errno, error.filename = errno.EEXIST, str(target)
-    return error
+    return numbered(error, errno.EEXIST, target)
 
 
 def _prefix(target: Path, kind: str) -> str:
