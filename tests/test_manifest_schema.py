@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from neuralqx_struct.manifest import check_manifest
 from neuralqx_struct.manifest_grammar import NODE_KINDS
 from neuralqx_struct.manifest_schema import manifest_schema, models
+from neuralqx_struct.paths import FieldName, format_path
 from tests.test_manifest import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document
 
 PUBLISHED = ROOT / "schemas/manifest/1.json"
@@ -159,3 +160,59 @@ def test_all_judges_agree_on_mutated_manifests(chosen, how, value, name):
         parent.insert(0, copy.deepcopy(value))
     said = verdicts(mutated)
     assert len(set(said)) == 1, (said, place, how, value)
+
+
+# -- errors name the bad place, in every validator and in ours
+
+
+@settings(max_examples=150, deadline=None)
+@given(chosen=st.sampled_from(PLACES), value=VALUES)
+def test_errors_of_both_name_the_bad_place(chosen, value):
+    """The place of a wrong value, or one above or below it: where a tag is wrong, the node is."""
+    sample, place = chosen
+    mutated = json.loads(json.dumps(sample))  # without lists that occur twice
+    parent = mutated
+    for key in place[:-1]:
+        parent = parent[key]
+    parent[place[-1]] = copy.deepcopy(value)
+    found = check_manifest(mutated)
+    errors = list(VALIDATOR.iter_errors(mutated))
+    assert bool(found) == bool(errors)
+    # With another tag the whole node means something else.
+    place = place[:-1] if place[-1] in ("__kind__", "mode") else place
+    wanted = format_path([FieldName(key) if isinstance(key, str) else key for key in place])
+    around = [format_path([FieldName(k) if isinstance(k, str) else k for k in place[:n]]) for n in range(len(place))]
+    for diagnostic in found:
+        assert diagnostic.path.startswith(wanted) or diagnostic.path in around[-2:], (diagnostic, wanted)
+    for error in errors:
+        told = list(error.absolute_path)
+        assert told[: len(place)] == list(place) or told in (list(place[:-1]), list(place[:-2])), (error, place)
+
+
+def test_the_schema_travels_in_the_wheel():
+    import tomllib
+
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert build["force-include"]["schemas"] == "neuralqx_struct/shipped/schemas"
+    assert PUBLISHED.is_relative_to(ROOT / "schemas")
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_validate_needs_no_other_validator(tmp_path, sound):
+    """The fast path judges, and explains what it refuses in words of its own."""
+    from neuralqx_struct import bundle
+    from neuralqx_struct.payload import Payload
+
+    path = bundle.write(tmp_path / "ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
+    if not sound:
+        text = (path / "manifest.json").read_bytes()
+        (path / "manifest.json").write_bytes(text.replace(b'"manifest": 5', b'"manifest": {"__kind__": "lst"}'))
+        bundle.seal(path)
+    code = f"""
+import sys
+import neuralqx_struct as s
+found = s.validate({str(path)!r})
+assert [d.code for d in found] == {[] if sound else ["NQX613"]}, found
+assert not {{"jsonschema", "pydantic", "numpy", "jax"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
