@@ -25,12 +25,14 @@ Example:
 
 from __future__ import annotations
 
+import copy
 import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors
 from neuralqx_struct.paths import parse_path
@@ -100,13 +102,41 @@ def _is_schema_folder(folder: Path) -> bool:
 
 
 def _readable_parts(where: Path) -> Iterator[Diagnostic]:
-    """Findings in the files of a broken series that can be read by themselves."""
-    for file in _schema_files(where) if where.is_dir() else ():
+    """Findings in the files of a broken series, and in what is left of a file without its malformed fields."""
+    for file in _schema_files(where) if where.is_dir() else [where]:
         try:
             source = read_file(file)
-            yield from lint_document(parse_document(source), source)
         except SchemaError:
             continue  # these findings are what the series was refused for
+        try:
+            yield from lint_document(parse_document(source), source)
+        except SchemaError as error:
+            yield from _rest(source, error)
+
+
+#: What is wrong with a field whatever became of the fields around it.
+_OF_ONE_FIELD = {"NQX101", "NQX102", "NQX107", "NQX108", "NQX110", "NQX111", "NQX113", "NQX115", "NQX118", "NQX125"}
+
+
+def _rest(source: Source, error: SchemaError) -> Iterator[Diagnostic]:
+    """What the sound fields of a file mean, where the others, or unknown members, are malformed."""
+    data: Any = copy.deepcopy(source.data)
+    for found in error.diagnostics:
+        path = [part if isinstance(part, int) else str(part) for part in parse_path(found.path or "$")]
+        if path[:1] == ["structs"] and path[2:3] == ["fields"] and len(path) > 3:
+            path = path[:4]
+        elif found.code != "NQX009":
+            return
+        holder = data
+        for part in path[:-1]:
+            holder = holder.get(part, {}) if isinstance(holder, dict) else {}
+        if isinstance(holder, dict):
+            holder.pop(path[-1], None)
+    try:
+        document = parse_document(replace(source, data=data))
+    except SchemaError:
+        return
+    yield from (d for d in lint_document(document, source) if d.code in _OF_ONE_FIELD)
 
 
 def lint_series(series: Series) -> list[Diagnostic]:

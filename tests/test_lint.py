@@ -366,3 +366,18 @@ def test_no_accepted_pattern_takes_long(pattern):
         for subject in ("a" * 4096 + "!", "ab" * 2048 + "!"):
             re.fullmatch(pattern, subject)
         assert time.process_time() - began < 5
+
+
+def test_malformed_fields_do_not_hide_what_the_others_mean(tmp_path):
+    path = tmp_path / "v1.yaml"
+    lines = (
+        "a: {type: int, defualt: 1}",
+        "b: {type: int, default: x}",
+        'c: "float32[)"',
+        "d: Layr",
+        'e: {type: "list[int]", kind: static}',
+    )
+    path.write_text(text(fields(*lines) + "  Layer: {fields: {x: int}}\nmisspelt: 1\n"))
+    assert [(d.code, d.line) for d in lint(path)] == [
+        ("NQX009", 8), ("NQX107", 9), ("NQX101", 10), ("NQX101", 11), ("NQX110", 12), ("NQX009", 14),
+    ]  # fmt: skip
