@@ -10,15 +10,9 @@ Example:
     >>> class Layer(Struct):
     ...     w: object
     ...     name: str = "dense"
-    >>> print(pretty_repr(Layer(w=[1.0] * 100), max_width=40))
+    >>> print(pretty_repr(Layer(w=[1.0] * 3), max_width=20))
     Layer(
-        w=[
-            1.0,
-            1.0,
-            1.0,
-            ... 96 more,
-            1.0
-        ],
+        w=[1.0, 1.0, 1.0],
         name='dense'
     )
 """
