@@ -10,11 +10,8 @@ Example:
     >>> class Layer(Struct):
     ...     w: object
     ...     name: str = "dense"
-    >>> print(pretty_repr(Layer(w=[1.0] * 3), max_width=20))
-    Layer(
-        w=[1.0, 1.0, 1.0],
-        name='dense'
-    )
+    >>> print(pretty_repr(Layer(w=[1.0] * 3)))
+    Layer(w=[1.0, 1.0, 1.0], name='dense')
 """
 
 from __future__ import annotations
