@@ -84,7 +84,11 @@ def test_hooks_see_nothing_that_jax_rebuilds_with(name, seen):
     assert Seen.converted == [] and Seen.validated == []
 
 
-@pytest.mark.parametrize("converter", [jnp.asarray, lambda v: jnp.asarray(v), np.asarray, jnp.array], ids=repr)
+@pytest.mark.parametrize(
+    "converter",
+    [jnp.asarray, lambda v: jnp.asarray(v), np.asarray, jnp.array],
+    ids=["jnp.asarray", "lambda", "np.asarray", "jnp.array"],
+)
 def test_a_converter_to_arrays_goes_with_every_transformation(converter):
     class C(s.Struct):
         w: Any = s.field(converter=converter)
