@@ -47,9 +47,10 @@ def test_every_heading_of_a_code_is_a_section_and_sections_are_in_order():
 
 @pytest.mark.parametrize("code", SECTIONS)
 def test_every_section_says_something_and_no_example_looks_like_a_heading(code):
-    # `explain` cuts the page at headings; a comment at the start of a line would end a section early.
+    # `explain` cuts the page at these headings; such a line inside an example would end a section early.
     assert len(SECTIONS[code].partition("```")[0].split()) >= 5
-    assert not re.search(r"^#", SECTIONS[code], re.MULTILINE)
+    assert not re.search(r"^#{2}", SECTIONS[code], re.MULTILINE)
+    assert SECTIONS[code].count("```") % 2 == 0
 
 
 def findings_of(blocks: list[str]) -> set[str]:

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from neuralqx_struct.errors import SchemaError
@@ -172,6 +172,20 @@ def test_yaml_1_1_tools_and_the_python_parser_read_the_same(data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(yaml_reader, "yaml_parser", lambda: yaml.SafeLoader)
         assert same(read_text(text).data, data)
+
+
+INDICATORS = "-?:,[]{}#&*!|>'\"%@`=~<"
+
+
+@pytest.mark.parametrize("loader", ["SafeLoader", "CSafeLoader"])
+@settings(max_examples=200, deadline=None)
+@example("A?")
+@example("a ?b")
+@given(st.text(st.sampled_from(f"{INDICATORS}Ay0 "), min_size=1, max_size=6))
+def test_every_indicator_survives_in_brackets_and_braces_whatever_the_loader(loader, text):
+    loader = getattr(yaml, loader, yaml.SafeLoader)  # where PyYAML was built without C
+    data = {"z": [text, "w"], "y": {"k": text}, text: [{text: text}]}
+    assert same(yaml.load(dump_yaml(data), loader), data)
 
 
 @settings(max_examples=150)

@@ -272,7 +272,7 @@ def explain(
         wanted = code.upper()
         page = shipped("docs/diagnostics.md")
         text = page.read_text(encoding="utf-8")
-        sections = re.split(r"(?m)^(?=#{1,6} )", text)
+        sections = re.split(r"(?m)^(?=## )", text)
         for section in sections:
             if re.search(rf"\b{re.escape(wanted)}\b", section.partition("\n")[0]):
                 return Report("explain", text=section.strip(), members={"code": wanted, "text": section.strip()})

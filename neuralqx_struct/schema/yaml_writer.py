@@ -35,7 +35,7 @@ WIDTH, LINE = 100, 120  # of what stands in braces or brackets, and of the line 
 
 # Text that needs no quotes: between commas and brackets, and on a line of its own. Beyond that, the text must not mean
 # anything else to a reader of YAML 1.1 or 1.2.
-_BARE_IN_FLOW = re.compile(r"[^\W\d](?:[^\s:#,\[\]{}\"'\\]|(?<=\S)#|[ ](?=[^\s#]))*")
+_BARE_IN_FLOW = re.compile(r"[^\W\d](?:[^\s:#?,\[\]{}\"'\\]|(?<=\S)#|[ ](?=[^\s#]))*")
 _BARE = re.compile(r"[^\W\d](?:[^\s:#]|(?<=\S)[:#](?=\S)|[ ](?=[^\s#]))*")
 _FOLDABLE = re.compile(r"\S+(?:[ ]\S+)+")
 
