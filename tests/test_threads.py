@@ -206,3 +206,31 @@ assert s.Struct is __import__("neuralqx_struct.struct").struct.Struct
 def test_names_are_imported_by_many_threads_at_once():
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "how"),
+    [
+        ("folder", 1 << 18, {}),
+        ("zip.zip", 1 << 18, {}),
+        ("between", 20_000, {}),  # gathered with others, larger than what is copied anyway
+        ("packed", 1 << 16, {"compress": True}),
+        ("tensors", 1 << 18, {"store": "safetensors"}),
+        ("orbax", 1 << 18, {"store": "orbax"}),
+    ],
+)
+def test_an_array_that_another_thread_writes_into_gives_a_bundle_without_damage(tmp_path, name, size, how):
+    array, stop = np.zeros(size), threading.Event()
+
+    def write():
+        while not stop.is_set():
+            array[:] = array[0] + 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        paths = [s.export({"w": array, "views": [array[1:]]}, tmp_path / f"{i}{name}", **how) for i in range(3)]
+    finally:
+        stop.set()
+        writer.join()
+    assert [found for path in paths for found in s.verify(path)] == []

@@ -19,8 +19,8 @@ from __future__ import annotations
 import os
 import re
 import struct
-import threading
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -38,9 +38,9 @@ __all__ = [
     "checksum",
     "inflate",
     "inflated_start",
-    "pieces",
     "read_directory",
     "write_all",
+    "write_checked",
 ]
 
 ALIGNMENT: Final = 64
@@ -58,7 +58,6 @@ _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
 _ENCRYPTED, _DESCRIPTOR, _UTF8 = 0x1, 0x8, 0x800
 _DATE = 33  # 1 January 1980, the zero of zip times: the same arrays give the same bytes
 _PADDING = 0xD935  # the extra field by which zipalign marks padding
-_CHUNK = 16 << 20
 _PIECE = 4 << 20  # what a thread takes at a time
 _MOST_THREADS = 8
 _LARGE = 1 << 20  # from here on a checksum is worth a thread
@@ -151,8 +150,8 @@ def checksum(data: bytes | memoryview, tick: Callable[[int], None] | None = None
 class ArchiveWriter:
     """Writes a zip at the present position of ``file``; places count from there.
 
-    Small members are gathered and written in large pieces. The checksum of a large one is worked out by a second thread
-    while its bytes are being written, then put into its header.
+    Small members are gathered and written in large pieces; checksums of large ones are put into their headers afterwards.
+    What is written is what the checksum is of, also where another thread writes into the data meanwhile.
 
     Args:
         file: A seekable binary file, opened for writing without a buffer.
@@ -208,6 +207,7 @@ class ArchiveWriter:
         else:
             method, version, stored = STORED, 45 if big else 20, size
             large = body_size >= _LARGE
+            body = body if large else bytes(body)
             body_crc = 0 if large else zlib.crc32(body)
             crc = 0 if large else zlib.crc32(body, zlib.crc32(head)) if head else body_crc
             shown = _MAX32 if big else size
@@ -249,7 +249,7 @@ class ArchiveWriter:
         packed = packer.compress(head)
         stored, crc, body_crc = len(packed), zlib.crc32(head), 0
         self._gather(packed)
-        for piece in pieces(body):
+        for piece in map(bytes, _pieces(body)):
             crc, body_crc = zlib.crc32(piece, crc), zlib.crc32(piece, body_crc)
             packed = packer.compress(piece)
             stored += len(packed)
@@ -322,19 +322,13 @@ class ArchiveWriter:
         write_all(self._file, memoryview(data))
 
     def _write_large(self, body: bytes | memoryview) -> int:
+        def count(size: int) -> None:
+            self._start_writeback(size)
+            self._position += size
+            self._advance(size)
+
         self._flush()
-        found: list[int] = []
-        worker = threading.Thread(target=lambda: found.append(zlib.crc32(body)))
-        worker.start()
-        try:
-            for piece in pieces(body):
-                write_all(self._file, piece)
-                self._start_writeback(len(piece))
-                self._position += len(piece)
-                self._advance(len(piece))
-        finally:
-            worker.join()
-        return found[0]
+        return write_checked(self._file, body, count)
 
     def _start_writeback(self, size: int) -> None:
         """Let the disk begin with the bytes just written, while the next ones are copied: the final fsync waits less.
@@ -356,11 +350,44 @@ class ArchiveWriter:
             self._tick(size)
 
 
-def pieces(body: bytes | memoryview) -> Iterator[memoryview]:
-    """A body in parts, each written at once."""
+def _pieces(body: bytes | memoryview) -> Iterator[memoryview]:
     view = memoryview(body)
-    for at in range(0, len(view), _CHUNK):
-        yield view[at : at + _CHUNK]
+    for at in range(0, len(view), _PIECE):
+        yield view[at : at + _PIECE]
+
+
+def write_checked(file: BinaryIO, body: bytes | memoryview, tick: Callable[[int], None] | None = None) -> int:
+    """Write a body and give the CRC-32 of what was written, whoever changes the body meanwhile.
+
+    Each piece is copied, and the copy goes to the file while other threads work out its checksum.
+
+    Args:
+        file: Where, at its position.
+        body: The bytes.
+        tick: Called with the size of each piece that is written.
+    """
+    if len(body) < _LARGE:
+        whole = bytes(body)
+        write_all(file, memoryview(whole))
+        if tick is not None:
+            tick(len(whole))
+        return zlib.crc32(whole)
+    from concurrent.futures import Future, ThreadPoolExecutor  # see checksum()
+
+    crc, threads = 0, min(os.cpu_count() or 1, _MOST_THREADS)
+    waiting: deque[tuple[Future[int], int]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for piece in map(bytes, _pieces(body)):
+            waiting.append((pool.submit(zlib.crc32, piece), len(piece)))
+            write_all(file, memoryview(piece))
+            if tick is not None:
+                tick(len(piece))
+            while len(waiting) > threads:
+                found, size = waiting.popleft()
+                crc = _joined(crc, found.result(), size)
+        for found, size in waiting:
+            crc = _joined(crc, found.result(), size)
+    return crc
 
 
 def write_all(file: BinaryIO, data: memoryview) -> None:

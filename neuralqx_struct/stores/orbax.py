@@ -11,18 +11,20 @@ The one module above the JAX line whose writing half may bring JAX in. Needs the
 from __future__ import annotations
 
 import importlib
+import mmap
 import os
 import stat
+import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 from urllib.parse import quote
 
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError, UntrustedError
 from neuralqx_struct.payload import HeldArrays, StoredArrays, dtype_name, dtype_named, raise_findings
 from neuralqx_struct.stores import Records, Source, Tick, about, checksum_finding, require_possible
-from neuralqx_struct.stores.archive import checksum
+from neuralqx_struct.stores.archive import checksum, write_checked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +85,8 @@ def write(
     """Write all arrays; see :class:`~neuralqx_struct.stores.ArrayStore`.
 
     Orbax compresses always, so ``compress`` changes nothing. Sharded JAX arrays are written shard by shard; for their
-    checksums each passes through the memory of this process once.
+    checksums each passes through the memory of this process once. Orbax takes all arrays at once, so that what is neither
+    JAX's nor a map of a file passes through a temporary file: no second copy is in memory, and nobody writes into it.
 
     Raises:
         SerializationError: The bundle is a zip, the extra is not installed, or a dtype cannot be stored.
@@ -97,32 +100,50 @@ def write(
     checkpoint = _package("orbax.checkpoint")
     records: dict[str, dict[str, Any]] = {}
     tree: dict[str, Any] = {}
-    told = total = 0
-    for name in arrays:
-        array = arrays[name]
-        try:
-            logical = dtype_name(array.dtype)
-        except SerializationError as error:
-            raise SerializationError(about(d.code, name, d.message, d.hint) for d in error.diagnostics) from error
-        record = {"dtype": logical, "shape": list(array.shape), "crc32": checksum(_bytes(array))}
-        records[name] = {**record, "nbytes": array.nbytes}
-        total += array.nbytes
-        if tick is not None:
-            told += array.nbytes // 2
-            tick(array.nbytes // 2)
-        if not array.nbytes:
-            continue
-        held = arrays.original(name) if isinstance(arrays, HeldArrays) else array
-        code, shape = _stored(logical, array.shape)
-        tree[_key(name)] = held if code == logical else np.frombuffer(_bytes(array), np.uint8).reshape(shape)
+    total = 0
+    with tempfile.TemporaryFile(dir=target.parent, buffering=0) as spill:
+        spilled: dict[str, int] = {}
+        for name in arrays:
+            array = arrays[name]
+            try:
+                logical = dtype_name(array.dtype)
+            except SerializationError as error:
+                raise SerializationError(about(d.code, name, d.message, d.hint) for d in error.diagnostics) from error
+            held = arrays.original(name) if isinstance(arrays, HeldArrays) else array
+            crc = 0
+            if not array.nbytes:
+                pass  # its record says all there is
+            elif not isinstance(held, np.ndarray) or _is_map(held):
+                crc = checksum(_bytes(array))
+                code, shape = _stored(logical, array.shape)
+                tree[_key(name)] = held if code == logical else np.frombuffer(_bytes(array), np.uint8).reshape(shape)
+            else:
+                spilled[name] = spill.tell()
+                crc = write_checked(cast("BinaryIO", spill), _bytes(array))
+            records[name] = {"dtype": logical, "shape": list(array.shape), "crc32": crc, "nbytes": array.nbytes}
+            total += array.nbytes
+            if tick is not None:
+                tick(array.nbytes // 2)
+        room = mmap.mmap(spill.fileno(), 0, access=mmap.ACCESS_READ) if spill.tell() else b""
+    for name, at in spilled.items():
+        code, shape = _stored(records[name]["dtype"], records[name]["shape"])
+        tree[_key(name)] = np.ndarray(shape, dtype_named(code), room, at)
     if tree:
         with checkpoint.Checkpointer(checkpoint.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=False)) as writer:
             writer.save(target, args=checkpoint.args.PyTreeSave(tree))
     else:
         target.mkdir()
     if tick is not None:
-        tick(total - told)
+        tick(total - sum(record["nbytes"] // 2 for record in records.values()))
     return records
+
+
+def _is_map(array: Array) -> bool:
+    """True for views of a bundle's file, which never changes; what a user maps may be written into."""
+    base: Any = array
+    while isinstance(getattr(base, "base", None), type(array)):
+        base = base.base
+    return isinstance(base.base, memoryview) and isinstance(base.base.obj, mmap.mmap)
 
 
 def _bytes(array: Array) -> memoryview | bytes:

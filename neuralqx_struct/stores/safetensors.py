@@ -26,7 +26,7 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest_text import parse_manifest
 from neuralqx_struct.payload import dtype_name, dtype_named, raise_findings
 from neuralqx_struct.stores import Entry, FileArrays, Records, Source, Tick, about, opened, require_possible
-from neuralqx_struct.stores.archive import ALIGNMENT, checksum, pieces, write_all
+from neuralqx_struct.stores.archive import ALIGNMENT, write_all, write_checked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,14 +117,10 @@ def write(
         body = flat.view(np.uint8).data if flat.nbytes else memoryview(b"")
         record = records[name]
         record |= {
-            "crc32": checksum(body),
+            "crc32": write_checked(target, body, tick),
             "offset": 8 + len(text) + header[name]["data_offsets"][0],
             "nbytes": len(body),
         }
-        for piece in pieces(body):
-            write_all(target, piece)
-            if tick is not None:
-                tick(len(piece))
     return records
 
 
