@@ -10,6 +10,9 @@ import sys
 
 import pytest
 
+from neuralqx_struct.schema.series import load_series
+from neuralqx_struct.schema.stubs import stub_module
+
 MARKS = {
     "mypy": re.compile(r"# type: ignore\[([\w, -]+)\]"),
     "basedpyright": re.compile(r"# pyright: ignore\[([\w, ]+)\]"),
@@ -59,6 +62,93 @@ def test_editors_flag_what_is_wrong_and_nothing_else(checker, root, tmp_path):
         messages.append(f"{name}:{line}: {message}")
     assert len(expected) > 30
     assert found == expected, "\n".join(messages)
+
+
+ODD = """language: "1"
+schema: lab.odd
+version: 1
+root: Any
+enums:
+  Phase: [warm, cold]
+  E: [a, b]
+structs:
+  Any:
+    doc: 'Ends with a quote"'
+    fields:
+      int: {type: int, default: 3}
+      self: {type: float, doc: 'a \\ b \"\"\" c'}
+      list: "list[int]"
+      typing: {type: E, default: a}
+      jax: "float32[n]"
+      np: {type: "float32[n] | null", default: null}
+      Box: {type: "Box | null", default: null}
+      boxes: {type: "dict[str, Box]", default: {}}
+      phase: {type: Phase, default: warm}
+      p: {type: path, default: a/b}
+      d: {type: dtype, default: float32}
+      t: {type: "tuple[int, str]", default: [1, x]}
+      u: "tuple[]"
+      v: "tuple[int, ...]"
+      lit: {type: "literal['x', 2, 2.5, True]", default: 2.5}
+      w: {type: "float32[3]", default: zeros}
+      SCHEMA: bytes
+      tree: pytree
+      lg: {kind: opaque, default: null}
+      c: {type: complex, default: 1.5}
+      DEFAULT: {type: int, kind: static, derived: "int + 1"}
+  Box:
+    fields: {x: "prng_key[threefry2x32]"}
+  Empty:
+    fields: {}
+"""
+USE = """
+import jax
+import numpy as np
+from odd import Any as State, Box, Empty
+from vmc import Optimizer, Sampler, VMCState
+
+key = jax.random.key(0)
+sampler = Sampler(sigma=np.ones((1, 2), "int8"), key=key)
+Empty()
+Box(x=key)
+State(self=1.0, list=[1], jax=key, u=(), v=(1, 2), SCHEMA=b"", tree=3, boxes={"a": Box(x=key)})
+
+
+def run(state: VMCState, optimizer: Optimizer) -> float:
+    later: VMCState = state.replace(step=state.step + 1)
+    again: VMCState = VMCState.load("ckpt")
+    return later.learning_rate + again.kernel.size + again.sampler.sigma.size + state.n_parameters
+
+
+Sampler(sigma="text", key=key)  # wrong: type
+Sampler(sigma=key)  # wrong: missing
+Sampler(sigma=key, key=key, kay=1)  # wrong: unknown
+Sampler(key, key)  # wrong: by position
+sampler.sigma = key  # wrong: frozen
+sampler.sigme  # wrong: no such field
+State(self=1.0, list=[1], jax=key, u=(), v=(), SCHEMA=b"", tree=3, phase="hot")  # wrong: no member
+State(self=1.0, list=["a"], jax=key, u=(), v=(), SCHEMA=b"", tree=3)  # wrong: item
+State(self=1.0, list=[1], jax=key, u=(), v=(), SCHEMA=b"", tree=3, DEFAULT=4)  # wrong: derived
+Empty(x=1)  # wrong: no fields
+"""
+
+
+@pytest.mark.parametrize("checker", [mypy, basedpyright])
+def test_stubs_make_classes_of_schemas_known_to_editors(checker, root, tmp_path):
+    (tmp_path / "v1.yaml").write_text(ODD)
+    modules = {
+        "odd.py": stub_module(load_series(tmp_path / "v1.yaml").head, "v1.yaml"),
+        "vmc.py": stub_module(load_series(root / "schemas/vmc_state").head, "schemas/vmc_state"),
+        "use.py": USE,
+    }
+    for name, text in modules.items():
+        (tmp_path / name).write_text(text)
+    said = checker(root, tmp_path, [str(tmp_path / name) for name in modules])
+    places = {
+        (file.replace("\\", "/").rpartition("/")[2], line): f"{code}: {message}" for file, line, code, message in said
+    }
+    wrong = {("use.py", number) for number, line in enumerate(USE.splitlines(), 1) if "# wrong" in line}
+    assert places.keys() == wrong, places
 
 
 def test_the_package_says_that_it_is_typed(root):

@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from neuralqx_struct.cli import bundles
+from neuralqx_struct.cli.authoring_commands import schema_app
 from neuralqx_struct.cli.reporters import Format, Report, run
-from neuralqx_struct.cli.schema_commands import schema_app
 from neuralqx_struct.cli.usage import Commands
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 

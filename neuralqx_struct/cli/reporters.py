@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
 
@@ -48,6 +48,8 @@ class Report:
         text: Its result in words.
         members: Its result as JSON members, beside those that every report has.
         failures: Why it could not do its work, or a part of it.
+        layout: What ``text`` is: lines; an outline, indented by what belongs to what, which terminals show as a tree; or
+            a document, which may go into a file: what was found on the way is then told on stderr.
     """
 
     command: str
@@ -55,6 +57,7 @@ class Report:
     text: str = ""
     members: Mapping[str, Any] = field(default_factory=dict)
     failures: tuple[Diagnostic, ...] = ()
+    layout: Literal["lines", "outline", "document"] = "lines"
 
     @property
     def exit_code(self) -> int:
@@ -99,7 +102,31 @@ def _lines(findings: Iterable[Diagnostic]) -> list[str]:
 
 
 def _text(report: Report) -> str:
-    return "\n".join([*_lines(report.diagnostics), *([_printable(report.text)] if report.text else [])])
+    text = _printable(report.text)
+    shown = _tree(text) if report.layout == "outline" and _coloured() else text
+    found = () if report.layout == "document" else report.diagnostics
+    return "\n".join([*_lines(found), *([shown] if shown else [])])
+
+
+def _tree(text: str) -> str:
+    """Indented lines as a tree whose root is the first."""
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+    first, *rest = text.splitlines()
+    root = Tree(Text(first, style="bold"), guide_style="dim")
+    branches = [root]
+    for line in rest:
+        word, space, more = line.strip().partition(" ")
+        depth = (len(line) - len(line.lstrip())) // 2
+        label = Text.assemble((word, "cyan"), space, more)
+        del branches[depth + 1 :]
+        branches.append(branches[-1].add(label))
+    console = Console(force_terminal=True, highlight=False)
+    with console.capture() as captured:
+        console.print(root)
+    return captured.get().rstrip("\n")
 
 
 def _json(report: Report) -> str:
@@ -233,7 +260,8 @@ def _emit(report: Report, style: Format) -> None:
         print(text, flush=True)  # noqa: T201 - results go to stdout
     if style is Format.TEXT:
         # Findings are results; why there are none is not, nor is how many there are.
-        for line in (*_lines(report.failures), *_summary(report.diagnostics)):
+        aside = report.diagnostics if report.layout == "document" else ()
+        for line in (*_lines(aside), *_lines(report.failures), *_summary(report.diagnostics)):
             print(line, file=sys.stderr)  # noqa: T201
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import enum
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neuralqx_struct.cli.reporters import Format, Report, each, run
 
 if TYPE_CHECKING:
-    from neuralqx_struct.schema.model import Document, FieldDeclaration
+    from neuralqx_struct.schema.series import Series
 
-__all__ = ["schema_app"]
+__all__ = ["schema_app", "sound_series"]
 
 schema_app = typer.Typer(help="Check and show schema files.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -26,6 +26,30 @@ class Published(enum.StrEnum):
 
     LANGUAGE = "language"
     MANIFEST = "manifest"
+
+
+class Drawing(enum.StrEnum):
+    """What a diagram shows."""
+
+    STRUCTS = "structs"
+    VERSIONS = "versions"
+
+
+def sound_series(path: Path) -> Series:
+    """The versions of a schema, the newest of which has no errors.
+
+    Raises:
+        SchemaError: It cannot be read, or has errors.
+    """
+    from neuralqx_struct.errors import SchemaError
+    from neuralqx_struct.lint import lint_document
+    from neuralqx_struct.schema.series import load_series
+
+    series = load_series(path)
+    found = [d for d in lint_document(series.head, series.sources[series.head.version]) if d.severity == "error"]
+    if found:
+        raise SchemaError(found)
+    return series
 
 
 @schema_app.command()
@@ -50,18 +74,14 @@ def show(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A schema folder (its newest version) or file.")],
     style: Style = Format.TEXT,
 ) -> None:
-    """Show a schema: its structs, fields, sizes and fingerprints."""
+    """Show a schema: its structs, fields, sizes and fingerprints; on a terminal as a tree."""
 
     def body() -> Report:
-        from neuralqx_struct.lint import lint_document
+        from neuralqx_struct.schema.drawings import outline
         from neuralqx_struct.schema.fingerprint import full_fingerprint
-        from neuralqx_struct.schema.series import load_series
 
-        series = load_series(path)
+        series = sound_series(path)
         document = series.head
-        found = [d for d in lint_document(document, series.sources[document.version]) if d.severity == "error"]
-        if found:
-            return Report("schema show", tuple(found))
         fingerprints = {"payload": series.fingerprints[document.version], "full": full_fingerprint(document)}
         members = {
             "schema": document.id,
@@ -70,44 +90,32 @@ def show(
             "fingerprints": fingerprints,
             "document": document.to_data(),
         }
-        return Report(
-            "schema show", text="\n".join(_described(document, series.versions, fingerprints)), members=members
-        )
+        lines = [f"{document.id} version {document.version} (of {', '.join(map(str, series.versions))})"]
+        lines += [f"doc: {document.doc}"] if document.doc else []
+        lines += [f"{name} fingerprint {value}" for name, value in fingerprints.items()]
+        return Report("schema show", text="\n".join([*lines, *outline(document)]), members=members, layout="outline")
 
     raise typer.Exit(run("schema show", style, body))
 
 
-def _described(document: Document, versions: tuple[int, ...], fingerprints: dict[str, str]) -> list[str]:
-    lines = [f"{document.id} version {document.version} (of {', '.join(map(str, versions))})"]
-    lines += [f"  {document.doc}"] if document.doc else []
-    lines += [f"  {name} fingerprint {value}" for name, value in fingerprints.items()]
-    for name, dim in document.dims.items():
-        bounds = [f"min {dim.min}" if dim.min is not None else "", f"max {dim.max}" if dim.max is not None else ""]
-        said = "; ".join(filter(None, [f"= {dim.equation}" if dim.equation else "", *bounds, dim.doc]))
-        lines.append(f"dim {name}: {said}".rstrip(": "))
-    lines += [f"enum {name}: {', '.join(enum.members)}" for name, enum in document.enums.items()]
-    for name, struct in document.structs.items():
-        params = f"[{', '.join(struct.params)}]" if struct.params else ""
-        lines.append(f"struct {name}{params}{' (root)' if name == document.root else ''}")
-        width = max(map(len, struct.fields), default=0)
-        types = {field: declaration.text for field, declaration in struct.fields.items()}
-        type_width = min(max(map(len, types.values()), default=0), 40)
-        for field, declaration in struct.fields.items():
-            said = "; ".join(_facts(declaration))
-            lines.append(f"  {field:<{width}}  {types[field]:<{type_width}}  {said}".rstrip())
-        lines += [f"  constraint {constraint.expr}" for constraint in struct.constraints]
-        lines += [f"  reserved {', '.join(struct.reserved)}"] if struct.reserved else []
-    for migration in document.migrations:
-        lines.append(f"migration from {migration.from_version}: {', '.join(item.name for item in migration.steps)}")
-    return lines
+@schema_app.command()
+def graph(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A schema folder (its newest version) or file.")],
+    of: Annotated[
+        Drawing, typer.Option("--of", help="Structs and what they hold, or versions and their steps.")
+    ] = Drawing.STRUCTS,
+    style: Style = Format.TEXT,
+) -> None:
+    """Draw a schema as a Mermaid diagram."""
 
+    def body() -> Report:
+        from neuralqx_struct.schema.drawings import struct_diagram, version_diagram
 
-def _facts(declaration: FieldDeclaration) -> list[str]:
-    facts: list[Any] = [declaration.kind if declaration.kind != "node" else ""]
-    facts += [f"= {declaration.derived}"] if declaration.derived is not None else []
-    facts += [f"default {json.dumps(declaration.default)}"] if declaration.has_default else []
-    facts += [f"tags {', '.join(declaration.tags)}"] if declaration.tags else []
-    return [str(fact) for fact in (*facts, declaration.doc) if fact]
+        series = sound_series(path)
+        text = struct_diagram(series.head) if of is Drawing.STRUCTS else version_diagram(series)
+        return Report("schema graph", text=text, members={"mermaid": text})
+
+    raise typer.Exit(run("schema graph", style, body))
 
 
 @schema_app.command("json-schema")

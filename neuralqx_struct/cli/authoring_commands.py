@@ -1,0 +1,92 @@
+"""The commands ``schema ...`` that write something: files of schemas, and what follows from them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from neuralqx_struct.cli.reporters import Format, Report, run
+from neuralqx_struct.cli.schema_commands import Style, schema_app, sound_series
+from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
+
+__all__ = ["schema_app", "written"]
+
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where it goes; printed if left out.")]
+SchemaPath = Annotated[Path, typer.Argument(metavar="PATH", help="A schema folder (its newest version) or file.")]
+
+
+def written(command: str, text: str, out: Path | None, *, found: tuple[Diagnostic, ...] = (), **members: Any) -> Report:
+    """The report of a command that wrote a text: into a file, or as its result."""
+    if out is None:
+        return Report(command, found, text.rstrip("\n"), {"text": text, "out": None, **members}, layout="document")
+    out.write_text(text, encoding="utf-8")
+    return Report(command, found, f"written to {out}", {"text": text, "out": str(out), **members})
+
+
+@schema_app.command()
+def export(
+    name: Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="A Struct class; its module is imported.")],
+    *,
+    identity: Annotated[str | None, typer.Option("--id", metavar="ID", help="Identity of the schema.")] = None,
+    out: Out = None,
+    style: Style = Format.TEXT,
+) -> None:
+    """Write the schema of a Struct class defined in Python; tells what a schema cannot say."""
+
+    def body() -> Report:
+        from neuralqx_struct.writer import dump_schema, schema_of
+
+        cls = _imported(name)
+        found: list[Diagnostic] = []
+        document = schema_of(cls, schema=identity, report=found)
+        members = {"schema": document.id, "schema_version": document.version}
+        return written("schema export", dump_schema(document), out, found=tuple(found), **members)
+
+    raise typer.Exit(run("schema export", style, body))
+
+
+def _imported(name: str) -> type:
+    """The Struct class that a command line names; the caller says by naming it that it may be imported."""
+    from neuralqx_struct.fieldspec import is_struct
+
+    module_name, _, qualname = name.partition(":")
+    if not module_name or not qualname:
+        raise _unusable(f"expected MODULE:CLASS, got {name!r}", "such as lab.model:TrainState")
+    if "" not in sys.path:  # as `python -m` does: modules of the current folder are found
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise _unusable(f"expected a module that can be imported, got {module_name!r}: {error}", None) from error
+    for part in qualname.split("."):
+        if not hasattr(found, part):
+            classes = [word for word, value in vars(found).items() if isinstance(value, type) and is_struct(value)]
+            raise _unusable(f"expected a class in {module_name}, got {qualname!r}", did_you_mean(part, classes))
+        found = getattr(found, part)
+    if not isinstance(found, type) or not is_struct(found):
+        raise _unusable(f"expected a Struct class, got {name}", "name a subclass of neuralqx_struct.Struct")
+    return found
+
+
+def _unusable(message: str, hint: str | None) -> SchemaError:
+    return SchemaError(message, code="NQX400", hint=hint)
+
+
+@schema_app.command()
+def stub(path: SchemaPath, *, out: Out = None, style: Style = Format.TEXT) -> None:
+    """Write a Python module in which editors and type checkers see the classes of a schema."""
+
+    def body() -> Report:
+        from neuralqx_struct.schema.stubs import stub_module
+
+        series = sound_series(path)
+        base = Path.cwd() if out is None else out.absolute().parent
+        where = os.path.relpath(path.absolute(), base).replace(os.sep, "/")
+        return written("schema stub", stub_module(series.head, where), out)
+
+    raise typer.Exit(run("schema stub", style, body))

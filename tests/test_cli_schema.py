@@ -1,0 +1,152 @@
+"""The commands about schemas that write something, and those that draw."""
+
+import json
+import os
+import sys
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from neuralqx_struct.cli import reporters
+from neuralqx_struct.cli.commands import app
+from neuralqx_struct.compiler import load_schema
+from neuralqx_struct.lint import lint
+
+V1 = """language: "1"
+schema: lab.point
+version: 1
+root: Point
+structs:
+  Point:
+    fields:
+      x: {type: "float32[n]", tags: [trainable]}
+      step: int
+"""
+V2 = (
+    V1.replace("version: 1", "version: 2").replace("step: int", "count: {type: int, default: 0}")
+    + "migrations:\n  - {from: 1, steps: [{rename: {field: step, to: count}}]}\n"
+)
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def report(*words):
+    result = invoke(*words, "--format", "json")
+    return result, json.loads(result.stdout)
+
+
+@pytest.fixture
+def schema(tmp_path):
+    folder = tmp_path / "point"
+    folder.mkdir()
+    (folder / "v1.yaml").write_text(V1)
+    (folder / "v2.yaml").write_text(V2)
+    return folder
+
+
+# --- show and graph ------------------------------------------------------------------------------------------------
+
+
+def test_terminals_show_a_tree(monkeypatch, schema):
+    plain = invoke("schema", "show", schema).stdout
+    assert "├" not in plain and "\x1b" not in plain
+    monkeypatch.setattr(reporters, "_coloured", lambda: True)
+    tree = invoke("schema", "show", schema).stdout
+    assert "└── " in tree and "\x1b[" in tree
+    assert "Point" in tree and "float32[n]" in tree
+
+
+@pytest.mark.parametrize(("of", "first"), [("structs", "classDiagram"), ("versions", "flowchart LR")])
+def test_graph(schema, of, first):
+    text = invoke("schema", "graph", schema, "--of", of).stdout
+    assert text.splitlines()[0] == first
+    assert report("schema", "graph", schema, "--of", of)[1]["mermaid"] + "\n" == text
+
+
+@pytest.mark.parametrize("command", ["show", "graph", "stub"])
+def test_schemas_with_errors_are_not_shown(tmp_path, command):
+    (tmp_path / "v1.yaml").write_text(V1.replace("step: int", "step: Int"))
+    result, data = report("schema", command, tmp_path)
+    assert result.exit_code == 1
+    assert data["diagnostics"][0]["code"] == "NQX101"
+
+
+# --- export --------------------------------------------------------------------------------------------------------
+
+MODULE = '''"""Classes."""
+from pathlib import Path
+import neuralqx_struct as s
+
+class Outer:
+    class State(s.Struct):
+        """A state."""
+        step: int = 0
+        names: set[str] = s.field(static=True, default=frozenset())
+
+plain = 3
+'''
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "lab_export.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    yield "lab_export"
+    sys.modules.pop("lab_export", None)
+
+
+def test_export_writes_yaml_on_stdout_and_tells_of_the_rest_on_stderr(module):
+    result = invoke("schema", "export", f"{module}:Outer.State")
+    assert result.exit_code == 0
+    data = yaml.safe_load(result.stdout)
+    assert (data["schema"], data["structs"]["State"]["doc"]) == ("lab_export.state", "A state.")
+    assert "NQX134" in result.stderr and "set[str]" in result.stderr
+    assert "2 info" in result.stderr or "1 info" in result.stderr
+
+
+def test_export_into_a_file(module, tmp_path):
+    out = tmp_path / "v1.yaml"
+    result, data = report("schema", "export", f"{module}:Outer.State", "--id", "lab.state", "--out", out)
+    assert result.exit_code == 0 and data["out"] == str(out)
+    assert {d["code"] for d in data["diagnostics"]} == {"NQX134"}
+    assert load_schema(out).document.id == data["schema"] == "lab.state"
+    assert not [d for d in lint(out) if d.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("lab_export", "expected MODULE:CLASS"),
+        (":State", "expected MODULE:CLASS"),
+        ("no_such_module:A", "expected a module that can be imported"),
+        ("lab_export:Outer.Stat", "expected a class in lab_export"),
+        ("lab_export:Outer.Stat", "did you mean 'State'?"),
+        ("lab_export:plain", "expected a Struct class"),
+        ("lab_export:Outer", "expected a Struct class"),
+        ("lab_export:Path", "expected a Struct class"),
+    ],
+)
+def test_what_cannot_be_exported(module, name, said):
+    result = invoke("schema", "export", name)
+    assert result.exit_code == 2
+    assert said in result.stderr and not result.stdout
+
+
+# --- stub ----------------------------------------------------------------------------------------------------------
+
+
+def test_stub_names_the_schema_from_where_the_module_lies(schema, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lab").mkdir()
+    assert invoke("schema", "stub", "point", "--out", "lab/classes.py").exit_code == 0
+    text = (tmp_path / "lab/classes.py").read_text()
+    assert 'pathlib.Path(__file__).parent / "../point").at(2)' in text
+    assert invoke("schema", "stub", "point").stdout == text.replace("../point", "point")
+    code = compile(text, os.fspath(tmp_path / "lab/classes.py"), "exec")
+    module = {"__file__": os.fspath(tmp_path / "lab/classes.py"), "__name__": "classes"}
+    exec(code, module)
+    assert module["Point"] is load_schema(schema).Point
