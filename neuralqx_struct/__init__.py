@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from neuralqx_struct.fieldspec import FieldKind as FieldKind
     from neuralqx_struct.fieldspec import FieldSpec as FieldSpec
     from neuralqx_struct.fieldspec import field as field
+    from neuralqx_struct.graph import Graph as Graph
     from neuralqx_struct.inspection import inspect as inspect
     from neuralqx_struct.inspection import validate as validate
-    from neuralqx_struct.params import Graph as Graph
-    from neuralqx_struct.params import Module as Module
+    from neuralqx_struct.modules import Module as Module
+    from neuralqx_struct.modules import Rng as Rng
     from neuralqx_struct.params import Param as Param
     from neuralqx_struct.params import Params as Params
-    from neuralqx_struct.params import Rng as Rng
     from neuralqx_struct.pytree import is_registered_pytree_type as is_registered_pytree_type
     from neuralqx_struct.pytree import register_attrs_type as register_attrs_type
     from neuralqx_struct.pytree import register_pytree_type as register_pytree_type
@@ -110,17 +110,13 @@ _HOME = {
         "FieldSpec",
         "field",
     ),
+    "neuralqx_struct.graph": ("Graph",),
     "neuralqx_struct.inspection": (
         "inspect",
         "validate",
     ),
-    "neuralqx_struct.params": (
-        "Graph",
-        "Module",
-        "Param",
-        "Params",
-        "Rng",
-    ),
+    "neuralqx_struct.modules": ("Module", "Rng"),
+    "neuralqx_struct.params": ("Param", "Params"),
     "neuralqx_struct.pytree": (
         "is_registered_pytree_type",
         "register_attrs_type",

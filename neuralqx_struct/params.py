@@ -1,28 +1,22 @@
 """Params: the state of a model apart from its structure, for code of the form ``outputs, params = model(params, inputs)``.
 
-Three things that know little of each other. A :class:`Graph` gives names: paths such as ``("net", "mlp", "kernel")``; it
-holds no state. A :class:`Module` is bound to one node of a graph and says what is computed; :class:`Rng` is the one module
-that is here, layers are not ours. :class:`Params` holds all state as :class:`Param` records by path; it is a Struct, so
-it is saved, loaded, filtered and migrated like any other, and shared by every model with the same paths.
+:class:`Params` holds all state as :class:`Param` records by path; it is a Struct, so it is saved, loaded, filtered and
+migrated like any other, and shared by every model with the same paths. Names come from ``graph.py``, what is
+computed is said by ``modules.py``; neither is known here.
 
 Example:
-    >>> graph = Graph("net")
-    >>> rng = Rng(graph / "rng")
-    >>> params = rng.seed(Params(), seed=42)
-    >>> key, params = rng(params)
-    >>> sorted(params)
-    [('net', 'rng', 'counter'), ('net', 'rng', 'seed')]
+    >>> params = Params({("net", "w"): Param(1.5), ("net", "n"): Param(0, trainable=False)})
+    >>> params[("net", "w")].value
+    1.5
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import islice
-from types import MappingProxyType
 from typing import Any, Literal, NoReturn, Self, cast
 
-import jax
-import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
 
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, ValidationError, did_you_mean
@@ -30,134 +24,22 @@ from neuralqx_struct.fieldspec import field
 from neuralqx_struct.filters import Filter
 from neuralqx_struct.identity import static_key
 from neuralqx_struct.leaves import merge_leaves, split_leaves
+from neuralqx_struct.param_tags import param_tags
+from neuralqx_struct.path_tree import HERE, Tree, entries, find, is_path, overlaid, tree_of, with_entry
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.printing import brief
 from neuralqx_struct.pytree import register_pytree_type
 from neuralqx_struct.struct import Struct
 
-__all__ = ["Graph", "GraphError", "Metadata", "Module", "Param", "Params", "ParamsError", "Rng"]
+__all__ = ["Metadata", "Param", "Params", "ParamsError"]
 
 Path = tuple[str, ...]
-Init = Callable[[Any, tuple[int, ...], Any], Any]
-
-
-class GraphError(StructError, ValueError):
-    """A module cannot be bound to a node of a graph, or a node cannot be made."""
-
-    default_code = "NQX118"
 
 
 class ParamsError(StructError, KeyError):
     """Params have no value at a path, and none may be made there."""
 
     default_code = "NQX414"
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Names.
-
-
-class Graph:
-    """One node of the tree of names of a model. Nodes are compared by identity and never change their name or place.
-
-    Args:
-        name: The name of the root; any text that is not empty.
-        metadata: Free mapping for tools.
-
-    Example:
-        >>> mlp = Graph("net") / "mlp"
-        >>> mlp.child("dense1").path
-        ('net', 'mlp', 'dense1')
-    """
-
-    __slots__ = ("__weakref__", "_children", "_metadata", "_module", "_parent", "_path")
-
-    def __init__(self, name: str, *, metadata: Mapping[str, Any] | None = None) -> None:
-        self._start(None, name, metadata)
-
-    def _start(self, parent: Graph | None, name: str, metadata: Mapping[str, Any] | None) -> None:
-        above = () if parent is None else parent.path
-        if not isinstance(name, str) or not name:
-            raise GraphError(f"expected a name that is text and not empty, got {name!r}", path=_shown(above))
-        self._parent = parent
-        self._path: Path = (*above, name)
-        self._metadata = MappingProxyType(dict(metadata or {}))
-        self._children: dict[str, Graph] = {}
-        self._module: Module | None = None
-
-    def child(self, name: str, *, metadata: Mapping[str, Any] | None = None) -> Graph:
-        """Make the node ``name`` below this one.
-
-        Raises:
-            GraphError: There is a child of this name, or the name is empty; it is a ValueError.
-        """
-        if name in self._children:
-            raise GraphError(
-                f"expected a name that is free, got {name!r}, which is a child already",
-                path=_shown((*self._path, name)),
-                hint="two modules at one path would share their parameters; give each a name of its own",
-            )
-        node = object.__new__(Graph)
-        node._start(self, name, metadata)
-        self._children[name] = node
-        return node
-
-    def __truediv__(self, name: str) -> Graph:
-        """The same as :meth:`child`."""
-        return self.child(name)
-
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return self._path[-1]
-
-    @property
-    def path(self) -> Path:
-        """All names from the root to here."""
-        return self._path
-
-    @property
-    def parent(self) -> Graph | None:
-        """The node above; None for a root."""
-        return self._parent
-
-    @property
-    def root(self) -> Graph:
-        """The node on top."""
-        return self if self._parent is None else self._parent.root
-
-    @property
-    def children(self) -> Mapping[str, Graph]:
-        """The nodes right below, by name."""
-        return MappingProxyType(self._children)
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """The free mapping for tools."""
-        return self._metadata
-
-    @property
-    def module(self) -> Module | None:
-        """The module that is bound to this node, or None."""
-        return self._module
-
-    def walk(self) -> Iterator[tuple[Path, Module]]:
-        """All modules below this node with their paths: parents first, siblings as they were made."""
-        for node in self._children.values():
-            if node.module is not None:
-                yield node.path, node.module
-            yield from node.walk()
-
-    def __repr__(self) -> str:
-        return f"Graph({'/'.join(self._path)!r})"
-
-
-def _shown(path: Iterable[Hashable]) -> str:
-    return format_path(path)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# State.
 
 
 class Metadata(Mapping[str, Any]):
@@ -244,103 +126,88 @@ register_pytree_type(
 )
 
 
+def _truth(value: Any) -> bool:
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise ValidationError(f"expected True or False, got {brief(value)}", code="NQX411", path="Param.trainable")
+
+
+def _noted(items: Any) -> Metadata:
+    return Metadata() if items is None else Metadata(items)
+
+
 class Param(Struct):
     """One value of a model's state.
 
+    Args:
+        value: An array, or any pytree of arrays.
+        trainable: Whether gradients change it.
+        metadata: What tools are to know about it: ``sharding``, ``tag`` or ``tags``, and whatever else.
+
     Example:
-        >>> Param(1.0, trainable=False, metadata={"sharding": ("model", None)}).sharding
-        ('model', None)
+        >>> param = Param(1.0, metadata={"sharding": ("model", None), "tag": "lora"})
+        >>> param.sharding, sorted(param.tags)
+        (('model', None), ['lora', 'trainable'])
     """
 
     value: Any
-    trainable: bool = field(static=True, default=True, converter=bool)
-    metadata: Mapping[str, Any] = field(static=True, default=Metadata(), converter=Metadata)
+    trainable: bool = field(static=True, default=True, converter=_truth)
+    metadata: Mapping[str, Any] = field(static=True, default=Metadata(), converter=_noted)
 
     @property
     def sharding(self) -> Any:
-        """What ``metadata["sharding"]`` says about how the value is spread over devices, or None."""
-        return self.metadata.get("sharding")
+        """What ``metadata["sharding"]`` says about how the value is spread over devices; empty if it says nothing."""
+        return self.metadata.get("sharding", ())
 
     @property
-    def tags(self) -> Any:
-        """What ``metadata["tags"]`` says, for filters."""
-        return self.metadata.get("tags", ())
+    def tags(self) -> frozenset[str]:
+        """The tags by which filters know it: those of ``metadata["tag"]`` and ``["tags"]``, and ``trainable``."""
+        return param_tags(trainable=self.trainable, metadata=self.metadata)
+
+    def __nqx_tags__(self) -> frozenset[str]:
+        return self.tags
 
 
 _SHOWN = 60
-_Tree = dict[str, Any]
-#: The key of a parameter whose path is the beginning of another's; no name is empty.
-_HERE = ""
 
 
-def _nested(entries: Any) -> _Tree:
+def _nested(given: Any) -> Tree:
     """Parameters as dicts of dicts, from that or from a mapping with paths as keys; the converter of Params.
 
     Raises:
         ValidationError: With every path that is none, and every value that is no Param.
     """
-    if not isinstance(entries, Mapping):
-        raise ValidationError(f"expected a mapping from paths to Param, got a {type(entries).__name__}", path="Params")
-    tree: _Tree = {}
+    if not isinstance(given, Mapping):
+        raise ValidationError(f"expected a mapping from paths to Param, got a {type(given).__name__}", path="Params")
+    found: list[tuple[Path, Any]] = []
     problems: list[Diagnostic] = []
-    todo: list[tuple[tuple[Any, ...], Any]] = [((), entries)]
+    todo: list[tuple[tuple[Any, ...], Any]] = [((), given)]
     while todo:
         path, value = todo.pop()
-        if isinstance(value, Param) and _is_path(path):
-            tree = _with(tree, path, value)
+        if isinstance(value, Param) and is_path(path):
+            found.append((path, value))
         elif isinstance(value, Mapping) and not isinstance(value, Param):
             todo += [((*path, *_parts(key)), inner) for key, inner in value.items()]
         else:
             problems.append(_no_entry(path, value))
     if problems:
         raise ValidationError(reversed(problems))
-    return tree
+    return tree_of(found)
 
 
 def _no_entry(path: Any, value: Any) -> Diagnostic:
-    if _is_path(path):
+    if is_path(path):
         message, hint = f"expected a Param, got a {type(value).__name__}", "wrap the value: Param(value)"
     else:
         message = f"expected a path of names that are text and not empty, got {path!r}"
         hint = "such as ('net', 'mlp', 'kernel')"
-    return Diagnostic("NQX411", "error", message, path=_shown(path if isinstance(path, tuple) else (path,)), hint=hint)
+    return Diagnostic(
+        "NQX411", "error", message, path=format_path(path if isinstance(path, tuple) else (path,)), hint=hint
+    )
 
 
 def _parts(key: Any) -> tuple[Any, ...]:
-    return key if isinstance(key, tuple) else () if key == _HERE else (key,)
-
-
-def _is_path(path: Any) -> bool:
-    return isinstance(path, tuple) and bool(path) and all(isinstance(part, str) and part for part in path)
-
-
-def _with(tree: _Tree, path: Path, param: Any) -> _Tree:
-    """A tree with one more parameter; what lies beside the path is shared with the old one."""
-    head, rest = path[0], path[1:]
-    inner = tree.get(head)
-    if not rest and not isinstance(inner, dict):
-        return {**tree, head: param}
-    below: _Tree = inner if isinstance(inner, dict) else {} if inner is None else {_HERE: inner}
-    return {**tree, head: _with(below, rest, param) if rest else {**below, _HERE: param}}
-
-
-def _find(tree: _Tree, path: tuple[Any, ...]) -> Any:
-    """What stands at a path, or None."""
-    here: Any = tree
-    for part in path:
-        here = here.get(part) if isinstance(here, dict) else None
-    return here.get(_HERE) if isinstance(here, dict) else here
-
-
-def _entries(tree: _Tree) -> Iterator[tuple[Path, Any]]:
-    """Paths and parameters, sorted by path."""
-    todo: list[tuple[Path, Any]] = [((), tree)]
-    while todo:
-        path, here = todo.pop()
-        if isinstance(here, dict):
-            todo += [((*path, key) if key else path, here[key]) for key in sorted(here, reverse=True)]
-        else:
-            yield path, here
+    return key if isinstance(key, tuple) else () if key == HERE else (key,)
 
 
 class Params(Struct):
@@ -367,16 +234,16 @@ class Params(Struct):
     is_locked: bool = field(static=True, default=False, converter=bool, doc="Whether new paths are refused.")
 
     @property
-    def _tree(self) -> _Tree:
-        return cast("_Tree", self.tree)
+    def _tree(self) -> Tree:
+        return cast("Tree", self.tree)
 
-    def _made_of(self, tree: _Tree, *, is_locked: bool | None = None) -> Self:
+    def _made_of(self, tree: Tree, *, is_locked: bool | None = None) -> Self:
         # The parameters have been checked when they came in; checking them all again would make n changes cost n * n.
         locked = self.is_locked if is_locked is None else is_locked
         return type(self).__nqx_assemble__({"tree": tree, "is_locked": locked})
 
     def __getitem__(self, path: Path) -> Param:
-        found = _find(self._tree, path) if _is_path(path) else None
+        found = find(self._tree, path) if is_path(path) else None
         if found is None:
             self._missing(path, "expected a path that has a parameter, got one without")
         param: Param = found
@@ -385,33 +252,33 @@ class Params(Struct):
     def _missing(self, path: Any, message: str) -> NoReturn:
         known = ["/".join(known) for known in self]
         wanted = "/".join(map(str, path)) if isinstance(path, tuple) else str(path)
-        hint = did_you_mean(wanted, known) if _is_path(path) else "paths are tuples of names: ('net', 'mlp', 'kernel')"
-        raise ParamsError(message, path=_shown(path if isinstance(path, tuple) else (path,)), hint=hint)
+        hint = did_you_mean(wanted, known) if is_path(path) else "paths are tuples of names: ('net', 'mlp', 'kernel')"
+        raise ParamsError(message, path=format_path(path if isinstance(path, tuple) else (path,)), hint=hint)
 
     def __iter__(self) -> Iterator[Path]:
-        return (path for path, _ in _entries(self._tree))
+        return (path for path, _ in entries(self._tree))
 
     def __len__(self) -> int:
-        return sum(1 for _ in _entries(self._tree))
+        return sum(1 for _ in entries(self._tree))
 
     def __contains__(self, path: object) -> bool:
-        return _is_path(path) and _find(self._tree, path) is not None  # type: ignore[arg-type]
+        return is_path(path) and find(self._tree, path) is not None  # type: ignore[arg-type]
 
     def keys(self) -> KeysView[Path]:
         """Paths, sorted."""
-        return dict(_entries(self._tree)).keys()
+        return dict(entries(self._tree)).keys()
 
     def values(self) -> ValuesView[Param]:
         """Parameters, sorted by path."""
-        return dict(_entries(self._tree)).values()
+        return dict(entries(self._tree)).values()
 
     def items(self) -> ItemsView[Path, Param]:
         """Paths and parameters, sorted by path."""
-        return dict(_entries(self._tree)).items()
+        return dict(entries(self._tree)).items()
 
     def get(self, path: Path, default: Any = None) -> Any:
         """The parameter at ``path``, or ``default``."""
-        found = _find(self._tree, path) if _is_path(path) else None
+        found = find(self._tree, path) if is_path(path) else None
         return default if found is None else found
 
     def set(self, path: Path, param: Param) -> Self:
@@ -425,11 +292,11 @@ class Params(Struct):
             ParamsError: The path is new and the params are locked; it is a KeyError.
             ValidationError: ``path`` is no path, or ``param`` is no Param.
         """
-        if not _is_path(path) or not isinstance(param, Param):
+        if not is_path(path) or not isinstance(param, Param):
             raise ValidationError(_no_entry(path, param))
         if self.is_locked and path not in self:
             self._refuse_new(path)
-        return self._made_of(_with(self._tree, path, param))
+        return self._made_of(with_entry(self._tree, path, param))
 
     def _refuse_new(self, path: Path) -> NoReturn:
         self._missing(path, "expected the path of a parameter, because the params are locked, got a new path")
@@ -452,36 +319,45 @@ class Params(Struct):
         Raises:
             FilterError: A parameter matches no filter; it is a ValueError.
         """
-        groups = split_leaves(_entries(self._tree), *(filters or (_is_trainable, ...)))
-        return tuple(self._made_of(_nested_of(group)) for group in groups)
+        groups = split_leaves(entries(self._tree), *(filters or (_is_trainable, ...)))
+        return tuple(self._made_of(tree_of(cast("Any", group))) for group in groups)
 
     def merge(self, other: Params, *, on_conflict: Literal["override", "error"] = "override") -> Self:
-        """These params and others; locked if these are.
+        """These params and others.
 
         Args:
-            other: More params. The lock does not keep them out: nothing is created, two groups become one.
+            other: More params, locked if these are. The lock does not keep them out: nothing is created, two groups
+                become one. Parameters without a value, as a partial load leaves them, take nothing away from these.
             on_conflict: What becomes of a path that both have: ``override`` takes the other's, ``error`` refuses.
 
         Raises:
             FilterError: With ``on_conflict="error"``: both have a path; it is a ValueError.
-            ValueError: Another word.
+            ValueError: Another word, or one is locked and the other is not.
             TypeError: ``other`` is not Params.
         """
         if not isinstance(other, Params):
             raise TypeError(f"merge(): expected Params, got a {type(other).__name__}")
         if on_conflict not in ("override", "error"):
             raise ValueError(f"on_conflict=: expected 'override' or 'error', got {on_conflict!r}")
+        if self.is_locked != other.is_locked:
+            words = ["locked" if params.is_locked else "unlocked" for params in (self, other)]
+            raise ValueError(
+                f"merge(): expected two that are locked, or two that are not, got {words[0]} and {words[1]} params; "
+                f"say which it is to be: other.{words[0]}()"
+            )
+        mine, others = dict(entries(self._tree)), dict(entries(other._tree))
         if on_conflict == "error":
-            merge_leaves(self.items(), other.items())
-        tree = self._tree
-        for path, param in _entries(other._tree):
-            tree = _with(tree, path, param)
-        return self._made_of(tree)
+            merge_leaves(*([pair for pair in group.items() if not _is_hole(pair[1])] for group in (mine, others)))
+        if any(map(_is_hole, others.values())):
+            return self._made_of(
+                tree_of((mine | {p: v for p, v in others.items() if not _is_hole(v) or p not in mine}).items())
+            )
+        return self._made_of(overlaid(self._tree, other._tree))
 
     def __repr__(self) -> str:
         lines = [
             f"    {'/'.join(path)}: {brief(getattr(p, 'value', p))}{'' if getattr(p, 'trainable', True) else ' (frozen)'},\n"
-            for path, p in islice(_entries(self._tree), _SHOWN)
+            for path, p in islice(entries(self._tree), _SHOWN)
         ]
         more = len(self) - len(lines)
         lines += [f"    ... {more:,} more,\n"] if more else []
@@ -492,222 +368,10 @@ class Params(Struct):
 Mapping.register(Params)
 
 
+def _is_hole(param: Any) -> bool:
+    """True for a parameter whose value a filter has left out."""
+    return isinstance(param, Param) and param.value is None
+
+
 def _is_trainable(_: tuple[Hashable, ...], param: Any) -> bool:
     return bool(param.trainable)
-
-
-def _nested_of(entries: Iterable[tuple[Any, Any]]) -> _Tree:
-    tree: _Tree = {}
-    for path, param in entries:
-        tree = _with(tree, path, param)
-    return tree
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Computation.
-
-
-class Module:
-    """A computation that is bound to one node of a graph and keeps its state in Params, not in itself.
-
-    Args:
-        graph: The node; not a root, and not bound yet.
-        rng: Where :meth:`get_param` draws keys from; by default the only Rng of the graph.
-
-    Raises:
-        GraphError: The node is a root or bound already; it is a ValueError.
-
-    Example:
-        >>> class Scale(Module):
-        ...     def __call__(self, params, x):
-        ...         w, params = self.get_param(params, "w", (), jax.nn.initializers.ones)
-        ...         return w * x, params
-        >>> graph = Graph("net")
-        >>> rng, scale = Rng(graph / "rng"), Scale(graph / "scale")
-        >>> y, params = scale(rng.seed(Params(), 0), 3.0)
-        >>> float(y)
-        3.0
-    """
-
-    graph: Graph
-    rng: Rng | None
-
-    def __init__(self, graph: Graph, rng: Rng | None = None) -> None:
-        if not isinstance(graph, Graph):
-            raise GraphError(f"expected a Graph to bind {type(self).__name__} to, got a {type(graph).__name__}")
-        if graph.parent is None:
-            raise GraphError(
-                f"expected a child node to bind {type(self).__name__} to, got the root",
-                path=_shown(graph.path),
-                hint="bind to graph.child(name)",
-            )
-        if graph.module is not None:
-            raise GraphError(
-                f"expected a node that is free for {type(self).__name__}, got one that is bound to a "
-                f"{type(graph.module).__name__}",
-                path=_shown(graph.path),
-                hint="make a node for each module with graph.child(name)",
-            )
-        graph._module = self  # noqa: SLF001 - binding is the one thing that happens to a node
-        self.graph = graph
-        self.rng = rng
-
-    @property
-    def path(self) -> Path:
-        """The path of the node."""
-        return self.graph.path
-
-    def get_param(
-        self,
-        params: Params,
-        name: str,
-        shape: Sequence[int],
-        init: Init,
-        dtype: Any = jnp.float32,
-        *,
-        trainable: bool = True,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> tuple[Any, Params]:
-        """The value of a parameter of this module; the first call makes it.
-
-        Args:
-            params: All state.
-            name: Name below this module's path.
-            shape: The shape.
-            init: ``init(key, shape, dtype)``, as in ``jax.nn.initializers``; called on the first call only.
-            dtype: The dtype that ``init`` is asked for.
-            trainable: Whether gradients change it.
-            metadata: What to note about it, such as ``{"sharding": ("model", None)}``.
-
-        Returns:
-            The value and the params, which the first call has extended by the parameter and advanced in their counter.
-
-        Raises:
-            ParamsError: There is no such parameter, and the params are locked or no Rng can give a key; it is a KeyError.
-            ValidationError: The parameter is there and has another shape.
-        """
-        path = (*self.path, name)
-        wanted = tuple(shape)
-        if path in params:
-            value = params[path].value
-            got = getattr(value, "shape", wanted)
-            if tuple(got) != wanted:
-                raise ValidationError(
-                    f"expected shape {list(wanted)}, got {brief(value)}",
-                    code="NQX412",
-                    path=_shown(path),
-                    hint=f"the params were made for another {type(self).__name__}",
-                )
-            return value, params
-        if params.is_locked:
-            params._refuse_new(path)  # noqa: SLF001 - so that init does not run in vain
-        key, params = self._rng_for(path)(params)
-        value = init(key, wanted, dtype)
-        return value, params.set(path, Param(value, trainable=trainable, metadata=metadata or {}))
-
-    def set_param(self, params: Params, name: str, value: Any) -> Params:
-        """Params with another value of a parameter of this module, such as a running mean.
-
-        Raises:
-            ParamsError: There is no such parameter; it is a KeyError.
-        """
-        path = (*self.path, name)
-        return params.set(path, params[path].replace(value=value))
-
-    def _rng_for(self, path: Path) -> Rng:
-        found = [self.rng] if self.rng is not None else [m for _, m in self.graph.root.walk() if isinstance(m, Rng)]
-        if len(found) != 1:
-            raise ParamsError(
-                f"expected one Rng to draw the first value from, got {len(found)} in the graph",
-                path=_shown(path),
-                hint=f"pass it on: {type(self).__name__}(graph, rng=rng)",
-            )
-        return found[0]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({'/'.join(self.path)!r})"
-
-
-class Rng(Module):
-    """Random keys as explicit state: a seed and a counter in the params; the n-th key is ``fold_in(seed, n)``.
-
-    Under vmap and shard_map all lanes draw the same keys, unless the seed has the lane's index folded in.
-
-    Example:
-        >>> rng = Rng(Graph("net") / "rng")
-        >>> params = rng.seed(Params(), seed=42)
-        >>> first, params = rng(params)
-        >>> second, params = rng(params)
-        >>> int(rng.get_counter(params))
-        2
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__(graph)
-
-    def seed(self, params: Params, seed: Any) -> Params:
-        """Set the seed. The counter goes on where it is, so that a seed that is folded and restored repeats no key.
-
-        Args:
-            params: All state.
-            seed: An integer, or a key as ``jax.random.key`` and ``fold_in`` make it.
-
-        Raises:
-            ValidationError: It is neither.
-        """
-        params = params.set((*self.path, "seed"), Param(_as_key(seed, self.path), trainable=False))
-        counter = (*self.path, "counter")
-        return params if counter in params else params.set(counter, Param(jnp.uint32(0), trainable=False))
-
-    def get_seed(self, params: Params) -> Any:
-        """The seed, as a key.
-
-        Raises:
-            ParamsError: The seed was not set; it is a KeyError.
-        """
-        return self._state(params, "seed")
-
-    def get_counter(self, params: Params) -> Any:
-        """How many keys have been drawn.
-
-        Raises:
-            ParamsError: The seed was not set; it is a KeyError.
-        """
-        return self._state(params, "counter")
-
-    def _state(self, params: Params, name: str) -> Any:
-        path = (*self.path, name)
-        if path not in params:
-            raise ParamsError(
-                f"expected a {name} in the params, got none: the seed must be set first",
-                path=_shown(path),
-                hint="params = rng.seed(params, seed=42)",
-            )
-        return params[path].value
-
-    def __call__(self, params: Params) -> tuple[Any, Params]:
-        """Draw a key.
-
-        Returns:
-            The key, and the params with the counter advanced.
-
-        Raises:
-            ParamsError: The seed was not set; it is a KeyError.
-        """
-        counter = self.get_counter(params)
-        key = jax.random.fold_in(self.get_seed(params), counter)
-        return key, self.set_param(params, "counter", counter + 1)
-
-
-def _as_key(seed: Any, path: Path) -> Any:
-    dtype = getattr(seed, "dtype", None)
-    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        return seed
-    if (type(seed) is int) or (dtype is not None and seed.shape == () and jnp.issubdtype(dtype, jnp.integer)):
-        return jax.random.key(seed)
-    raise ValidationError(
-        f"expected an integer or a key of jax.random.key, got {brief(seed)}",
-        code="NQX420",
-        path=_shown((*path, "seed")),
-        hint="wrap the words of an old key with jax.random.wrap_key_data",
-    )

@@ -17,7 +17,10 @@ from jax.sharding import PartitionSpec as P
 from neuralqx_struct import checkpoint
 from neuralqx_struct.errors import SerializationError, StructError, ValidationError
 from neuralqx_struct.filters import FilterError, PathContains
-from neuralqx_struct.params import Graph, GraphError, Metadata, Module, Param, Params, ParamsError, Rng
+from neuralqx_struct.graph import Graph, GraphError
+from neuralqx_struct.modules import Module, Rng
+from neuralqx_struct.params import Metadata, Param, Params, ParamsError
+from neuralqx_struct.trees import partition
 
 normal = jax.nn.initializers.normal(0.1)
 zeros = jax.nn.initializers.zeros
@@ -289,6 +292,16 @@ def test_merge_overrides_or_refuses():
         first.merge(second, on_conflict="keep")
     with pytest.raises(TypeError, match="expected Params, got a dict"):
         first.merge({})
+    with pytest.raises(ValueError, match=r"got locked and unlocked params; say which it is to be: other.locked\(\)"):
+        first.locked().merge(second)
+
+
+def test_merge_takes_nothing_away_where_a_filter_left_holes():
+    params = sample()
+    for tag in ("trainable", PathContains("rng")):
+        kept, rest = partition(params, tag)
+        assert kept.merge(rest) == rest.merge(kept) == kept.merge(rest, on_conflict="error") == params
+        assert params.merge(kept) == params
 
 
 names = st.text(min_size=1, max_size=2)
@@ -371,8 +384,14 @@ def test_trainable_and_metadata_are_part_of_the_cache_key():
 
 
 def test_sharding_reads_metadata():
-    assert Param(1.0).sharding is None
+    assert Param(1.0).sharding == ()
     assert Param(1.0, metadata={"sharding": P("model")}).sharding == P("model")
+
+
+def test_trainable_is_a_truth_value_and_metadata_may_be_none():
+    with pytest.raises(ValidationError, match=r"trainable: expected True or False, got"):
+        Param(1.0, trainable="no")
+    assert Param(1.0, trainable=np.bool_(False), metadata=None) == Param(1.0, trainable=False)
 
 
 # --- Modules -------------------------------------------------------------------------------------------------------
@@ -428,17 +447,50 @@ def test_set_param_updates_state_that_is_there():
         mean.set_param(params, "variance", 1.0)
 
 
+def test_set_param_freezes_and_notes():
+    graph, rng, _ = net()
+    module = Module(graph / "m", rng)
+    _, params = module.get_param(rng.seed(Params(), 0), "w", (), zeros, metadata={"a": 1})
+    params = module.set_param(params, "w", trainable=False, metadata={"tag": "lora"})
+    param = params[module.param_path("w")]
+    assert (param.value, param.trainable, param.metadata) == (0.0, False, {"a": 1, "tag": "lora"})
+    with pytest.raises(ValueError, match=r"\['w'\]: expected a value, trainable or metadata to set, got none"):
+        module.set_param(params, "w")
+
+
 def test_without_exactly_one_rng_none_is_guessed():
     graph = Graph("net")
     module = Module(graph / "m")
-    with pytest.raises(ParamsError, match="expected one Rng to draw the first value from, got 0"):
-        module.get_param(Params(), "w", (), zeros)
+    with pytest.raises(ParamsError, match="expected one Rng to draw the first value from, got 0") as caught:
+        module.get_param(Params(), "w", (), normal)
+    assert isinstance(caught.value.__cause__, TypeError)
+    value, params = module.get_param(Params(), "w", (), zeros)
+    assert (value, list(params)) == (0.0, [("net", "m", "w")]), "a constant needs no key"
     first, second = Rng(graph / "first"), Rng(graph / "second")
     with pytest.raises(ParamsError, match="got 2 in the graph"):
         module.get_param(first.seed(Params(), 0), "w", (), zeros)
     module.rng = second
     _, params = module.get_param(second.seed(Params(), 0), "w", (), zeros)
     assert int(second.get_counter(params)) == 1
+    _, params = module.get_param(first.seed(params, 0), "v", (), zeros, rng=first)
+    assert (int(first.get_counter(params)), int(second.get_counter(params))) == (1, 1)
+
+
+def test_the_error_of_an_initialiser_is_its_own():
+    graph, rng, _ = net()
+    with pytest.raises(TypeError, match="mine"):
+        Module(graph / "m").get_param(rng.seed(Params(), 0), "w", (), lambda *_: jnp.zeros("mine"))
+
+
+def test_a_parameter_that_is_there_needs_no_shape():
+    graph, rng, _ = net()
+    module = Module(graph / "m", rng)
+    with pytest.raises(KeyError, match="expected a parameter that is there, got none, and no shape and init"):
+        module.get_param(rng.seed(Params(), 0), "w")
+    value, params = module.get_param(rng.seed(Params(), 0), "w", (2,), normal)
+    again, same = module.get_param(params.locked(), "w")
+    assert again is value
+    assert same == params.locked()
 
 
 # --- Rng -----------------------------------------------------------------------------------------------------------
@@ -480,6 +532,15 @@ def test_seeding_again_goes_on_counting():
     _, rng, _ = net()
     _, params = rng(rng.seed(Params(), 0))
     assert int(rng.get_counter(rng.seed(params.locked(), 1))) == 1
+
+
+def test_the_counter_can_be_set():
+    _, rng, _ = net()
+    params = rng.seed(Params(), 0, counter=5)
+    assert int(rng.get_counter(params)) == 5
+    assert int(rng.get_counter(rng.seed(params, counter=2))) == 2
+    with pytest.raises(KeyError, match="the seed must be set first"):
+        rng.seed(Params(), counter=2)
 
 
 def folded(rng, dropout, params, x, index):
