@@ -1,12 +1,24 @@
 """Differences between documents: one row per kind of change."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as s
+from neuralqx_struct.evolution.changes import _RULES
 from neuralqx_struct.evolution.diff import Change, diff, diff_documents, probable_renames
+from neuralqx_struct.schema.model import (
+    Constraint,
+    DimDeclaration,
+    Document,
+    EnumDeclaration,
+    FieldDeclaration,
+    StructDeclaration,
+)
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series
 
@@ -27,6 +39,11 @@ def f(declared, **members):
     return {"x": {"type": declared, **members}}
 
 
+LISTED = {
+    "structs": {"A": {"fields": {"x": "list[B]"}}, "B": {"fields": {"w": "int8[n]"}}},
+}
+
+
 def structs(**members):
     return {"structs": {"A": {"fields": {"x": "int"}, **members}}}
 
@@ -35,7 +52,17 @@ def structs(**members):
 FIELDS = {
     "added without a default": ({}, f("int"), "NQX202", "backward"),
     "added with a default": ({}, f("int", default=1), "NQX208", "none"),
-    "opaque fields are nobody's business": ({}, {"x": {"kind": "opaque", "default": None}}, None, None),
+    "an opaque field": ({}, {"x": {"kind": "opaque", "default": None}}, "NQX208", "none"),
+    "no more opaque field": ({"x": {"kind": "opaque", "default": None}}, {}, "NQX208", "none"),
+    "dtype inside a list": (f("list[int8[n]]"), f("list[int16[n]]"), "NQX211", "forward"),
+    "dtype inside a tuple": (f("tuple[int, int16[n]]"), f("tuple[int, int8[n]]"), "NQX212", "backward"),
+    "null inside a dict": (f("dict[str, int]"), f("dict[str, int | null]"), "NQX263", "forward"),
+    "a longer tuple": (f("tuple[int]"), f("tuple[int, int]"), "NQX210", "both"),
+    "default given": (f("int"), f("int", default=3), "NQX208", "none"),
+    "alias added": (f("int"), f("int", aliases=["y"]), "NQX234", "none"),
+    "examples": (f("int"), f("int", examples=[1]), "NQX234", "none"),
+    "derived otherwise": (f("int", derived="1 + 1"), f("int", derived="2 + 1"), "NQX234", "none"),
+    "derived of another type": (f("int", derived="1 + 1"), f("float", derived="1 + 1"), "NQX234", "none"),
     "dtype widened": (f("int8[n]"), f("int16[n]"), "NQX211", "forward"),
     "dtype narrowed": (f("float64[n]"), f("float32[n]"), "NQX212", "backward"),
     "dtype lossy both ways": (f("int64[n]"), f("float64[n]"), "NQX213", "both"),
@@ -218,7 +245,64 @@ DOCUMENTS = {
         doc(version=2, compatibility="none"),
         [("NQX292", "$.compatibility")],
     ),
-    "compatibility raised": (doc(compatibility="backward"), doc(version=2, compatibility="full"), []),
+    "compatibility raised": (
+        doc(compatibility="backward"),
+        doc(version=2, compatibility="full"),
+        [("NQX234", "$.compatibility")],
+    ),
+    "the message of a constraint": (
+        doc(**structs(constraints=[{"expr": "x>0"}])),
+        doc(version=2, **structs(constraints=[{"expr": "x > 0", "message": "too small"}])),
+        [("NQX234", "$.structs.A.constraints")],
+    ),
+    "a name reserved": (
+        doc(),
+        doc(version=2, structs={"A": {"fields": {}, "reserved": ["x"]}}),
+        [("NQX234", "$.structs.A.reserved")],
+    ),
+    "alias of a struct removed": (
+        doc(structs={"A": {"fields": {}, "aliases": ["Z"]}}),
+        doc(version=2),
+        [("NQX207", "$.structs.A")],
+    ),
+    "doc of an enum": (
+        doc(enums={"E": ["a"]}),
+        doc(version=2, enums={"E": {"members": ["a"], "doc": "d"}}),
+        [("NQX234", "$.enums.E")],
+    ),
+    "default of an enum given": (
+        doc(enums={"E": ["a"]}),
+        doc(version=2, enums={"E": {"members": ["a"], "default": "a"}}),
+        [("NQX284", "$.enums.E")],
+    ),
+    "default of an enum removed": (
+        doc(enums={"E": {"members": ["a"], "default": "a"}}),
+        doc(version=2, enums={"E": ["a"]}),
+        [("NQX241", "$.enums.E")],
+    ),
+    "default of an enum changed": (
+        doc(enums={"E": {"members": ["a", "b"], "default": "a"}}),
+        doc(version=2, enums={"E": {"members": ["a", "b"], "default": "b"}}),
+        [("NQX240", "$.enums.E")],
+    ),
+    "members in another order": (
+        doc(enums={"E": ["a", "b"]}),
+        doc(version=2, enums={"E": ["b", "a"]}),
+        [("NQX234", "$.enums.E")],
+    ),
+    "doc of a dim": (doc(dims={"n": {}}), doc(version=2, dims={"n": {"doc": "d"}}), [("NQX234", "$.dims.n")]),
+    "dim declared": (doc(f("int8[n]")), doc(f("int8[n]"), 2, dims={"n": {}}), [("NQX284", "$.dims.n")]),
+    "dim no longer declared": (doc(f("int8[n]"), dims={"n": {}}), doc(f("int8[n]"), 2), [("NQX284", "$.dims.n")]),
+    "dim declared for all instances": (
+        doc(**LISTED),
+        doc(version=2, **LISTED, dims={"n": {}}),
+        [("NQX270", "$.dims.n")],
+    ),
+    "dim left to each instance": (doc(**LISTED, dims={"n": {}}), doc(version=2, **LISTED), [("NQX271", "$.dims.n")]),
+    "use added": (doc(), doc(version=2, uses=["lab.b@1"]), [("NQX284", "$.uses")]),
+    "use removed": (doc(uses=["lab.b@1"]), doc(version=2), [("NQX284", "$.uses")]),
+    "use moved": (doc(uses=["lab.b@1"]), doc(version=2, uses=["lab.b@2"]), [("NQX285", "$.uses")]),
+    "use moved back": (doc(uses=["lab.b@2"]), doc(version=2, uses=["lab.b@1"]), [("NQX285", "$.uses")]),
     "number not raised": (doc(f("int")), doc(f("str")), [("NQX290", "$.version"), ("NQX210", "$.structs.A.fields.x")]),
     "edited in place": (doc(doc="a"), doc(doc="b"), [("NQX291", "$.version"), ("NQX234", "$.doc")]),
 }
@@ -228,6 +312,125 @@ DOCUMENTS = {
 def test_document_changes(case):
     old, new, expected = case
     assert [(change.code, change.path) for change in diff_documents(old, new)] == expected
+
+
+#: A document that says everything, and for each member of each part another value.
+FULL = {
+    "language": "1",
+    "schema": "lab.a",
+    "version": 1,
+    "doc": "d",
+    "root": "A",
+    "compatibility": "backward",
+    "uses": ["lab.b@1"],
+    "dims": {"n": {"min": 1, "max": 9, "equals": "2 * m", "doc": "d"}},
+    "enums": {"E": {"members": ["a", "b"], "default": "a", "doc": "d"}},
+    "structs": {
+        "A": {
+            "doc": "d",
+            "params": ["p"],
+            "reserved": ["r"],
+            "aliases": ["Z"],
+            "constraints": [{"expr": "x > 0", "message": "m"}],
+            "fields": {
+                "x": {
+                    "type": "int", "kind": "node", "default": 1, "serialize": True, "doc": "d", "unit": "m", "tags": ["t"],
+                    "aliases": ["y"], "deprecated": "yes", "examples": [1], "converter": "c", "validator": "v", "ge": 0, "gt": -1,
+                    "le": 9, "lt": 10, "multiple_of": 1, "choices": [1, 2],
+                },
+                "w": {"type": "array", "dtype": "int8", "shape": ["n"], "finite": True},
+                "k": {"type": "prng_key", "impl": "rbg", "shape": ["n"]},
+                "s": {"type": "str", "pattern": "a", "min_length": 1, "max_length": 2},
+                "d": {"type": "int", "derived": "1 + 1"},
+                "o": {"type": "int | null", "kind": "opaque", "reset": True, "default": None},
+            },
+        },
+        "B": {"fields": {}},
+    },
+}  # fmt: skip
+OTHER = {
+    "doc": "e",
+    "root": "B",
+    "compatibility": "full",
+    "uses": ["lab.b@2"],
+    "schema": "lab.c",
+    "min": 2,
+    "max": 8,
+    "equals": "3 * m",
+    "members": ["b", "a"],
+    "params": ["q"],
+    "reserved": ["s"],
+    "aliases": ["X"],
+    "expr": "x > 1",
+    "message": "n",
+    "type": "float",
+    "dtype": "int16",
+    "shape": ["n", "n"],
+    "impl": "threefry2x32",
+    "kind": "static",
+    "derived": "2 + 1",
+    "serialize": False,
+    "reset": False,
+    "unit": "s",
+    "tags": ["u"],
+    "examples": [2],
+    "deprecated": True,
+    "converter": "e",
+    "validator": "e",
+    "ge": -1,
+    "gt": 0,
+    "le": 8,
+    "lt": 9,
+    "multiple_of": 2,
+    "min_length": 2,
+    "max_length": 3,
+    "pattern": "b",
+    "choices": [1],
+    "finite": False,
+}
+
+
+def members(data=FULL, at=()):
+    """The path of every member of the document that says everything."""
+    for name, inside in data.items():
+        path = (*at, name)
+        if isinstance(inside, dict):
+            yield from members(inside, path)
+        elif name == "constraints":
+            yield from members(inside[0], (*path, 0))
+        elif name not in ("language", "version"):
+            yield path
+
+
+def changed(path):
+    """The next version, with one member otherwise."""
+    data = json.loads(json.dumps({**FULL, "version": 2}))
+    *to, last = path
+    holder = data
+    for part in to:
+        holder = holder[part]
+    holder[last] = {1: 2, None: 3, "a": "b"}[holder[last]] if last == "default" else OTHER[last]
+    return data
+
+
+@pytest.mark.parametrize("path", [p for p in members() if p[-1] != "fields"], ids=lambda p: ".".join(map(str, p)))
+def test_no_member_of_a_document_changes_unseen(path):
+    new = changed(path)
+    if path[-1] == "type" and path[-2] in ("w", "k"):
+        new = json.loads(json.dumps({**FULL, "version": 2}))
+        new["structs"]["A"]["fields"][path[-2]] = "str"
+    found = diff_documents(document_from_data(FULL, "old"), document_from_data(new, "new"))
+    assert found, path
+
+
+def test_every_member_that_the_language_has_is_asked_about():
+    def names(model):
+        return {f.alias or n for n, f in model.model_fields.items()}
+
+    known = names(Document) | names(StructDeclaration) | names(FieldDeclaration) | names(EnumDeclaration)
+    known |= names(DimDeclaration) | names(Constraint)
+    asked = {part for path in members() for part in path if isinstance(part, str)}
+    assert known - asked == {"language", "version", "migrations"}
 
 
 def test_an_enum_default_takes_the_sting_out():
@@ -321,3 +524,73 @@ def test_a_bundle_without_a_schema_has_no_document(tmp_path):
     with pytest.raises(SchemaError) as caught:
         diff(tmp_path / "b", tmp_path / "b")
     assert caught.value.code == "NQX404"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Positions, and the suite: for each code two files that differ by it, and what must be said.
+
+SUITE = Path(__file__).parent / "suite" / "diff"
+CODES = sorted(path.name for path in SUITE.iterdir())
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_each_code_is_given_at_its_places_in_both_files(code):
+    old, new = SUITE / code / "old.yaml", SUITE / code / "new.yaml"
+    expected = yaml.safe_load((SUITE / code / "expected.yaml").read_text())
+    (change,) = (change for change in diff(old, new) if change.code == code)
+    places = {"old": (old, change.old_at), "new": (new, change.new_at)}
+    for which, (file, place) in places.items():
+        assert str(place) == f"{file}:{expected.pop(which)}"
+    assert {name: getattr(change, name) for name in expected} == expected
+    found = change.to_diagnostic()
+    assert (found.file, found.line, found.column) == (str(new), change.new_at.line, change.new_at.column)
+
+
+def test_the_suite_has_every_code_of_changes():
+    told = {code for text in map(str, FIELDS.values()) for code in re.findall(r"NQX2\d\d", text)}
+    assert told <= set(CODES) == set(_RULES)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_documentation_shows_the_suite(code):
+    page = (SUITE.parents[2] / "docs" / "diagnostics.md").read_text()
+    section = re.search(rf"^## {code} .*?(?=^## )", page, re.MULTILINE | re.DOTALL)[0]
+    header = re.compile(r'(?:language: "1"|schema: lab\.net|version: [12]|root: Net)\n')
+    for name, shown in zip(("old", "new"), re.findall(r"```yaml\n(.*?)```", section, re.DOTALL), strict=True):
+        assert header.sub("", shown) == header.sub("", (SUITE / code / f"{name}.yaml").read_text())
+
+
+NAMED = """\
+language: "1"
+schema: lab.net
+version: 1
+root: Net
+structs:
+  Net:
+    fields:
+      inner: Part
+  Part:
+    fields:
+      weight: "float64[n]"
+"""
+RENAMED = NAMED.replace("version: 1", "version: 2").replace("Part", "Piece")
+RENAMED = RENAMED.replace("    fields:\n      weight", "    aliases: [Part]\n    fields:\n      weight")
+RENAMED = RENAMED.replace('weight: "float64[n]"', 'w: {type: "float32[n]", aliases: [weight]}')
+
+
+def test_what_has_another_name_has_a_path_in_each_version(tmp_path):
+    old, new = tmp_path / "v1.yaml", tmp_path / "v2.yaml"
+    old.write_text(NAMED)
+    new.write_text(RENAMED)
+    found = {change.code: change for change in diff(old, new)}
+    assert found.keys() == {"NQX284", "NQX208", "NQX212", "NQX210"}
+    narrowed = found["NQX212"]
+    assert (narrowed.path, narrowed.old_path) == ("$.structs.Piece.fields.w", "$.structs.Part.fields.weight")
+    assert (str(narrowed.old_at), str(narrowed.new_at)) == (f"{old}:11:7", f"{new}:12:7")
+    assert (found["NQX284"].old_path, found["NQX284"].old_at.line) == ("$.structs.Part", 9)
+
+
+def test_documents_without_a_file_have_no_places():
+    (change,) = diff(doc(f("int8[n]")), doc(f("int16[n]"), 2))
+    assert (change.old_at, change.new_at) == (None, None)
+    assert change.to_diagnostic().line is None

@@ -11,8 +11,8 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from neuralqx_struct.errors import Diagnostic, Severity
@@ -21,12 +21,47 @@ from neuralqx_struct.evolution.sizes import constant, readable_as, same_size, sa
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.model import FieldDeclaration
-from neuralqx_struct.schema.types import DTYPES, Array, Extent, Key, Named, Null, PyTree, Type, Union, format_type
+from neuralqx_struct.schema.types import (
+    DTYPES,
+    Array,
+    DictOf,
+    Extent,
+    Key,
+    ListOf,
+    Named,
+    Null,
+    PyTree,
+    TupleOf,
+    Type,
+    Union,
+    format_type,
+)
 
-__all__ = ["Category", "Change", "Direction", "bounds_changes", "field_changes", "make_change"]
+__all__ = [
+    "Category",
+    "Change",
+    "Direction",
+    "Position",
+    "alias_changes",
+    "bounds_changes",
+    "field_changes",
+    "make_change",
+]
 
 Direction = Literal["backward", "forward", "both", "none"]
 Category = Literal["payload", "manifest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a schema file; ``str()`` is what editors and terminals turn into a link."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +79,10 @@ class Change:
         new: The new value in text form, or None.
         severity: ``error`` if it breaks reading old payloads, ``warning`` if it breaks the old reader or other tools,
             ``info`` if nothing breaks.
+        old_path: Where in the old schema; another path than ``path`` for what has, or stands in something that has,
+            another name.
+        old_at: Where in the old file, if it was read from one; what is new has the place of what it stands in.
+        new_at: Likewise in the new file.
     """
 
     code: str
@@ -54,14 +93,18 @@ class Change:
     old: str | None = None
     new: str | None = None
     severity: Severity = "info"
+    old_path: str = ""
+    old_at: Position | None = field(default=None, compare=False)
+    new_at: Position | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         breaks = "" if self.direction == "none" else f" (breaks {self.direction})".replace("both", "both directions")
         return f"{self.path}: {self.message}{breaks} [{self.code}]"
 
     def to_diagnostic(self, hint: str | None = None) -> Diagnostic:
-        """The change as a diagnostic."""
-        return Diagnostic(self.code, self.severity, self.message, path=self.path, hint=hint)
+        """The change as a diagnostic, at its place in the new file."""
+        at = {} if self.new_at is None else asdict(self.new_at)
+        return Diagnostic(self.code, self.severity, self.message, path=self.path, hint=hint, **at)
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain JSON values."""
@@ -106,6 +149,7 @@ _RULES: Mapping[str, tuple[Direction, Category, Severity]] = {
     "NQX281": ("both", "payload", "error"),
     "NQX283": ("backward", "payload", "error"),
     "NQX284": ("none", "payload", "info"),
+    "NQX285": ("forward", "payload", "info"),
     "NQX290": ("both", "payload", "error"),
     "NQX291": ("backward", "manifest", "warning"),
     "NQX292": ("none", "manifest", "warning"),
@@ -115,7 +159,7 @@ _RULES: Mapping[str, tuple[Direction, Category, Severity]] = {
 def make_change(
     code: str, path: tuple[str, ...], message: str, old: Any = None, new: Any = None, **other: Any
 ) -> Change:
-    """A change with what its code breaks; ``direction`` and ``severity`` may say otherwise."""
+    """A change with what its code breaks; ``direction`` and ``severity`` may say otherwise, ``was`` is the old path."""
     direction, category, severity = _RULES[code]
     where = format_path(map(FieldName, path))
     before, after = (None if value is None else str(value) for value in (old, new))
@@ -128,6 +172,7 @@ def make_change(
         before,
         after,
         other.get("severity", severity),
+        format_path(map(FieldName, other.get("was", path))),
     )
 
 
@@ -175,11 +220,11 @@ def field_changes(
     for tag in new.tags:
         if tag not in old.tags:
             yield make_change("NQX234", at, f"tag {tag} was added", None, tag)
-    for alias in old.aliases:
-        if alias not in new.aliases:
-            yield make_change("NQX207", at, f"alias {alias} was removed", alias, None)
+    yield from alias_changes(at, old.aliases, new.aliases)
     if old.has_default and not new.has_default:
         yield make_change("NQX241", at, "the default was removed", old.default, None)
+    elif new.has_default and not old.has_default:
+        yield make_change("NQX208", at, f"the default {new.default!r} was given", None, new.default)
     elif old.has_default and (type(old.default), old.default) != (type(new.default), new.default):
         yield make_change(
             "NQX240", at, f"the default changed from {old.default!r} to {new.default!r}", old.default, new.default
@@ -203,10 +248,24 @@ def field_changes(
             yield make_change(
                 "NQX271" if wider else "NQX270", at, f"{name} changed from {_absent(a)} to {_absent(b)}", a, b
             )
-    for name in ("doc", "unit", "deprecated", "converter", "validator"):
+    for name in ("doc", "unit", "deprecated", "examples", "converter", "validator", "reset"):
         a, b = getattr(old, name), getattr(new, name)
         if a != b:
             yield make_change("NQX234", at, f"{name} changed", a, b)
+    if old.derived is not None and new.derived is not None and old.derived != new.derived:
+        yield make_change("NQX234", at, "the expression that derives it changed", old.derived, new.derived)
+    if not old.stored and not new.stored and old.text != new.text:
+        yield make_change("NQX234", at, f"type {old.text} became {new.text}", old.text, new.text)
+
+
+def alias_changes(at: tuple[str, ...], old: Iterable[str], new: Iterable[str]) -> Iterator[Change]:
+    """Former names of a field or a struct that are no longer known, or known now."""
+    for alias in old:
+        if alias not in new:
+            yield make_change("NQX207", at, f"alias {alias} was removed", alias, None)
+    for alias in new:
+        if alias not in old:
+            yield make_change("NQX234", at, f"alias {alias} was added", None, alias)
 
 
 def _type_changes(at: tuple[str, ...], old: Type, new: Type, known: Mapping[str, Expression]) -> Iterator[Change]:
@@ -253,6 +312,11 @@ def _one_type(at: tuple[str, ...], old: Type, new: Type, known: Mapping[str, Exp
             yield make_change(
                 "NQX222", at, f"the arguments of {name} changed", [a.text for a in args], [a.text for a in others]
             )
+        case (ListOf(a), ListOf(b)) | (DictOf(a), DictOf(b)):
+            yield from _type_changes(at, a, b, known)
+        case TupleOf(a, many), TupleOf(b, more) if many == more and len(a) == len(b):
+            for one, other in zip(a, b, strict=True):
+                yield from _type_changes(at, one, other, known)
         case _, PyTree():
             yield make_change("NQX261", at, f"{texts[0]} became pytree", *texts)
         case _ if readable_as(old, new, known):

@@ -19,17 +19,25 @@ from typing import Any
 
 from neuralqx_struct.bundle import read_manifest
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.evolution.changes import Change, bounds_changes, field_changes, make_change
+from neuralqx_struct.evolution.changes import (
+    Change,
+    Position,
+    alias_changes,
+    bounds_changes,
+    field_changes,
+    make_change,
+)
 from neuralqx_struct.evolution.sizes import equations, same_size, same_type
-from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.paths import FieldName, format_path, parse_path
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.fingerprint import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.migration import Rename
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.model import DimDeclaration, Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.series import Series, carried_series, load_series
-from neuralqx_struct.schema.types import format_type
+from neuralqx_struct.schema.source import Source
+from neuralqx_struct.schema.types import Array, Key, format_type, walk_type
 
-__all__ = ["Change", "diff", "diff_documents", "document_of", "probable_renames"]
+__all__ = ["Change", "Position", "diff", "diff_documents", "probable_renames"]
 
 
 def diff(old: Any, new: Any) -> list[Change]:
@@ -49,31 +57,44 @@ def diff(old: Any, new: Any) -> list[Change]:
         >>> print(diff("schemas/vmc_state/v2.yaml", "schemas/vmc_state")[0])
         $.doc: doc changed [NQX234]
     """
-    return diff_documents(document_of(old), document_of(new))
+    (before, old_source), (after, new_source) = _document_of(old), _document_of(new)
+    found = diff_documents(before, after)
+    return [_placed(change, old_source, new_source) for change in found] if old_source or new_source else found
 
 
-def document_of(source: Any) -> Document:
-    """The document that :func:`diff` means by an argument.
+def _document_of(given: Any) -> tuple[Document, Source | None]:
+    """The document that :func:`diff` means by an argument, and the file that it was read from.
 
     Raises:
         SchemaError: It is no schema and no bundle with one.
     """
-    if isinstance(source, Document):
-        return source
-    if isinstance(source, Series):
-        return source.head
-    held = getattr(source, "document", None)  # the Schema of users, which stands below this module
+    if isinstance(given, Document):
+        return given, None
+    if isinstance(given, Series):
+        return given.head, given.sources.get(given.head.version)
+    held = getattr(given, "document", None)  # the Schema of users, which stands below this module
     if isinstance(held, Document):
-        return held
-    path = Path(source)
+        series = getattr(given, "series", None)
+        return held, series.sources.get(held.version) if isinstance(series, Series) else None
+    path = Path(given)
     if not (path.suffix == ".zip" or (path / "manifest.json").exists() or path.name == "manifest.json"):
-        return load_series(source).head
+        return _document_of(load_series(given))
     manifest = read_manifest(path)
     written = manifest.get("schema")
     series = carried_series(manifest).get(str(written["id"])) if isinstance(written, dict) else None
     if series is None or not isinstance(written, dict):
         raise SchemaError("expected a bundle that holds its schema, got one without", code="NQX404", file=str(path))
-    return series.at(written["version"])
+    return series.at(written["version"]), None
+
+
+def _placed(change: Change, old: Source | None, new: Source | None) -> Change:
+    """The change with its places in the files that the documents were read from."""
+    return replace(change, old_at=_position(old, change.old_path), new_at=_position(new, change.path))
+
+
+def _position(source: Source | None, path: str) -> Position | None:
+    mark = None if source is None else source.mark(parse_path(path), key=True)
+    return None if source is None or mark is None else Position(source.name, *mark)
 
 
 _ORDER = {"error": 0, "warning": 1, "info": 2}
@@ -146,8 +167,29 @@ def _document_changes(old: Document, new: Document) -> Iterator[Change]:
     if _strictness(new.compatibility) < _strictness(old.compatibility):
         message = f"compatibility was lowered from {old.compatibility} to {new.compatibility}"
         yield make_change("NQX292", ("compatibility",), message, old.compatibility, new.compatibility)
+    elif new.compatibility != old.compatibility:
+        message = f"compatibility was raised from {old.compatibility} to {new.compatibility}"
+        yield make_change("NQX234", ("compatibility",), message, old.compatibility, new.compatibility)
+    yield from _use_changes(old, new)
     if old.doc != new.doc:
         yield make_change("NQX234", ("doc",), "doc changed", old.doc, new.doc)
+
+
+def _use_changes(old: Document, new: Document) -> Iterator[Change]:
+    before, after = (dict(use.rsplit("@", 1) for use in document.uses) for document in (old, new))
+    for name, version in after.items():
+        if name not in before:
+            yield make_change("NQX284", ("uses",), f"{name}@{version} is used now", None, version)
+        elif int(version) > int(before[name]):
+            message = f"{name} moved from version {before[name]} to {version}; its own steps run first"
+            yield make_change("NQX285", ("uses",), message, before[name], version)
+        elif version != before[name]:
+            message = f"{name} moved back from version {before[name]} to {version}; its own steps are undone first"
+            breaks = {"direction": "both", "severity": "warning"}
+            yield make_change("NQX285", ("uses",), message, before[name], version, **breaks)
+    for name, version in before.items():
+        if name not in after:
+            yield make_change("NQX284", ("uses",), f"{name}@{version} is no longer used", version, None)
 
 
 def _strictness(mode: str) -> tuple[int, bool]:
@@ -168,13 +210,19 @@ def _struct_changes(old: Document, new: Document) -> Iterator[Change]:
             continue
         gone = gone - {former}
         code = "NQX284" if former in struct.aliases else "NQX281"
-        yield make_change(code, ("structs", name), f"struct {former} was renamed to {name}", former, name)
-        yield from _compare_struct(
-            ("structs", name), old.structs[former], struct, known, _declared_renames(old, new, name)
-        )
+        at, was = ("structs", name), ("structs", former)
+        yield make_change(code, at, f"struct {former} was renamed to {name}", former, name, was=was)
+        inside = _compare_struct(at, old.structs[former], struct, known, _declared_renames(old, new, name), former)
+        yield from (_formerly(change, at, was) for change in inside)
     for name in old.structs:
         if name in gone:
             yield make_change("NQX280", ("structs", name), f"struct {name} was removed", name, None)
+
+
+def _formerly(change: Change, at: tuple[str, ...], was: tuple[str, ...]) -> Change:
+    """A change inside something that has another name in the old version."""
+    here, there = (format_path(map(FieldName, path)) for path in (at, was))
+    return replace(change, old_path=f"{there}{change.old_path.removeprefix(here)}")
 
 
 def _same_struct(old: Document, gone: set[str], struct: StructDeclaration) -> str | None:
@@ -192,6 +240,7 @@ def _compare_struct(
     new: StructDeclaration,
     known: Mapping[str, Expression],
     declared: Mapping[str, str],
+    former: str = "",
 ) -> Iterator[Change]:
     removed = {name: d for name, d in old.fields.items() if name not in new.fields}
     added = {name: d for name, d in new.fields.items() if name not in old.fields}
@@ -199,13 +248,14 @@ def _compare_struct(
     aliased |= {former: name for name, former in declared.items() if name in added and former in removed}
     likely = {a: (b, score) for a, b, score in probable_renames(old, new, known) if a not in aliased}
     for alias, name in aliased.items():
-        yield make_change(
-            "NQX208", (*at, "fields", name), f"field {alias} was renamed to {name}", alias, name, direction="forward"
-        )
-        yield from field_changes((*at, "fields", name), removed[alias], added[name], known)
+        here, was = (*at, "fields", name), (*at, "fields", alias)
+        message = f"field {alias} was renamed to {name}"
+        yield make_change("NQX208", here, message, alias, name, direction="forward", was=was)
+        inside = field_changes(here, removed[alias], added[name], known)
+        yield from (_formerly(change, here, was) for change in inside if (change.code, change.new) != ("NQX234", alias))
     for name, (to, score) in likely.items():
         message = f"field {name} was removed and {to} added, with the same type: renamed? (score {score:.2f})"
-        yield make_change("NQX204", (*at, "fields", to), message, name, to)
+        yield make_change("NQX204", (*at, "fields", to), message, name, to, was=(*at, "fields", name))
     for name, declaration in removed.items():
         if name not in aliased and name not in likely:
             yield from _removed(at, name, declaration, new)
@@ -213,10 +263,13 @@ def _compare_struct(
     for name, declaration in added.items():
         where = (*at, "fields", name)
         if name in old.reserved:
-            yield make_change("NQX205", where, f"field {name} uses a reserved name", None, declaration.text)
-        if name in renamed_to or not declaration.stored:
+            message = f"field {name} uses a reserved name"
+            yield make_change("NQX205", where, message, None, declaration.text, was=(*at, "reserved"))
+        if name in renamed_to:
             continue
-        if declaration.has_default:
+        if not declaration.stored:
+            yield make_change("NQX208", where, f"field {name}, which is not stored, was added", None, declaration.text)
+        elif declaration.has_default:
             yield make_change("NQX208", where, f"field {name} was added with a default", None, declaration.text)
         else:
             yield make_change("NQX202", where, f"field {name} was added without a default", None, declaration.text)
@@ -228,6 +281,10 @@ def _compare_struct(
     for name in old.reserved:
         if name not in new.reserved and name not in new.fields:
             yield make_change("NQX206", (*at, "reserved"), f"{name} is no longer reserved", name, None)
+    for name in new.reserved:
+        if name not in old.reserved and name not in old.fields:
+            yield make_change("NQX234", (*at, "reserved"), f"{name} is reserved now", None, name)
+    yield from alias_changes(at, old.aliases, [alias for alias in new.aliases if alias != former])
     yield from _compare_constraints(at, old, new)
     if old.params != new.params:
         message = f"parameters changed from {old.params} to {new.params}"
@@ -239,6 +296,7 @@ def _compare_struct(
 def _removed(at: tuple[str, ...], name: str, declaration: FieldDeclaration, new: StructDeclaration) -> Iterator[Change]:
     where = (*at, "fields", name)
     if not declaration.stored:
+        yield make_change("NQX208", where, f"field {name}, which was not stored, was removed", declaration.text, None)
         return
     if not declaration.has_default:
         yield make_change("NQX203", where, f"field {name}, which has no default, was removed", declaration.text, None)
@@ -251,11 +309,15 @@ def _removed(at: tuple[str, ...], name: str, declaration: FieldDeclaration, new:
 
 
 def _compare_constraints(at: tuple[str, ...], old: StructDeclaration, new: StructDeclaration) -> Iterator[Change]:
-    before = {c.expression.text for c in old.constraints}
-    after = {c.expression.text for c in new.constraints}
-    for text in sorted(after - before):
+    before = {c.expression.text: c.message for c in old.constraints}
+    after = {c.expression.text: c.message for c in new.constraints}
+    for text in sorted(after.keys() & before.keys()):
+        if after[text] != before[text]:
+            message = f"the message of constraint {text} changed"
+            yield make_change("NQX234", (*at, "constraints"), message, before[text], after[text])
+    for text in sorted(after.keys() - before.keys()):
         yield make_change("NQX270", (*at, "constraints"), f"constraint {text} was added", None, text)
-    for text in sorted(before - after):
+    for text in sorted(before.keys() - after.keys()):
         yield make_change("NQX271", (*at, "constraints"), f"constraint {text} was removed", text, None)
 
 
@@ -273,14 +335,38 @@ def _enum_changes(old: Document, new: Document) -> Iterator[Change]:
             if member not in before.members:
                 breaks = {} if before.default is None else {"direction": "none", "severity": "info"}
                 yield make_change("NQX251", ("enums", name), f"member {member} was added", None, member, **breaks)
+        if before.members != enum.members and sorted(before.members) == sorted(enum.members):
+            yield make_change("NQX234", ("enums", name), "the order of members changed", before.members, enum.members)
+        if before.default != enum.default:
+            code = "NQX284" if before.default is None else "NQX241" if enum.default is None else "NQX240"
+            message = f"the member for unknown names changed from {_absent(before.default)} to {_absent(enum.default)}"
+            yield make_change(code, ("enums", name), message, before.default, enum.default)
+        if before.doc != enum.doc:
+            yield make_change("NQX234", ("enums", name), "doc changed", before.doc, enum.doc)
     for name in old.enums:
         if name not in new.enums:
             yield make_change("NQX280", ("enums", name), f"enum {name} was removed", name, None)
 
 
+def _absent(value: str | None) -> str:
+    return "none" if value is None else value
+
+
 def _dim_changes(old: Document, new: Document) -> Iterator[Change]:
-    for name in old.dims.keys() & new.dims.keys():
-        a, b = old.dims[name], new.dims[name]
+    for name in [name for name in new.dims if name not in old.dims]:
+        # Until now each instance had a size of this name to itself.
+        shared = name in _local_sizes(old)
+        message = f"{name} is one size for the whole tree now" if shared else f"dim {name} was declared"
+        yield make_change("NQX270" if shared else "NQX284", ("dims", name), message, None, name)
+    for name in [name for name in old.dims if name not in new.dims]:
+        shared = name in _local_sizes(new)
+        message = f"{name} is a size of each instance now" if shared else f"dim {name} is no longer declared"
+        yield make_change("NQX271" if shared else "NQX284", ("dims", name), message, name, None)
+    nothing = DimDeclaration()
+    for name in {**new.dims, **old.dims}:
+        a, b = old.dims.get(name, nothing), new.dims.get(name, nothing)
+        if a.doc != b.doc and name in old.dims and name in new.dims:
+            yield make_change("NQX234", ("dims", name), "doc changed", a.doc, b.doc)
         texts = [None if dim.equation is None else dim.equation.text for dim in (a, b)]
         if a.equation is None or b.equation is None:
             if a.equation is not b.equation:
@@ -289,6 +375,21 @@ def _dim_changes(old: Document, new: Document) -> Iterator[Change]:
         elif not same_size(a.equation, b.equation, {}):
             yield make_change("NQX223", ("dims", name), f"equals of {name} changed", *texts, direction="both")
         yield from bounds_changes(("dims", name), {"min": (a.min, b.min, 1), "max": (a.max, b.max, -1)})
+
+
+def _local_sizes(document: Document) -> set[str]:
+    """Names that sizes have in structs of which a payload may hold several instances."""
+    return {
+        name
+        for struct, declaration in document.structs.items()
+        for field in (declaration.stored.values() if struct != document.root else ())
+        for inner in walk_type(field.declared)
+        if isinstance(inner, (Array, Key))
+        for size in inner.shape
+        if size is not ...
+        for name in size.names
+        if name not in declaration.params
+    }
 
 
 #: The score from which on two names are taken for one field's.
