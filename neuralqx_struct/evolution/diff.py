@@ -212,7 +212,9 @@ def _struct_changes(old: Document, new: Document) -> Iterator[Change]:
         code = "NQX284" if former in struct.aliases else "NQX281"
         at, was = ("structs", name), ("structs", former)
         yield make_change(code, at, f"struct {former} was renamed to {name}", former, name, was=was)
-        inside = _compare_struct(at, old.structs[former], struct, known, _declared_renames(old, new, name), former)
+        inside = _compare_struct(
+            at, old.structs[former], struct, known, _declared_renames(old, new, name), former=former
+        )
         yield from (_formerly(change, at, was) for change in inside)
     for name in old.structs:
         if name in gone:
@@ -240,6 +242,7 @@ def _compare_struct(
     new: StructDeclaration,
     known: Mapping[str, Expression],
     declared: Mapping[str, str],
+    *,
     former: str = "",
 ) -> Iterator[Change]:
     removed = {name: d for name, d in old.fields.items() if name not in new.fields}
