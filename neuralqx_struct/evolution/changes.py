@@ -312,11 +312,11 @@ def _one_type(at: tuple[str, ...], old: Type, new: Type, known: Mapping[str, Exp
             yield make_change(
                 "NQX222", at, f"the arguments of {name} changed", [a.text for a in args], [a.text for a in others]
             )
-        case (ListOf(a), ListOf(b)) | (DictOf(a), DictOf(b)):
-            yield from _type_changes(at, a, b, known)
-        case TupleOf(a, many), TupleOf(b, more) if many == more and len(a) == len(b):
-            for one, other in zip(a, b, strict=True):
-                yield from _type_changes(at, one, other, known)
+        case (ListOf(item), ListOf(wanted_item)) | (DictOf(item), DictOf(wanted_item)):
+            yield from _type_changes(at, item, wanted_item, known)
+        case TupleOf(items, many), TupleOf(wanted_items, more) if many == more and len(items) == len(wanted_items):
+            for pair in zip(items, wanted_items, strict=True):
+                yield from _type_changes(at, *pair, known)
         case _, PyTree():
             yield make_change("NQX261", at, f"{texts[0]} became pytree", *texts)
         case _ if readable_as(old, new, known):

@@ -93,7 +93,8 @@ def _placed(change: Change, old: Source | None, new: Source | None) -> Change:
 
 
 def _position(source: Source | None, path: str) -> Position | None:
-    mark = None if source is None else source.mark(parse_path(path), key=True)
+    parts = [part if isinstance(part, int) else str(part) for part in parse_path(path)]
+    mark = None if source is None else source.mark(parts, key=True)
     return None if source is None or mark is None else Position(source.name, *mark)
 
 
