@@ -36,7 +36,7 @@ from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL,
 from neuralqx_struct.manifest_text import collector_paused
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.payload import HeldArrays, Payload, check, dtype_name, raise_findings
-from neuralqx_struct.registry import class_ref
+from neuralqx_struct.registry import class_ref, stored_class
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series
@@ -90,9 +90,10 @@ def _to_payload(obj: Any, *, copy: bool, metadata: Mapping[str, Any] | None = No
         raise _too_deep() from error
     encoder.finish()
     document: dict[str, Any] = {"$schema": SCHEMA_URL, "version": FORMAT_VERSION}
-    series: Series | None = getattr(type(obj), "__nqx_series__", None)
+    root: Any = stored_class(type(obj))
+    series: Series | None = vars(root).get("__nqx_series__")
     if series is not None:
-        written: Document = type(obj).__nqx_document__
+        written: Document = root.__nqx_document__
         document["schema"] = {"id": written.id, "version": written.version, "fingerprint": payload_fingerprint(written)}
     if carried := _travelling(series, encoder.classes):
         document["schemas"] = carried
@@ -142,7 +143,7 @@ def _on_host(array: jax.Array) -> np.ndarray[Any, Any]:
 
 def _travelling(series: Series | None, classes: Iterable[type]) -> list[dict[str, Any]]:
     """The documents of every schema that a payload holds structs of, the root's first."""
-    others = [getattr(cls, "__nqx_series__", None) for cls in sorted(classes, key=class_ref)]
+    others = [vars(cls).get("__nqx_series__") for cls in sorted(classes, key=class_ref)]
     found: dict[tuple[str, int], Document] = {}
     for known in [series, *others]:
         for document in known.documents.values() if known is not None else ():
@@ -401,16 +402,18 @@ def _reading(
         select=None if select is None else to_predicate(parse(select) if isinstance(select, str) else select),
         unknown=unknown,
         fill=dict(fill or {}),
+        root=load_cls,
         report=[] if report is None else report,
     )
 
 
 def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
     carried = carried_series(payload.document)
-    series: Series | None = getattr(load_cls, "__nqx_series__", None)
+    root: Any = None if load_cls is None else stored_class(load_cls)
+    series: Series | None = None if root is None else vars(root).get("__nqx_series__")
     told = len(reading.report)
     if series is not None:
-        target: Document = load_cls.__nqx_document__
+        target: Document = root.__nqx_document__
         payload = resolve(
             payload,
             series,

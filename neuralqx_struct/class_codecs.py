@@ -50,6 +50,7 @@ class Reading:
         copies: Give copies of numpy arrays, because the caller holds the arrays that are read.
         unknown: What to do with stored fields that the class lacks: ``error``, ``warn`` or ``drop``.
         fill: Values for fields that were not saved and have no default.
+        root: The class that is asked for. Where it is a subclass in Python of the schema's, the root comes as that.
         build_class: Makes the class of a schema reference from the documents that travel with the payload, or None.
         report: Gets what was defaulted or dropped.
     """
@@ -61,6 +62,7 @@ class Reading:
     select: Callable[[tuple[Hashable, ...], Any], bool] | None = None
     unknown: Unknown = "error"
     fill: Mapping[str, Any] = field(default_factory=dict)
+    root: type | None = None
     build_class: Callable[[str], type | None] = lambda _ref: None
     report: list[Diagnostic] = field(default_factory=list)
 

@@ -29,7 +29,7 @@ from neuralqx_struct.nodes import Codec, Encoder
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import ML_DTYPES, dtype_named
 from neuralqx_struct.plain_codecs import PLAIN_CODECS
-from neuralqx_struct.registry import class_ref
+from neuralqx_struct.registry import class_ref, stored_class
 
 __all__ = ["CODECS", "Reading", "StructDecoder", "StructEncoder", "Unknown"]
 
@@ -172,16 +172,19 @@ def _decode_key(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
 def _encode_struct(value: Any, encoder: Encoder) -> dict[str, Node]:
     cls = type(value)
     if isinstance(encoder, StructEncoder):
-        encoder.classes.add(cls)
+        encoder.classes.add(stored_class(cls))
     fields: dict[str, Node] = {}
     for name, spec in cls.__nqx_fields__.items():
         if spec.should_serialize:
             fields[name] = encoder.encode(getattr(value, name), FieldName(name, spec))
-    return {"type": class_ref(cls), "fields": fields}
+    return {"type": class_ref(stored_class(cls)), "fields": fields}
 
 
 def _decode_struct(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
     cls: Any = decoder.resolve(node["type"], "a Struct class", is_struct)
+    wanted = decoder.reading.root
+    if wanted is not None and not decoder.path and stored_class(wanted) is cls:
+        cls = wanted
     specs: Mapping[str, FieldSpec] = cls.__nqx_fields__
     decoder.seen_fields.update(specs)
     stored = dict(node["fields"])

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 from neuralqx_struct.errors import SerializationError
 
-__all__ = ["alias_class", "class_ref", "find_class", "register_ref", "resolve_class"]
+__all__ = ["alias_class", "class_ref", "find_class", "register_ref", "resolve_class", "stored_class"]
 
 # Written at class definition, under the import lock or by one dict assignment each; the newest definition wins.
 _CLASSES: dict[str, type] = {}
@@ -37,6 +37,18 @@ def class_ref(cls: type) -> str:
     """
     own: str | None = cls.__dict__.get("__nqx_ref__")
     return own or f"{cls.__module__}:{cls.__qualname__}"
+
+
+def stored_class(cls: type) -> type:
+    """The class as which instances of ``cls`` are saved: for most classes themselves.
+
+    A subclass in Python of a class that was built from a schema is saved as the schema's class where it adds no field: what it
+    adds is code, which no file holds. One that adds fields is no version of that schema any more.
+    """
+    if not hasattr(cls, "__nqx_document__"):
+        return cls
+    compiled = next(base for base in cls.__mro__ if "__nqx_document__" in vars(base))
+    return compiled if compiled.__nqx_fields__.keys() == cls.__nqx_fields__.keys() else cls  # type: ignore[attr-defined]
 
 
 def register_ref(cls: type, ref: str | None = None) -> None:

@@ -329,3 +329,61 @@ def test_arrays_of_several_devices_leave_no_copy_behind(tmp_path):
         again = s.load(s.export({"w": spread}, tmp_path / store, store=store))["w"]
         assert np.array_equal(again, np.arange(8.0))
     assert spread._npy_value is None
+
+
+SMALL = """
+language: "1"
+schema: lab.small
+version: 1
+root: Small
+structs:
+  Part:
+    fields: {n: int}
+  Small:
+    fields: {x: "float32[3]", part: Part}
+"""
+SMALL_CLASSES = s.load_schema(SMALL)
+
+
+class Handy(SMALL_CLASSES.Small):
+    def doubled(self):
+        return 2 * self.x
+
+
+class HandyPart(SMALL_CLASSES.Part):
+    """Nothing but another name."""
+
+
+class Larger(SMALL_CLASSES.Small):
+    extra: object = s.field(default=0, kw_only=True)
+
+
+def test_a_subclass_of_a_schema_class_that_adds_no_field_is_saved_as_the_class_of_the_schema(target):
+    Small, Part = SMALL_CLASSES.Small, SMALL_CLASSES.Part
+    values = {"x": jnp.ones(3, jnp.float32), "part": HandyPart(n=2)}
+    s.export(Handy(**values), target)
+    assert s.validate(target) == []
+    assert s.to_state_dict(Handy(**values))["manifest"] == s.to_state_dict(Small(**values))["manifest"]
+    for load in (s.load, Small.load, SMALL_CLASSES.load):
+        loaded = load(target)
+        assert type(loaded) is Small and type(loaded.part) is Part
+    for loaded in (
+        Handy.load(target),
+        s.load(target, load_cls=Handy),
+        Handy.from_state_dict(Handy(**values).to_state_dict()),
+    ):
+        assert type(loaded) is Handy and type(loaded.part) is Part
+        assert loaded.doubled().tolist() == [2, 2, 2]
+    assert type(Handy.load(Small(**values).export(target, overwrite=True))) is Handy
+
+
+def test_a_subclass_of_a_schema_class_that_adds_fields_is_a_class_of_python(target):
+    value = Larger(x=jnp.ones(3, jnp.float32), part=SMALL_CLASSES.Part(n=2), extra=5)
+    payload = s.to_state_dict(value)
+    assert "schema" not in payload and payload["manifest"]["type"] == f"{__name__}:Larger"
+    assert [d["schema"] for d in payload["schemas"]] == ["lab.small"]  # of the part, which is one of the schema's
+    assert type(Larger.load(value.export(target))) is Larger
+    assert type(s.load(target)) is Larger and s.load(target) == value
+    assert s.validate(target) == []
+    with pytest.raises(SerializationError, match="expected .*Larger or a subclass of it, got lab.small@1:Small"):
+        Larger.load(SMALL_CLASSES.Small(x=value.x, part=value.part).export(target, overwrite=True))

@@ -114,7 +114,7 @@ def test_a_type_is_registered_once():
 
         def register(thread, cls=cls):
             try:
-                s.register_attrs_type(cls, node_fields=("x",), static_fields=("n",))
+                s.register_attrs_type(cls, node_fields=("x",), constructor=lambda values: cls(**values, n=thread))
             except ValueError as error:
                 return "already" in str(error) or "registered" in str(error)
             return "first"
