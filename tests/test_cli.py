@@ -342,7 +342,7 @@ def test_usage_errors_exit_with_2_and_say_so_on_stderr(words):
         (("migrate", "x", "--out", "y", "--to", "abc"), "migrate", "got 'abc'"),
         (("nonsense",), "", "nonsense"),
         (("schema", "nonsense"), "schema", "nonsense"),
-        (("schema", "json-schema", "xml"), "schema json-schema", "expected language or manifest, got 'xml'"),
+        (("schema", "json-schema", "xml"), "schema json-schema", "in schemas/, got 'xml'"),
     ],
 )
 def test_usage_errors_are_reports_for_programs(words, command, part, style):

@@ -150,3 +150,31 @@ def test_stub_names_the_schema_from_where_the_module_lies(schema, tmp_path, monk
     module = {"__file__": os.fspath(tmp_path / "lab/classes.py"), "__name__": "classes"}
     exec(code, module)
     assert module["Point"] is load_schema(schema).Point
+
+
+# --- json-schema ---------------------------------------------------------------------------------------------------
+
+
+def test_json_schema_of_one_schema(schema, monkeypatch, tmp_path):
+    newest = report("schema", "json-schema", schema)[1]["json_schema"]
+    assert newest["properties"]["manifest"] == {"$ref": "#/definitions/lab.point@2:Point"}
+    assert report("schema", "json-schema", f"{schema}@2")[1]["json_schema"] == newest
+    assert "lab.point@1:Point" in report("schema", "json-schema", schema / "v1.yaml")[1]["json_schema"]["definitions"]
+    (tmp_path / "schemas").mkdir()
+    schema.rename(tmp_path / "schemas/point")
+    monkeypatch.chdir(tmp_path)
+    assert report("schema", "json-schema", "lab.point@2")[1]["json_schema"] == newest
+    assert report("schema", "json-schema", "lab.point")[1]["json_schema"] == newest
+
+
+@pytest.mark.parametrize(
+    ("which", "code", "exit_code"), [("nope", "NQX400", 2), ("nope@2", "NQX400", 2), ("{}@7", "NQX404", 1)]
+)
+def test_json_schema_of_what_is_not_there(schema, which, code, exit_code):
+    result, data = report("schema", "json-schema", which.format(schema))
+    assert (result.exit_code, data["diagnostics"][0]["code"]) == (exit_code, code)
+
+
+def test_json_schema_of_what_is_wrong(tmp_path):
+    (tmp_path / "v1.yaml").write_text(V1.replace("step: int", "step: Int"))
+    assert report("schema", "json-schema", f"{tmp_path}@1")[0].exit_code == 1

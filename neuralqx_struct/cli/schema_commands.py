@@ -5,13 +5,15 @@ from __future__ import annotations
 import enum
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from neuralqx_struct.cli.reporters import Format, Report, each, run
+from neuralqx_struct.errors import SchemaError, did_you_mean
 
 if TYPE_CHECKING:
+    from neuralqx_struct.schema.model import Document
     from neuralqx_struct.schema.series import Series
 
 __all__ = ["schema_app", "sound_series"]
@@ -19,13 +21,6 @@ __all__ = ["schema_app", "sound_series"]
 schema_app = typer.Typer(help="Check and show schema files.", no_args_is_help=True, rich_markup_mode=None)
 
 Style = Annotated[Format, typer.Option("--format", help="How to print the results.")]
-
-
-class Published(enum.StrEnum):
-    """The JSON Schemas that editors and other tools use."""
-
-    LANGUAGE = "language"
-    MANIFEST = "manifest"
 
 
 class Drawing(enum.StrEnum):
@@ -41,15 +36,20 @@ def sound_series(path: Path) -> Series:
     Raises:
         SchemaError: It cannot be read, or has errors.
     """
-    from neuralqx_struct.errors import SchemaError
-    from neuralqx_struct.lint import lint_document
     from neuralqx_struct.schema.series import load_series
 
     series = load_series(path)
-    found = [d for d in lint_document(series.head, series.sources[series.head.version]) if d.severity == "error"]
+    _sound(series, series.head)
+    return series
+
+
+def _sound(series: Series, document: Document) -> Document:
+    from neuralqx_struct.lint import lint_document
+
+    found = [d for d in lint_document(document, series.sources[document.version]) if d.severity == "error"]
     if found:
         raise SchemaError(found)
-    return series
+    return document
 
 
 @schema_app.command()
@@ -121,18 +121,50 @@ def graph(
 @schema_app.command("json-schema")
 def json_schema(
     which: Annotated[
-        Published, typer.Argument(help="Of schema files (language) or of manifest.json (manifest).")
-    ] = Published.LANGUAGE,
+        str,
+        typer.Argument(
+            metavar="[WHICH]",
+            help="language: of schema files; manifest: of manifest.json; PATH[@VERSION] or ID@VERSION: of the manifests of one schema.",
+        ),
+    ] = "language",
     style: Style = Format.TEXT,
 ) -> None:
-    """Print a published JSON Schema, for editors and validators."""
+    """Print a JSON Schema, for editors and validators."""
 
     def body() -> Report:
-        if which is Published.LANGUAGE:
-            from neuralqx_struct.schema.model import language_schema as published
-        else:
-            from neuralqx_struct.manifest_schema import manifest_schema as published
-        schema = published()
+        schema = _published(which)
         return Report("schema json-schema", text=json.dumps(schema, indent=2), members={"json_schema": schema})
 
     raise typer.Exit(run("schema json-schema", style, body))
+
+
+def _published(which: str) -> dict[str, Any]:
+    if which == "language":
+        from neuralqx_struct.schema.model import language_schema
+
+        return language_schema()
+    if which == "manifest":
+        from neuralqx_struct.manifest_schema import manifest_schema
+
+        return manifest_schema()
+    from neuralqx_struct.schema.payload_schema import payload_schema
+
+    name, _, version = which.rpartition("@")
+    numbered = bool(name) and version.isdecimal() and len(version) < 10 and not Path(which).exists()
+    series = _found(name if numbered else which)
+    document = series.at(int(version)) if numbered else series.head
+    return payload_schema(_sound(series, document))
+
+
+def _found(name: str) -> Series:
+    """The schema at a path, or of an identity that a folder in ``schemas`` has."""
+    from neuralqx_struct.evolution.baselines import schemas_below
+    from neuralqx_struct.schema.series import load_series
+
+    here = Path("schemas")
+    known = schemas_below(here) if here.is_dir() and not Path(name).exists() else {}
+    if name not in known and not Path(name).exists():
+        message = f"expected language, manifest, the path of a schema or the identity of one in schemas/, got {name!r}"
+        hint = did_you_mean(name, ["language", "manifest", *known]) or "such as schemas/vmc_state@3"
+        raise SchemaError(message, code="NQX400", hint=hint)
+    return known[name] if name in known else load_series(Path(name))
