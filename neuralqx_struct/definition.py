@@ -24,8 +24,20 @@ from neuralqx_struct.fieldspec import (
     own_fields,
     required_positional,
 )
-from neuralqx_struct.identity import EXACT_TYPES
-from neuralqx_struct.lifecycle import INIT_VARS, Hook, assign, build, finish, read_missing, refuse_frozen
+from neuralqx_struct.identity import EXACT_TYPES, OpaqueRef
+from neuralqx_struct.lifecycle import (
+    INIT_VARS,
+    Hook,
+    assign,
+    build,
+    finish,
+    is_false,
+    note_converter,
+    read_missing,
+    refuse_frozen,
+    settle,
+    untraced,
+)
 from neuralqx_struct.pytree import Layout, put, register_struct
 from neuralqx_struct.registry import register_ref
 
@@ -74,9 +86,14 @@ class StructMeta(type):
     __nqx_converters__: Mapping[str, Hook]
     __nqx_validators__: tuple[tuple[str, Hook, Callable[..., Any]], ...]
     __nqx_derive__: Mapping[str, Callable[[Any], Any]]
+    __nqx_steps__: tuple[tuple[str, Hook | None, Callable[[], Any] | None], ...]
+    __nqx_stored__: frozenset[str]
+    __nqx_compared__: tuple[tuple[str, FieldKind], ...]
+    __nqx_printed__: tuple[str, ...]
     __nqx_check__: Callable[[Any], list[Diagnostic]] | None
     __nqx_generated_init__: bool
     __nqx_plain__: bool
+    __nqx_value_hooks__: bool
     __nqx_own_init_vars__: Mapping[str, FieldSpec]
     __nqx_own_order__: tuple[str, ...]
     __nqx_order__: tuple[str, ...]
@@ -142,11 +159,24 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     cls.__nqx_layout__ = Layout.of(collected)
     specs = collected.values()
     cls.__nqx_converters__ = {s.name: _value_hook(s.converter) for s in specs if s.converter is not None}
+    cls.__nqx_steps__ = tuple(
+        (
+            s.name,
+            cls.__nqx_converters__.get(s.name),
+            (s.make_default if s.default_factory is MISSING else s.default_factory) if s.has_default else None,
+        )
+        for s in specs
+        if not s.is_derived
+    )
+    cls.__nqx_stored__ = frozenset(s.name for s in specs if not s.is_derived and not s.reset)
+    cls.__nqx_compared__ = tuple((s.name, s.kind) for s in specs if s.compare and s.name in cls.__nqx_stored__)
+    cls.__nqx_printed__ = tuple(s.name for s in specs if s.repr)
     cls.__nqx_validators__ = tuple((s.name, _value_hook(v), v) for s in specs for v in s.validators)
     cls.__nqx_derive__ = {s.name: _derive_hook(s.derived) for s in specs if s.derived is not None}
     if "__nqx_check__" not in cls.__dict__:
         cls.__nqx_check__ = getattr(cls, "__nqx_check__", None)
-    cls.__nqx_plain__ = _has_no_hooks(cls)
+    cls.__nqx_value_hooks__ = _has_value_hooks(cls)
+    cls.__nqx_plain__ = cls.__nqx_value_hooks__ and not cls.__nqx_converters__ and not cls.__nqx_validators__
     _install_init(cls, own)
     cls.__match_args__ = tuple(s.name for s in specs if s.init and not s.kw_only)  # type: ignore[attr-defined,misc]
     _keep_getattr(cls)
@@ -244,7 +274,9 @@ def _finishing(written: Callable[..., None]) -> Callable[..., None]:
 def generate_init(cls: StructMeta) -> Callable[..., None]:
     """The constructor, with a real signature: Python itself reports missing and unexpected arguments.
 
-    Classes without hooks store their pair at once; the others go through :func:`_build`. Only names that Python
+    Classes without hooks, or with such alone as look at one value, store their pair at once; the others go through
+    :func:`~neuralqx_struct.lifecycle.build`, and so does whatever is unusual: static values with keys of their own, a
+    validator that does not say yes, hooks while JAX traces. Only names that Python
     already accepted as identifiers reach the source text; every value comes in through the namespace.
     """
     positional: list[str] = []
@@ -280,17 +312,8 @@ def generate_init(cls: StructMeta) -> Callable[..., None]:
         "        return\n"
     )
     namespace |= {"_nqx_type": type, "_nqx_assign": assign, "_nqx_referents": gc.get_referents, "_nqx_new": [cls]}
-    if cls.__nqx_plain__:
-        layout = cls.__nqx_layout__
-        namespace |= {"_nqx_exact": EXACT_TYPES.issuperset}
-        statics = "".join(f"{name}, " for name in layout.statics)
-        types_ = "".join(f"_nqx_type({name}), " for name in layout.statics)
-        body = (
-            f"    _nqx_keys = ({types_})\n"
-            f"    if _nqx_exact(_nqx_keys):\n"
-            f"        _nqx_put({own_self}, '_nqx_pair', (({''.join(f'{name}, ' for name in layout.nodes)}), (_nqx_keys, {statics})))\n"
-            f"    else:\n    {body}"
-        )
+    if cls.__nqx_plain__ or cls.__nqx_value_hooks__:
+        body = _straight(cls, own_self, namespace) + body
     source = f"def __init__({signature}):\n{outermost}{body}"
     exec(compile(source, f"<generated __init__ of {cls.__name__}>", "exec"), namespace)  # noqa: S102
     init = cast("types.FunctionType", namespace["__init__"])
@@ -300,12 +323,59 @@ def generate_init(cls: StructMeta) -> Callable[..., None]:
     return init
 
 
-def _has_no_hooks(cls: StructMeta) -> bool:
-    hooks = cls.__nqx_converters__, cls.__nqx_validators__, cls.__nqx_derive__, cls.__nqx_init_vars__, cls.__nqx_check__
-    plain = all(
-        s.init and s.default_factory is MISSING and s.kind is not FieldKind.OPAQUE for s in cls.__nqx_fields__.values()
-    )
-    return plain and not any(hooks) and not hasattr(cls, "__post_init__")
+def _straight(cls: StructMeta, own_self: str, namespace: dict[str, Any]) -> str:
+    """The lines of ``__init__`` that make the pair from the arguments, and return if nothing is unusual.
+
+    Validators that do not say yes run once more, for the report.
+    """
+    layout = cls.__nqx_layout__
+    lines: list[str] = []
+    for name, spec in cls.__nqx_fields__.items():
+        if spec.default_factory is not MISSING:
+            namespace[f"_nqx_make_{name}"] = spec.default_factory
+            lines += [f"if {name} is _nqx_missing:", f"    {name} = _nqx_make_{name}()"]
+        if spec.converter is not None:
+            namespace[f"_nqx_convert_{name}"] = spec.converter
+            lines += ["try:", f"    {name} = _nqx_convert_{name}({name})", "except _nqx_error as _nqx_e:"]
+            lines += [f"    _nqx_note(_nqx_e, {own_self}, {name!r})", "    raise"]
+    statics = "".join(f"_nqx_type({name}), " for name in layout.statics)
+    nodes = "".join(f"{name}, " for name in layout.nodes)
+    held = [*layout.statics, *(f"_nqx_ref({name})" for name in layout.opaques)]
+    verdicts = [f"_nqx_valid_{place}({name})" for place, (name, _, _) in enumerate(cls.__nqx_validators__)]
+    fine = [f"((_nqx_v := {verdict}) is True or _nqx_v is None or not _nqx_is_false(_nqx_v))" for verdict in verdicts]
+    lines += [f"_nqx_keys = ({statics})", f"_nqx_fine = {' and '.join(['_nqx_exact(_nqx_keys)', *fine])}"]
+    if fine:
+        lines[-1:] = ["try:", f"    {lines[-1]}", "except _nqx_error:", "    _nqx_fine = False"]
+    lines += [
+        "if _nqx_fine:",
+        f"    _nqx_put({own_self}, '_nqx_pair', (({nodes}), (_nqx_keys, {''.join(f'{name}, ' for name in held)})))",
+        "    return",
+    ]
+    if not cls.__nqx_plain__:
+        converted = ", ".join(f"{name!r}: {name}" for name in cls.__nqx_fields__)
+        lines += [f"return _nqx_settle({own_self}, {{{converted}}})"]
+        lines = ["if _nqx_untraced():", *(f"    {line}" for line in lines)]
+    namespace |= {
+        "_nqx_exact": EXACT_TYPES.issuperset,
+        "_nqx_ref": OpaqueRef,
+        "_nqx_error": Exception,
+        "_nqx_note": note_converter,
+        "_nqx_is_false": is_false,
+        "_nqx_settle": settle,
+        "_nqx_untraced": untraced,
+    }
+    namespace |= {f"_nqx_valid_{place}": validator for place, (_, _, validator) in enumerate(cls.__nqx_validators__)}
+    return "".join(f"    {line}\n" for line in lines)
+
+
+def _has_value_hooks(cls: StructMeta) -> bool:
+    """True if converters and validators are all the hooks there are, and none of them wants the instance."""
+    others = cls.__nqx_derive__, cls.__nqx_init_vars__, cls.__nqx_check__
+    specs = cls.__nqx_fields__.values()
+    if any(others) or hasattr(cls, "__post_init__") or not all(s.init and not s.reset for s in specs):
+        return False
+    hooks = [s.converter for s in specs if s.converter is not None] + [v for s in specs for v in s.validators]
+    return all(required_positional(hook) < 2 for hook in hooks)
 
 
 def _reduce_class(cls: StructMeta) -> Any:

@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from neuralqx_struct.fieldspec import is_struct
 
@@ -33,6 +34,7 @@ __all__ = [
     "same_object",
     "same_static",
     "same_value",
+    "static_hash",
     "static_key",
     "value_hash",
 ]
@@ -68,7 +70,9 @@ def is_array(value: Any) -> bool:
 
 def is_key_array(value: Any) -> bool:
     """True for typed PRNG keys."""
-    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    # Their dtype is none of numpy's, which is far cheaper to see than what it is.
+    dtype: Any = value.dtype if isinstance(value, jax.Array) else None
+    return not (dtype is None or isinstance(dtype, np.dtype)) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def static_key(value: Any, whole: bool = True) -> tuple[Any, Any]:
@@ -107,7 +111,7 @@ def static_key(value: Any, whole: bool = True) -> tuple[Any, Any]:
         items = [static_key(item, whole) for item in value]
         # With the values, as {1, 2.0} has the keys of {1.0, 2}.
         return frozenset(item[0] for item in items), (kind, frozenset(items))
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         raise TypeError("a tracer, which has no value while JAX traces")
     if is_array(value):
         raise TypeError(f"an array ({kind.__name__})")
@@ -171,6 +175,8 @@ def same_static(a: Any, b: Any) -> bool:
     """True if two values of a static field count as the same for the ``==`` of their Structs."""
     if a is b:
         return True
+    if type(a) in EXACT_TYPES:
+        return type(a) is type(b) and bool(a == b)
     try:
         # Keys first: with equal keys, values are of one type, and only then is their == sure not to raise.
         return static_key(a, False)[::-1] == static_key(b, False)[::-1]
@@ -186,19 +192,46 @@ def same_value(a: Any, b: Any) -> bool:
     """
     if a is b:
         return True
+    if _is_leaf(a):
+        return _same_leaf(a, b)
     structure_a: Any
     structure_b: Any
-    leaves_a, structure_a = jax.tree_util.tree_flatten(a, is_leaf=_is_struct)
-    leaves_b, structure_b = jax.tree_util.tree_flatten(b, is_leaf=_is_struct)
+    try:
+        leaves_a, structure_a = jax.tree_util.tree_flatten(a, is_leaf=_is_struct)
+        leaves_b, structure_b = jax.tree_util.tree_flatten(b, is_leaf=_is_struct)
+    except ValueError:  # a dict with keys that have no order, which is no pytree
+        return _same_items(a, b)
     return structure_a == structure_b and all(map(_same_leaf, leaves_a, leaves_b))
+
+
+def _same_items(a: Any, b: Any) -> bool:
+    """As :func:`same_value`, one level at a time: for containers that JAX cannot flatten."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Mapping):
+        # The items of one, looked up in the other: 1 and True are one key, as in any dict.
+        return a.keys() == b.keys() and all(same_value(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same_value, a, b))
+    return same_object(a, b)
+
+
+# What JAX has as leaves, whatever is registered with it.
+_SCALARS = frozenset({int, float, bool, complex, str, bytes})
+
+
+def _is_leaf(value: Any) -> bool:
+    return type(value) in _SCALARS or is_array(value) or _is_struct(value)
 
 
 def _same_leaf(a: Any, b: Any) -> bool:
     if a is b:
         return True
+    if type(a) in _SCALARS:
+        return type(a) is type(b) and static_key(a)[::-1] == static_key(b)[::-1]
     if _is_struct(a) or _is_struct(b):
         return bool(a == b)
-    if isinstance(a, jax.core.Tracer) or isinstance(b, jax.core.Tracer):
+    if isinstance(a, Tracer) or isinstance(b, Tracer):
         return False
     if is_key_array(a) or is_key_array(b):
         return (
@@ -249,13 +282,25 @@ def _is_struct(value: Any) -> bool:
 
 
 def _leaf_mark(leaf: Any) -> Any:
+    if type(leaf) in _SCALARS:
+        return type(leaf)
     if is_array(leaf):
-        return leaf.shape, str(leaf.dtype)
+        return leaf.shape, leaf.dtype
     return hash(leaf) if _is_struct(leaf) else type(leaf)
 
 
 def value_hash(value: Any) -> int:
     """A hash that agrees with :func:`same_value`: structure, shapes and dtypes, not the contents of arrays."""
-    leaves, structure = jax.tree_util.tree_flatten(value, is_leaf=_is_struct)
-    marks = tuple(map(_leaf_mark, leaves))
-    return hash((structure, marks))
+    if _is_leaf(value):
+        return hash(_leaf_mark(value))
+    try:
+        leaves, structure = jax.tree_util.tree_flatten(value, is_leaf=_is_struct)
+    except ValueError:  # as in same_value
+        return hash(type(value))
+    return hash((structure, *map(_leaf_mark, leaves)))
+
+
+def static_hash(value: Any) -> int:
+    """A hash that agrees with :func:`same_static`."""
+    kind = type(value)
+    return hash((value, kind) if kind in EXACT_TYPES else static_key(value, whole=False))

@@ -13,10 +13,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
+from jax._src import core as jax_core
+from jax.core import Tracer
 
 from neuralqx_struct.errors import Diagnostic, FrozenStructError, ValidationError
 from neuralqx_struct.fieldspec import MISSING, FieldKind
-from neuralqx_struct.identity import static_key
+from neuralqx_struct.identity import EXACT_TYPES, static_key
 from neuralqx_struct.printing import brief
 from neuralqx_struct.pytree import is_frozen, load_pair, store_pair
 
@@ -30,8 +32,12 @@ __all__ = [
     "evaluation",
     "finish",
     "holds_tracer",
+    "is_false",
+    "note_converter",
     "read_missing",
     "refuse_frozen",
+    "settle",
+    "untraced",
 ]
 
 Hook = Callable[[Any, Any], Any]
@@ -50,13 +56,19 @@ CONCRETIZATION_ERRORS = (
 )
 
 
+# Whether JAX traces nothing here, which it has no public question for. Not to know costs time, and nothing else.
+untraced: Callable[[], bool] = getattr(jax_core, "trace_state_clean", lambda: False)
+
+_AS_IT_IS = nullcontext()
+
+
 class UnsetError(AttributeError):
     """A field was read before it has a value, while its instance is still being made."""
 
 
 def refuse_frozen(self: Any) -> None:
     """A constructor makes an instance once; called again, it would change what is frozen."""
-    # A new instance refers to nothing but its class: cheaper to see than the error of an empty slot.
+    # A new instance refers to nothing but its class: cheaper to see than that an attribute is missing.
     if gc.get_referents(self) != [type(self)] and is_frozen(self):
         raise FrozenStructError(
             "expected __init__ once, got a call on an instance that is frozen",
@@ -87,17 +99,20 @@ def build(self: Any, given: Mapping[str, Any], init_vars: Mapping[str, Any]) -> 
     """Steps 1 to 6 of the lifecycle for arguments as the constructor got them."""
     cls = type(self)
     values = self.__dict__
-    converters = cls.__nqx_converters__
-    for name, spec in cls.__nqx_fields__.items():
-        if spec.derived is not None:
-            continue
+    for name, converter, make_default in cls.__nqx_steps__:
         value = given.get(name, MISSING)
         if value is MISSING:
-            if not spec.has_default:
-                continue  # init=False: __post_init__ sets it, or _finish complains
-            value = spec.make_default()
-        values[name] = convert(self, name, converters[name], value) if name in converters else value
+            if make_default is None:
+                continue  # init=False: __post_init__ sets it, or finish complains
+            value = make_default()
+        values[name] = value if converter is None else convert(self, name, converter, value)
     finish(self, init_vars)
+
+
+def settle(self: Any, values: Mapping[str, Any]) -> None:
+    """Steps 2 to 6 for values that are converted."""
+    self.__dict__.update(values)
+    finish(self, {})
 
 
 def convert(self: Any, name: str, hook: Hook, value: Any) -> Any:
@@ -105,12 +120,13 @@ def convert(self: Any, name: str, hook: Hook, value: Any) -> Any:
     try:
         return hook(self, value)
     except Exception as error:
-        _note(
-            error,
-            f"while converting {type(self).__name__}.{name}",
-            "a converter that keeps arrays, such as jnp.asarray",
-        )
+        note_converter(error, self, name)
         raise
+
+
+def note_converter(error: Exception, self: Any, name: str) -> None:
+    """Tell whose converter has failed."""
+    _note(error, f"while converting {type(self).__name__}.{name}", "a converter that keeps arrays, such as jnp.asarray")
 
 
 def _note(error: Exception, what: str, remedy: str) -> None:
@@ -126,7 +142,7 @@ def finish(self: Any, init_vars: Mapping[str, Any], *, loading: bool = False) ->
     """Steps 2 to 6: derive, ``__post_init__``, derive, validate, freeze."""
     cls = type(self)
     values = self.__dict__
-    post_init = None if loading else getattr(self, "__post_init__", None)
+    post_init = None if loading else getattr(cls, "__post_init__", None)
     for name, spec in cls.__nqx_fields__.items() if not cls.__nqx_generated_init__ and not loading else ():
         if name not in values and spec.has_default:
             values[name] = spec.make_default()
@@ -136,15 +152,17 @@ def finish(self: Any, init_vars: Mapping[str, Any], *, loading: bool = False) ->
     if post_init is not None:
         arguments = _bound(cls, init_vars)
         try:
-            post_init(*arguments)
+            self.__post_init__(*arguments)
         except CONCRETIZATION_ERRORS as error:
             _note(
                 error, f"while running {cls.__name__}.__post_init__", "jax.numpy in place of if, float, int and numpy"
             )
             raise
     with evaluation(self):
-        derive_all(self, tolerant=False)
-        require_all(self)
+        if cls.__nqx_derive__:
+            derive_all(self, tolerant=False)
+        if not cls.__nqx_stored__ <= values.keys():
+            require_all(self)
         pair = cls.__nqx_layout__.pair(values, cls.__name__)
         _check_derived(self)
         _validate(self)
@@ -178,9 +196,10 @@ def evaluation(self: Any) -> AbstractContextManager[Any]:
     Otherwise a derived value would be a tracer that outlives its trace, and a validator could not be asked.
     """
     cls = type(self)
-    if (cls.__nqx_derive__ or cls.__nqx_validators__ or cls.__nqx_check__) and not holds_tracer(self.__dict__):
-        return jax.ensure_compile_time_eval()
-    return nullcontext()
+    hooks = cls.__nqx_derive__ or cls.__nqx_validators__ or cls.__nqx_check__
+    if not hooks or untraced() or holds_tracer(self.__dict__):
+        return _AS_IT_IS
+    return jax.ensure_compile_time_eval()
 
 
 def derive_all(self: Any, *, tolerant: bool) -> None:
@@ -235,12 +254,17 @@ def require_all(self: Any) -> None:
         )
 
 
+_PLAIN_STATICS = EXACT_TYPES | {float, complex}
+
+
 def _check_derived(self: Any) -> None:
     """Static derived fields obey the rule of static fields, where they are known."""
     cls = type(self)
     for name in cls.__nqx_derive__:
         value = self.__dict__.get(name)
-        if value is None or cls.__nqx_fields__[name].kind is not FieldKind.STATIC or holds_tracer([value]):
+        if type(value) in _PLAIN_STATICS or cls.__nqx_fields__[name].kind is not FieldKind.STATIC:
+            continue
+        if holds_tracer([value]):
             continue
         try:
             static_key(value)
@@ -270,7 +294,7 @@ def _validate(self: Any) -> None:
         except Exception as error:
             error.add_note(f"while validating {cls.__name__}.{name}")
             raise
-        if _is_false(verdict):
+        if is_false(verdict):
             title = getattr(validator, "__name__", repr(validator))
             problems.append(
                 Diagnostic(
@@ -286,22 +310,28 @@ def _validate(self: Any) -> None:
         raise ValidationError(problems)
 
 
-def _is_false(verdict: Any) -> bool:
-    if verdict is None or isinstance(verdict, jax.core.Tracer):
+def is_false(verdict: Any) -> bool:
+    """True if this answer of a validator means that the value does not do."""
+    if verdict is None or verdict is True or isinstance(verdict, Tracer):
         return False
     if verdict is False:
         return True
     return getattr(verdict, "shape", None) == () and str(getattr(verdict, "dtype", "")) == "bool" and not bool(verdict)
 
 
+_SCALARS = frozenset({int, float, bool, complex, str, bytes, type(None)})
+
+
 def holds_tracer(tree: Any) -> bool:
     """True if a leaf of these values is a tracer."""
-    leaves = tree.values() if isinstance(tree, dict) else tree
+    leaves = [value for value in (tree.values() if isinstance(tree, dict) else tree) if type(value) not in _SCALARS]
+    if not leaves:
+        return False
     try:
-        found = jax.tree_util.tree_leaves(list(leaves))
+        found = jax.tree_util.tree_leaves(leaves)
     except ValueError:  # a dict with keys that have no order: JAX could not have traced it
         return False
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in found)
+    return any(isinstance(leaf, Tracer) for leaf in found)
 
 
 def read_missing(self: Any, name: str) -> Any:

@@ -130,6 +130,8 @@ _CONTAINERS: tuple[tuple[Any, str, _Entries], ...] = (
     (collections.deque, "[]", _sequence),
 )
 _PLAIN = frozenset({list, tuple, dict, set, frozenset})
+# What most fields hold, and what there is nothing to look into.
+_SCALARS = frozenset({int, float, bool, complex, type(None)})
 
 
 def brief_array(value: Any) -> str:
@@ -147,6 +149,10 @@ def brief(value: Any) -> str:
 
 def _brief(value: Any, room: int, depth: int) -> str:
     try:
+        if type(value) in _SCALARS:
+            return _cut(repr(value), room)
+        if type(value) is str:
+            return _cut(repr(value[:_LONG]), room)
         parts = parts_of(value)
         text = _leaf(value, room) if parts is None else _joined(parts, room, depth)
     except Exception as error:  # noqa: BLE001 - a message must not fail because a value cannot be printed
@@ -173,10 +179,14 @@ def _joined(parts: Parts, room: int, depth: int) -> str:
 def _leaf(value: Any, room: int) -> str:
     if not isinstance(value, type) and hasattr(value, "dtype") and hasattr(value, "shape"):
         text = _brief_tensor(value)
-    elif type(value) in (str, bytes) and len(value) > _LONG:
+    elif type(value) is bytes and len(value) > _LONG:
         text = repr(value[:_LONG])
     else:
         text = repr(value)
+    return _cut(text, room)
+
+
+def _cut(text: str, room: int) -> str:
     longest = max(room, _SHORTEST)
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 

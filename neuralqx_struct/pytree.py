@@ -86,11 +86,7 @@ def load_pair(instance: Any) -> Pair:
 
 def is_frozen(instance: Any) -> bool:
     """True once the pair is stored."""
-    try:
-        load_pair(instance)
-    except AttributeError:
-        return False
-    return True
+    return "_nqx_pair" in instance.__dict__
 
 
 class FieldKey(GetAttrKey):  # type: ignore[misc]  # JAX types its keys as Any
@@ -128,7 +124,10 @@ class Layout:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_names", (*self.nodes, *self.statics, *self.opaques))
-        object.__setattr__(self, "_places", {name: place for place, name in enumerate(self.nodes)})
+        # Of the children from zero up, of what is in aux behind the keys from minus one down.
+        places = {name: place for place, name in enumerate(self.nodes)}
+        places |= {name: -place for place, name in enumerate((*self.statics, *self.opaques), start=1)}
+        object.__setattr__(self, "_places", places)
         object.__setattr__(self, "_get_nodes", _getter(self.nodes))
         object.__setattr__(self, "_get_statics", _getter(self.statics))
 
@@ -182,23 +181,28 @@ class Layout:
         Raises:
             ValidationError: As :meth:`pair`.
         """
-        children, aux = [*pair[0]], pair[1]
-        statics: dict[str, Any] = {}
+        children, aux = pair
+        nodes = [*children]
+        keys: list[Hashable] = []
+        held: list[Any] = []
+        inexact: dict[str, Any] = {}
         for name, value in changes.items():
-            if (place := self._places.get(name)) is None:
-                statics[name] = value
+            place = self._places[name]
+            if place >= 0:
+                nodes[place] = value
+                continue
+            if not held:
+                keys, held = [*aux[0]], [*aux]
+            if place < -len(keys):
+                held[-place] = OpaqueRef(value)
+            elif (kind := type(value)) in EXACT_TYPES:
+                keys[-1 - place], held[-place] = kind, value
             else:
-                children[place] = value
-        if statics:
-            keys, values = [*aux[0]], [*aux]
-            kinds = [*map(type, statics.values())]
-            plain = EXACT_TYPES.issuperset(kinds)
-            exact = zip(statics.values(), kinds, strict=True) if plain else self._exact(statics.items(), where)
-            for name, (value, key) in zip(statics, exact, strict=True):
-                place = self.statics.index(name)
-                keys[place], values[place + 1] = key, value
-            aux = (tuple(keys), *values[1:])
-        return tuple(children), aux
+                inexact[name] = value
+        for name, (value, key) in zip(inexact, self._exact(inexact.items(), where), strict=True) if inexact else ():
+            place = self._places[name]
+            keys[-1 - place], held[-place] = key, value
+        return tuple(nodes), (tuple(keys), *held[1:]) if held else aux
 
     def values(self, pair: Pair) -> Iterator[tuple[str, Any]]:
         """The fields that ``pair`` holds, by name; the inverse of :meth:`pair`."""

@@ -32,9 +32,9 @@ from neuralqx_struct.definition import StructABCMeta, StructMeta
 from neuralqx_struct.display import Displayed
 from neuralqx_struct.errors import FrozenStructError, did_you_mean
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
-from neuralqx_struct.identity import same_object, same_static, same_value, static_key, value_hash
+from neuralqx_struct.identity import same_object, same_static, same_value, static_hash, value_hash
 from neuralqx_struct.lifecycle import build, convert, derive_all, drop_traced, evaluation, finish, read_missing
-from neuralqx_struct.pytree import is_frozen, load_pair, store_pair
+from neuralqx_struct.pytree import is_frozen, put, store_pair
 
 __all__ = [
     "Struct",
@@ -48,6 +48,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_SAME = {FieldKind.NODE: same_value, FieldKind.STATIC: same_static, FieldKind.OPAQUE: same_object}
 
 
 class Struct(Displayed, metaclass=StructMeta):
@@ -185,35 +187,27 @@ class Struct(Displayed, metaclass=StructMeta):
             return NotImplemented
         if self is other:
             return True
-        for name, spec in type(self).__nqx_fields__.items():
-            if not spec.compare or spec.is_derived or spec.reset:
-                continue
+        for name, kind in type(self).__nqx_compared__:
             a, b = getattr(self, name), getattr(other, name)
-            if spec.kind is FieldKind.OPAQUE:
-                if not same_object(a, b):
-                    return False
-            elif not (same_static if spec.kind is FieldKind.STATIC else same_value)(a, b):
+            if a is not b and not _SAME[kind](a, b):
                 return False
         return True
 
     def __hash__(self) -> int:
         marks: list[Any] = [type(self)]
-        for name, spec in type(self).__nqx_fields__.items():
-            if spec.compare and not spec.is_derived and spec.kind is not FieldKind.OPAQUE:
+        for name, kind in type(self).__nqx_compared__:
+            if kind is not FieldKind.OPAQUE:
                 value = getattr(self, name)
-                marks.append(
-                    hash(static_key(value, whole=False)) if spec.kind is FieldKind.STATIC else value_hash(value)
-                )
+                marks.append(static_hash(value) if kind is FieldKind.STATIC else value_hash(value))
         return hash(tuple(marks))
 
     def __nqx_shown__(self) -> tuple[str, list[tuple[str, Any]]]:
         """The class's name and the fields that ``repr`` and notebooks show."""
         # getattr would compute what is pending; showing never computes.
         values = dict(self.__dict__)
-        if is_frozen(self):
-            values.update(type(self).__nqx_layout__.values(load_pair(self)))
-        specs = type(self).__nqx_fields__.values()
-        shown = [(s.name, values[s.name]) for s in specs if s.repr and s.name in values]
+        if (pair := values.get("_nqx_pair")) is not None:
+            values.update(type(self).__nqx_layout__.values(pair))
+        shown = [(name, values[name]) for name in type(self).__nqx_printed__ if name in values]
         return type(self).__qualname__.rsplit(".", 1)[-1], shown
 
     def _nqx_values(self) -> dict[str, Any]:
@@ -224,7 +218,13 @@ class Struct(Displayed, metaclass=StructMeta):
         return _assemble, (type(self), self._nqx_values())
 
     def __copy__(self) -> Self:
-        return type(self).__nqx_assemble__(self._nqx_values())
+        cls = type(self)
+        new = object.__new__(cls)
+        for name, spec in cls.__nqx_fields__.items():
+            if spec.reset and name in self.__dict__:
+                put(new, name, self.__dict__[name])
+        store_pair(new, getattr(self, "_nqx_pair"))  # noqa: B009 - as in replace
+        return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         from copy import deepcopy

@@ -129,3 +129,54 @@ def test_key_arrays():
 def test_static_fields_that_are_being_set_compare_too():
     assert same_static([1], [1]) and not same_static([1], [1.0]) and same_static(float("nan"), float("nan"))
     assert not same_static(np.float64(0.0), np.float64(-0.0))
+
+
+class TestDictsWithoutOrder:
+    """JAX cannot flatten a dict whose keys cannot be sorted; to compare two of them needs no order."""
+
+    @pytest.mark.parametrize(
+        ("other", "same"),
+        [
+            ({1: [np.ones(2), 2.0], "a": (0.0,)}, True),
+            ({"a": (0.0,), 1: [np.ones(2), 2.0]}, True),
+            ({1: [np.ones(2), 2.0], "a": (-0.0,)}, False),
+            ({1: [np.zeros(2), 2.0], "a": (0.0,)}, False),
+            ({1: [np.ones(2)], "a": (0.0,)}, False),
+            ({1: [np.ones(2), 2.0]}, False),
+            ({1: [np.ones(2), 2.0], "b": (0.0,)}, False),
+            ([1, "a"], False),
+        ],
+    )
+    def test_equality(self, other, same):
+        value = {1: [np.ones(2), 2.0], "a": (0.0,)}
+        assert same_value(value, other) is same_value(other, value) is same
+        if same:
+            assert value_hash(value) == value_hash(other)
+
+    def test_inside_other_containers(self):
+        assert same_value([{1: 0, "a": 0}], [{"a": 0, 1: 0}]) and value_hash([{1: 0, "a": 0}]) == value_hash(
+            [{"a": 0, 1: 0}]
+        )
+        assert not same_value([{1: 0, "a": 0}], ({1: 0, "a": 0},))
+        assert not same_value({"x": {1: 0, "a": 0}, "y": {1, 2}}, {"x": {1: 0, "a": 0}, "y": {1, 3}})
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        (1, 1, True),
+        (1, True, False),
+        (1, 1.0, False),
+        (0.0, -0.0, False),
+        (float("nan"), float("nan"), True),
+        (np.ones(2), jnp.ones(2, "float64" if jax.config.x64_enabled else "float32"), jax.config.x64_enabled),
+        (np.ones(2, "float32"), jnp.ones(2, "float32"), True),
+        (np.ones(2, "float32"), [1.0, 1.0], False),
+        ("a", ["a"], False),
+        (None, 0, False),
+        (np.float32(1), np.float32(1), True),
+    ],
+)
+def test_equal_leaves_hash_alike(a, b, same):
+    assert same_value(a, b) is same_value(b, a) is same
+    assert not same or value_hash(a) == value_hash(b)

@@ -1,6 +1,7 @@
 """What happens at the edges of a Struct's life: constructors called again, strange bases, hooks that meet tracers."""
 
 import abc
+import copy
 import dataclasses
 import functools
 from dataclasses import KW_ONLY, InitVar
@@ -463,3 +464,95 @@ def test_post_init_that_needs_values_under_tracing():
     with pytest.raises(jax.errors.TracerBoolConversionError) as caught:
         jax.jit(lambda v: A(v).x)(1.0)
     assert caught.value.__notes__[0] == "while running A.__post_init__" and "tracing" in caught.value.__notes__[1]
+
+
+class TestHooksOfOneValue:
+    """Classes whose hooks all look at one value alone take the short way through the constructor."""
+
+    def test_each_hook_runs_once(self):
+        seen = []
+
+        class Noted(s.Struct):
+            x: float = s.field(
+                converter=lambda x: (seen.append("convert x"), float(x))[1], validator=lambda x: seen.append("check x")
+            )
+            n: int = s.field(static=True, default_factory=lambda: seen.append("make n") or 3, converter=int)
+            log: object = s.field(pytree=False, default=None, validator=lambda log: seen.append("check log"))
+
+        made = Noted("1")
+        assert (made.x, made.n, made.log) == (1.0, 3, None)
+        assert seen == ["convert x", "make n", "check x", "check log"]
+
+    @pytest.mark.parametrize("static", [1.5, (1, 2), float("nan")])
+    def test_static_values_with_keys_of_their_own(self, static):
+        calls = []
+
+        class Odd(s.Struct):
+            n: object = s.field(static=True, converter=lambda n: (calls.append(n), n)[1], validator=lambda n: np.True_)
+
+        assert Odd(static) == Odd(static) and len(calls) == 2
+
+    def test_every_failure_is_reported(self):
+        class Two(s.Struct):
+            a: float = s.field(converter=float, validator=lambda a: a > 0)
+            b: float = s.field(converter=float, validator=[lambda b: np.bool_(b > 0), lambda b: jnp.asarray(b < 9)])
+
+        with pytest.raises(s.ValidationError) as caught:
+            Two(-1, 10)
+        assert [d.path for d in caught.value.diagnostics] == ["Two.a", "Two.b"]
+        assert Two(1, 2).b == 2.0
+
+    def test_errors_of_hooks_say_whose_they_are(self):
+        def refuse(_value):
+            raise KeyError("no")
+
+        class A(s.Struct):
+            a: float = s.field(converter=float)
+            b: float = s.field(converter=float, validator=refuse)
+
+        with pytest.raises(ValueError) as caught:
+            A(1, "x")
+        assert caught.value.__notes__ == ["while converting A.b"]
+        with pytest.raises(KeyError) as caught:
+            A(1, 2)
+        assert caught.value.__notes__ == ["while validating A.b"]
+
+    def test_under_tracing_concrete_values_are_still_checked(self):
+        class Positive(s.Struct):
+            a: object = s.field(converter=lambda a: a, validator=lambda a: jnp.all(a > 0))
+
+        with pytest.raises(s.ValidationError):
+            jax.jit(lambda x: Positive(np.float32(-1)).a + x)(1.0)
+        assert jax.jit(lambda x: Positive(x).a)(-1.0) == -1.0
+
+
+def test_replacing_statics_and_opaque_objects():
+    class Mixed(s.Struct):
+        x: object
+        n: object = s.field(static=True, default=1)
+        m: object = s.field(static=True, default=2)
+        log: object = s.field(pytree=False, default=None)
+        cache: object = s.field(pytree=False, default=())
+
+    handle = object()
+    changed = Mixed(0).replace(m=1.5, log=handle)
+    assert (changed.x, changed.n, changed.m, changed.log, changed.cache) == (0, 1, 1.5, handle, ())
+    assert changed == Mixed(0, 1, 1.5, handle) and jax.tree.structure(changed) == jax.tree.structure(
+        Mixed(0, 1, 1.5, handle)
+    )
+    assert changed.replace(log=None, m=2, n=True).replace(n=1) == Mixed(0)
+    with pytest.raises(s.ValidationError, match="'n'"):
+        changed.replace(n=[1], log=None)
+
+
+def test_a_copy_has_the_reset_fields_of_its_original():
+    class Cached(s.Struct):
+        x: object
+        cache: dict = s.field(pytree=False, reset=True, default_factory=dict)
+        twice: float = s.field(static=True, derived=lambda self: self.x * 2)
+
+    first = Cached(2.0)
+    first.cache["a"] = 1
+    again = copy.copy(first)
+    assert again == first and again.cache is first.cache and again.twice == 4.0
+    assert "cache" not in vars(copy.copy(jax.tree.map(lambda x: x, first)))
