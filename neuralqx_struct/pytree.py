@@ -183,7 +183,7 @@ class Layout:
         """
         children, aux = pair
         nodes = [*children]
-        keys: list[Hashable] = []
+        keys: list[Any] = []
         held: list[Any] = []
         inexact: dict[str, Any] = {}
         for name, value in changes.items():
