@@ -18,7 +18,7 @@ import dataclasses
 import enum
 import functools
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ from jax.tree_util import PyTreeDef, default_registry
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, UntrustedError, did_you_mean
 from neuralqx_struct.nodes import Codec, Codecs, Decoder, Encoder, known_remedy
 from neuralqx_struct.paths import FieldName
-from neuralqx_struct.pytree import PyTreeSpec, pytree_spec
+from neuralqx_struct.pytree import PyTreeSpec, path_part, pytree_spec
 from neuralqx_struct.registry import class_ref, find_class
 
 __all__ = ["CLASS_CODECS", "ClassDecoder", "Reading", "Unknown"]
@@ -250,7 +250,35 @@ def _encode_registered(value: Any, encoder: Encoder) -> dict[str, Node]:
     children, aux = spec.flatten(value)
     if spec.serializer is not None:  # deserializer(payload, children): the payload stands for what flatten cannot save
         aux = spec.serializer(value)
-    return {"type": ref, "mode": "flatten", "children": encoder.encode_all(children), "aux": encoder.encode(aux, "aux")}
+    return {"type": ref, "mode": "flatten", **_encode_parts(value, children, aux, encoder)}
+
+
+def _encode_parts(value: Any, children: Iterable[Any], aux: Any, encoder: Encoder) -> dict[str, Node]:
+    children = list(children)
+    keys = _child_keys(value, len(children))
+    nodes = [encoder.encode(child, key) for key, child in zip(keys, children, strict=True)]
+    return {"children": nodes, "aux": encoder.encode(aux, "aux")}
+
+
+def _child_keys(value: Any, count: int) -> Sequence[Hashable]:
+    """Where the children of a registered value are, as JAX has it: their keys, or positions for types without keys."""
+    pairs = (default_registry.flatten_one_level_with_keys(value) or ((), None))[0]
+    keys = [position if key is None else path_part(key) for position, (key, _) in enumerate(pairs)]
+    return keys if len(keys) == count else range(count)
+
+
+def _stored_keys(spec: PyTreeSpec, count: int, aux: Any) -> Sequence[Hashable]:
+    """The keys of children that are still to be read; the file does not say them, but a value with nothing in it does."""
+    if spec.names is not None and len(spec.names) == count:
+        return [FieldName(name) for name in spec.names]
+    if spec.deserializer_takes_children:  # what is stored is no auxiliary data, but what the deserializer makes them of
+        return range(count)
+    try:
+        build: Any = PyTreeDef.from_node_data_and_children
+        leaf = jax.tree_util.tree_structure(0)
+        return _child_keys(build(default_registry, (spec.cls, aux), [leaf] * count).unflatten([None] * count), count)
+    except Exception:  # noqa: BLE001 - code of the user, which need not take None: then the positions must do
+        return range(count)
 
 
 def _encode_foreign(value: Any, encoder: Encoder) -> dict[str, Node]:
@@ -264,7 +292,7 @@ def _encode_foreign(value: Any, encoder: Encoder) -> dict[str, Node]:
             hint="make it a dataclass, or register it with register_pytree_type instead",
         )
     elif not _is_code(value, encoder) and _reachable(cls, encoder):
-        members |= {"children": encoder.encode_all(children), "aux": encoder.encode(aux, "aux")}
+        members |= _encode_parts(value, children, aux, encoder)
     return members
 
 
@@ -294,8 +322,9 @@ def _decode_registered(node: Mapping[str, Node], decoder: ClassDecoder) -> Any:
     spec = pytree_spec(cls) or _foreign_spec(cls)
     problems = len(decoder.problems)
     if node["mode"] == "flatten":
-        children = decoder.all(node["children"])
         aux = decoder.decode(node["aux"], "aux")
+        keys = _stored_keys(spec, len(node["children"]), aux)
+        children = [decoder.decode(child, key) for key, child in zip(keys, node["children"], strict=True)]
         two = spec.deserializer is not None and spec.deserializer_takes_children
         return _made(decoder, problems, spec.deserializer if two else spec.unflatten, aux, children)
     if spec.deserializer is None or spec.deserializer_takes_children:

@@ -34,15 +34,16 @@ import threading
 import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from jax.core import Tracer
-from jax.tree_util import GetAttrKey, register_pytree_node, register_pytree_with_keys
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey, register_pytree_node, register_pytree_with_keys
 
 from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationError
 from neuralqx_struct.fieldspec import FieldKind, FieldSpec, is_struct, required_positional
 from neuralqx_struct.identity import EXACT_TYPES, OpaqueRef, static_key
+from neuralqx_struct.paths import FieldName
 from neuralqx_struct.registry import class_ref, find_class, register_ref
 
 __all__ = [
@@ -95,6 +96,19 @@ class FieldKey(GetAttrKey):  # type: ignore[misc]  # JAX types its keys as Any
     def __init__(self, spec: FieldSpec) -> None:
         super().__init__(spec.name)
         self.spec = spec
+
+
+def path_part(key: Any) -> Hashable:
+    """A key of JAX as a part of our paths: the name, dict key or position that it stands for."""
+    if isinstance(key, FieldKey):
+        return FieldName(key.name, key.spec)
+    if isinstance(key, GetAttrKey):
+        return FieldName(key.name)
+    if isinstance(key, (DictKey, SequenceKey)):
+        plain: Hashable = key.key if isinstance(key, DictKey) else key.idx
+        return plain
+    other: Hashable = getattr(key, "key", str(key))
+    return other
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
@@ -268,6 +282,7 @@ class PyTreeSpec:
         flatten_with_keys: As ``flatten``, with a key beside each child; or None.
         serializer: ``serializer(obj) -> payload`` of plain values and arrays, or None.
         deserializer: ``deserializer(payload)`` or ``deserializer(payload, children) -> obj``, or None.
+        names: The attributes that the children of every instance are, or None.
     """
 
     cls: type
@@ -276,6 +291,7 @@ class PyTreeSpec:
     flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None
     serializer: Callable[[Any], Any] | None = None
     deserializer: Callable[..., Any] | None = None
+    names: tuple[str, ...] | None = None
 
     @property
     def deserializer_takes_children(self) -> bool:
@@ -429,6 +445,7 @@ def register_attrs_type(
         serializer=serialize,
         deserializer=deserialize,
     )
+    _SPECS[cls] = replace(_SPECS[cls], names=nodes)
     _ATTRS[cls] = nodes, statics, constructor
     return cls
 

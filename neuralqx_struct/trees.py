@@ -15,22 +15,22 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import jax
-from jax.tree_util import DictKey, GetAttrKey, SequenceKey
+from jax.tree_util import DictKey
 
 from neuralqx_struct.display import Displayed
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.filters import Filter, to_predicate
 from neuralqx_struct.leaves import combine_leaves, match_leaves, merge_leaves, partition_leaves, split_leaves
-from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.paths import Path, format_path
 from neuralqx_struct.printing import Text, brief
-from neuralqx_struct.pytree import FieldKey
+from neuralqx_struct.pytree import path_part
 
 __all__ = ["Definition", "State", "axes", "combine", "leaves_with_paths", "map_where", "merge", "partition", "split"]
 
@@ -144,18 +144,7 @@ def _opened(obj: Any) -> tuple[list[Any], Any, tuple[Path, ...]]:
 
 def _paths(obj: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Path]:
     pairs, _ = jax.tree_util.tree_flatten_with_path(obj, is_leaf=is_leaf)
-    return (tuple(map(_plain_key, path)) for path, _ in pairs)
-
-
-def _plain_key(key: Any) -> Hashable:
-    if isinstance(key, FieldKey):
-        return FieldName(key.name, key.spec)
-    if isinstance(key, GetAttrKey):
-        return FieldName(key.name)
-    if isinstance(key, (DictKey, SequenceKey)):
-        plain: Hashable = key.key if isinstance(key, DictKey) else key.idx
-        return plain
-    return getattr(key, "key", str(key))
+    return (tuple(map(path_part, path)) for path, _ in pairs)
 
 
 # One overload for each number of states: mypy does not let a tuple of open length be unpacked into names.

@@ -15,6 +15,7 @@ from flax import nnx
 from flax.training.train_state import TrainState
 
 import neuralqx_struct as s
+from neuralqx_struct.trees import leaves_with_paths
 
 
 class Holder(s.Struct):
@@ -135,3 +136,66 @@ def test_registration_is_what_makes_a_class_usable():
         held["manifest"]["items"][0]["type"] = ref
         with pytest.raises(s.UntrustedError):
             s.from_state_dict(held)
+
+
+class Keyed:
+    """Registered with keys; takes anything for its children, as JAX asks."""
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+
+class Strict(Keyed):
+    """Registered with keys as well, and cannot be made without real children."""
+
+    def __init__(self, a, b):
+        super().__init__(a + 0, b)
+
+
+def _with_keys(value):
+    return ((jax.tree_util.GetAttrKey("a"), value.a), (jax.tree_util.DictKey("b"), value.b)), None
+
+
+class Attributes:
+    def __init__(self, w, n):
+        self.w, self.n = w, n
+
+
+class Positions(Keyed):
+    """Registered without keys."""
+
+
+for _cls in (Keyed, Strict):
+    jax.tree_util.register_pytree_with_keys(_cls, _with_keys, lambda _, children, cls=_cls: cls(*children))
+jax.tree_util.register_pytree_node(Positions, lambda v: ((v.a, v.b), None), lambda _, children: Positions(*children))
+s.register_attrs_type(Attributes, node_fields=("w",), static_fields=("n",))
+
+
+@pytest.mark.parametrize(
+    ("value", "saved", "loaded"),
+    [
+        (flax.core.FrozenDict({"l": np.ones(2), "b": {"c": np.ones(3)}}), ["b/c", "l"], [("b", "c"), ("l",)]),
+        (Keyed(np.ones(1), [np.ones(2)]), ["a", "b/0"], [("a",), ("b", 0)]),
+        (Attributes(np.ones(1), 3), ["w"], [("w",)]),
+        (Positions(np.ones(1), np.ones(2)), ["0", "1"], [(0,), (1,)]),
+        # A file does not say the keys, and this type cannot be asked before it is read.
+        (Strict(np.ones(1), np.ones(2)), ["a", "b"], [(0,), (1,)]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_children_of_registered_types_have_the_keys_that_jax_gives_them(value, saved, loaded):
+    payload = s.to_state_dict(value)
+    assert list(payload["arrays"]) == saved
+    seen = []
+    s.from_state_dict(payload, select=lambda path, _: seen.append(path) or True)
+    assert seen == loaded
+    assert type(value) is Strict or [path for path, _ in leaves_with_paths(value)] == loaded
+
+
+def test_messages_name_the_keys_of_children():
+    with pytest.raises(s.SerializationError, match=r"\$\['l'\]: expected a value that can be saved"):
+        s.to_state_dict(flax.core.FrozenDict({"l": object()}))
+    payload = s.to_state_dict(flax.core.FrozenDict({"l": jax.random.key(1)}))
+    payload["manifest"]["children"][0]["impl"] = "rot13"
+    with pytest.raises(s.SerializationError, match=r"\$\['l'\]: expected the words of a rot13 key"):
+        s.from_state_dict(payload)
