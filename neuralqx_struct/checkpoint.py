@@ -14,6 +14,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import importlib
 import json
@@ -41,6 +42,7 @@ from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series
 from neuralqx_struct.trees import leaves_with_paths
+from neuralqx_struct.versioned import claiming, document_of_class, series_of_class, written
 
 __all__ = ["ExportOptions", "LoadOptions", "ReadOptions", "export", "from_state_dict", "load", "to_state_dict"]
 
@@ -90,11 +92,9 @@ def _to_payload(obj: Any, *, copy: bool, metadata: Mapping[str, Any] | None = No
         raise _too_deep() from error
     encoder.finish()
     document: dict[str, Any] = {"$schema": SCHEMA_URL, "version": FORMAT_VERSION}
-    root: Any = stored_class(type(obj))
-    series: Series | None = vars(root).get("__nqx_series__")
-    if series is not None:
-        written: Document = root.__nqx_document__
-        document["schema"] = {"id": written.id, "version": written.version, "fingerprint": payload_fingerprint(written)}
+    series, own = series_of_class(type(obj)), document_of_class(type(obj))
+    if own is not None:
+        document["schema"] = {"id": own.id, "version": own.version, "fingerprint": payload_fingerprint(own)}
     if carried := _travelling(series, encoder.classes):
         document["schemas"] = carried
     document["manifest"] = node
@@ -143,7 +143,7 @@ def _on_host(array: jax.Array) -> np.ndarray[Any, Any]:
 
 def _travelling(series: Series | None, classes: Iterable[type]) -> list[dict[str, Any]]:
     """The documents of every schema that a payload holds structs of, the root's first."""
-    others = [vars(cls).get("__nqx_series__") for cls in sorted(classes, key=class_ref)]
+    others = map(series_of_class, sorted(classes, key=class_ref))
     found: dict[tuple[str, int], Document] = {}
     for known in [series, *others]:
         for document in known.documents.values() if known is not None else ():
@@ -409,11 +409,12 @@ def _reading(
 
 def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
     carried = carried_series(payload.document)
-    root: Any = None if load_cls is None else stored_class(load_cls)
-    series: Series | None = None if root is None else vars(root).get("__nqx_series__")
+    root = None if load_cls is None else stored_class(load_cls)
+    series, target = series_of_class(root), document_of_class(root)
+    held = None if root is None else written(root)
     told = len(reading.report)
-    if series is not None:
-        target: Document = root.__nqx_document__
+    # A class of Python may have got its identity after the payload was written: then it is read as it was before.
+    if target is not None and series is not None and ("schema" in payload.document or held is None):
         payload = resolve(
             payload,
             series,
@@ -431,7 +432,7 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
             series.id: series.merged(carried[series.id].documents.values()) if series.id in carried else series,
         }
     )
-    decoder = StructDecoder(payload.arrays, _with_builder(reading, known))
+    decoder = StructDecoder(payload.arrays, _with_builder(reading, known, root))
     try:
         with collector_paused():
             value = decoder.decode(payload.document["manifest"])
@@ -458,18 +459,28 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
     return value
 
 
-def _with_builder(reading: Reading, known: Mapping[str, Series]) -> Reading:
+def _with_builder(reading: Reading, known: Mapping[str, Series], load_cls: Any) -> Reading:
+    """The wishes with what makes the class of a schema reference: a class that claims the version, or one built from it."""
 
     @functools.cache
     def build(ref: str) -> type | None:
         identity, _, name = ref.partition(":")
         schema_id, _, version = identity.partition("@")
         series = known.get(schema_id)
-        if series is None or not version.isdecimal() or int(version) not in series.documents:
+        document = None if series is None or not version.isdecimal() else series.documents.get(int(version))
+        meant = None if document is None else payload_fingerprint(document)
+        for own in claiming(ref, load_cls):
+            if meant in (None, payload_fingerprint(own.document)):  # else it has another version of the same number
+                return own.classes.get(name)
+        if series is None or document is None:
             return None
         # By name, because the compiler makes Structs and so stands below them.
         compiler = importlib.import_module("neuralqx_struct.compiler")
-        cls: type | None = compiler.classes_of(series, int(version)).get(name)
+        cls: type | None = compiler.classes_of(series, document.version).get(name)
         return cls
 
-    return dataclasses.replace(reading, build_class=build)
+    @functools.cache
+    def choices(ref: str, cls: type) -> Mapping[str, type[enum.Enum]]:
+        return next((own.enums[cls] for own in claiming(ref, load_cls) if cls in own.enums), {})
+
+    return dataclasses.replace(reading, build_class=build, choices=choices)

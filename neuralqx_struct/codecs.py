@@ -13,6 +13,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -21,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from neuralqx_struct import versioned
 from neuralqx_struct.class_codecs import CLASS_CODECS, ClassDecoder, Reading, Unknown
 from neuralqx_struct.errors import Diagnostic, SerializationError, Severity, ValidationError, did_you_mean
 from neuralqx_struct.fieldspec import FieldSpec, is_struct
@@ -42,6 +44,7 @@ class StructEncoder(Encoder):
     def __init__(self, *, copy: bool = False) -> None:
         super().__init__(CODECS, copy=copy)
         self.classes: set[type] = set()  # of all structs that were met
+        self.own: versioned.Written | None = None  # the document that declares what is saved, if a class claims one
 
 
 class StructDecoder(ClassDecoder):
@@ -170,14 +173,25 @@ def _decode_key(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
 
 
 def _encode_struct(value: Any, encoder: Encoder) -> dict[str, Node]:
-    cls = type(value)
+    fields = type(value).__nqx_fields__.items()
+    cls = stored_class(type(value))
+    ref = class_ref(cls)
+    texts: Mapping[str, type[enum.Enum]] = {}
+    outer = None
     if isinstance(encoder, StructEncoder):
-        encoder.classes.add(stored_class(cls))
-    fields: dict[str, Node] = {}
-    for name, spec in cls.__nqx_fields__.items():
+        encoder.classes.add(cls)
+        outer, encoder.own = encoder.own, versioned.written(cls) or encoder.own
+        if encoder.own is not None:
+            ref, texts = encoder.own.refs.get(cls, ref), encoder.own.enums.get(cls, {})
+    members: dict[str, Node] = {}
+    for name, spec in fields:
         if spec.should_serialize:
-            fields[name] = encoder.encode(getattr(value, name), FieldName(name, spec))
-    return {"type": class_ref(stored_class(cls)), "fields": fields}
+            held = getattr(value, name)
+            member = held.name if name in texts and isinstance(held, texts[name]) else held
+            members[name] = encoder.encode(member, FieldName(name, spec))
+    if isinstance(encoder, StructEncoder):
+        encoder.own = outer
+    return {"type": ref, "fields": members}
 
 
 def _decode_struct(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
@@ -204,6 +218,10 @@ def _decode_struct(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
         _unknown_field(name, cls, decoder, where)
     if len(decoder.problems) > problems:
         return None
+    if "@" in node["type"]:
+        for name, choices in decoder.reading.choices(node["type"], cls).items():
+            if isinstance(text := values.get(name), str) and text in choices.__members__:
+                values[name] = choices[text]
     if not decoder.reading.runs_hooks:
         return cls.__nqx_assemble__(values)
     try:

@@ -40,6 +40,8 @@ from neuralqx_struct.lifecycle import (
 )
 from neuralqx_struct.pytree import Layout, put, register_struct
 from neuralqx_struct.registry import register_ref
+from neuralqx_struct.schema.migration import Migration
+from neuralqx_struct.versioned import Claim, claim, register_claim
 
 __all__ = ["StructABCMeta", "StructMeta"]
 
@@ -97,11 +99,36 @@ class StructMeta(type):
     __nqx_own_init_vars__: Mapping[str, FieldSpec]
     __nqx_own_order__: tuple[str, ...]
     __nqx_order__: tuple[str, ...]
+    __nqx_claim__: Claim
+    __nqx_ref__: str
 
     def __new__(
-        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, kw_only: bool = False, **kwargs: Any
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        kw_only: bool = False,
+        schema: str | None = None,
+        version: int | None = None,
+        migrations: Iterable[Migration] | None = None,
+        **kwargs: Any,
     ) -> StructMeta:
-        """Create the class, then read its annotations and register it."""
+        """Create the class, then read its annotations and register it.
+
+        Args:
+            name: As for every class.
+            bases: Likewise.
+            namespace: Likewise.
+            kw_only: Whether the constructor takes the fields by name only.
+            schema: The identity of the schema that the class is a version of, such as ``"lab.train_state"``. A subclass
+                does not inherit it.
+            version: Which version, 1 if nothing is said.
+            migrations: How payloads of the version before become payloads of this one, ``[s.steps.migration(1, [...])]``;
+                in front of that one the migrations of earlier versions, each to the version behind it.
+            **kwargs: Those of ``__init_subclass__``.
+        """
+        said = claim(name, schema, version, migrations)
         slots = namespace.get("__slots__", ())
         if slots:
             raise TypeError(f"{name}: expected no __slots__, got {slots!r}: Struct stores its fields itself")
@@ -111,6 +138,9 @@ class StructMeta(type):
                 f"{name}: expected bases that store nothing themselves, got one with __slots__ or a builtin such as dict: "
                 "Struct stores its fields itself; drop slots=True, or hold the builtin in a field"
             )
+        if said is not None:
+            cls.__nqx_claim__ = said
+            cls.__nqx_ref__ = register_claim(cls, said)
         _complete(cls, kw_only=kw_only)
         return cls
 
@@ -181,7 +211,8 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     cls.__match_args__ = tuple(s.name for s in specs if s.init and not s.kw_only)  # type: ignore[attr-defined,misc]
     _keep_getattr(cls)
     register_struct(cls, collected, cls.__nqx_layout__)
-    if "__nqx_ref__" not in cls.__dict__:  # what a schema made is found through the schema, not by its name
+    # What a schema file made is found through the schema, not by its name.
+    if "__nqx_ref__" not in cls.__dict__ or "__nqx_claim__" in cls.__dict__:
         register_ref(cls)
 
 

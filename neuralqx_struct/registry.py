@@ -17,6 +17,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from neuralqx_struct.errors import SerializationError
 
@@ -42,13 +43,14 @@ def class_ref(cls: type) -> str:
 def stored_class(cls: type) -> type:
     """The class as which instances of ``cls`` are saved: for most classes themselves.
 
-    A subclass in Python of a class that was built from a schema is saved as the schema's class where it adds no field: what it
+    A subclass of a class that is a version of a schema is saved as that class where it adds no field: what it
     adds is code, which no file holds. One that adds fields is no version of that schema any more.
     """
-    if not hasattr(cls, "__nqx_document__"):
+    if not (hasattr(cls, "__nqx_document__") or hasattr(cls, "__nqx_claim__")):
         return cls
-    compiled = next(base for base in cls.__mro__ if "__nqx_document__" in vars(base))
-    return compiled if compiled.__nqx_fields__.keys() == cls.__nqx_fields__.keys() else cls  # type: ignore[attr-defined]
+    known: Any = next(base for base in cls.__mro__ if not {"__nqx_document__", "__nqx_claim__"}.isdisjoint(vars(base)))
+    alike: bool = known.__nqx_fields__.keys() == vars(cls)["__nqx_fields__"].keys()
+    return known if alike else cls
 
 
 def register_ref(cls: type, ref: str | None = None) -> None:

@@ -25,27 +25,29 @@ Example:
 from __future__ import annotations
 
 import enum
-import inspect
 import itertools
-import math
-import re
+import threading
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 
 from neuralqx_struct.compiler import Schema, classes_of
+from neuralqx_struct.declarations import described_field, identity_of, plain_default, written_doc
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, is_struct
 from neuralqx_struct.printing import brief
+from neuralqx_struct.registry import stored_class
 from neuralqx_struct.schema.checks import CHECKS, Finding
 from neuralqx_struct.schema.defaults import VALUE_CHECKS
 from neuralqx_struct.schema.expressions import parse as parse_expression
+from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.loader import dump_yaml
+from neuralqx_struct.schema.migration import Migration
 from neuralqx_struct.schema.model import LANGUAGE_SCHEMA_ID, Document
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.types import (
@@ -66,8 +68,10 @@ from neuralqx_struct.schema.types import (
     Union,
     format_type,
 )
+from neuralqx_struct.schema.uses import among, link
+from neuralqx_struct.versioned import Claim, Written, document_of_class, series_of_class, written
 
-__all__ = ["described", "dump_schema", "schema_of"]
+__all__ = ["described", "dump_schema", "schema_of", "written_by"]
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Documents -> text.
@@ -122,12 +126,13 @@ def schema_of(
 ) -> Document:
     """The schema document of a Struct class, with every Struct and Enum that its fields name.
 
-    For a class that was built from a schema it is that schema's document.
+    For a class that was built from a schema file it is that document, and for a class with ``schema=`` the version that it
+    says, with its migrations; other arguments give another document.
 
     Args:
         cls: The class, which becomes the root.
-        schema: Identity; by default from the class's module and name.
-        version: Version.
+        schema: Identity; by default the class's own, or one of its module and name.
+        version: Version, beside ``schema``.
         report: A list that gets an NQX134 for everything that the schema language cannot say.
 
     Raises:
@@ -147,53 +152,91 @@ def schema_of(
     """
     if not isinstance(cls, type) or not is_struct(cls):
         raise TypeError(f"schema_of(): expected a Struct class, got {brief(cls)}")
-    own = _own_document(cls)
-    return own if own is not None else _written(cls, schema, version, report)[0]
+    own = None if schema else document_of_class(cls)
+    if own is None:
+        document, _, notes = _document(cls, schema or identity_of(cls), version)
+    else:
+        held = written(stored_class(cls))
+        document, notes = own, [] if held is None else [*held.notes]
+    if report is not None:
+        report += notes
+    return document
 
 
 def described(cls: type) -> tuple[Document, str, Mapping[str, type]]:
     """The document of a Struct class, the name of the class in it, and the class behind each name there."""
-    own = _own_document(cls)
+    held, own = written(stored_class(cls)), document_of_class(cls)
+    if held is not None:
+        return held.document, held.document.root, held.classes
     if own is None:
-        document, classes = _written(cls, None, 1, None)
+        document, classes, _ = _document(cls, identity_of(cls), 1)
         return document, document.root, classes
-    compiled: Any = next(base for base in cls.__mro__ if "__nqx_document__" in vars(base))
-    return own, compiled.__name__, {**classes_of(compiled.__nqx_series__, own.version), compiled.__name__: cls}
+    series: Any = series_of_class(cls)
+    return own, _made_name(cls), {**classes_of(series, own.version), _made_name(cls): cls}
 
 
-def _written(
-    cls: type, schema: str | None, version: int, report: list[Diagnostic] | None
-) -> tuple[Document, dict[str, type]]:
+def written_by(cls: type) -> Written:
+    """What a class with ``schema=`` declares; see :func:`neuralqx_struct.versioned.written`.
+
+    Raises:
+        SchemaError: It is no valid document, or the classes that it uses use it.
+    """
+    said: Claim = vars(cls)["__nqx_claim__"]
+    with _WRITING:
+        if cls in _OPEN:
+            way = " -> ".join(vars(each)["__nqx_claim__"].id for each in (*_OPEN, cls))
+            message = f"expected schemas that end, got the cycle {way}"
+            raise SchemaError(message, code="NQX135", hint="give only the outermost of these classes schema=")
+        _OPEN.append(cls)
+        try:
+            document, classes, notes = _document(cls, said.id, said.version, said.ways())
+        finally:
+            _OPEN.pop()
+    structs = {known: document.ref(name) for name, known in classes.items() if name in document.structs}
+    enums = {
+        known: {
+            field: cast("type[enum.Enum]", classes[chosen])
+            for field, declared in document.structs[name].stored.items()
+            if (chosen := _choice(declared.declared)) in document.enums
+        }
+        for name, known in classes.items()
+        if name in document.structs
+    }
+    return Written(document, classes, structs, enums, tuple(notes))
+
+
+def _choice(declared: Type) -> str:
+    """The name of an enum that a type is, null aside."""
+    options = [o for o in declared.options if o != Null()] if isinstance(declared, Union) else [declared]
+    return options[0].name if len(options) == 1 and isinstance(options[0], Named) else ""
+
+
+#: The classes with ``schema=`` that are being written, each used by the one before it.
+_OPEN: list[type] = []
+_WRITING = threading.RLock()
+
+
+def _document(
+    cls: type, schema: str, version: int, migrations: Sequence[Migration] = ()
+) -> tuple[Document, dict[str, type], list[Diagnostic]]:
     writing = _Writing()
     root = writing.name_of(cls)
     data = {
         "language": "1",
-        "schema": schema or _identity(cls),
+        "schema": schema,
         "version": version,
         "root": root,
+        **({"uses": [f"{used.id}@{used.version}" for used in writing.used.values()]} if writing.used else {}),
         **({"enums": writing.enums} if writing.enums else {}),
         "structs": writing.structs,
+        **(
+            {"migrations": [m.model_dump(mode="json", by_alias=True, exclude_unset=True) for m in migrations]}
+            if migrations
+            else {}
+        ),
     }
     document = writing.settled(data, f"schema_of({cls.__name__})")
-    if report is not None:
-        report += writing.report
-    return document, writing.classes
-
-
-def _own_document(cls: Any) -> Document | None:
-    """The document from which a class was compiled; subclasses in Python share it as long as they add no field."""
-    for base in cls.__mro__:
-        document: Document | None = base.__dict__.get("__nqx_document__")
-        if document is not None:
-            return document if base.__nqx_fields__.keys() == cls.__nqx_fields__.keys() else None
-    return None
-
-
-def _identity(cls: type) -> str:
-    """``lab.model:VMCState`` as ``lab.model.vmc_state``."""
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
-    parts = (re.sub(r"\W", "_", part, flags=re.ASCII) for part in (*cls.__module__.split("."), snake))
-    return ".".join(part if re.match(r"[A-Za-z_]", part) else f"_{part}" for part in parts)
+    return document, writing.classes, writing.report
 
 
 class _Writing:
@@ -202,6 +245,7 @@ class _Writing:
     def __init__(self) -> None:
         self.structs: dict[str, dict[str, Any]] = {}
         self.enums: dict[str, dict[str, Any]] = {}
+        self.used: dict[str, Document] = {}
         self.report: list[Diagnostic] = []
         self._names: dict[type, str] = {}
         self._where = ""
@@ -216,9 +260,9 @@ class _Writing:
             names = itertools.chain([cls.__name__], (f"{cls.__name__}{n}" for n in itertools.count(2)))
             name = self._names[cls] = next(name for name in names if name not in taken)
             if issubclass(cls, enum.Enum):
-                self.enums[name] = {"members": [member.name for member in cls], **_doc(cls)}
+                self.enums[name] = {"members": [member.name for member in cls], **written_doc(cls)}
             else:
-                declaration = self.structs[name] = {**_doc(cls), "fields": {}}
+                declaration = self.structs[name] = {**written_doc(cls), "fields": {}}
                 outer = self._where
                 for spec in _specs(cls).values():
                     self._where = f"{cls.__name__}.{spec.name}"
@@ -238,7 +282,7 @@ class _Writing:
         if spec.kind is not FieldKind.NODE:
             data["kind"] = spec.kind.value
         if spec.has_default:
-            default = _plain_default(spec)
+            default = plain_default(spec)
             if default is MISSING:
                 self.note(
                     "left out: a default that a schema cannot write", "every call of the constructor must give it"
@@ -253,7 +297,7 @@ class _Writing:
         if hooks:
             names = ", ".join(getattr(hook, "__name__", repr(hook)) for hook in hooks)
             self.note(f"left out: what Python code checks or converts ({names})", "register it with register_hook")
-        return data | _described(spec)
+        return data | described_field(spec)
 
     @property
     def classes(self) -> dict[str, type]:
@@ -294,8 +338,17 @@ class _Writing:
             return Scalar("path")
         if issubclass(bare, enum.Enum) and not issubclass(bare, enum.Flag):
             return Named(self.name_of(bare))
-        # A class of another schema has another identity; naming it here would give it a second one.
-        return Named(self.name_of(bare)) if is_struct(bare) and _own_document(bare) is None else None
+        return self.struct(bare) if is_struct(bare) else None
+
+    def struct(self, cls: Any) -> Type | None:
+        """The type of a Struct class: one of this document, or of the other one whose version it is."""
+        if cls in self._names or (own := document_of_class(cls)) is None:
+            return Named(self.name_of(cls))
+        known = self.used.setdefault(own.id, own)
+        if payload_fingerprint(known) != payload_fingerprint(own):
+            return None  # a document uses one version of another
+        name: str = own.root if written(stored_class(cls)) is not None else _made_name(cls)
+        return Named(f"{own.id}.{name}")
 
     # --- what only the whole document shows --------------------------------------------------------------------------
 
@@ -305,12 +358,13 @@ class _Writing:
         Raises:
             SchemaError: Other checks fail.
         """
-        document = document_from_data(data, name)
+        find = among(self.used.values())
+        document = link(document_from_data(data, name), find)
         wrong = list(_errors(document))
         if wrong:
             for finding in wrong:
                 self._give_way(finding)
-            document = document_from_data(data, name)
+            document = link(document_from_data(data, name), find)
             wrong = list(_errors(document))
         if wrong:
             raise SchemaError(Diagnostic(f.code, "error", f.message, file=name, hint=f.hint) for f in wrong)
@@ -397,6 +451,11 @@ def _annotation(cls: type, spec: FieldSpec) -> Any:
         return spec.type
 
 
+def _made_name(cls: type) -> str:
+    """The name of the class that a schema file made, from which a class inherits or that it is."""
+    return next(base.__name__ for base in cls.__mro__ if "__nqx_document__" in vars(base))
+
+
 def _is_array_like(hint: Any) -> bool:
     bare = typing.get_origin(hint) or hint
     return isinstance(bare, type) and issubclass(bare, (jax.Array, np.ndarray))
@@ -424,56 +483,6 @@ def _extent(axis: str) -> Extent | None:
         return parse_expression(axis.rpartition("=")[2])
     except SchemaError:
         return None
-
-
-def _plain_default(spec: FieldSpec) -> Any:
-    """The default as a file can hold it, or MISSING; code of the user does not run for it."""
-    if spec.default_factory is MISSING:
-        return _plain(spec.default)
-    makers: tuple[Any, ...] = (dict, list)
-    return spec.default_factory() if spec.default_factory in makers else MISSING
-
-
-def _plain(value: Any) -> Any:
-    """A value as a file can hold it, or MISSING."""
-    if value is None or type(value) in (bool, int, str):
-        return value
-    if type(value) is float:
-        return value if math.isfinite(value) else MISSING
-    if isinstance(value, enum.Enum):
-        return value.name
-    if isinstance(value, PurePath):
-        return str(value)
-    if type(value) in (list, tuple):
-        items = [_plain(item) for item in value]
-        return MISSING if MISSING in items else items
-    if type(value) is dict and all(type(key) is str for key in value):
-        members = {key: _plain(item) for key, item in value.items()}
-        return MISSING if MISSING in members.values() else members
-    return MISSING
-
-
-def _described(spec: FieldSpec) -> dict[str, Any]:
-    """What a field says for people and tools."""
-    metadata = spec.metadata
-    said = {
-        "doc": spec.doc,
-        "unit": metadata.get("unit"),
-        "tags": sorted(spec.tags),
-        "aliases": list(spec.aliases),
-        "deprecated": metadata.get("deprecated"),
-        "examples": _plain(list(metadata.get("examples", ()))),
-    }
-    return {name: value for name, value in said.items() if value and value is not MISSING}
-
-
-def _doc(cls: type) -> dict[str, str]:
-    """The docstring that somebody wrote, not one that was generated or inherited."""
-    written = cls.__dict__.get("__doc__")
-    if not isinstance(written, str) or written.startswith(f"{cls.__name__}(") or written == "An enumeration.":
-        return {}
-    text = inspect.cleandoc(written)
-    return {"doc": text} if text else {}
 
 
 def _errors(document: Document) -> Iterator[Finding]:

@@ -110,6 +110,8 @@ def _map_enum_payload(step: MapEnum, place: Place) -> Node:
 def _renamed(node: Node, declared: Type, meant: Type | None, values: Mapping[str, str]) -> Node:
     """A node with the members in it renamed: those of the enum ``meant``, or of every literal."""
     kind = kind_of(node)
+    if kind == "enum":  # a member of a Python class: its name is what a schema writes as text
+        return {**node, "name": _renamed(node["name"], declared, meant, values)}
     match declared:
         case Named() | LiteralOf() if isinstance(node, str):
             return values.get(node, node) if declared == meant or (meant is None and _is_of(declared, node)) else node

@@ -33,7 +33,7 @@ from neuralqx_struct.evolution.tree import Place
 from neuralqx_struct.evolution.values import Node, Shelf, value_node
 from neuralqx_struct.schema.migration import Add, Fill, Remove, Rename, Step
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.types import Array, Null, Type, Union, format_type, walk_type
+from neuralqx_struct.schema.types import Array, Named, Null, Type, Union, format_type, walk_type
 
 __all__ = ["ADD", "FILL", "REMOVE", "RENAME"]
 
@@ -86,7 +86,24 @@ def _add(step: Add, document: Document, target: Document) -> Document:
     if isinstance(step.default, (int, float)):  # a number fills an array
         arrays = [inner for inner in walk_type(declaration.declared) if isinstance(inner, Array)]
         need_sizes((size for array in arrays for size in array.shape), document, name, target, "field")
-    return with_fields(document, name, replace_fields(struct, (), {step.field: declaration}))
+    known = _with_named(document, declaration.declared, target)
+    return with_fields(known, name, replace_fields(struct, (), {step.field: declaration}))
+
+
+def _with_named(document: Document, declared: Type, target: Document) -> Document:
+    """The document with the structs and enums that a type names, where it lacks them or they have got more members."""
+    structs, enums = dict(document.structs), dict(document.enums)
+    todo = [declared]
+    while todo:
+        for name in [inner.name for inner in walk_type(todo.pop()) if isinstance(inner, Named)]:
+            if name in target.enums and set(enums[name].members if name in enums else ()) <= set(
+                target.enums[name].members
+            ):
+                enums[name] = target.enums[name]
+            elif name in target.structs and name not in structs:
+                structs[name] = target.structs[name]
+                todo += [field.declared for field in structs[name].stored.values()]
+    return document.model_copy(update={"structs": structs, "enums": enums})
 
 
 def _check_value(value: object, declared: Type, document: Document, member: str) -> None:

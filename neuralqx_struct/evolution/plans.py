@@ -324,6 +324,8 @@ def _finished(
 def _known_member(
     node: Any, declared: Type, document: Document, path: tuple[Any, ...], report: list[Diagnostic]
 ) -> Any:
+    if isinstance(node, dict) and node["__kind__"] == "enum":
+        return {**node, "name": _known_member(node["name"], declared, document, path, report)}
     match declared:
         case Named(name) if name in document.enums and isinstance(node, str):
             enum = document.enums[name]

@@ -77,15 +77,23 @@ def function(name: str) -> Callable[[F], F]:
 def name_of(function: str | Function) -> str:
     """The name under which a function is registered; a name is its own.
 
+    A function of a module that is not registered is from now on, under the name that it has there.
+
     Raises:
-        TypeError: The function is not registered.
+        TypeError: It is no function that a name leads to, such as one inside another function.
     """
     if isinstance(function, str):
         return function
     for name, known in _FUNCTIONS.items():
         if known is function:
             return name
-    raise TypeError(f"expected a registered function, got {function!r}; put @steps.function('lab.name') above it")
+    inside = str(getattr(function, "__qualname__", "<"))
+    if not callable(function) or "<" in inside:
+        message = f"expected a registered function, got {function!r}; put @steps.function('lab.name') above it"
+        raise TypeError(message)
+    name = f"{function.__module__}.{inside}"
+    _FUNCTIONS[name] = function
+    return name
 
 
 def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Function:

@@ -141,6 +141,8 @@ def see_node(node: Any) -> Seen:
         if all(isinstance(key, str) for key, _ in node["items"]):
             return Seen("dict", "a dict", items=dict(node["items"]))
         return Seen("other", "a dict with keys that are not str")
+    if kind == "enum":
+        return Seen("scalar", repr(node["name"]), value=node["name"], type_name=kind)
     if kind == "struct":
         fields = {FieldName(name): child for name, child in node["fields"].items()}
         return Seen("struct", node["type"].rpartition(":")[2], refs=(node["type"],), items=fields)
