@@ -13,9 +13,11 @@ Example:
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,9 @@ import numpy as np
 from neuralqx_struct.errors import SchemaError, ValidationError, did_you_mean
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.payload import dtype_named
-from neuralqx_struct.schema.evaluation import evaluate
+from neuralqx_struct.schema.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.schema.expressions import Expression
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.types import (
     DTYPES,
     Array,
@@ -182,7 +184,7 @@ class _Sample:
         """An instance of a struct whose parameters are ``bound``."""
         local = dict(bound)
         values: dict[str, Any] = {}
-        fields = {n: d for n, d in self.document.structs[name].fields.items() if d.derivation is None}
+        fields = {n: d for n, d in _bounded(self.document.structs[name]).items() if d.derivation is None}
         # Numbers come first: sizes may be equal to static ints of the root.
         for field_name, declaration in sorted(fields.items(), key=lambda item: isinstance(item[1].declared, Array)):
             if declaration.kind == "opaque" and declaration.has_default:
@@ -316,6 +318,50 @@ class _Sample:
     def key(self, impl: str | None, shape: tuple[int, ...]) -> Any:
         key = jax.random.key(int(self.random.integers(2**31)), impl=impl or "threefry2x32")
         return key if shape == () else jax.random.split(key, math.prod(shape)).reshape(shape)
+
+
+# --- what constraints say of one field ---------------------------------------------------------------------------------
+
+_BOUNDS: Mapping[type[ast.cmpop], str] = {ast.GtE: "ge", ast.Gt: "gt", ast.LtE: "le", ast.Lt: "lt"}
+_MIRRORED: Mapping[str, str] = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt"}
+
+
+def _bounded(struct: StructDeclaration) -> dict[str, FieldDeclaration]:
+    """The fields with the bounds that constraints such as ``all(0 <= x <= 1)`` give them: chance would rarely meet those."""
+    fields = dict(struct.fields)
+    for constraint in struct.constraints:
+        for name, bound, value in _bounds_in(constraint.expression.tree):
+            if name in fields and getattr(fields[name], bound) is None:
+                fields[name] = fields[name].model_copy(update={bound: value})
+    return fields
+
+
+def _bounds_in(node: ast.expr) -> Iterator[tuple[str, str, float]]:
+    """Names, bounds and their values, as far as a condition that must hold compares a name with a number."""
+    match node:
+        case ast.BoolOp(op=ast.And(), values=values):
+            for inner in values:
+                yield from _bounds_in(inner)
+        case ast.Call(func=ast.Name(id="all"), args=[inner]):
+            yield from _bounds_in(inner)
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            for op, (a, b) in zip(ops, pairwise([left, *others]), strict=True):
+                bound = _BOUNDS.get(type(op))
+                if bound is not None:
+                    yield from _bound(a, bound, b)
+                    yield from _bound(b, _MIRRORED[bound], a)
+
+
+def _bound(side: ast.expr, bound: str, other: ast.expr) -> Iterator[tuple[str, str, float]]:
+    if any(isinstance(inner, (ast.Name, ast.Tuple)) for inner in ast.walk(other)):
+        return
+    value = evaluate_tree(other, {})
+    match side, value:
+        case ast.Name(id=name), int() | float():
+            yield name, bound, value
+        case ast.Call(func=ast.Name(id="abs"), args=[ast.Name(id=name)]), int() | float() if bound in ("le", "lt"):
+            yield name, bound, value
+            yield name, _MIRRORED[bound], -value
 
 
 _SCALARS: Mapping[str, Callable[[_Sample, FieldDeclaration], Any]] = {

@@ -7,6 +7,7 @@ import enum
 import math
 import warnings
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from neuralqx_struct.schema import evaluation
 from neuralqx_struct.schema.evaluation import evaluate
 from neuralqx_struct.schema.expressions import from_ast, parse
 from neuralqx_struct.schema.syntax import FUNCTIONS
+from neuralqx_struct.struct import Struct, field
 
 
 def codes(text, names=None):
@@ -321,6 +323,27 @@ def test_arrays(text, expected):
         "empty": np.ones((0, 3)),
     }
     assert evaluate(parse(text), names) == expected
+
+
+def test_the_size_of_a_struct_is_that_of_all_its_arrays():
+    class Inner(Struct):
+        w: Any
+        rate: float = 0.5
+        label: str = field(default="abc", pytree=False)
+
+    class Outer(Struct):
+        first: Inner
+        layers: list[Inner]
+        named: dict[str, Any]
+        handle: Any = field(default=None, pytree=False)
+        twice: int = field(derived=lambda self: 2, pytree=False)
+
+    inner = Inner(ARRAY)
+    outer = Outer(inner, [inner, Inner(None)], {"a": (np.ones(4), 3), "b": SimpleNamespace(shape=(2,), dtype="int8")})
+    assert evaluate(parse("size(x)"), {"x": inner}) == 6
+    assert evaluate(parse("size(x) + 1"), {"x": outer}) == 6 + 6 + 4 + 2 + 1
+    with pytest.raises(SchemaError, match="expected an array, a sequence or a number"):
+        evaluate(parse("size(x)"), {"x": Inner})
 
 
 def test_isfinite_asks_the_library_of_the_array_or_compares():

@@ -109,7 +109,7 @@ CASES = [
     ("NQX126", "warning", 8, "prng_key[threefry2x32]", fields("key: prng_key")),
     ("NQX129", "warning", 8, "serialize: true", fields("x: {type: int, kind: opaque, serialize: true}")),
     ("NQX130", "warning", 8, "compiles anew", fields("step: {type: int, kind: static}")),
-    ("NQX131", "warning", 8, "are not checked", fields('x: {type: "float32[n]", ge: 0}')),
+    ("NQX131", "warning", 8, "does not check", fields('x: {type: "float32[n]", ge: 0}')),
     ("NQX132", "error", 8, "list[int] and list[str]", fields('x: "list[int] | list[str]"')),
     ("NQX132", "error", 8, "told apart", fields('x: "float32[n] | float32[m]"')),
     ("NQX133", "warning", 6, "a default of enum E", "compatibility: full\nenums: {E: [a]}\n" + fields("x: E")),

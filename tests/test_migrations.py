@@ -649,6 +649,48 @@ def test_enum_members_that_an_older_version_lacks():
     assert caught.value.code == "NQX421"
 
 
+def test_what_is_added_may_be_of_an_enum_or_a_struct_that_only_the_new_version_has():
+    box = {"B": {"mode": {"type": "Mode", "default": "slow"}, "n": "int"}}
+    steps = [s.add(field="mode", default="fast"), s.add(field="box", default={"n": 3})]
+    old = doc({"x": "int"})
+    new = doc({"x": "int", "mode": "Mode", "box": "B"}, 2, steps, structs=box, enums={"Mode": ["slow", "fast"]})
+    series = series_of([old, new])
+    assert prove(old, new) == []
+    up = resolve(payload(old, {"x": 1}), series)
+    assert fields_of(up)["mode"] == "fast"
+    assert fields_of(up)["box"] == {"__kind__": "struct", "type": "lab.a@2:B", "fields": {"mode": "slow", "n": 3}}
+    assert fields_of(resolve(up, series, to=1)) == {"x": 1}
+
+
+def test_a_removed_field_of_an_enum_that_the_new_version_lacks_comes_back():
+    old = doc({"x": "int", "mode": "Mode"}, enums={"Mode": ["slow", "fast"]})
+    new = doc({"x": "int"}, 2, [s.remove(field="mode", undo_default="slow")])
+    series = series_of([old, new])
+    assert prove(old, new) == []
+    up = resolve(payload(old, {"x": 1, "mode": "fast"}), series)
+    assert fields_of(resolve(up, series, to=1)) == {"x": 1, "mode": "slow"}
+
+
+def test_a_default_may_be_a_member_of_a_used_enum():
+    used = document_from_data(
+        {
+            "language": "1",
+            "schema": "lab.modes",
+            "version": 1,
+            "root": "R",
+            "structs": {"R": {"fields": {}}},
+            "enums": {"Mode": ["slow", "fast"]},
+        },
+        "t",
+    )
+    old = doc({"x": "int"})
+    new = doc(
+        {"x": "int", "mode": "lab.modes.Mode"}, 2, [s.add(field="mode", default="fast")], uses=["lab.modes@1"]
+    ).linked({"lab.modes": used}, {})
+    assert prove(old, new) == []
+    assert fields_of(resolve(payload(old, {"x": 1}), series_of([old, new])))["mode"] == "fast"
+
+
 def test_a_used_schema_goes_first():
     def used(version, name, steps=None):
         data = {"language": "1", "schema": "lab.layer", "version": version, "root": "Layer"}

@@ -109,7 +109,12 @@ def test_all_mistakes_at_once_and_in_order():
 
 
 @pytest.mark.parametrize(
-    ("typo", "hint"), [("tgas: [", "did you mean 'tags'?"), ("colour: [", "known members: aliases")]
+    ("typo", "hint"),
+    [
+        ("tgas: [", "did you mean 'tags'?"),
+        ("colour: [", "known members: aliases"),
+        ("doc: sites, along x, tags: [", "inside {...} a comma ends a value: put text that holds one in quotes\n"),
+    ],
 )
 def test_suggestions(typo, hint):
     with pytest.raises(SchemaError) as caught:

@@ -111,9 +111,30 @@ def test_constraints_on_several_fields_are_met_by_drawing_again():
         "structs:\n  A:\n    fields: {a: int, b: int}\n    constraints: [{expr: 'a < b and a + b > 9', message: 'no'}]\n"
     )
     assert all((m := s.example(both.A, key=key)).a < m.b for key in range(10))
-    never = schema("structs:\n  A:\n    fields: {a: int}\n    constraints: [{expr: 'a < 0', message: 'never'}]\n")
+    never = schema(
+        "structs:\n  A:\n    fields: {a: int}\n    constraints: [{expr: 'a < 0 and a > 0', message: 'never'}]\n"
+    )
     with pytest.raises(s.ValidationError, match="never"):
         s.example(never.A)
+
+
+def test_constraints_on_the_numbers_of_an_array_are_met():
+    conditions = [
+        "all(0 <= a <= 1)",
+        "all(abs(b) <= 1e-3 * 2) and all(isfinite(b))",
+        "5 < c",
+        "all(2 > d)",
+        "shape(a) > (1, 2)",
+    ]
+    many = schema(
+        "structs:\n  A:\n    fields: {a: 'float32[9, 3]', b: 'float64[100]', c: int, d: 'int32[50]'}\n"
+        f"    constraints: [{', '.join(f'{{expr: {c!r}}}' for c in conditions)}]\n"
+    )
+    for key in range(5):
+        made = s.example(many.A, key=key)
+        assert (
+            made.a.min() >= 0 and made.a.max() <= 1 and abs(made.b).max() <= 0.002 and made.c > 5 and made.d.max() < 2
+        )
 
 
 def test_text_for_a_pattern_needs_examples():

@@ -672,6 +672,10 @@ def test_refusals_suggest_the_name_that_was_meant():
     with pytest.raises(SchemaError) as caught:
         s.apply_to_document(doc({"kernel": "int"}), s.rename(field="kernal", to="x"), doc({}, 2))
     assert caught.value.diagnostics[0].hint == "did you mean 'kernel'?"
+    new = doc({"box": "Box"}, 2, structs={"Box": {"rule": "int"}})
+    with pytest.raises(SchemaError) as caught:
+        s.apply_to_document(doc({"a": "int"}), s.add(field="rule", default=1), new)
+    assert caught.value.diagnostics[0].hint.startswith("Box has it there: write `in: Box`")
 
 
 BAD_PAYLOADS = {

@@ -72,8 +72,11 @@ def _add(step: Add, document: Document, target: Document) -> Document:
     fresh(struct, name, step.field, "field")
     wanted = target.structs[name].stored if name in target.structs else {}
     if step.field not in wanted:
-        hint = (
-            did_you_mean(step.field, wanted) or "declare the field in the new version, under the name that it has there"
+        others = [other for other, inner in target.structs.items() if step.field in inner.stored]
+        hint = did_you_mean(step.field, wanted) or (
+            f"{others[0]} has it there: write `in: {others[0]}`, behind the step that makes the struct"
+            if others
+            else "declare the field in the new version, under the name that it has there"
         )
         refuse(
             "NQX304",

@@ -248,7 +248,12 @@ class Place:
         def store(dtype: str, array: np.ndarray) -> Node:
             return self.workspace.store(self.at(name), dtype, array.shape, lambda: array, ("value", id(array)))
 
-        return Shelf(self.after, self.size, store)
+        # What is added may be of an enum or a struct that only the new version has; no step makes those.
+        after, new = self.after, self.workspace.target
+        known = after.model_copy(
+            update={"enums": {**new.enums, **after.enums}, "structs": {**new.structs, **after.structs}}
+        )
+        return Shelf(known.linked({**new.used, **after.used}, after.unusable), self.size, store)
 
     def shape(self, node: Node, path: Path) -> list[int]:
         """The shape of a node that is an array, spelled out or constant.

@@ -117,7 +117,7 @@ def value_node(value: Any, declared: Type, shelf: Shelf) -> Node:
             return {"__kind__": "tuple", "items": [value_node(v, t, shelf) for v, t in zip(value, types, strict=True)]}
         case DictOf(item) if isinstance(value, dict):
             return {"__kind__": "dict", "items": [[k, value_node(v, item, shelf)] for k, v in value.items()]}
-        case Named(name) if name in shelf.document.enums and value in shelf.document.enums[name].members:
+        case Named(name) if value in (shelf.document.members_of(name) or ()):
             return value
         case Named(name) if name in shelf.document.structs and isinstance(value, dict):
             return _struct_node(value, name, declared, shelf)

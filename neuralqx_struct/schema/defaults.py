@@ -170,6 +170,15 @@ _BOUNDS: Mapping[str, tuple[str, Callable[[Type], bool]]] = {
     "pattern": _TEXT,
     **dict.fromkeys(("min_length", "max_length"), _LENGTH),
 }
+#: A bound of a number as a condition on all numbers of an array.
+_SAID: Mapping[str, str] = {
+    "ge": "all({name} >= {value})",
+    "gt": "all({name} > {value})",
+    "le": "all({name} <= {value})",
+    "lt": "all({name} < {value})",
+    "multiple_of": "all({name} % {value} == 0)",
+    "finite": "all(isfinite({name}))",
+}
 
 
 def _check_bounds(document: Document) -> Findings:
@@ -182,8 +191,10 @@ def _check_bounds(document: Document) -> Findings:
                 continue
             message = f"expected {member} on {wanted}, got it on {declaration.text}"
             if wanted == "a number" and any(isinstance(b, Array) for b in branches):
-                why = "\nthe numbers of an array are not checked"
-                yield Finding("NQX131", (*path, member), message + why, "remove it, or check in Python", "warning")
+                why = "\na bound does not check the numbers of an array"
+                say = _SAID[member].format(name=path[-1], value=given[member])
+                hint = f"put a condition under `constraints:` of the struct, such as `{{expr: {say}}}`"
+                yield Finding("NQX131", (*path, member), message + why, hint, "warning")
             else:
                 yield Finding("NQX115", (*path, member), message, "remove it")
         if declaration.multiple_of is not None and declaration.multiple_of <= 0:

@@ -15,10 +15,11 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from neuralqx_struct.errors import SchemaError, did_you_mean
+from neuralqx_struct.fieldspec import FieldKind, is_struct
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.syntax import (
     BINARY,
@@ -334,6 +335,27 @@ class _Evaluation:
             self.fail(node, f"expected a sequence or an array with an axis, got {_describe(value)}")
         return shape[0]
 
+    def size(self, node: ast.AST, value: Any) -> int:
+        """The elements of an array, the items of a sequence, the elements of all arrays inside a struct."""
+        whole = is_struct(value) and not isinstance(value, type)
+        return self.elements(node, value) if whole else math.prod(self.shape(node, value))
+
+    def elements(self, node: ast.AST, value: Any) -> int:
+        """The elements of all arrays inside a value of a struct."""
+        if _is_array(value):
+            return math.prod(self.shape(node, value))
+        inside: Iterable[Any] = ()
+        if is_struct(value):
+            specs = type(value).__nqx_fields__.values()
+            inside = (
+                getattr(value, spec.name) for spec in specs if spec.kind is FieldKind.NODE and not spec.is_derived
+            )
+        elif issubclass(type(value), (tuple, list)):
+            inside = value
+        elif issubclass(type(value), dict):
+            inside = value.values()
+        return sum(self.elements(node, inner) for inner in inside)
+
 
 def _isfinite(array: Any) -> Any:
     """By the array's own library where it says which one that is, else by comparison."""
@@ -346,7 +368,7 @@ def _isfinite(array: Any) -> Any:
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "len": _Evaluation.length,
-    "size": lambda run, node, value: math.prod(run.shape(node, value)),
+    "size": _Evaluation.size,
     "shape": _Evaluation.shape,
     "ndim": lambda run, node, value: len(run.shape(node, value)),
     "min": lambda run, node, *values: run.extreme(node, operator.lt, "min", *values),

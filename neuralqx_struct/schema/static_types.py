@@ -315,7 +315,7 @@ def _absolute(node: ast.Call, found: list[Sorts], problems: list[Problem]) -> So
 _MEASURED = frozenset({*_SIZED, *_NUMBERS})
 _FUNCTIONS: Mapping[str, _Rule] = {
     "len": _takes(_SIZED, "something with a length", "int"),
-    "size": _takes(_MEASURED, "an array, a sequence or a number", "int"),
+    "size": _takes(_MEASURED | {"struct"}, "an array, a struct, a sequence or a number", "int"),
     "shape": _takes(_MEASURED, "an array, a sequence or a number", "tuple"),
     "ndim": _takes(_MEASURED, "an array, a sequence or a number", "int"),
     "min": _extreme,
