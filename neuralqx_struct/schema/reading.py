@@ -171,7 +171,7 @@ def _explain(item: Any, path: tuple[str | int, ...], sorts: Sequence[str]) -> tu
         known = _members(path[:-1])
         # `{doc: sites, along x}`: YAML takes what stands behind the comma for a member without a value.
         comma = "inside {...} a comma ends a value: put text that holds one in quotes\n" if value is None else ""
-        hint = did_you_mean(str(path[-1]), known) or comma + _one_of(known)
+        hint = did_you_mean(str(path[-1]), known) or f"{comma}{_one_of(known) or ''}" or None
         return "NQX009", f"expected a known member, got {path[-1]!r}", hint, True
     if kind == "missing":
         return "NQX010", f"expected a member {item['loc'][-1]!r}, got none", f"add `{item['loc'][-1]}:` here", False
