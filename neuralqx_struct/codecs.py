@@ -25,9 +25,10 @@ import numpy as np
 from neuralqx_struct import versioned
 from neuralqx_struct.class_codecs import CLASS_CODECS, ClassDecoder, Reading, Unknown
 from neuralqx_struct.errors import Diagnostic, SerializationError, Severity, ValidationError, did_you_mean
-from neuralqx_struct.fieldspec import FieldSpec, is_struct
+from neuralqx_struct.fieldspec import FieldSpec, is_struct, tagged
 from neuralqx_struct.identity import is_key_array
 from neuralqx_struct.nodes import Codec, Encoder
+from neuralqx_struct.param_tags import node_tags
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import ML_DTYPES, dtype_named
 from neuralqx_struct.plain_codecs import PLAIN_CODECS
@@ -205,13 +206,14 @@ def _decode_struct(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
     problems = len(decoder.problems)
     values: dict[str, Any] = {}
     where = format_path(decoder.path)
+    tags = frozenset[str]() if decoder.reading.select is None else node_tags(node)
     for name, spec in specs.items():
         if spec.is_derived:
             stored.pop(name, None)
             continue
         held = next((n for n in (name, *spec.aliases) if n in stored), None)
         if held is not None:
-            values[name] = decoder.decode(stored.pop(held), FieldName(name, spec))
+            values[name] = decoder.decode(stored.pop(held), FieldName(name, tagged(spec, tags)))
         else:
             _fill_in(spec, values, decoder, stored)
     for name in stored:

@@ -33,6 +33,7 @@ __all__ = [
     "is_struct",
     "own_fields",
     "required_positional",
+    "tagged",
 ]
 
 
@@ -157,6 +158,12 @@ class FieldSpec:
     def make_default(self) -> Any:
         """A default value; call only where :attr:`has_default` is true."""
         return self.default if self.default_factory is MISSING else self.default_factory()
+
+
+def tagged(spec: FieldSpec, tags: Iterable[str]) -> FieldSpec:
+    """The declaration with more tags, for a field whose instances have tags of their own."""
+    more = frozenset(tags)
+    return dataclasses.replace(spec, metadata={**spec.metadata, "tags": spec.tags | more}) if more - spec.tags else spec
 
 
 class _Options(TypedDict, total=False):

@@ -24,11 +24,13 @@ from typing import TYPE_CHECKING, Any
 from neuralqx_struct import bundle
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
 from neuralqx_struct.manifest import node_children
+from neuralqx_struct.param_tags import node_tags
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import Payload, StoredArrays, check_arrays, dtype_named, iter_nodes
 from neuralqx_struct.schema.types import DTYPES
 
 if TYPE_CHECKING:
+    from neuralqx_struct.fieldspec import FieldSpec
     from neuralqx_struct.schema.model import Document
     from neuralqx_struct.schema.series import Series
 
@@ -295,7 +297,7 @@ class Row:
         type: What it is, such as ``complex64[12, 48]``, ``int`` or ``VMCState``.
         value: Text of its value, for scalars.
         nbytes: Size of its array; 0 for everything else.
-        tags: Tags of its field, as its schema declares them.
+        tags: Tags of its field, as its schema declares them, and of the Param whose value it is.
         kind: ``node``, ``static`` or ``opaque``, as its schema declares it; empty where no schema does.
     """
 
@@ -432,6 +434,7 @@ def _with_declarations(document: Mapping[str, Any]) -> Iterator[tuple[tuple[Hash
     specs = _specs(document)
     places: dict[tuple[Hashable, ...], tuple[Hashable, ...]] = {}
     owners: dict[tuple[Hashable, ...], str] = {}
+    tags: dict[tuple[Hashable, ...], frozenset[str]] = {}
     parts: set[tuple[Hashable, ...]] = set()
     for path, node in iter_nodes(document["manifest"]):
         above = path[:-1]
@@ -441,15 +444,26 @@ def _with_declarations(document: Mapping[str, Any]) -> Iterator[tuple[tuple[Hash
         here = path
         if path:
             last = path[-1]
-            last = FieldName(last, specs.get((owners.get(above, ""), last))) if isinstance(last, FieldName) else last
+            if isinstance(last, FieldName):
+                last = FieldName(last, _declared(last, specs.get((owners.get(above, ""), last)), tags.get(above)))
             here = (*places[above], last)
         if type(node) is dict:
             places[path] = here
             if node["__kind__"] == "struct":
                 owners[path] = node["type"]
+                tags[path] = node_tags(node)
             elif node["__kind__"] in _LEAVES:
                 parts.add(path)
         yield here, node
+
+
+def _declared(name: str, spec: FieldSpec | None, tags: frozenset[str] | None) -> FieldSpec | None:
+    """What is known of a field: what a schema declares, and the tags of a parameter on its value."""
+    if not tags or name != "value":
+        return spec
+    from neuralqx_struct.fieldspec import FieldSpec, tagged
+
+    return tagged(spec or FieldSpec(name=name), tags)
 
 
 def _specs(document: Mapping[str, Any]) -> dict[tuple[str, str], Any]:

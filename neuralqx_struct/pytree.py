@@ -35,13 +35,14 @@ import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any
 
 from jax.core import Tracer
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, register_pytree_node, register_pytree_with_keys
 
 from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationError
-from neuralqx_struct.fieldspec import FieldKind, FieldSpec, is_struct, required_positional
+from neuralqx_struct.fieldspec import FieldKind, FieldSpec, is_struct, required_positional, tagged
 from neuralqx_struct.identity import EXACT_TYPES, OpaqueRef, static_key
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.registry import class_ref, find_class, register_ref
@@ -235,7 +236,8 @@ def register_struct(cls: type, fields: Mapping[str, FieldSpec], layout: Layout) 
     """Register a Struct class with JAX.
 
     Args:
-        cls: The class; its instances have the attribute ``_nqx_pair``.
+        cls: The class; its instances have the attribute ``_nqx_pair``. A method ``__nqx_tags__`` gives the tags that
+            filters see on the nodes of an instance besides those that the class declares.
         fields: Its field declarations.
         layout: Where its fields go.
     """
@@ -243,9 +245,16 @@ def register_struct(cls: type, fields: Mapping[str, FieldSpec], layout: Layout) 
     flatten = operator.attrgetter("_nqx_pair")
     keys = tuple(FieldKey(fields[name]) for name in layout.nodes)
 
+    tags_of: Callable[[Any], frozenset[str]] | None = getattr(cls, "__nqx_tags__", None)
+
+    @cache
+    def keys_with(tags: frozenset[str]) -> tuple[FieldKey, ...]:
+        return tuple(FieldKey(tagged(fields[name], tags)) for name in layout.nodes)
+
     def flatten_with_keys(instance: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
         children, aux = instance._nqx_pair  # noqa: SLF001 - the attribute exists for this module
-        return tuple(zip(keys, children, strict=True)), aux
+        own = keys if tags_of is None else keys_with(tags_of(instance))
+        return tuple(zip(own, children, strict=True)), aux
 
     def unflatten(
         aux: Any, children: Any, new: Callable[[type], Any] = object.__new__, cls: type = cls, put: Any = put

@@ -16,11 +16,15 @@ from jax.sharding import PartitionSpec as P
 
 from neuralqx_struct import checkpoint
 from neuralqx_struct.errors import SerializationError, StructError, ValidationError
-from neuralqx_struct.filters import FilterError, PathContains
+from neuralqx_struct.fieldspec import field
+from neuralqx_struct.filters import FilterError, PathContains, WithTag
 from neuralqx_struct.graph import Graph, GraphError
+from neuralqx_struct.inspection import inspect
 from neuralqx_struct.modules import Module, Rng
 from neuralqx_struct.params import Metadata, Param, Params, ParamsError
-from neuralqx_struct.trees import partition
+from neuralqx_struct.paths import format_path
+from neuralqx_struct.struct import Struct
+from neuralqx_struct.trees import merge, partition, split
 
 normal = jax.nn.initializers.normal(0.1)
 zeros = jax.nn.initializers.zeros
@@ -714,6 +718,66 @@ def test_params_are_loaded_by_filter_and_abstractly(tmp_path):
     assert some[("net", "a", "kernel")].value.shape == (2, 3)
     assert some[("net", "b")].value is None
     assert checkpoint.load(path, abstract=True)[("net", "b")].value == jax.ShapeDtypeStruct((2,), jnp.float32)
+
+
+def adapters():
+    frozen = {
+        ("net", "enc", "w"): Param(jnp.ones((2, 3)), trainable=False),
+        ("net", "enc", "b"): Param(jnp.ones(3), False),
+    }
+    lora = Param(jnp.ones((2, 1)), metadata={"tag": "lora", "tags": ["adapter", "small"], "sharding": P("model")})
+    return Params({**frozen, ("net", "enc", "down"): lora, ("net", "head"): Param(jnp.ones(2))}).locked()
+
+
+TAGGED = [
+    ("trainable", [("net", "enc", "down"), ("net", "head")]),
+    ("lora", [("net", "enc", "down")]),
+    ("adapter", [("net", "enc", "down")]),
+    ("nobody", []),
+]
+
+
+@pytest.mark.parametrize(("tag", "paths"), TAGGED)
+def test_filters_see_the_tags_of_parameters_everywhere(tag, paths, tmp_path):
+    params = adapters()
+    assert list(params.split(tag, ...)[0]) == paths
+    definition, chosen, rest = split({"model": params, "step": 1}, tag, ...)
+    assert [path[2:-1] for path in chosen] == paths
+    assert merge(definition, chosen, rest)["model"] == params
+    kept, _ = partition(params, tag)
+    assert [path for path, param in kept.items() if param.value is not None] == paths
+    bundle = checkpoint.export({"model": params}, tmp_path / "ckpt")
+    part = checkpoint.load(bundle, select=f"tag:{tag}")["model"]
+    assert [path for path, param in part.items() if param.value is not None] == paths
+    rows = inspect(bundle, f"tag:{tag} & path:**/value").rows
+    assert [row.path for row in rows] == [f"$['model'].tree{format_path(path)[1:]}.value" for path in paths]
+
+
+def test_inspect_shows_the_tags_of_parameters(tmp_path):
+    rows = {row.path: row.tags for row in inspect(adapters().export(tmp_path / "ckpt")).rows}
+    assert rows["$.tree['net']['enc']['down'].value"] == ("adapter", "lora", "small", "trainable")
+    assert rows["$.tree['net']['enc']['w'].value"] == ()
+    assert rows["$.tree['net']['enc']['down'].trainable"] == ()
+
+
+def test_tags_of_fields_and_of_parameters_add_up():
+    class State(Struct):
+        params: Params = field(metadata={"tags": ["model"]})
+
+    _, lora, model = split(State(adapters()), WithTag("lora") & WithTag("model"), "model")
+    assert (len(lora), len(model)) == (1, 3)
+
+
+def test_a_partial_load_changes_only_what_was_selected(tmp_path):
+    path = adapters().export(tmp_path / "ckpt")
+    fresh = jax.tree.map(jnp.zeros_like, adapters())
+    both = fresh.merge(Params.load(path, select="path:**/enc/**"))
+    assert {path: float(param.value.sum()) for path, param in both.items()} == {
+        ("net", "enc", "b"): 3.0,
+        ("net", "enc", "down"): 2.0,
+        ("net", "enc", "w"): 6.0,
+        ("net", "head"): 0.0,
+    }
 
 
 def test_params_inside_a_struct_are_saved():
