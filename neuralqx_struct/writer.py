@@ -40,6 +40,7 @@ from neuralqx_struct.compiler import Schema, classes_of
 from neuralqx_struct.declarations import described_field, identity_of, plain_default, written_doc
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, is_struct
+from neuralqx_struct.params import Param, Params
 from neuralqx_struct.printing import brief
 from neuralqx_struct.registry import stored_class
 from neuralqx_struct.schema.checks import CHECKS, Finding
@@ -338,6 +339,8 @@ class _Writing:
             return Scalar("path")
         if issubclass(bare, enum.Enum) and not issubclass(bare, enum.Flag):
             return Named(self.name_of(bare))
+        if issubclass(bare, (Param, Params)):  # a struct of the schema would be another class, without their methods
+            return PyTree()
         return self.struct(bare) if is_struct(bare) else None
 
     def struct(self, cls: Any) -> Type | None:

@@ -21,6 +21,7 @@ from neuralqx_struct.evolution import (
     field_steps,
     key_steps,
     part_steps,
+    path_steps,
     python_steps,
     struct_steps,
 )
@@ -39,6 +40,7 @@ from neuralqx_struct.schema.migration import (
     Python,
     Remove,
     Rename,
+    RenamePath,
     RenameStruct,
     Reshape,
     Split,
@@ -69,6 +71,7 @@ __all__ = [
     "python",
     "remove",
     "rename",
+    "rename_path",
     "rename_struct",
     "reshape",
     "split",
@@ -81,6 +84,7 @@ __all__ = [
 
 OPERATIONS: Mapping[type[Step], Operation] = {
     Rename: field_steps.RENAME,
+    RenamePath: path_steps.RENAME_PATH,
     Add: field_steps.ADD,
     Remove: field_steps.REMOVE,
     Fill: field_steps.FILL,
@@ -100,6 +104,7 @@ OPERATIONS: Mapping[type[Step], Operation] = {
 
 _NAMES: Mapping[type[Step], str] = {
     Rename: "rename",
+    RenamePath: "rename_path",
     Add: "add",
     Remove: "remove",
     Fill: "fill",
@@ -239,6 +244,14 @@ _BARE = re.compile(r"(?![yYnN]\Z)[A-Za-z_]\w*([ ]?[-+*/.]{1,2}[ ]?\w+)*|\d+ [*+/
 def rename(*, field: str, to: str, within: str | None = None) -> Rename:
     """A field gets another name."""
     return Rename(**_within(within), field=field, to=to)
+
+
+def rename_path(
+    *, field: str, path: str | Sequence[str], to: str | Sequence[str], within: str | None = None
+) -> RenamePath:
+    """What stands under a path of dict keys inside one field gets another path; ``net/encoder``, or a list of keys."""
+    paths = {name: keys if isinstance(keys, str) else list(keys) for name, keys in (("path", path), ("to", to))}
+    return RenamePath(**_within(within), field=field, **paths)
 
 
 def add(*, field: str, default: Any, within: str | None = None) -> Add:

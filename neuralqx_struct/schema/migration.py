@@ -29,6 +29,7 @@ __all__ = [
     "Python",
     "Remove",
     "Rename",
+    "RenamePath",
     "RenameStruct",
     "Reshape",
     "Split",
@@ -64,6 +65,14 @@ class Rename(Step):
 
     field: Name
     to: Name
+
+
+class RenamePath(Step):
+    """What stands under a path of dict keys inside one field gets another path, whole: a subtree of Params, say."""
+
+    field: Name
+    path: StrictStr | list[StrictStr] = Field(min_length=1, description="Keys with slashes between them, or a list.")
+    to: StrictStr | list[StrictStr] = Field(min_length=1, description="As path; nothing may stand there.")
 
 
 class Add(Step):
@@ -207,6 +216,7 @@ class StepItem(Declaration):
     wrap_key: WrapKey | None = None
     unwrap_key: UnwrapKey | None = None
     rename_struct: RenameStruct | None = None
+    rename_path: RenamePath | None = None
     map_enum: MapEnum | None = None
     python: Python | None = None
 
