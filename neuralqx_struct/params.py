@@ -224,6 +224,7 @@ class Params(Struct):
         ValidationError: Something is no path, or no Param.
 
     Example:
+        >>> import jax
         >>> params = Params({("net", "w"): Param(1.0), ("net", "n"): Param(0, trainable=False)}).locked()
         >>> trainable, other = params.split()
         >>> jax.tree.map(lambda w: w - 0.5, trainable).merge(other)[("net", "w")].value
