@@ -29,10 +29,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
 from neuralqx_struct.lint import lint_series
-from neuralqx_struct.paths import FieldName
 from neuralqx_struct.payload import dtype_named
 from neuralqx_struct.registry import register_ref
-from neuralqx_struct.schema.conform import Seen, Shaped, conform, shown_scalar
 from neuralqx_struct.schema.evaluation import evaluate
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.fingerprint import full_fingerprint
@@ -219,6 +217,7 @@ def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[st
 
 def _compile(document: Document, name: str) -> Any:
     from neuralqx_struct.definition import StructMeta
+    from neuralqx_struct.instances import InstanceCheck
     from neuralqx_struct.struct import Struct
 
     declaration = document.structs[name]
@@ -230,7 +229,7 @@ def _compile(document: Document, name: str) -> Any:
         "__annotations__": {},
         "__nqx_ref__": ref,
         "__nqx_document__": document,
-        "__nqx_check__": functools.partial(_check, document, name),
+        "__nqx_check__": InstanceCheck(document, name),
         "__nqx_rebuild__": staticmethod(lambda: (_rebuild, ([d.to_data() for d in document.closure()], name))),
     }
     for field_name, field_declaration in declaration.fields.items():
@@ -338,61 +337,3 @@ def _derivation(expression: Expression) -> Callable[[Any], Any]:
 
     derived.__doc__ = expression.text
     return derived
-
-
-def _check(document: Document, name: str, instance: Any) -> Any:
-    # Fields are all there (the constructor saw to that), but what is derived may still wait for concrete values.
-    return conform(document, name, instance, see_value, closed=False)
-
-
-def see_value(value: Any) -> Seen:
-    """Read a live value for :func:`~neuralqx_struct.schema.conform.conform`; tracers show shape and dtype only."""
-    import numpy as np
-
-    from neuralqx_struct.fieldspec import is_struct
-
-    if value is None:
-        return Seen("null", "null")
-    found = _SCALARS.get(type(value))
-    if found is not None:
-        return Seen("scalar", shown_scalar(value), value=value, type_name=found)
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        sort = "list" if isinstance(value, list) else "tuple"
-        return Seen(sort, f"a {sort} of {len(value)}", items=dict(enumerate(value)))
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return Seen("dict", "a dict", items=value)
-    if is_struct(value) and not isinstance(value, type):
-        refs = tuple(base.__dict__["__nqx_ref__"] for base in type(value).__mro__ if "__nqx_ref__" in base.__dict__)
-        fields = {FieldName(n, s): getattr(value, n) for n, s in type(value).__nqx_fields__.items() if not s.is_derived}
-        return Seen("struct", type(value).__name__, refs=refs, items=fields)
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return _see_array(value)
-    if isinstance(value, Path):
-        return Seen("scalar", repr(value), value=value, type_name="path")
-    if isinstance(value, np.dtype):
-        return Seen("scalar", repr(value), value=value, type_name="dtype")
-    return Seen("other", f"a {type(value).__name__}")
-
-
-_SCALARS = {bool: "bool", int: "int", float: "float", complex: "complex", str: "str", bytes: "bytes"}
-
-
-@functools.lru_cache(maxsize=256)
-def _name_of(dtype: Any) -> str:
-    """The name of a dtype, which numpy takes long to say."""
-    return str(dtype)
-
-
-def _see_array(value: Any) -> Seen:
-    import jax
-    import numpy as np
-
-    shape = tuple(value.shape)
-    # Extended dtypes, which keys have, are no dtypes of numpy; asking that first is what most arrays need.
-    if not isinstance(value.dtype, np.dtype) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
-        impl = str(jax.random.key_impl(value)) if isinstance(value, jax.Array) else str(value.dtype)
-        return Seen("key", f"prng_key[{impl}]", impl, shape)
-    dtype = _name_of(value.dtype)
-    traced = isinstance(value, jax.core.Tracer)
-    shown = value if not traced and hasattr(value, "__array__") else Shaped(dtype, shape)
-    return Seen("array", f"{dtype}[{', '.join(map(str, shape))}]", dtype, shape, shown, loose=traced)

@@ -58,9 +58,13 @@ class Shaped:
         self.shape = tuple(shape)
         self.ndim = len(self.shape)
         self.size = math.prod(self.shape)
+        self.asked = False  # whether an expression wanted its numbers
 
 
-def _needs_data(*_: Any) -> Any:
+def _needs_data(*operands: Any) -> Any:
+    for operand in operands:
+        if isinstance(operand, Shaped):
+            operand.asked = True
     raise NeedsDataError
 
 
@@ -225,7 +229,7 @@ class _Walk:
                     )
                 continue
             here = self.read(seen.items[field_name])
-            if declaration.constraints:
+            if field_name in declaration.compared:
                 values[field_name] = self.known(here)
             where = (*path, FieldName(field_name))
             self.field(field_declaration, here, where, dims)
@@ -238,16 +242,18 @@ class _Walk:
         if declaration.constraints:
             self._conditions.append((declaration, values, path, dims))
 
-    def known(self, seen: Seen) -> Any:
-        """What expressions know of a value; None where they can say nothing."""
+    def known(self, seen: Seen, depth: int = 0) -> Any:
+        """What expressions know of a value; None where they can say nothing, as of lists inside themselves."""
+        if depth > _DEEPEST:
+            return None
         match seen.sort:
             case "scalar" | "array":
                 return seen.value
             case "list" | "tuple":
-                items = [self.known(self.read(item)) for item in seen.items.values()]
+                items = [self.known(self.read(item), depth + 1) for item in seen.items.values()]
                 return items if seen.sort == "list" else tuple(items)
             case "dict":
-                return {key: self.known(self.read(item)) for key, item in seen.items.items()}
+                return {key: self.known(self.read(item), depth + 1) for key, item in seen.items.items()}
             case "struct" | "key" | "other":
                 return Shaped("", seen.shape)
             case _:
@@ -311,13 +317,17 @@ def _holds(expression: Expression, known: Mapping[str, Any]) -> bool | str:
     if any(name not in known or known[name] is None for name in expression.names):
         return True
     try:
-        return bool(evaluate(expression, known)) or ""
+        verdict = evaluate(expression, known)
+        if getattr(verdict, "shape", ()) and verdict.size != 1:
+            return f"\n{expression.text} says something of each element; write all({expression.text})"
+        return bool(verdict) or ""
     except NeedsDataError:
         return True
     except SchemaError as error:
         return f"\n{error.diagnostics[0].message}"
 
 
+_DEEPEST = 20  # containers inside containers that expressions see
 _LONGEST_MATCHED = 4096  # a pattern is not tried on longer text: the time it takes may grow faster than the text
 
 

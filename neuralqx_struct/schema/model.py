@@ -220,6 +220,14 @@ class StructDeclaration(Declaration):
         """The fields that payloads hold."""
         return {name: declaration for name, declaration in self.fields.items() if declaration.stored}
 
+    @cached_property
+    def compared(self) -> frozenset[str]:
+        """Names that the constraints depend on, also through derived fields."""
+        if not self.constraints:
+            return frozenset()
+        derived = {name for d in self.fields.values() if d.derivation is not None for name in d.derivation.names}
+        return frozenset(derived.union(*(constraint.expression.names for constraint in self.constraints)))
+
 
 class Document(Declaration):
     """One version of one schema: the content of one file."""

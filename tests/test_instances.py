@@ -1,0 +1,255 @@
+"""What was found sound is not looked at again, and nothing else is taken for it."""
+
+import math
+import threading
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neuralqx_struct as s
+from neuralqx_struct import instances
+from neuralqx_struct.errors import ValidationError
+from neuralqx_struct.instances import InstanceCheck, see_value
+from neuralqx_struct.schema.conform import conform
+
+TEXT = """\
+language: "1"
+schema: lab.instances
+version: 1
+root: Net
+dims: {d: {min: 1, max: 9}, e: {equals: width * d}}
+enums: {Mode: [slow, fast]}
+structs:
+  Inner:
+    fields: {w: "float32[d]", mode: {type: Mode, default: slow}}
+  Net:
+    fields:
+      width: {type: int, kind: static, default: 1}
+      w: {type: array, dtype: float32, shape: [d]}
+      v: {type: "float32[e] | null", default: null}
+      step: {type: int, default: 0, ge: 0}
+      rate: {type: float, default: 0.5, gt: 0, finite: true}
+      even: {type: int, default: 2, multiple_of: 2}
+      mode: {type: "Mode | null", default: null}
+      word: {type: str, default: a, max_length: 4}
+      free: {type: str, default: a}
+      pick: {type: "literal[1, True]", default: 1}
+      low: {type: float, default: 0}
+      high: {type: float, default: 1}
+      items: {type: "list[int]", default: []}
+      table: {type: "dict[str, tuple[int, ...]]", default: {}}
+      inner: {type: "Inner | null", default: null}
+      layers: {type: "list[Inner]", default: []}
+      where: {type: path | null, default: null}
+      kind: {type: dtype | null, default: null}
+      rest: {type: pytree, default: null}
+      handle: {kind: opaque, default: null}
+      key: {type: "prng_key[threefry2x32] | null", default: null}
+      gap: {type: float, kind: static, derived: high - low}
+    constraints: [{expr: gap > 0}]
+"""
+NET = s.load_schema(TEXT)
+Net, Inner = NET.Net, NET.Inner
+
+
+def inner(d=2, **changes):
+    return Inner(w=jnp.zeros(d), **changes)
+
+
+def loop():
+    held = []
+    held.append(held)
+    return held
+
+
+EACH = [None, 0, 1, -1, True, False, 1.0, -0.0, math.nan, math.inf, 3 + 0j, "a", "fast", "fastt", "x" * 5000, b"a"]
+EACH += [10**400, 7, 12, jnp.zeros(2), jnp.ones(3), jnp.zeros(2, jnp.int32), jnp.float32(1), np.zeros(2, np.float32)]
+EACH += [np.float32(1), np.zeros(2), np.zeros(2, ">f4"), [], [1], [True], ["a"], [1] * 300, (), (1,), loop(), {}]
+EACH += [{"a": (1,)}, {"a": (1.0,)}, {1: 2}, {"a": [1]}, Path("a"), Path("b" * 300), np.dtype("int8"), object(), int]
+EACH += [
+    jax.random.key(0),
+    jax.random.key(0, impl="rbg"),
+    jax.random.PRNGKey(0),
+    jax.ShapeDtypeStruct((2,), jnp.float32),
+]
+EACH += [
+    inner(),
+    inner(3),
+    inner(mode="fast"),
+    [inner(), inner()],
+    [inner(3)],
+    Inner.__nqx_assemble__({"w": 3, "mode": 4}),
+]
+USED = {name: getattr(Net(w=jnp.zeros(2)), name) for name, spec in Net.fields().items() if not spec.is_derived}
+STATICS = [value for value in EACH if type(value) in (int, bool, float, str, type(None))]
+
+
+def fresh(values):
+    return Net.__nqx_assemble__(values)
+
+
+def walked(instance):
+    return conform(NET.document, "Net", instance, see_value, closed=False)
+
+
+changes = st.dictionaries(st.sampled_from(sorted(USED)), st.integers(0, 1000), max_size=3).map(
+    lambda drawn: {
+        name: (STATICS if name == "width" else EACH)[i % len(STATICS if name == "width" else EACH)]
+        for name, i in drawn.items()
+    }
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(changes)
+def test_the_verdict_is_that_of_the_walk(drawn):
+    instance = fresh(USED | drawn)
+    assert Net.__nqx_check__(instance) == walked(instance)
+    assert Net.__nqx_check__(instance) == walked(instance)  # what was sound is known by now
+
+
+@pytest.mark.parametrize("name", sorted(USED))
+def test_every_value_in_every_field_has_the_verdict_of_the_walk(name):
+    for value in STATICS if name == "width" else EACH:
+        instance = fresh(USED | {name: value})
+        assert Net.__nqx_check__(instance) == walked(instance), value
+
+
+@pytest.fixture
+def walks(monkeypatch):
+    """How often the schema has been walked."""
+    counted = []
+
+    def counting(*arguments, **options):
+        counted.append(arguments[1])
+        return conform(*arguments, **options)
+
+    monkeypatch.setattr(instances, "conform", counting)
+    return counted
+
+
+def test_equal_signatures_are_walked_once(walks):
+    net = Net(w=jnp.zeros(2), inner=inner(), items=[1], free="one", where=Path("a"))
+    walks.clear()
+    for step in range(20):
+        net = net.replace(step=step, w=net.w + 1, rate=0.5, free=f"free {step}", items=[step], where=Path(f"a{step}"))
+        net = net.replace(inner=net.inner.replace(w=net.inner.w + 1), rest={"a": object()}, handle=object())
+    assert len(walks) <= 8  # and not 40: what the schema says nothing about does not count
+    walks.clear()
+    net.replace(high=2.0)
+    net.replace(high=2.0)
+    assert walks == ["Net"]  # a constraint asks for it, so its value counts
+
+
+def test_containers_that_changed_meanwhile_are_looked_at_again():
+    net = Net(w=jnp.zeros(2), items=[1], table={"a": (1,)}, layers=[inner()])
+    net.items.append("two")
+    with pytest.raises(ValidationError, match=r"\$\.items\[1\]"):
+        net.replace(step=1)
+    net.items.pop()
+    net.layers.append(inner(3))
+    with pytest.raises(ValidationError, match="d = 2 was fixed by"):
+        net.replace(step=1)
+    net.layers.pop()
+    assert net.replace(step=1).step == 1
+
+
+def test_what_jax_put_into_structs_inside_is_looked_at():
+    net = Net(w=jnp.zeros(2), inner=inner())
+    other = jax.tree.map(lambda x: x.astype(jnp.int32) if isinstance(x, jax.Array) else x, net)
+    with pytest.raises(ValidationError, match=r"\$\.inner\.w: expected float32"):
+        net.replace(inner=other.inner)
+
+
+def test_tracers_have_signatures_of_their_own(walks):
+    net = Net(w=jnp.zeros(2))
+
+    @jax.jit
+    def grown(w, bad):
+        mine = net
+        for _ in range(3):
+            mine = mine.replace(w=mine.w * w)
+        with pytest.raises(ValidationError, match="expected float32"):
+            mine.replace(w=bad)
+        return mine.w
+
+    walks.clear()
+    assert grown(jnp.ones(2), jnp.zeros(3, jnp.int32)).shape == (2,)
+    assert len(walks) <= 4
+    with pytest.raises(ValidationError, match="d = 2 was fixed"):
+        jax.jit(lambda w: net.replace(w=w, inner=inner(3)).w)(jnp.ones(2))
+
+
+def test_numbers_inside_arrays_are_looked_at_every_time(walks):
+    text = TEXT.replace("lab.instances", "lab.data").replace("expr: gap > 0", "expr: all(isfinite(w)) and size(w) > 1")
+    data = s.load_schema(text)
+    net = data.Net(w=jnp.zeros(2))
+    for _ in range(2):
+        with pytest.raises(ValidationError, match="isfinite"):
+            net.replace(w=jnp.array([0.0, jnp.nan]))
+        assert net.replace(w=jnp.ones(2)).w.tolist() == [1, 1]
+    assert len(walks) >= 8
+    shapes = s.load_schema(text.replace("lab.data", "lab.shapes").replace("all(isfinite(w)) and ", ""))
+    net = shapes.Net(w=jnp.zeros(2))
+    walks.clear()
+    assert net.replace(w=jnp.ones(2)).replace(w=jnp.zeros(2)).w.tolist() == [0, 0]
+    assert walks == []  # sizes are no data
+
+
+def test_what_is_remembered_is_bounded():
+    check = InstanceCheck(NET.document, "Net")
+    for high in range(1, 1000):
+        assert check(fresh(USED | {"high": float(high)})) == []
+    assert len(check._sound) <= 128
+    long, wide = fresh(USED | {"low": -(10**400)}), fresh(USED | {"items": [1] * 5000})
+    before = len(check._sound)
+    assert check(long) == check(wide) == []
+    assert len(check._sound) == before
+
+
+def test_drafts_of_one_version_do_not_trust_each_other():
+    draft = s.load_schema(TEXT.replace("mode: {type: Mode, default: slow}", "mode: {type: str, default: slow}"))
+    for mode in ("slow", "slower"):
+        instance = fresh(USED | {"inner": draft.Inner(w=jnp.zeros(2), mode=mode)})
+        assert Net.__nqx_check__(instance) == walked(instance)
+        assert bool(walked(instance)) == (mode == "slower")
+
+
+def test_subclasses_and_structs_of_others():
+    class Mine(Inner):
+        more: int = 0
+
+    class Other(s.Struct):
+        w: jax.Array
+
+    for value in (Mine(w=jnp.zeros(2)), Mine(w=jnp.zeros(2), mode="fast"), Other(w=jnp.zeros(2))):
+        instance = fresh(USED | {"inner": value})
+        assert Net.__nqx_check__(instance) == walked(instance)
+
+
+def test_a_condition_on_each_element_says_so():
+    (found,) = walked(fresh(USED | {"high": jnp.ones(2)}))[1:]
+    assert found.message.endswith("gap > 0 says something of each element; write all(gap > 0)")
+
+
+def test_threads_agree():
+    wrong = []
+
+    def work(seed):
+        for i in range(150):
+            d = 1 + (seed + i) % 3
+            instance = fresh(USED | {"w": jnp.zeros(d), "inner": inner(1 + i % 2), "high": float(1 + i % 7)})
+            if bool(Net.__nqx_check__(instance)) != (d != 1 + i % 2):
+                wrong.append((seed, i))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
