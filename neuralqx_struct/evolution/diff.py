@@ -12,6 +12,7 @@ Example:
 from __future__ import annotations
 
 import difflib
+import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -411,27 +412,44 @@ def probable_renames(
     """
     removed = {name: d for name, d in old.stored.items() if name not in new.fields}
     added = {name: d for name, d in new.stored.items() if name not in old.fields}
-    scored = [
-        (a, b, _likeness(a, removed[a], b, added[b]))
-        for a in removed
-        for b in added
-        if same_type(removed[a].declared, added[b].declared, known)
-    ]
+    letters: dict[tuple[str, int], int] = {}
+    masks = {name: _letters(name, letters) for name in (*removed, *added)}
+    # Of most pairs a bound is enough: the best pair is compared in earnest when nothing can be better, and a name that has
+    # found its partner is not compared any more.
+    waiting: list[tuple[float, bool, str, str]] = []
+    for a, old_field in removed.items():
+        for b, new_field in added.items():
+            shared = 2 * (masks[a] & masks[b]).bit_count() / (len(a) + len(b))
+            bound = shared + _agreement(old_field, new_field)
+            if bound >= _LIKELY and same_type(old_field.declared, new_field.declared, known):
+                waiting.append((-bound, False, a, b))
+    heapq.heapify(waiting)
     found: list[tuple[str, str, float]] = []
-    taken: set[str] = set()
-    for a, b, score in sorted(scored, key=lambda pair: (-pair[2], pair[:2])):
-        if score >= _LIKELY and not {f"-{a}", f"+{b}"} & taken:
-            taken |= {f"-{a}", f"+{b}"}
-            found.append((a, b, score))
+    while waiting:
+        bound, exact, a, b = heapq.heappop(waiting)
+        if a not in removed or b not in added:
+            continue
+        if exact:
+            found.append((a, b, -bound))
+            del removed[a], added[b]
+        elif (score := _likeness(a, removed[a], b, added[b])) >= _LIKELY:
+            heapq.heappush(waiting, (-score, True, a, b))
     return found
 
 
+def _letters(name: str, known: dict[tuple[str, int], int]) -> int:
+    """One bit for each letter and which time it comes: what two names share bounds how alike they are."""
+    mask, counts = 0, dict.fromkeys(name.lower(), 0)
+    for letter in name.lower():
+        mask |= 1 << known.setdefault((letter, counts[letter]), len(known))
+        counts[letter] += 1
+    return mask
+
+
+def _agreement(old: FieldDeclaration, new: FieldDeclaration) -> float:
+    """What equal tags and docs add to the likeness of two names."""
+    return 0.1 * bool(old.tags and old.tags == new.tags) + 0.4 * bool(old.doc and old.doc == new.doc)
+
+
 def _likeness(a: str, old: FieldDeclaration, b: str, new: FieldDeclaration) -> float:
-    agree = [1.0 if one and one == other else 0.0 for one, other in ((old.tags, new.tags), (old.doc, new.doc))]
-    raised = 0.1 * agree[0] + 0.4 * agree[1]
-    names = difflib.SequenceMatcher(None, a.lower(), b.lower())
-    # Most pairs are unlike, which a cheap upper bound shows.
-    bound = names.real_quick_ratio() + raised
-    if bound >= _LIKELY:
-        bound = names.quick_ratio() + raised
-    return min(1.0, names.ratio() + raised) if bound >= _LIKELY else bound
+    return min(1.0, difflib.SequenceMatcher(None, a.lower(), b.lower()).ratio() + _agreement(old, new))

@@ -104,9 +104,10 @@ def find_field(struct: StructDeclaration, struct_name: str, name: str, member: s
     Raises:
         SchemaError: NQX304: no such field at this point of the migration; NQX306: payloads do not hold it.
     """
-    if name in struct.stored:
-        return struct.fields[name]
-    if name in struct.fields:
+    found = struct.fields.get(name)
+    if found is not None and found.stored:  # `struct.stored` would be made anew for every step
+        return found
+    if found is not None:
         refuse(
             "NQX306", member, f"expected a stored field, got {name!r}, which payloads do not hold", "remove the step"
         )
@@ -121,7 +122,8 @@ def fresh(struct: StructDeclaration, struct_name: str, name: str, member: str, l
     Raises:
         SchemaError: NQX304: payloads hold a field of this name, which does not go away in the same step.
     """
-    if name in struct.stored and name not in leaving:
+    found = struct.fields.get(name)
+    if found is not None and found.stored and name not in leaving:
         hint = f"rename or remove the field {name} in a step before this one"
         refuse("NQX304", member, f"expected a name that is free, got {name!r}, which {struct_name} has already", hint)
 

@@ -30,7 +30,6 @@ from neuralqx_struct.schema.types import (
     TupleOf,
     Type,
     Union,
-    walk_type,
 )
 
 __all__ = ["measurable", "measure", "solved_size"]
@@ -154,17 +153,15 @@ def measurable(document: Document, struct: str, target: Document) -> set[str]:
     """
     dims = {**target.dims, **document.dims}
     root = document.structs[document.root].stored
-    known = {name for name, declaration in root.items() if declaration.declared == Scalar("int")}
+    whole = Scalar("int")
+    known = {name for name, field in root.items() if isinstance(field.declared, Scalar) and field.declared == whole}
     shared = dims.keys() | known
-    extents = [
-        size.names
+    extents = {
+        names
         for name, declaration in document.structs.items()
-        for stored in declaration.stored.values()
-        for inner in walk_type(stored.declared)
-        if isinstance(inner, (Array, Key))
-        for size in inner.shape
-        if size is not ... and (name == struct or size.names <= shared)
-    ]
+        for names in declaration.sizes
+        if name == struct or names <= shared
+    }
     equations = {name: dim.equation.names for name, dim in dims.items() if dim.equation is not None}
     before = -1
     while len(known) > before:

@@ -95,7 +95,9 @@ def same_type(a: Type, b: Type, known: Mapping[str, Expression]) -> bool:
 
 def readable_as(have: Type, want: Type, known: Mapping[str, Expression]) -> bool:
     """True if every stored value of type ``have`` is, untouched, a value of type ``want``."""
-    if have == want and format_type(have) == format_type(want):  # to Python, literal[1] equals literal[True]
+    if have is want or (
+        have == want and format_type(have) == format_type(want)
+    ):  # to Python, literal[1] equals literal[True]
         return True
     match have, want:
         case _, PyTree():

@@ -49,6 +49,13 @@ class Declaration(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True, allow_inf_nan=False)
 
+    def __copy__(self) -> Self:
+        """A copy without what was computed from the original's members: the copy's may be other ones."""
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
+
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """Only what was said: most members are left out in most declarations."""
         return [(name, getattr(self, name)) for name in type(self).model_fields if name in self.model_fields_set]

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, StrictBool, StrictInt, StrictStr, model_validator
@@ -32,7 +33,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.expressions import parse as parse_expression
 from neuralqx_struct.schema.migration import Declaration, Migration, Name
-from neuralqx_struct.schema.types import DTYPES, Type, format_type, parse_type
+from neuralqx_struct.schema.types import DTYPES, Array, Key, Type, format_type, parse_type, walk_type
 
 __all__ = [
     "Compatibility",
@@ -215,10 +216,22 @@ class StructDeclaration(Declaration):
     fields: dict[Name, FieldDeclaration]
     constraints: list[Constraint] = Field(default_factory=list)
 
-    @property
-    def stored(self) -> dict[str, FieldDeclaration]:
+    @cached_property
+    def stored(self) -> Mapping[str, FieldDeclaration]:
         """The fields that payloads hold."""
-        return {name: declaration for name, declaration in self.fields.items() if declaration.stored}
+        return MappingProxyType({name: declaration for name, declaration in self.fields.items() if declaration.stored})
+
+    @cached_property
+    def sizes(self) -> frozenset[frozenset[str]]:
+        """The names in each size of the arrays and keys that payloads hold."""
+        return frozenset(
+            size.names
+            for declaration in self.stored.values()
+            for inner in walk_type(declaration.declared)
+            if isinstance(inner, (Array, Key))
+            for size in inner.shape
+            if size is not ...
+        )
 
     @cached_property
     def compared(self) -> frozenset[str]:
