@@ -178,3 +178,29 @@ def test_json_schema_of_what_is_not_there(schema, which, code, exit_code):
 def test_json_schema_of_what_is_wrong(tmp_path):
     (tmp_path / "v1.yaml").write_text(V1.replace("step: int", "step: Int"))
     assert report("schema", "json-schema", f"{tmp_path}@1")[0].exit_code == 1
+
+
+# --- new, freeze, history ------------------------------------------------------------------------------------------
+
+
+def test_new_freeze_and_history(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    made = invoke("schema", "new", "lab.train_state")
+    assert made.exit_code == 0 and "schemas/train_state/v1.yaml" in made.stdout
+    folder = tmp_path / "schemas/train_state"
+    assert invoke("schema", "lint", "--golden", "schemas").stdout.startswith("warning: schemas/train_state/v1.yaml")
+    data = report("schema", "freeze", folder, "--golden")[1]
+    assert (data["added"], data["kept"], len(data["golden"])) == ([1], [], 1)
+    assert invoke("schema", "lint", "--golden", "schemas").stdout == "schemas: no errors\n"
+    assert report("schema", "freeze", folder)[1]["kept"] == [1]
+    assert report("schema", "history", folder)[1]["releases"][0]["frozen"] is True
+    assert invoke("schema", "history", folder).stdout.startswith("version 1  ")
+    assert report("schema", "new", "lab.x", "--in", tmp_path / "other")[1]["file"].endswith("other/x/v1.yaml")
+    assert invoke("schema", "new", "lab.train_state").exit_code == 2
+    assert invoke("schema", "new", "lab train").exit_code == 2
+
+
+def test_golden_payloads_of_broken_schemas_are_not_asked(schema):
+    (schema / "v1.yaml").write_text(V1.replace("step: int", "step: Int"))
+    codes = {d["code"] for d in report("schema", "lint", "--golden", schema)[1]["diagnostics"]}
+    assert codes and not codes & {"NQX314", "NQX315"}

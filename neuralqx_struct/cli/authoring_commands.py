@@ -29,6 +29,54 @@ def written(command: str, text: str, out: Path | None, *, found: tuple[Diagnosti
 
 
 @schema_app.command()
+def new(
+    identity: Annotated[str, typer.Argument(metavar="ID", help="Such as lab.train_state.")],
+    *,
+    folder: Annotated[Path, typer.Option("--in", metavar="FOLDER", help="Where the folders of schemas lie.")] = Path(
+        "schemas"
+    ),
+    style: Style = Format.TEXT,
+) -> None:
+    """Write the first version of a new schema, to be changed by its author."""
+
+    def body() -> Report:
+        from neuralqx_struct.schema.drafts import new_schema
+
+        file = new_schema(identity, folder)
+        text = f"written to {file}\nchange it, then: neuralqx-struct schema lint {file.parent}"
+        return Report("schema new", text=text, members={"file": str(file)})
+
+    raise typer.Exit(run("schema new", style, body))
+
+
+@schema_app.command()
+def freeze(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A schema folder, or the file of one version.")],
+    *,
+    golden: Annotated[
+        bool, typer.Option("--golden", help="Also write a tiny bundle of each version that has none (imports JAX).")
+    ] = False,
+    style: Style = Format.TEXT,
+) -> None:
+    """Freeze versions in schema.lock: from now on lint refuses edits of them."""
+
+    def body() -> Report:
+        from neuralqx_struct.releases import freeze as lock
+
+        done = lock(path)
+        written: list[Path] = []
+        if golden:
+            from neuralqx_struct.golden import write_golden
+
+            written = write_golden(path)
+        text = "\n".join([str(done), *(f"written to {place}" for place in written)])
+        members = {"lock": str(done.lock), "added": list(done.added), "kept": list(done.kept)}
+        return Report("schema freeze", text=text, members=members | {"golden": [str(place) for place in written]})
+
+    raise typer.Exit(run("schema freeze", style, body))
+
+
+@schema_app.command()
 def export(
     name: Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="A Struct class; its module is imported.")],
     *,

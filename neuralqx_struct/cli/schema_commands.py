@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from neuralqx_struct.cli.reporters import Format, Report, each, run
-from neuralqx_struct.errors import SchemaError, did_you_mean
+from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean, has_errors
 
 if TYPE_CHECKING:
     from neuralqx_struct.schema.model import Document
@@ -57,13 +57,25 @@ def lint(
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH...", help="Schema files, schema folders, or their parent.")
     ],
+    *,
+    golden: Annotated[
+        bool, typer.Option("--golden", help="Also check that the golden payload of each version is still read.")
+    ] = False,
     style: Style = Format.TEXT,
 ) -> None:
     """Check schemas: every finding at once, the proof of their migrations included."""
 
-    def body() -> Report:
-        from neuralqx_struct.lint import lint as check
+    def check(path: Path) -> list[Diagnostic]:
+        from neuralqx_struct.lint import lint as judge
 
+        found = judge(path)
+        if golden and not has_errors(found):  # what payloads are held to must be sound itself
+            from neuralqx_struct.releases import check_golden
+
+            found += check_golden(path)
+        return found
+
+    def body() -> Report:
         return each("schema lint", paths, check, "no errors")
 
     raise typer.Exit(run("schema lint", style, body))
@@ -116,6 +128,23 @@ def graph(
         return Report("schema graph", text=text, members={"mermaid": text})
 
     raise typer.Exit(run("schema graph", style, body))
+
+
+@schema_app.command()
+def history(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A schema folder.")],
+    style: Style = Format.TEXT,
+) -> None:
+    """List the versions of a schema: when each came, what it changed, and its steps."""
+
+    def body() -> Report:
+        from neuralqx_struct.releases import history as tell
+
+        releases = tell(path)
+        members = {"releases": [release.to_json() for release in releases]}
+        return Report("schema history", text="\n".join(map(str, releases)), members=members)
+
+    raise typer.Exit(run("schema history", style, body))
 
 
 @schema_app.command("json-schema")

@@ -31,7 +31,7 @@ from neuralqx_struct.schema.series import (
     series_of,
 )
 
-__all__ = ["Baseline", "baseline", "folder_of_schemas", "schemas_below"]
+__all__ = ["Baseline", "ask_git", "baseline", "folder_of_schemas", "schemas_below"]
 
 _GIT = "git:"
 
@@ -113,8 +113,8 @@ def _at_revision(revision: str, path: Path) -> dict[str, Series]:
     if not revision or revision.startswith("-"):
         raise SchemaError(f"expected a revision behind git:, got {revision!r}", code="NQX400", hint="such as git:main")
     folder = path if path.is_dir() else path.parent
-    _git(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", refused=f"no revision {revision!r}")
-    names = _git(folder, "ls-tree", "-r", "-z", "--name-only", revision, "--", "./").decode().split("\0")
+    ask_git(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", refused=f"no revision {revision!r}")
+    names = ask_git(folder, "ls-tree", "-r", "-z", "--name-only", revision, "--", "./").decode().split("\0")
     groups: dict[str, list[str]] = {}
     for name in names:
         parent, _, file = name.rpartition("/")
@@ -130,7 +130,7 @@ def _at_revision(revision: str, path: Path) -> dict[str, Series]:
 def _read_group(folder: Path, revision: str, names: list[str]) -> Series:
     sources = [
         read_text(
-            _git(folder, "show", f"{revision}:./{name}"),
+            ask_git(folder, "show", f"{revision}:./{name}"),
             f"{revision}:{name}",
             format="json" if name.endswith(".json") else "yaml",
         )
@@ -145,7 +145,12 @@ def _is_version(name: str) -> bool:
     return stem[:1] == "v" and stem[1:].isdecimal()
 
 
-def _git(folder: Path, *arguments: str, refused: str = "") -> bytes:
+def ask_git(folder: Path, *arguments: str, refused: str = "") -> bytes:
+    """What git says about the repository around a folder.
+
+    Raises:
+        SchemaError: NQX400: there is no git, no repository, or no answer.
+    """
     try:
         done = subprocess.run(  # noqa: S603 - fixed words; what the user gave stands behind them
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the git of the user's own PATH
