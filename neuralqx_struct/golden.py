@@ -14,7 +14,7 @@ import numpy as np
 
 from neuralqx_struct.checkpoint import from_state_dict, to_state_dict
 from neuralqx_struct.compiler import Schema, load_schema
-from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError
+from neuralqx_struct.errors import Diagnostic, SchemaError, StructError
 from neuralqx_struct.releases import golden_findings, golden_place
 from neuralqx_struct.samples import example
 from neuralqx_struct.schema.series import SchemaMissingError
@@ -72,5 +72,5 @@ def _whole(instance: Any) -> Any:
 
     try:
         return from_state_dict(to_state_dict(jax.tree.map(rounded, instance)), load_cls=type(instance))
-    except ValidationError:
+    except StructError:  # constraints refuse them
         return instance

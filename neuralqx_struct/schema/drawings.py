@@ -10,7 +10,7 @@ Example:
       v1["version 1"]
       v2["version 2"]
       v3["version 3"]
-      v1 -->|"merge, merge, merge, cast, cast, rename, rename, reshape"| v2
+      v1 -->|"merge, merge, rename, rename, cast, rename, rename, rename, rename, rename, add, remove"| v2
       v2 -->|"split, split, wrap_key, rename, move, move, add, remove"| v3
 """
 
