@@ -39,8 +39,9 @@ from neuralqx_struct.manifest import (
     WRITER,
     Limits,
     check_manifest,
+    collector_paused,
 )
-from neuralqx_struct.manifest_text import check_digest, collector_paused, format_manifest, parse_manifest, reseal
+from neuralqx_struct.manifest_text import check_digest, format_manifest, parse_manifest, reseal
 from neuralqx_struct.payload import Payload, StoredArrays, check, check_arrays, raise_findings
 from neuralqx_struct.replacement import BundleExistsError, BundleWriteError, standing
 from neuralqx_struct.stores import ArrayStore, Source, Tick, about, store_named, store_of_file

@@ -33,8 +33,7 @@ from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, 
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.filters import parse, to_predicate
-from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL, WRITER, Limits
-from neuralqx_struct.manifest_text import collector_paused
+from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.payload import HeldArrays, Payload, check, dtype_name, raise_findings
 from neuralqx_struct.registry import class_ref, stored_class

@@ -11,32 +11,18 @@ Example:
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from json.encoder import encode_basestring
 from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic, SerializationError
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Chain, Findings, Limits, check_manifest, shown
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Chain, Findings, Limits, check_manifest, collector_paused, shown
 from neuralqx_struct.manifest_grammar import RECORDS
 
-__all__ = ["check_digest", "collector_paused", "format_manifest", "parse_manifest", "reseal"]
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from walking over a large document again and again while it is being built."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+__all__ = ["check_digest", "format_manifest", "parse_manifest", "reseal"]
 
 
 class _DuplicateKeyError(Exception):

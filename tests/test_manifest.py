@@ -250,3 +250,65 @@ def test_checking_a_large_manifest_costs_little_more_than_parsing_it():
         m.check_manifest(parse_manifest(data))
         ratios.append((time.perf_counter() - parsed) / (parsed - begin))
     assert min(ratios) < 4  # the goal is 2.5, measured in benchmarks/; this guards against a slip to another order
+
+
+WRONG = [
+    None,
+    True,
+    -1,
+    2**70,
+    1.5,
+    "x",
+    "jax",
+    [],
+    [1, -2],
+    [True],
+    ["a"],
+    {},
+    {"must_understand": False},
+    {"must_understand": True},
+]
+
+
+@pytest.mark.parametrize("place", ["fields", "items", "pairs", "records"])
+def test_many_arrays_are_checked_as_each_alone(place, monkeypatch):
+    """They are checked column by column; what is found is what the check of each by itself finds."""
+
+    def built(node, record):
+        nodes = [
+            {"__kind__": "array", "name": f"x{i}", "dtype": "int8", "shape": [i], "leaf": "jax"} for i in range(40)
+        ]
+        nodes[30:35] = [{"__kind__": "array", "name": "x", "dtype": "int8", "shape": []}, *nodes[:3], node]
+        container = {
+            "fields": {"__kind__": "struct", "type": "m:A", "fields": {f"f{i}": node for i, node in enumerate(nodes)}},
+            "pairs": {"__kind__": "dict", "items": [[i, node] for i, node in enumerate(nodes)]},
+        }.get(place, {"__kind__": "list", "items": nodes})
+        records = {
+            f"x{i}": {"dtype": "int8", "shape": [i], "crc32": i, "offset": 64 * i, "nbytes": i} for i in range(40)
+        }
+        return {"version": 1, "manifest": container, "arrays": {**records, "x31": record}, "writer": dict(m.WRITER)}
+
+    node = {"__kind__": "array", "name": "x", "dtype": "int8", "shape": [2], "leaf": "numpy", "weak_type": True}
+    record = {"dtype": "int8", "shape": [2], "crc32": 1, "offset": 64, "nbytes": 2, "file": "a.npz", "unused": True}
+    assert m.check_manifest(built(node, record)) == []
+    cases = []
+    for name in [*(record if place == "records" else node), "more"]:
+        for value in WRONG:
+            changed = {**(record if place == "records" else node), name: value}
+            cases.append(built(node, changed) if place == "records" else built(changed, record))
+    cases += [built(value, value) for value in WRONG]
+    cases += [built({n: v for n, v in node.items() if n != name}, record) for name in node]
+    cases += [built(node, {n: v for n, v in record.items() if n != name}) for name in record]
+    quick = [m.check_manifest(case) for case in cases]
+    monkeypatch.setattr(m, "_MANY", 1000)
+    monkeypatch.setattr(m, "_sound_all", lambda *_: False)
+    assert quick == [m.check_manifest(case) for case in cases]
+    assert sum(map(bool, quick)) > len(cases) // 2
+
+
+def test_the_depth_of_many_arrays_counts():
+    nodes = [{"__kind__": "array", "name": "x", "dtype": "int8", "shape": []}] * 40
+    large = {"version": 1, "manifest": {"__kind__": "list", "items": nodes}, "arrays": {}}
+    assert [d.code for d in m.check_manifest(large, limits=m.Limits(depth=1))] == ["NQX005"] * 40
+    assert [d.code for d in m.check_manifest(large, limits=m.Limits(nodes=40))] == ["NQX005"]
+    assert m.check_manifest(large, limits=m.Limits(depth=2, nodes=41)) == []

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple, cast
 
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError, UntrustedError
-from neuralqx_struct.manifest_text import collector_paused
+from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.payload import ML_DTYPES, dtype_name, dtype_named, raise_findings, storage_dtype
 from neuralqx_struct.stores import Entry, FileArrays, Records, Source, Tick, about, opened, require_possible
 from neuralqx_struct.stores.archive import STORED, ArchiveWriter, Member, inflated_start, read_directory
