@@ -1,0 +1,263 @@
+"""Derivation: plain classes that become containers by naming their attributes.
+
+Owns :func:`derive` and what is known of each class that was derived. Walks and saves nothing itself: that a derived class is a
+pytree is enough for the modules beside it.
+
+Example:
+    >>> @derive(containers=["mean"], keep=["name"])
+    ... class Estimate:
+    ...     def __init__(self, mean=0.0, name="energy"):
+    ...         self.mean, self.name, self.cache = mean, name, {}
+    >>> jax.tree.map(lambda x: 2 * x, Estimate(1.5)).mean
+    3.0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+from jax.tree_util import GetAttrKey
+
+from neuralqx_struct.container.completion import complete
+from neuralqx_struct.errors import SerializationError, ValidationError, did_you_mean
+from neuralqx_struct.fieldspec import is_struct
+from neuralqx_struct.pytree import Layout, Pair, register_pytree_type
+from neuralqx_struct.registry import class_ref
+
+__all__ = ["Derivation", "derivation_of", "derive"]
+
+C = TypeVar("C")
+Items = list[tuple[Hashable, Any]]
+
+
+class Hooks(NamedTuple):
+    """How a class says itself what is saved of it."""
+
+    serialize: Callable[[Any], tuple[Iterable[tuple[Hashable, Any]], Any]]
+    deserialize: Callable[[Items, Any], Any]
+
+
+class Derivation:
+    """What :func:`derive` was told about a class: its containers as nodes, what it keeps as statics."""
+
+    def __init__(self, cls: type, layout: Layout, hooks: Hooks | None) -> None:
+        self.cls = cls
+        self.layout = layout
+        self.hooks = hooks
+        self.named = (*layout.nodes, *layout.statics)
+        self._making = threading.RLock()
+        self._defaults: Mapping[str, Any] | None = None
+
+    @cached_property
+    def has_defaults(self) -> bool:
+        """True if ``C()`` needs no argument."""
+        try:
+            inspect.signature(self.cls).bind()
+        except TypeError:
+            return False
+        except ValueError:  # a class without a readable signature; calling it will tell
+            return True
+        return True
+
+    def defaults(self) -> Mapping[str, Any]:
+        """The attributes of one ``C()``, made when first needed; without it what a dataclass declares, or nothing."""
+        with self._making:
+            if self._defaults is None:
+                # Outside of any trace: what is made once must not hold a tracer of the first caller.
+                with jax.ensure_compile_time_eval():
+                    self._defaults = _attributes(self.cls()) if self.has_defaults else _declared_defaults(self.cls)
+            return self._defaults
+
+    def flatten(self, obj: Any) -> Pair:
+        """The containers and what is kept.
+
+        Raises:
+            ValidationError: One of them is not there, or something else could not be reset to a default.
+        """
+        values = _attributes(obj)
+        missing = [name for name in self.named if name not in values and not hasattr(obj, name)]
+        if missing:
+            raise ValidationError(
+                f"expected the attributes that derive() names, got none of the name {', '.join(map(repr, missing))}",
+                path=self.cls.__name__,
+                code="NQX414",
+                hint="set them in __init__",
+            )
+        if not self.has_defaults:
+            others = values.keys() - set(self.named) - self.defaults().keys()
+            if others:
+                raise ValidationError(
+                    f"expected a default for {', '.join(sorted(others))}, got none: {self.cls.__name__}() needs arguments\n"
+                    "attributes that are neither containers nor kept are reset to their defaults",
+                    path=self.cls.__name__,
+                    code="NQX414",
+                    hint="name them in containers= or keep=, or give every argument of __init__ a default",
+                )
+        return self.layout.pair({name: getattr(obj, name) for name in self.named}, self.cls.__name__)
+
+    def unflatten(self, aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
+        """The inverse of :meth:`flatten`; all other attributes have their defaults."""
+        # A list, dict or set of the one default instance is not shared by all that are made.
+        values = {n: v.copy() if type(v) in (list, dict, set) else v for n, v in self.defaults().items()}
+        values.update(self.layout.values((tuple(children), aux)))
+        obj: Any = object.__new__(self.cls)
+        for name, value in values.items():
+            object.__setattr__(obj, name, value)
+        return obj
+
+    def parts(self, obj: Any, items: Items) -> tuple[Items, Any]:
+        """What the containers hold, and what is needed beside that: as the class says, else what it keeps by name."""
+        if self.hooks is None:
+            return items, {name: getattr(obj, name) for name in self.layout.statics}
+        containers, metadata = self.hooks.serialize(obj)
+        return list(containers), metadata
+
+    def whole(self, items: Items, metadata: Any) -> Any:
+        """The inverse of :meth:`parts`; what was not stored gets its default, what is not known is refused.
+
+        Raises:
+            SerializationError: The fields are not those of the class.
+        """
+        if self.hooks is not None:
+            return self.hooks.deserialize(items, metadata)
+        defaults = self.defaults()
+        stored = {**dict(items), **metadata}
+        values = complete(self.cls, stored, self.named, defaults.__contains__, defaults.__getitem__)
+        return self.unflatten(self.layout.pair(values, self.cls.__name__)[1], [values[n] for n in self.layout.nodes])
+
+    def save(self, obj: Any) -> dict[str, Any]:
+        """What a bundle holds of an instance."""
+        children, _ = self.flatten(obj)
+        items, metadata = self.parts(obj, list(zip(self.layout.nodes, children, strict=True)))
+        if self.hooks is None:
+            return {**dict(items), **metadata}
+        return {"containers": items, "metadata": metadata}
+
+    def restore(self, payload: Any) -> Any:
+        """The inverse of :meth:`save`."""
+        if not isinstance(payload, Mapping):
+            raise SerializationError(f"expected the fields of {self.cls.__name__}, got a {type(payload).__name__}")
+        if self.hooks is None:
+            return self.whole(list(payload.items()), {})
+        match payload:
+            case {"containers": list(items), "metadata": metadata, **rest} if not rest:
+                return self.whole(items, metadata)
+        raise SerializationError(
+            f"expected the containers and metadata of {self.cls.__name__}, got {', '.join(map(str, payload)) or 'nothing'}"
+        )
+
+
+_DERIVED: dict[type, Derivation] = {}
+
+
+def derivation_of(cls: type) -> Derivation | None:
+    """What is known of a class that :func:`derive` has decorated."""
+    return _DERIVED.get(cls)
+
+
+def _attributes(obj: Any) -> dict[str, Any]:
+    """The state of an instance, slots included, whatever its class says about pickling."""
+    state: Any = object.__getstate__(obj)
+    held, slots = state if isinstance(state, tuple) else (state, None)
+    return {**(held or {}), **(slots or {})}
+
+
+def _declared_defaults(cls: type) -> dict[str, Any]:
+    """The defaults of a dataclass some of whose fields have none."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
+        if field.default is not dataclasses.MISSING:
+            found[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            found[field.name] = field.default_factory()
+    return found
+
+
+def derive(
+    *,
+    containers: Sequence[str],
+    keep: Sequence[str] = (),
+    serialize: Callable[[Any], tuple[Iterable[tuple[Hashable, Any]], Any]] | None = None,
+    deserialize: Callable[[Items, Any], Any] | None = None,
+) -> Callable[[type[C]], type[C]]:
+    """Make a plain class a container: a pytree that is walked, saved and compared like a Struct.
+
+    Inside transformations the containers are traced, and every other attribute is reset to its default: to what one
+    instance made by ``C()`` holds. What is kept becomes part of the jit cache key: a function is compiled for
+    each of its values, so keep only what is used while compiling.
+
+    Args:
+        containers: Attributes that hold arrays, numbers or containers.
+        keep: Attributes that keep their value; it must be hashable and hold no array.
+        serialize: ``serialize(obj) -> (pairs of key and container, metadata)``: what is saved of an instance, where that is
+            not simply the containers and what is kept.
+        deserialize: ``deserialize(pairs, metadata) -> obj``, the inverse.
+
+    Returns:
+        A decorator that gives the class itself back.
+
+    Raises:
+        TypeError: ``containers`` or ``keep`` is not a sequence of names, or what is decorated is not a plain class.
+        ValueError: One of ``serialize`` and ``deserialize`` is given, a name stands twice, is no field of the dataclass, or the class is registered already.
+
+    Example:
+        >>> @derive(containers=["w"])
+        ... class Layer:
+        ...     def __init__(self, w=None):
+        ...         self.w, self.calls = w, 0
+        >>> layer = Layer(1.0)
+        >>> layer.calls = 7
+        >>> jax.tree.map(lambda x: x + 1, layer).calls
+        0
+    """
+    nodes, statics = (_names(given, what) for given, what in ((containers, "containers"), (keep, "keep")))
+    twice = sorted({name for name in (*nodes, *statics) if (*nodes, *statics).count(name) > 1})
+    if twice:
+        raise ValueError(f"derive(): expected each attribute once, got {', '.join(twice)} twice")
+
+    if (serialize is None) != (deserialize is None):
+        raise ValueError("derive(): expected serialize and deserialize, or neither, got one of them")
+    hooks = None if serialize is None or deserialize is None else Hooks(serialize, deserialize)
+
+    def decorate(cls: type[C]) -> type[C]:
+        if not isinstance(cls, type) or is_struct(cls):
+            raise TypeError(
+                f"derive(): expected a plain class, got {cls!r}; the containers of a Struct are its node fields"
+            )
+        if dataclasses.is_dataclass(cls):
+            fields = [field.name for field in dataclasses.fields(cls)]
+            for name in (*nodes, *statics):
+                if name not in fields:
+                    hint = did_you_mean(name, fields)
+                    raise ValueError(f"{class_ref(cls)}: expected a field, got {name!r}{f'; {hint}' if hint else ''}")
+        derivation = Derivation(cls, Layout(nodes, statics, ()), hooks)
+        keys = tuple(map(GetAttrKey, nodes))
+
+        def flatten_with_keys(obj: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
+            children, aux = derivation.flatten(obj)
+            return tuple(zip(keys, children, strict=True)), aux
+
+        register_pytree_type(
+            cls,
+            flatten=derivation.flatten,
+            unflatten=derivation.unflatten,
+            flatten_with_keys=flatten_with_keys,
+            serializer=derivation.save,
+            deserializer=derivation.restore,
+        )
+        _DERIVED[cls] = derivation
+        return cls
+
+    return decorate
+
+
+def _names(given: Any, what: str) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable) or not all(isinstance(n, str) for n in (*given,)):
+        raise TypeError(f"derive(): expected a list of attribute names as {what}, got {given!r}")
+    return tuple(given)
