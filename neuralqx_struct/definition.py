@@ -95,6 +95,7 @@ class StructMeta(type):
     __nqx_check__: Callable[[Any], list[Diagnostic]] | None
     __nqx_generated_init__: bool
     __nqx_plain__: bool
+    __nqx_sound__: Callable[[type, tuple[Any, ...]], bool] | None  # of classes with a check and without other hooks
     __nqx_value_hooks__: bool
     __nqx_own_init_vars__: Mapping[str, FieldSpec]
     __nqx_own_order__: tuple[str, ...]
@@ -206,7 +207,9 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     if "__nqx_check__" not in cls.__dict__:
         cls.__nqx_check__ = getattr(cls, "__nqx_check__", None)
     cls.__nqx_value_hooks__ = _has_value_hooks(cls)
-    cls.__nqx_plain__ = cls.__nqx_value_hooks__ and not cls.__nqx_converters__ and not cls.__nqx_validators__
+    hooks = cls.__nqx_converters__, cls.__nqx_validators__, cls.__nqx_check__
+    cls.__nqx_plain__ = cls.__nqx_value_hooks__ and not any(hooks)
+    cls.__nqx_sound__ = getattr(hooks[-1], "sound", None) if cls.__nqx_value_hooks__ and not any(hooks[:-1]) else None
     _install_init(cls, own)
     cls.__match_args__ = tuple(s.name for s in specs if s.init and not s.kw_only)  # type: ignore[attr-defined,misc]
     _keep_getattr(cls)
@@ -372,8 +375,14 @@ def _straight(cls: StructMeta, own_self: str, namespace: dict[str, Any]) -> str:
     statics = "".join(f"_nqx_type({name}), " for name in layout.statics)
     nodes = "".join(f"{name}, " for name in layout.nodes)
     held = [*layout.statics, *(f"_nqx_ref({name})" for name in layout.opaques)]
+    sound = getattr(cls.__nqx_check__, "sound", None)
+    opaques = "".join(f"{name}, " for name in layout.opaques)
+    held_values = f"{nodes}{''.join(f'{name}, ' for name in layout.statics)}{opaques}"
     verdicts = [f"_nqx_valid_{place}({name})" for place, (name, _, _) in enumerate(cls.__nqx_validators__)]
     fine = [f"((_nqx_v := {verdict}) is True or _nqx_v is None or not _nqx_is_false(_nqx_v))" for verdict in verdicts]
+    if sound is not None:
+        namespace |= {"_nqx_sound": sound, "_nqx_cls": cls}
+        fine.append(f"_nqx_sound(_nqx_cls, ({held_values}))")
     lines += [f"_nqx_keys = ({statics})", f"_nqx_fine = {' and '.join(['_nqx_exact(_nqx_keys)', *fine])}"]
     if fine:
         lines[-1:] = ["try:", f"    {lines[-1]}", "except _nqx_error:", "    _nqx_fine = False"]
@@ -400,8 +409,13 @@ def _straight(cls: StructMeta, own_self: str, namespace: dict[str, Any]) -> str:
 
 
 def _has_value_hooks(cls: StructMeta) -> bool:
-    """True if converters and validators are all the hooks there are, and none of them wants the instance."""
-    others = cls.__nqx_derive__, cls.__nqx_init_vars__, cls.__nqx_check__
+    """True if converters and validators are all the hooks there are, and none of them wants the instance.
+
+    A check of the class itself may look at values as well: it remembers what it has found sound.
+    """
+    inherited = any(base.__dict__.get("__nqx_check__") is cls.__nqx_check__ for base in cls.__mro__[1:])
+    whole = cls.__nqx_check__ is not None and (inherited or not hasattr(cls.__nqx_check__, "sound"))
+    others = cls.__nqx_derive__, cls.__nqx_init_vars__, whole
     specs = cls.__nqx_fields__.values()
     if any(others) or hasattr(cls, "__post_init__") or not all(s.init and not s.reset for s in specs):
         return False

@@ -213,19 +213,27 @@ def _bounded(declaration: FieldDeclaration) -> Look:
 
 
 class _Plan:
-    """Which fields of a struct are looked at, and how."""
+    """Which fields of a struct are looked at, and how: nodes first, then static fields, then opaque ones."""
 
-    __slots__ = ("_get", "_looks", "names")
+    __slots__ = ("_get", "_picks", "names")
 
     def __init__(self, document: Document, declaration: StructDeclaration) -> None:
-        looks = {name: _look(document, d, name in declaration.compared) for name, d in declaration.fields.items()}
-        self.names = [name for name, look in looks.items() if look is not None]
-        self._looks = [look for look in looks.values() if look is not None]
+        kept = {name: d for name, d in declaration.fields.items() if d.derived is None}
+        order = sorted(kept, key=lambda name: (kept[name].reset, ("node", "static", "opaque").index(kept[name].kind)))
+        looks = [_look(document, kept[name], name in declaration.compared) for name in order]
+        self._picks = [(place, look) for place, look in enumerate(looks) if look is not None]
+        self.names = [order[place] for place, _ in self._picks]
         get: Any = operator.attrgetter(*self.names) if self.names else lambda _: ()
         self._get: Callable[[Any], tuple[Any, ...]] = (lambda value: (get(value),)) if len(self.names) == 1 else get
 
     def signature(self, value: Any, room: _Room) -> Signature:
-        return (type(value), *[look(item, room) for look, item in zip(self._looks, self._get(value), strict=True)])
+        """Of an instance."""
+        looks = zip(self._picks, self._get(value), strict=True)
+        return (type(value), *[look(item, room) for (_, look), item in looks])
+
+    def signature_of(self, cls: type, values: tuple[Any, ...], room: _Room) -> Signature:
+        """The same from the values of all fields that are kept, in order."""
+        return (cls, *[look(values[place], room) for place, look in self._picks])
 
 
 def _look(document: Document, declaration: FieldDeclaration, compared: bool) -> Look | None:
@@ -285,6 +293,19 @@ class InstanceCheck:
             self._sound = set()
         self._sound.add(signature)
         return []
+
+    def sound(self, cls: type, values: tuple[Any, ...]) -> bool:
+        """True if an instance with such values has been found sound before; else :meth:`__call__` has to decide.
+
+        Args:
+            cls: The class that the schema made.
+            values: Of its node fields, static fields and opaque fields.
+        """
+        try:
+            signature = self.plan.signature_of(cls, values, _Room(self._plan_of))
+            return bool(signature == self._last) or signature in self._sound
+        except (_UnseenError, TypeError, AttributeError):
+            return False
 
     def _conform(self, instance: Any, read: Callable[[Any], Seen]) -> list[Diagnostic]:
         # Fields are all there (the constructor saw to that), but what is derived may still wait for concrete values.

@@ -226,6 +226,11 @@ class Layout:
             rest[place] = rest[place].value
         return zip(self._names, (*children, *rest), strict=True)
 
+    def held(self, pair: Pair) -> Iterable[Any]:
+        """The values of the fields that are no children."""
+        _, (_, *held) = pair
+        return [*held[: len(self.statics)], *(ref.value for ref in held[len(self.statics) :])] if self.opaques else held
+
     def reveal(self, instance: Any, pair: Pair) -> None:
         """Make attributes of the fields that ``pair`` holds."""
         for name, value in self.values(pair):

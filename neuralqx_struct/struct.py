@@ -98,6 +98,12 @@ class Struct(Displayed, metaclass=StructMeta):
             pair = getattr(self, "_nqx_pair")  # noqa: B009 - type checkers shall not see it as an attribute of users
             store_pair(new, cls.__nqx_layout__.changed(pair, changes, cls.__name__))
             return new
+        if cls.__nqx_sound__ is not None and changes.keys() <= cls.__nqx_fields__.keys():
+            pair = cls.__nqx_layout__.changed(getattr(self, "_nqx_pair"), changes, cls.__name__)  # noqa: B009
+            if cls.__nqx_sound__(cls, (*pair[0], *cls.__nqx_layout__.held(pair))):
+                new = object.__new__(cls)
+                store_pair(new, pair)
+                return new
         given = {name: getattr(self, name) for name, spec in cls.__nqx_fields__.items() if not spec.is_derived}
         init_vars = {name: changes.pop(name, spec.default) for name, spec in cls.__nqx_init_vars__.items()}
         for name in changes:

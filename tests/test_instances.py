@@ -253,3 +253,58 @@ def test_threads_agree():
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+FLAT = s.load_schema("""\
+language: "1"
+schema: lab.flat
+version: 1
+root: Flat
+dims: {e: {equals: width * d}, d: {}}
+structs:
+  Flat:
+    fields:
+      handle: {type: str | null, kind: opaque, default: null}
+      width: {type: int, kind: static, default: 1}
+      w: float32[d]
+      v: {type: "float32[e] | null", default: null}
+      step: {type: int, default: 0, ge: 0}
+      items: {type: "list[int]", default: []}
+""").Flat
+FLAT_USED = {"handle": None, "width": 1, "w": jnp.zeros(2), "v": None, "step": 0, "items": []}
+
+
+@pytest.mark.parametrize("name", FLAT_USED)
+def test_construction_and_replace_say_the_same_as_the_walk(name):
+    sound = FLAT(**FLAT_USED)
+    assert sound == FLAT(w=FLAT_USED["w"]) == sound.replace(step=1).replace(step=0)
+    for value in STATICS if name == "width" else EACH:
+        values = FLAT_USED | {name: value}
+        wanted = bool(FLAT.__nqx_check__(FLAT.__nqx_assemble__(values)))
+        for make in (lambda values=values: FLAT(**values), lambda value=value: sound.replace(**{name: value})):
+            for _ in range(2):
+                if wanted:
+                    with pytest.raises(ValidationError):
+                        make()
+                else:
+                    assert getattr(make(), name) is value or name == "width"
+    with pytest.raises(TypeError, match="got 'wdth'; did you mean 'width'"):
+        sound.replace(wdth=1)
+
+
+def test_reset_fields_and_subclasses_are_checked_whole():
+    text = 'language: "1"\nschema: lab.reset\nversion: 1\nroot: R\nstructs:\n  R:\n    fields:\n'
+    text += "      log: {type: str, kind: opaque, reset: true, default: a}\n      x: {type: int, default: 0, ge: 0}\n"
+    cls = s.load_schema(text).R
+
+    class Mine(cls):
+        more: int = 0
+
+    for made in (cls, Mine):
+        assert made(log="b").replace(x=1).replace(x=2).x == 2
+        for wrong in ({"log": 3}, {"x": -1}):
+            with pytest.raises(ValidationError):
+                made(**wrong)
+            with pytest.raises(ValidationError):
+                made().replace(**wrong)
+    assert Mine().replace(more=2).more == 2
