@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.evolution.breakage import breaking as breaking
     from neuralqx_struct.evolution.diff import diff as diff
     from neuralqx_struct.evolution.migrations import migrate as migrate
+    from neuralqx_struct.evolution.revision import revise as revise
     from neuralqx_struct.fieldspec import MISSING as MISSING
     from neuralqx_struct.fieldspec import FieldKind as FieldKind
     from neuralqx_struct.fieldspec import FieldSpec as FieldSpec
@@ -102,6 +103,7 @@ _HOME = {
         "ValidationError",
     ),
     "neuralqx_struct.evolution.breakage": ("breaking",),
+    "neuralqx_struct.evolution.revision": ("revise",),
     "neuralqx_struct.evolution.diff": ("diff",),
     "neuralqx_struct.evolution.migrations": ("migrate",),
     "neuralqx_struct.fieldspec": (

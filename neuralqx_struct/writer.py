@@ -102,20 +102,7 @@ def dump_schema(what: Document | Schema | type) -> str:
         document = schema_of(what)
     else:
         raise TypeError(f"dump_schema(): expected a Document, a Schema or a Struct class, got {brief(what)}")
-    return f"# yaml-language-server: $schema={LANGUAGE_SCHEMA_ID}\n{dump_yaml(_shortened(document.to_data()))}"
-
-
-def _shortened(data: dict[str, Any]) -> dict[str, Any]:
-    """The same document with the shorthands of fields and enums, which mean the same."""
-    for struct in data["structs"].values():
-        struct["fields"] = {name: _short(declared, "type") for name, declared in struct["fields"].items()}
-    if "enums" in data:
-        data["enums"] = {name: _short(declared, "members") for name, declared in data["enums"].items()}
-    return data
-
-
-def _short(declared: dict[str, Any], only: str) -> Any:
-    return declared[only] if declared.keys() == {only} and declared[only] is not None else declared
+    return f"# yaml-language-server: $schema={LANGUAGE_SCHEMA_ID}\n{dump_yaml(document.to_shorthand())}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

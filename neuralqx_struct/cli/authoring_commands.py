@@ -138,3 +138,52 @@ def stub(path: SchemaPath, *, out: Out = None, style: Style = Format.TEXT) -> No
         return written("schema stub", stub_module(series.head, where), out)
 
     raise typer.Exit(run("schema stub", style, body))
+
+
+@schema_app.command()
+def revision(
+    path: SchemaPath,
+    *,
+    name: Annotated[
+        str | None, typer.Option("--from", metavar="MODULE:CLASS", help="The edited schema is that of a Struct class.")
+    ] = None,
+    edited: Annotated[Path | None, typer.Option("--edited", metavar="FILE", help="The edited schema is in a file.")] = None,
+    against: Annotated[
+        str, typer.Option("--against", metavar="REF", help="What the newest file was, if it was edited in place.")
+    ] = "git:HEAD",
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="By default the next version's file.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file and write nothing.")] = False,
+    style: Style = Format.TEXT,
+) -> None:
+    """Write the next version of an edited schema: its steps, and questions where only you know."""
+
+    def body() -> Report:
+        from neuralqx_struct.errors import SchemaError
+        from neuralqx_struct.evolution.revision import revise
+        from neuralqx_struct.schema.loader import read_text
+
+        if name is not None and edited is not None:
+            raise _unusable("expected --from or --edited, got both", "name one edited schema")
+        found: list[Diagnostic] = []
+        given: Any = edited
+        if name is not None:
+            from neuralqx_struct.schema.series import load_series
+            from neuralqx_struct.writer import schema_of
+
+            given = schema_of(_imported(name), schema=load_series(path).id, report=found)
+        made = revise(path, edited=given, against=against)
+        where = str(out or made.file)
+        if not dry_run:
+            made.write(out)
+        try:
+            read_text(made.text, where)
+        except SchemaError as error:  # the questions, where they stand
+            found += error.diagnostics
+        members = {"schema": made.id, "schema_version": made.version, "steps": [*made.steps], "questions": [*made.questions]}
+        text = made.text.rstrip("\n") if dry_run else f"written to {where}"
+        layout: Any = {"layout": "document"} if dry_run else {}
+        return Report(
+            "schema revision", tuple(found), text, {"text": made.text, "out": None if dry_run else where, **members}, **layout
+        )
+
+    raise typer.Exit(run("schema revision", style, body))

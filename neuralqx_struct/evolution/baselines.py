@@ -31,7 +31,7 @@ from neuralqx_struct.schema.series import (
     series_of,
 )
 
-__all__ = ["Baseline", "ask_git", "baseline", "folder_of_schemas", "schemas_below"]
+__all__ = ["Baseline", "ask_git", "baseline", "folder_of_schemas", "published_text", "schemas_below"]
 
 _GIT = "git:"
 
@@ -80,6 +80,15 @@ def baseline(reference: str, path: Path) -> Baseline:
             )
         return Baseline(reference, carried)
     return Baseline(reference, schemas_below(where))
+
+
+def published_text(reference: str, file: Path) -> str | None:
+    """The text that a file had where a reference names, or None if that cannot be said."""
+    if reference.startswith(_GIT):
+        revision = reference.removeprefix(_GIT)
+        return ask_git(file.parent, "show", f"{revision}:./{file.name}").decode("utf-8-sig")
+    there = Path(reference) / file.name
+    return there.read_text(encoding="utf-8-sig") if there.is_file() else None
 
 
 def schemas_below(path: Path) -> dict[str, Series]:

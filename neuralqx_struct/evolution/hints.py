@@ -43,14 +43,25 @@ from neuralqx_struct.schema.types import (
     walk_type,
 )
 
-__all__ = ["proposals", "root_hint"]
+__all__ = [
+    "Pairing",
+    "Versions",
+    "candidates",
+    "moves",
+    "proposals",
+    "renames",
+    "renaming",
+    "root_hint",
+    "shown_steps",
+    "values_for",
+]
 
 #: Struct and field; a name may be in both versions, so that what goes and what comes have hints of their own.
 _Field = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Versions:
+class Versions:
     """What all proposals look at."""
 
     have: Document
@@ -58,6 +69,7 @@ class _Versions:
     known: Mapping[str, Expression]
 
     def within(self, struct: str) -> str | None:
+        """The ``in`` of a step on a struct; none is needed for the root."""
         return None if struct == self.have.root == self.want.root else struct
 
     def after(self, steps: Sequence[Step]) -> Document | None:
@@ -72,7 +84,7 @@ class _Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Struct:
+class Pairing:
     """A struct of both versions, its fields that only one of them stores, and the hints for them so far."""
 
     name: str
@@ -94,17 +106,17 @@ def proposals(have: Document, want: Document, known: Mapping[str, Expression]) -
     Returns:
         No entry where no step and no words would help.
     """
-    versions = _Versions(have, want, known)
+    versions = Versions(have, want, known)
     old, new = reachable(have)[0], reachable(want)[0]
     hints: dict[_Field, str] = {}
     for hint in _moves(versions, [name for name in new if name in old]):
         hints.update({at: text for at, text in hint.items() if at not in hints})
-    written = {_shown([build.rename_struct(struct=have.root, to=want.root)]): "root"}
+    written = {shown_steps([build.rename_struct(struct=have.root, to=want.root)]): "root"}
     for name in [name for name in new if name in old]:
         before, after = have.structs[name], want.structs[name]
         gone = {f: d for f, d in before.stored.items() if f not in after.stored and (name, f) not in hints}
         come = {f: d for f, d in after.stored.items() if f not in before.stored and (name, f) not in hints}
-        struct = _Struct(name, before, after, gone, come)
+        struct = Pairing(name, before, after, gone, come)
         _pair(struct, versions)
         hints.update(struct.hints)
         for both, declaration in after.stored.items():
@@ -115,7 +127,8 @@ def proposals(have: Document, want: Document, known: Mapping[str, Expression]) -
     return hints
 
 
-def _shown(steps: Sequence[Step]) -> str:
+def shown_steps(steps: Sequence[Step]) -> str:
+    """Steps inside a sentence."""
     return ", then ".join(f"`{step_text(step)}`" for step in steps)
 
 
@@ -123,14 +136,14 @@ def _shown(steps: Sequence[Step]) -> str:
 # Fields that go and fields that come.
 
 
-def _pair(struct: _Struct, versions: _Versions) -> None:
+def _pair(struct: Pairing, versions: Versions) -> None:
     """Hints for what goes and what comes: the same field under a new name, or two of them."""
-    pairs = _renames(struct, versions)
+    pairs = renames(struct, versions)
     partners = {b: a for a, (b, _) in pairs.items()}
     for name, declaration in struct.gone.items():
         lost = _removal(struct.name, name, declaration, versions)
         if name in pairs:
-            hint = f"was it renamed? {_shown(pairs[name][1])}; if not, {lost}"
+            hint = f"was it renamed? {shown_steps(pairs[name][1])}; if not, {lost}"
         elif others := _alike(declaration, struct.come, versions):
             hint = f"was it renamed to {_listed(others)}? then write a `rename` step; if not, {lost}"
         else:
@@ -147,7 +160,7 @@ def _pair(struct: _Struct, versions: _Versions) -> None:
         struct.hints[struct.name, name] = hint
 
 
-def _alike(declaration: FieldDeclaration, others: Mapping[str, FieldDeclaration], versions: _Versions) -> list[str]:
+def _alike(declaration: FieldDeclaration, others: Mapping[str, FieldDeclaration], versions: Versions) -> list[str]:
     return [n for n, d in others.items() if same_type(d.declared, declaration.declared, versions.known)]
 
 
@@ -156,13 +169,13 @@ def _listed(names: Sequence[str], limit: int = 4) -> str:
     return " or ".join([*names[:limit], *more])
 
 
-def _renames(struct: _Struct, versions: _Versions) -> dict[str, tuple[str, list[Step]]]:
+def renames(struct: Pairing, versions: Versions) -> dict[str, tuple[str, list[Step]]]:
     """New name and steps by old name: an alias, a likely name, or the only partner that there is, in this order."""
     old, new = ({**struct.gone}, {**struct.come})
     found: dict[str, tuple[str, list[Step]]] = {}
 
     def take(a: str, b: str) -> None:
-        if a in old and b in new and (steps := _renaming(struct.name, a, b, versions)):
+        if a in old and b in new and (steps := renaming(struct.name, a, b, versions)):
             found[a] = b, steps
             del old[a], new[b]
 
@@ -188,7 +201,7 @@ def _castable(a: Type, b: Type, known: Mapping[str, Expression]) -> bool:
     return isinstance(a, Array) and isinstance(b, Array) and same_type(Array(b.dtype, a.shape), b, known)
 
 
-def _renaming(struct: str, a: str, b: str, versions: _Versions) -> list[Step]:
+def renaming(struct: str, a: str, b: str, versions: Versions) -> list[Step]:
     """The steps that give a field its new name, and its new dtype where that changed too; none if they are refused."""
     within = versions.within(struct)
     steps: list[Step] = [build.rename(field=a, to=b, within=within)]
@@ -200,20 +213,20 @@ def _renaming(struct: str, a: str, b: str, versions: _Versions) -> list[Step]:
     return steps if versions.after(steps) is not None else []
 
 
-def _removal(struct: str, name: str, declaration: FieldDeclaration, versions: _Versions) -> str:
+def _removal(struct: str, name: str, declaration: FieldDeclaration, versions: Versions) -> str:
     within = versions.within(struct)
-    for value in _values(declaration, versions.have):
+    for value in values_for(declaration, versions.have):
         step = build.remove(field=name, undo_default=value, within=within)
         if versions.after([step]) is not None:
-            return _shown([step])
-    return f"{_shown([build.remove(field=name, lossy=True, within=within)])}, which gives up downgrades"
+            return shown_steps([step])
+    return f"{shown_steps([build.remove(field=name, lossy=True, within=within)])}, which gives up downgrades"
 
 
-def _addition(struct: str, name: str, declaration: FieldDeclaration, versions: _Versions) -> str:
-    for value in _values(declaration, versions.want):
+def _addition(struct: str, name: str, declaration: FieldDeclaration, versions: Versions) -> str:
+    for value in values_for(declaration, versions.want):
         step = build.add(field=name, default=value, within=versions.within(struct))
         if versions.after([step]) is not None:
-            return _shown([step])
+            return shown_steps([step])
     shown = format_type(declaration.declared)
     return (
         f"no value of {shown} can be written in a step: let the type be `{shown} | null`, or take it from other fields"
@@ -235,7 +248,7 @@ _NEUTRAL: Mapping[str, Any] = {
 }
 
 
-def _values(declaration: FieldDeclaration, document: Document) -> Iterator[Any]:
+def values_for(declaration: FieldDeclaration, document: Document) -> Iterator[Any]:
     """The declared default, then a neutral value of the type, as far as there are such."""
     if declaration.has_default:
         yield declaration.default
@@ -274,8 +287,16 @@ def _neutral(declared: Type, document: Document) -> Any:
 # Fields that moved between a struct and one nested in it.
 
 
-def _moves(versions: _Versions, names: Sequence[str]) -> Iterator[dict[_Field, str]]:
+def _moves(versions: Versions, names: Sequence[str]) -> Iterator[dict[_Field, str]]:
     """One hint for all fields that moved together, on the first of them; the others name that one."""
+    for step, (first, *rest) in moves(versions, names):
+        where = f"structs.{first[0]}.fields.{first[1]}"
+        others = dict.fromkeys(rest, f"it moves with the step that mends {where}")
+        yield {**others, first: f"mend it with {shown_steps([step])}"}
+
+
+def moves(versions: Versions, names: Sequence[str]) -> Iterator[tuple[Step, list[_Field]]]:
+    """Steps for fields that are in a struct in one version and in one nested in it in the other, with what they mend."""
     have, want = versions.have, versions.want
     for name in names:
         old, new = have.structs[name].stored, want.structs[name].stored
@@ -286,7 +307,8 @@ def _moves(versions: _Versions, names: Sequence[str]) -> Iterator[dict[_Field, s
             if fields:
                 step = build.move(fields=fields, into=into, struct=inner.name, within=versions.within(name))
                 ends = [(name, f) for f in fields] + [(inner.name, f) for f in fields]
-                yield from _told([step], ends + ([] if into in old else [(name, into)]), versions)
+                if versions.after([step]) is not None:
+                    yield step, ends + ([] if into in old else [(name, into)])
         for source, inner in _nested(old, have):
             left = want.structs[inner.name].stored if source in new and inner.name in want.structs else {}
             fields = _common(new, old, have, inner, left, versions)
@@ -294,7 +316,8 @@ def _moves(versions: _Versions, names: Sequence[str]) -> Iterator[dict[_Field, s
                 step = build.inline(field=source, fields=fields, within=versions.within(name))
                 whole = source not in new
                 ends = [(inner.name, f) for f in fields] + [(name, f) for f in fields]
-                yield from _told([step], [(name, source), *ends] if whole else ends, versions)
+                if versions.after([step]) is not None:
+                    yield step, [(name, source), *ends] if whole else ends
 
 
 def _nested(fields: Mapping[str, FieldDeclaration], document: Document) -> Iterator[tuple[str, Named]]:
@@ -310,7 +333,7 @@ def _common(  # noqa: PLR0917 - the two sides of a move
     document: Document,
     inner: Named,
     taken: Mapping[str, FieldDeclaration],
-    versions: _Versions,
+    versions: Versions,
 ) -> list[str]:
     """Fields that one version has in the outer struct and the other in the inner one, with the same type."""
     struct = document.structs[inner.name]
@@ -325,29 +348,21 @@ def _common(  # noqa: PLR0917 - the two sides of a move
     ]
 
 
-def _told(steps: Sequence[Step], ends: Sequence[_Field], versions: _Versions) -> Iterator[dict[_Field, str]]:
-    if versions.after(steps) is not None:
-        first, *rest = ends
-        where = f"structs.{first[0]}.fields.{first[1]}"
-        others = dict.fromkeys(rest, f"it moves with the step that mends {where}")
-        yield {**others, first: f"mend it with {_shown(steps)}"}
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Fields of another type, and the root.
 
 
 def _mending(  # noqa: PLR0917 - a field and its two types
-    struct: str, name: str, have: Type, want: Type, versions: _Versions, written: dict[str, str]
+    struct: str, name: str, have: Type, want: Type, versions: Versions, written: dict[str, str]
 ) -> str | None:
     """What turns one type into another, if one step does."""
     if readable_as(have, want, versions.known):
         return None
-    for step in _candidates(name, have, want, versions, versions.within(struct)):
+    for step in candidates(name, have, want, versions, versions.within(struct)):
         after = versions.after([step])
         if after is None or not readable_as(after.structs[struct].fields[name].declared, want, versions.known):
             continue
-        text, at = _shown([step]), f"structs.{struct}.fields.{name}"
+        text, at = shown_steps([step]), f"structs.{struct}.fields.{name}"
         if text in written:  # a renamed struct is used in many places
             return f"the step that mends {written[text]} mends it too"
         written[text] = at
@@ -360,7 +375,7 @@ def _mending(  # noqa: PLR0917 - a field and its two types
     return None
 
 
-def _candidates(name: str, have: Type, want: Type, versions: _Versions, within: str | None) -> Iterator[Step]:
+def candidates(name: str, have: Type, want: Type, versions: Versions, within: str | None) -> Iterator[Step]:
     """Steps that may turn one type into another; whether they do is checked by applying them."""
     if isinstance(have, Union) and Null() in have.options:
         value = _neutral(want, versions.want)
@@ -383,7 +398,7 @@ def _candidates(name: str, have: Type, want: Type, versions: _Versions, within: 
         yield build.reshape(field=name, shape=texts, within=within)
 
 
-def _renamed(old: str, new: str, versions: _Versions) -> bool:
+def _renamed(old: str, new: str, versions: Versions) -> bool:
     # What another schema declares (lab.optim.Adam) cannot be renamed from here.
     own = old in versions.have.structs and new in versions.want.structs
     return own and old not in versions.want.structs and new not in versions.have.structs
@@ -400,6 +415,6 @@ def _order(shape: Sequence[Any], wanted: Sequence[Any], known: Mapping[str, Expr
 
 def root_hint(have: Document, want: Document) -> str:
     """What to do about another root struct."""
-    if _renamed(have.root, want.root, _Versions(have, want, {})):
-        return f"mend it with {_shown([build.rename_struct(struct=have.root, to=want.root)])}"
+    if _renamed(have.root, want.root, Versions(have, want, {})):
+        return f"mend it with {shown_steps([build.rename_struct(struct=have.root, to=want.root)])}"
     return f"no step makes another struct the root: let it be {have.root}, or give the struct that was it another name"

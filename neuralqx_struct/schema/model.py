@@ -242,6 +242,10 @@ class StructDeclaration(Declaration):
         return frozenset(derived.union(*(constraint.expression.names for constraint in self.constraints)))
 
 
+def _short(declared: dict[str, Any], only: str) -> Any:
+    return declared[only] if declared.keys() == {only} and declared[only] is not None else declared
+
+
 class Document(Declaration):
     """One version of one schema: the content of one file."""
 
@@ -322,6 +326,15 @@ class Document(Declaration):
     def to_data(self) -> dict[str, Any]:
         """The document as plain values: what a file of it holds, without what was left to defaults."""
         data: dict[str, Any] = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return data
+
+    def to_shorthand(self) -> dict[str, Any]:
+        """As :meth:`to_data`, with the shorthands of fields and enums, which mean the same."""
+        data = self.to_data()
+        for struct in data["structs"].values():
+            struct["fields"] = {name: _short(declared, "type") for name, declared in struct["fields"].items()}
+        if "enums" in data:
+            data["enums"] = {name: _short(declared, "members") for name, declared in data["enums"].items()}
         return data
 
 

@@ -199,11 +199,12 @@ def _check_after_document(build: Builder, text: str, event: Any) -> None:
 
 
 _SUPPRESSION = re.compile(r"(?:(?<=[ \t\n])|\A)#[ \t]*nqx:")
+_QUESTION = re.compile(r"#[ \t]*nqx:[ \t]*question\b:?[ \t]*(.*)")
 _IGNORE = re.compile(r"#[ \t]*nqx:[ \t]*ignore\[[ ]*(NQX[0-9]{3}(?:[ ]*,[ ]*NQX[0-9]{3})*)[ ]*\](?:[ \t].*)?")
 
 
 def _suppressions(build: Builder, quoted: list[tuple[int, int]]) -> Mapping[int, frozenset[str]]:
-    """Line -> codes, from the comments that are not inside quoted text."""
+    """Line -> codes, from the comments that are not inside quoted text; open questions are errors."""
     found: dict[int, frozenset[str]] = {}
     text = build.text.text
     spans = iter((*quoted, (len(text), len(text) + 1)))
@@ -219,7 +220,11 @@ def _suppressions(build: Builder, quoted: list[tuple[int, int]]) -> Mapping[int,
         if len(found) == limits.MAX_SUPPRESSIONS:
             hint = "remove those that are no longer needed"
             build.fail("NQX005", place, f"expected at most {limits.MAX_SUPPRESSIONS} suppressions, got more", hint)
-        if known := _IGNORE.fullmatch(text, place, done):
+        if question := _QUESTION.fullmatch(text, place, done):
+            message = f"expected an answer, got the question: {question.group(1) or 'none'}"
+            hint = "uncomment the steps of one answer below it, and remove this comment"
+            build.report("NQX318", place, message, hint)
+        elif known := _IGNORE.fullmatch(text, place, done):
             found[build.text.mark(place).line] = frozenset(re.split(r"[ ]*,[ ]*", known.group(1)))
         else:
             message = f"expected '# nqx: ignore[NQX120]', got {show(text[place:done])}"

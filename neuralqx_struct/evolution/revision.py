@@ -1,0 +1,309 @@
+"""Revisions: the file of the next version, from an edited schema, with the steps that lead to it and what is left to ask.
+
+Owns :func:`revise`: which version is compared with which, and the text of the new file. The author's own text is kept,
+comments too; only the version, the reserved names and the migration are written into it. What steps there are, and what
+has to be asked, is found by ``inference.py``. A question is a comment ``# nqx: question: ...``, which every reader refuses
+(NQX318) until it is answered, so that nothing is guessed silently.
+
+Example:
+    >>> edited = v3.model_copy(update={"doc": "Told otherwise."})
+    >>> print(revise("schemas/vmc_state", edited=edited).text[-42:], end="")
+    migrations:
+      - from: 3
+        steps: []
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.evolution.baselines import baseline, published_text
+from neuralqx_struct.evolution.inference import Inference, Question, infer
+from neuralqx_struct.evolution.steps import step_text
+from neuralqx_struct.schema.checks import CHECKS
+from neuralqx_struct.schema.fingerprint import full_fingerprint
+from neuralqx_struct.schema.loader import Source, dump_yaml, read_file, read_text
+from neuralqx_struct.schema.migration import RenameStruct, Step
+from neuralqx_struct.schema.model import LANGUAGE_SCHEMA_ID, Document
+from neuralqx_struct.schema.reading import document_from_data, parse_document
+from neuralqx_struct.schema.series import Series, load_series
+from neuralqx_struct.schema.uses import beside, link
+
+__all__ = ["Revision", "revise"]
+
+_PUBLISHED = "git:HEAD"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The next version of a schema, not written yet.
+
+    Attributes:
+        id: The schema.
+        version: The new version.
+        text: The new file.
+        file: Where it belongs.
+        steps: The steps that were inferred, each as a line of a file.
+        questions: What the author has to answer in the file before it can be read.
+        edited: The file that was edited, if it was one.
+        published: What it held before, if it is that of the version before and was edited in place.
+    """
+
+    id: str
+    version: int
+    text: str
+    file: Path
+    steps: tuple[str, ...]
+    questions: tuple[str, ...]
+    edited: Path | None = None
+    published: str | None = None
+
+    def write(self, out: str | Path | None = None) -> Path:
+        """Write the file, and give back to a version that was edited in place what it held before.
+
+        Args:
+            out: Where to; by default ``file``. Elsewhere nothing else is written.
+
+        Raises:
+            SchemaError: NQX400: there is a file already that is not the one that was revised.
+        """
+        target = self.file if out is None else Path(out)
+        own = self.edited is not None and self.published is None and target == self.edited
+        if target.exists() and not own:
+            raise SchemaError(
+                "expected no file of the next version, got one",
+                code="NQX400",
+                file=str(target),
+                hint=f"revise it with edited={str(target)!r}, or name another file",
+            )
+        target.write_text(self.text, encoding="utf-8")
+        if out is None and self.edited is not None and self.published is not None:
+            self.edited.write_text(self.published, encoding="utf-8")
+        return target
+
+
+def revise(path: str | Path, *, edited: Document | str | Path | None = None, against: str = _PUBLISHED) -> Revision:
+    """Make the file of the next version from an edited schema.
+
+    Args:
+        path: The schema's folder, or its newest file.
+        edited: The edited schema: a file, or a document such as :func:`~neuralqx_struct.schema_of` gives for a class. By
+            default the newest file of the folder, which was edited in place or is new.
+        against: What the newest file is compared with, to find out which: ``git:REVISION``, a folder or a bundle.
+
+    Returns:
+        The text, and what was found; nothing is written.
+
+    Raises:
+        SchemaError: A file cannot be read or is wrong; nothing changed; nothing says what the schema was before.
+
+    Example:
+        >>> edited = v3.model_copy(update={"compatibility": "full"})
+        >>> revision = revise("schemas/vmc_state", edited=edited)
+        >>> revision.version, revision.file.name, revision.steps, revision.questions
+        (4, 'v4.yaml', (), ())
+    """
+    series = load_series(path if Path(path).is_dir() else Path(path).parent)
+    case = _case(series, edited, against)
+    old, new = case.old, case.new
+    _sound(new, case.source)
+    if new.id != old.id:
+        message = f"expected schema: {old.id}, got {new.id}"
+        raise SchemaError(message, code="NQX283", hint="a schema keeps its identity in all versions")
+    found = infer(old, new)
+    following = {"version": old.version + 1, "migrations": []}
+    new = _reserving(old, new, found).model_copy(update=following)
+    if full_fingerprint(new) == full_fingerprint(old.model_copy(update=following)):
+        message = f"expected a schema that differs from version {old.version}, got the same"
+        raise SchemaError(message, code="NQX400", hint="edit the newest file, or name the edited one")
+    own = None if case.source is None else Path(case.source.name)
+    return Revision(
+        id=new.id,
+        version=new.version,
+        text=_text(new, old.version, found, own),
+        file=case.file or (series.folder or Path(path)) / f"v{new.version}.yaml",
+        steps=tuple(map(step_text, found.steps)),
+        questions=tuple(question.text for question in found.questions),
+        edited=own,
+        published=case.published,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """The version before, the edited schema and its file; ``file`` is the new one, if it is there already."""
+
+    old: Document
+    new: Document
+    source: Source | None = None
+    file: Path | None = None
+    published: str | None = None
+
+
+def _case(series: Series, edited: Document | str | Path | None, against: str) -> _Case:
+    if isinstance(edited, Document):
+        return _Case(series.head, edited)
+    head, source = series.head, series.sources[series.head.version]
+    if edited is not None and Path(edited).resolve() != Path(source.name).resolve():
+        if Path(edited).resolve() in {Path(known.name).resolve() for known in series.sources.values()}:
+            message = "expected the newest file of the schema, got an earlier version"
+            raise SchemaError(message, code="NQX400", file=str(edited), hint="edit the newest one, or a copy elsewhere")
+        given = read_file(edited)
+        return _Case(series.head, link(parse_document(given), beside(series.folder or Path())), given)
+    earlier = [series.documents[version] for version in series.versions if version != head.version]
+    try:
+        before = baseline(against, Path(source.name)).series.get(series.id)
+    except SchemaError as error:
+        if edited is None or not earlier:
+            raise _unknown(source, error) from error
+        before = None  # the newest file was named: it is what comes after the others
+    if before is not None and head.version in before.documents:
+        published = published_text(against, Path(source.name))
+        return _Case(before.at(head.version), head, source, published=published)
+    if not earlier:
+        message = "expected a schema with an earlier version, got a new one"
+        raise SchemaError(message, code="NQX400", file=source.name, hint="there is nothing to migrate from")
+    return _Case(earlier[-1], head, source, file=Path(source.name))
+
+
+def _unknown(source: Source, error: SchemaError) -> SchemaError:
+    """Nothing says what a file was before it was edited."""
+    message = f"expected to find out what was edited, got: {error.diagnostics[0].message}"
+    hint = "name what the schema was before (--against), or the edited file (--edited)"
+    return SchemaError(message, code="NQX400", file=source.name, hint=hint)
+
+
+def _sound(document: Document, source: Source | None) -> None:
+    """Refuse a schema whose names and types mean nothing: no step could lead there."""
+    source = source or Source(f"{document.id}@{document.version}", None, {})
+    found = [finding for check in CHECKS for finding in check(document) if finding.path[:1] != ("migrations",)]
+    wrong = [finding for finding in found if finding.severity == "error"]
+    if wrong:
+        raise SchemaError(
+            source.diagnostic(f.code, f.path, f.message, hint=f.hint, severity=f.severity, key=f.key) for f in wrong
+        )
+
+
+def _reserving(old: Document, new: Document, found: Inference) -> Document:
+    """The document with the names reserved that payloads of the old version use and the new one no longer has."""
+    answers = (step for question in found.questions for answer in question.answers[:1] for step in answer.steps)
+    former = {s.to: s.struct for s in (*found.steps, *answers) if isinstance(s, RenameStruct)}
+    structs = {}
+    for name, struct in new.structs.items():
+        before = old.structs.get(former.get(name, name))
+        gone = [] if before is None else [*before.reserved, *before.stored]
+        taken = {*struct.fields, *struct.reserved, *(a for d in struct.fields.values() for a in d.aliases)}
+        names = [word for word in dict.fromkeys(gone) if word not in taken]
+        structs[name] = struct.model_copy(update={"reserved": [*struct.reserved, *names]}) if names else struct
+    return new.model_copy(update={"structs": structs})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Text.
+
+
+def _text(document: Document, before: int, found: Inference, own: Path | None) -> str:
+    """The file: the author's text if there is one, with what is to change in it, else the document written out."""
+    data = document.to_shorthand()
+    data.pop("migrations", None)
+    text = f"# yaml-language-server: $schema={LANGUAGE_SCHEMA_ID}\n{dump_yaml(data)}"
+    if own is not None and own.suffix != ".json":
+        kept = "".join(_edited(own.read_text(encoding="utf-8-sig"), document))
+        text = kept if _means(kept, document) else text
+    return "\n".join([text.rstrip("\n"), *_migration(before, found.items), ""])
+
+
+def _means(text: str, document: Document) -> bool:
+    """Whether a text says what the document does: an edit of text that went wrong is not taken."""
+    try:
+        read = parse_document(read_text(text))
+    except SchemaError:
+        return False
+    return full_fingerprint(read) == full_fingerprint(document_from_data(document.to_data(), "revision"))
+
+
+def _migration(before: int, items: Iterable[Step | Question]) -> Iterator[str]:
+    lines = [line for item in items for line in ([step_text(item)] if isinstance(item, Step) else _asked(item))]
+    yield "migrations:"
+    yield f"  - from: {before}"
+    yield "    steps:" if lines else "    steps: []"
+    yield from (f"      {line}" for line in lines)
+
+
+def _asked(question: Question) -> Iterator[str]:
+    yield f"# nqx: question: {_legible(question.text)}"
+    for answer in question.answers:
+        yield f"# {_legible(answer.words)}:"
+        yield from (f"# {step_text(step)}" for step in answer.steps)
+
+
+def _legible(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _edited(text: str, document: Document) -> list[str]:
+    """The text with the version, the reserved names and no migrations; in pieces."""
+    import yaml
+
+    root = yaml.compose(text, Loader=yaml.SafeLoader)  # it was read before, so it is safe and small
+    edits: list[tuple[int, int, str]] = []
+    if not isinstance(root, yaml.MappingNode) or root.flow_style:
+        return []
+    for key, value in root.value:
+        if key.value == "version":
+            edits.append((value.start_mark.index, value.end_mark.index, str(document.version)))
+        elif key.value == "migrations":
+            end = text.find("\n", _content_end(value))
+            edits.append((key.start_mark.index, len(text) if end < 0 else end + 1, ""))
+        elif key.value == "structs":
+            edits += [e for name, struct in value.value for e in _reserved(text, name.value, struct, document)]
+    head = "" if "$schema" in text else f"# yaml-language-server: $schema={LANGUAGE_SCHEMA_ID}\n"
+    pieces, done = [head], 0
+    for start, end, put in sorted(edits):
+        pieces += [text[done:start], put]
+        done = end
+    return [*pieces, text[done:]]
+
+
+def _content_end(node: Any) -> int:
+    """Where a value ends, without the blank lines and comments behind it."""
+    inner = (
+        [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+        if _is_block(node)
+        else []
+    )
+    return _content_end(inner[-1]) if inner else int(node.end_mark.index)
+
+
+def _is_block(node: Any) -> bool:
+    return isinstance(node.value, list) and not node.flow_style
+
+
+def _reserved(text: str, name: str, struct: Any, document: Document) -> Iterator[tuple[int, int, str]]:
+    members = {key.value: (key, value) for key, value in struct.value}
+    held = [item.value for item in members["reserved"][1].value] if "reserved" in members else []
+    names = [word for word in document.structs[name].reserved if word not in held]
+    if not names:
+        return
+    listed = ", ".join(names)
+    if "reserved" not in members:
+        key = members["fields"][0]
+        behind = ", " if struct.flow_style else f"\n{' ' * key.start_mark.column}"
+        yield key.start_mark.index, key.start_mark.index, f"reserved: [{listed}]{behind}"
+        return
+    sequence = members["reserved"][1]
+    if not sequence.flow_style:
+        dash = " " * sequence.start_mark.column
+        end = _content_end(sequence)
+        yield end, end, "".join(f"\n{dash}- {word}" for word in names)
+    elif not held:
+        yield sequence.start_mark.index, sequence.end_mark.index, f"[{listed}]"
+    else:
+        end = sequence.value[-1].end_mark.index
+        rest = text[end : sequence.end_mark.index]
+        comma = end + rest.index(",") + 1 if rest.lstrip().startswith(",") else None
+        yield (end, end, f", {listed}") if comma is None else (comma, comma, f" {listed},")
