@@ -43,6 +43,7 @@ from neuralqx_struct.schema.loader import Source, read_file
 from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import LOCK_NAME, SchemaMissingError, Series, load_series, lock_entry, read_lock
+from neuralqx_struct.schema.uses import among, beside
 
 __all__ = ["lint", "lint_document", "lint_series"]
 
@@ -162,6 +163,12 @@ def lint_series(series: Series) -> list[Diagnostic]:
             # What the steps mean is asked only of documents that mean something; imported late, few callers get here.
             prove = importlib.import_module("neuralqx_struct.evolution.migrations").prove
             pair += [_relocated(source, finding) for finding in prove(older, newer)]
+            pair += [_placed(source, finding) for finding in _check_reads(older, newer)]
+            if newer.uses:
+                nested = importlib.import_module("neuralqx_struct.evolution.nested")
+                find = beside(series.folder) if series.folder is not None else among(())
+                skew = [*nested.skew_within(newer), *nested.skew_between(older, newer, find)]
+                pair += [_placed(source, finding) for finding in skew]
         found += _unsuppressed(pair, source)
     found += [d for version in series.documents for d in _misnamed(series, version)]
     if series.folder is not None:
@@ -227,6 +234,19 @@ def _check_gap(older: Document, newer: Document) -> Findings:
         missing = ", ".join(map(str, range(older.version + 1, newer.version)))
         message = f"expected every version up to {newer.version}, got none between {older.version} and {newer.version}"
         yield Finding("NQX301", ("version",), message, f"add the file of version {missing}")
+
+
+def _check_reads(older: Document, newer: Document) -> Findings:
+    """Steps that run on whole values on every load; the others wait until an array is asked for."""
+    for at, migration in enumerate(newer.migrations):
+        for number, item in enumerate(migration.steps if migration.from_version == older.version else ()):
+            if item.python is not None:
+                message = (
+                    f"expected steps that wait until an array is asked for, got a function of {', '.join(item.python.reads)}\n"
+                    f"each load of version {older.version} reads them whole and runs it"
+                )
+                hint = "fine; `neuralqx-struct migrate` does it once for all loads"
+                yield Finding("NQX317", ("migrations", at, "steps", number, "python"), message, hint, "info", key=True)
 
 
 def _check_reserved(older: Document, newer: Document) -> Findings:

@@ -7,8 +7,10 @@ import subprocess
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import neuralqx_struct as s
+from neuralqx_struct.cli.commands import app
 from neuralqx_struct.errors import SchemaError, has_errors
 from neuralqx_struct.evolution.inference import infer
 from neuralqx_struct.evolution.proof import prove
@@ -297,7 +299,8 @@ def document(version, fields, inner, members, name="In"):
 @settings(deadline=None)
 @given(FIELDS, INNER, MEMBERS, FIELDS, INNER, MEMBERS, st.sampled_from(["In", "Part"]), st.integers(0, 2))
 def test_every_answer_proves(  # noqa: PLR0917 - two versions
-    old_fields, old_inner, old_members, fields, inner, members, name, pick):
+    old_fields, old_inner, old_members, fields, inner, members, name, pick
+):
     old = document(1, old_fields, old_inner, old_members)
     new = document(2, fields, inner, members, name)
     found = infer(old, new)
@@ -312,3 +315,42 @@ def test_every_answer_proves(  # noqa: PLR0917 - two versions
     problems = [d for d in prove(old, migrated) if d.severity == "error"]
     assume(not open_ends)
     assert problems == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The command.
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, ["schema", "revision", *map(str, words)])
+
+
+def test_the_command_writes_the_file_and_tells_the_questions(folder):
+    (folder / "v1.yaml").write_text(V1.replace("weight:", "weights:"))
+    shown = invoke(folder, "--dry-run")
+    assert (shown.exit_code, (folder / "v2.yaml").exists()) == (1, False)
+    assert shown.stdout.startswith("# yaml-language-server") and "NQX318" in shown.stderr
+    done = invoke(folder, "--format", "json")
+    told = json.loads(done.stdout)
+    assert (done.exit_code, told["out"], told["schema_version"]) == (1, str(folder / "v2.yaml"), 2)
+    (question,) = told["diagnostics"]
+    assert (question["code"], question["file"]) == ("NQX318", str(folder / "v2.yaml"))
+    assert told["questions"][0] in question["message"]
+    assert (folder / "v2.yaml").read_text() == told["text"]
+    (folder / "v2.yaml").write_text(answered(told["text"]))
+    assert not has_errors(lint(folder))
+
+
+def test_the_command_takes_a_file_and_a_class(folder, tmp_path, monkeypatch):
+    edited = tmp_path / "edited.yaml"
+    edited.write_text(V1.replace("Mode\n", "Mode\n      lr: {type: float, default: 0.5}\n", 1))
+    done = invoke(folder, "--edited", edited, "--out", tmp_path / "out.yaml")
+    assert (done.exit_code, done.stdout) == (0, f"written to {tmp_path / 'out.yaml'}\n")
+    module = "import neuralqx_struct as s\nclass Net(s.load_schema('net').Net):\n    lr: float = 0.5\n"
+    (tmp_path / "lab_revised.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = invoke("net", "--from", "lab_revised:Net", "--dry-run")
+    assert "add: {field: lr, default: 0.5}" in done.stdout
+    both = invoke(folder, "--edited", edited, "--from", "lab_revised:Net")
+    assert (both.exit_code, "got both" in both.stderr) == (2, True)

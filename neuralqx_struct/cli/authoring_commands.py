@@ -147,11 +147,15 @@ def revision(
     name: Annotated[
         str | None, typer.Option("--from", metavar="MODULE:CLASS", help="The edited schema is that of a Struct class.")
     ] = None,
-    edited: Annotated[Path | None, typer.Option("--edited", metavar="FILE", help="The edited schema is in a file.")] = None,
+    edited: Annotated[
+        Path | None, typer.Option("--edited", metavar="FILE", help="The edited schema is in a file.")
+    ] = None,
     against: Annotated[
         str, typer.Option("--against", metavar="REF", help="What the newest file was, if it was edited in place.")
     ] = "git:HEAD",
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="By default the next version's file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="By default the next version's file.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file and write nothing.")] = False,
     style: Style = Format.TEXT,
 ) -> None:
@@ -179,11 +183,20 @@ def revision(
             read_text(made.text, where)
         except SchemaError as error:  # the questions, where they stand
             found += error.diagnostics
-        members = {"schema": made.id, "schema_version": made.version, "steps": [*made.steps], "questions": [*made.questions]}
+        members = {
+            "schema": made.id,
+            "schema_version": made.version,
+            "steps": [*made.steps],
+            "questions": [*made.questions],
+        }
         text = made.text.rstrip("\n") if dry_run else f"written to {where}"
         layout: Any = {"layout": "document"} if dry_run else {}
         return Report(
-            "schema revision", tuple(found), text, {"text": made.text, "out": None if dry_run else where, **members}, **layout
+            "schema revision",
+            tuple(found),
+            text,
+            {"text": made.text, "out": None if dry_run else where, **members},
+            **layout,
         )
 
     raise typer.Exit(run("schema revision", style, body))
