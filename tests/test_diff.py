@@ -299,6 +299,11 @@ DOCUMENTS = {
         [("NQX270", "$.dims.n")],
     ),
     "dim left to each instance": (doc(**LISTED, dims={"n": {}}), doc(version=2, **LISTED), [("NQX271", "$.dims.n")]),
+    "a dim that nothing uses any more": (
+        doc(f("int8[n]"), dims={"n": {"equals": 3}}),
+        doc(f("int8[3]"), 2),
+        [("NQX221", "$.structs.A.fields.x"), ("NQX284", "$.dims.n")],
+    ),
     "use added": (doc(), doc(version=2, uses=["lab.b@1"]), [("NQX284", "$.uses")]),
     "use removed": (doc(uses=["lab.b@1"]), doc(version=2), [("NQX284", "$.uses")]),
     "use moved": (doc(uses=["lab.b@1"]), doc(version=2, uses=["lab.b@2"]), [("NQX285", "$.uses")]),

@@ -360,15 +360,18 @@ def _absent(value: str | None) -> str:
 def _dim_changes(old: Document, new: Document) -> Iterator[Change]:
     for name in [name for name in new.dims if name not in old.dims]:
         # Until now each instance had a size of this name to itself.
-        shared = name in _local_sizes(old)
+        shared = name in _sizes(old, root=False)
         message = f"{name} is one size for the whole tree now" if shared else f"dim {name} was declared"
         yield make_change("NQX270" if shared else "NQX284", ("dims", name), message, None, name)
     for name in [name for name in old.dims if name not in new.dims]:
-        shared = name in _local_sizes(new)
+        shared = name in _sizes(new, root=False)
         message = f"{name} is a size of each instance now" if shared else f"dim {name} is no longer declared"
         yield make_change("NQX271" if shared else "NQX284", ("dims", name), message, name, None)
     nothing = DimDeclaration()
+    used = _sizes(old), _sizes(new)
     for name in {**new.dims, **old.dims}:
+        if (name not in old.dims and name not in used[0]) or (name not in new.dims and name not in used[1]):
+            continue  # what a size must be that only one version has
         a, b = old.dims.get(name, nothing), new.dims.get(name, nothing)
         if a.doc != b.doc and name in old.dims and name in new.dims:
             yield make_change("NQX234", ("dims", name), "doc changed", a.doc, b.doc)
@@ -382,12 +385,12 @@ def _dim_changes(old: Document, new: Document) -> Iterator[Change]:
         yield from bounds_changes(("dims", name), {"min": (a.min, b.min, 1), "max": (a.max, b.max, -1)})
 
 
-def _local_sizes(document: Document) -> set[str]:
-    """Names that sizes have in structs of which a payload may hold several instances."""
+def _sizes(document: Document, *, root: bool = True) -> set[str]:
+    """Names that sizes have; without the root in structs of which a payload may hold several instances."""
     return {
         name
         for struct, declaration in document.structs.items()
-        for field in (declaration.stored.values() if struct != document.root else ())
+        for field in (declaration.stored.values() if root or struct != document.root else ())
         for inner in walk_type(field.declared)
         if isinstance(inner, (Array, Key))
         for size in inner.shape

@@ -7,7 +7,7 @@ has to be asked, is found by ``inference.py``. A question is a comment ``# nqx: 
 
 Example:
     >>> edited = v3.model_copy(update={"doc": "Told otherwise."})
-    >>> print(revise("schemas/vmc_state", edited=edited).text[-42:], end="")
+    >>> print(revise("schemas/vmc_state", edited=edited).text[-38:], end="")
     migrations:
       - from: 3
         steps: []
