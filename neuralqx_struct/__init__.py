@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.evolution import steps as steps
     from neuralqx_struct.evolution.breakage import breaking as breaking
     from neuralqx_struct.evolution.diff import diff as diff
+    from neuralqx_struct.evolution.folders import migrate_all as migrate_all
     from neuralqx_struct.evolution.migrations import migrate as migrate
     from neuralqx_struct.evolution.revision import revise as revise
     from neuralqx_struct.fieldspec import MISSING as MISSING
@@ -105,6 +106,7 @@ _HOME = {
     "neuralqx_struct.evolution.breakage": ("breaking",),
     "neuralqx_struct.evolution.revision": ("revise",),
     "neuralqx_struct.evolution.diff": ("diff",),
+    "neuralqx_struct.evolution.folders": ("migrate_all",),
     "neuralqx_struct.evolution.migrations": ("migrate",),
     "neuralqx_struct.fieldspec": (
         "MISSING",

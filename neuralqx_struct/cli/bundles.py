@@ -13,7 +13,7 @@ from typing import Any
 from neuralqx_struct.cli.reporters import Report, each
 from neuralqx_struct.errors import Diagnostic, has_errors
 
-__all__ = ["convert", "inspect", "present", "validate", "verify"]
+__all__ = ["convert", "inspect", "migrate", "present", "validate", "verify"]
 
 
 def present(path: Path) -> Path:
@@ -78,6 +78,52 @@ def convert(source: Path, out: Path, **how: Any) -> Report:
         "linked": done.linked,
     }
     return Report("convert", text=str(done), members=members)
+
+
+def migrate(source: Path, out: Path, **how: Any) -> Report:
+    """Write a bundle, or every bundle of a folder, in another version."""
+    from neuralqx_struct.bundle import BundleExistsError
+    from neuralqx_struct.cli.progress import progress_bar
+    from neuralqx_struct.evolution import folders, migrations
+
+    if source.is_dir() and not folders.is_bundle(source):
+        with progress_bar("migrating bundles") as advance:
+            folder = folders.migrate_all(source, out, **how, progress=advance)
+        return _of_folder(folder, out, dry_run=how["dry_run"])
+    if not how["dry_run"] and os.path.lexists(out):
+        message = "expected a new path, got one that exists"
+        raise BundleExistsError(message, file=str(out), hint="remove it, or choose another --out")
+    with progress_bar("migrating") as advance:
+        done = migrations.migrate(source, out, **how, progress=advance)
+    written = "nothing was written (--dry-run)" if done.out is None else f"written to {done.out}"
+    members = {"plan": _plan(done.plan), "out": None if done.out is None else str(done.out), "dry_run": how["dry_run"]}
+    return Report("migrate", done.report, f"{done.plan}\n{written}", members)
+
+
+def _plan(plan: Any) -> dict[str, Any]:
+    hops = [
+        {
+            "from": hop.old.version,
+            "to": hop.new.version,
+            "direction": hop.direction,
+            "declared": hop.declared,
+            "text": str(hop),
+        }
+        for hop in plan.hops
+    ]
+    return {"id": plan.id, "from": plan.from_version, "to": plan.to_version, "hops": hops}
+
+
+def _of_folder(done: Any, out: Path, *, dry_run: bool) -> Report:
+    from neuralqx_struct.cli.reporters import could_not_write
+
+    written = "nothing was written (--dry-run)" if dry_run else f"written to {out}"
+    items = [{"path": str(i.path), "out": str(i.out), "state": i.state} for i in done.items]
+    plans = {str(item.plan): _plan(item.plan) for item in done.items if item.plan is not None}
+    members = {"plans": [*plans.values()], "bundles": items, "out": None if dry_run else str(out), "dry_run": dry_run}
+    failures = tuple(found for found in done.diagnostics if could_not_write(found))
+    found = tuple(finding for finding in done.diagnostics if finding not in failures)
+    return Report("migrate", found, f"{done}\n{written}", members, failures)
 
 
 def inspect(path: Path, chosen: str | None = None) -> Report:

@@ -6,7 +6,6 @@ Functions are imported inside the commands: reading a manifest must not pay for 
 from __future__ import annotations
 
 import enum
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -181,7 +180,9 @@ def breaking(
 
 @app.command()
 def migrate(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The bundle; it is not touched.")],
+    bundle: Annotated[
+        Path, typer.Argument(metavar="BUNDLE", help="The bundle, or a folder of bundles; it is not touched.")
+    ],
     *,
     to: Annotated[str, typer.Option("--to", metavar="N|head|-1", help="A version, or how many to go back.")] = "head",
     out: Annotated[Path | None, typer.Option("--out", metavar="PATH", help="Where the new bundle goes.")] = None,
@@ -192,45 +193,16 @@ def migrate(
     ] = None,
     style: Style = Format.TEXT,
 ) -> None:
-    """Write a bundle of another schema version."""
+    """Write a bundle, or every bundle of a folder, in another schema version."""
     if out is None and not dry_run:
         raise typer.BadParameter("expected --out PATH, or --dry-run", param_hint="--out")
     if to != "head" and not to.removeprefix("-").isdecimal():
         raise typer.BadParameter(f"expected a version, 'head' or a negative number, got {to!r}", param_hint="--to")
 
     def body() -> Report:
-        from neuralqx_struct.bundle import BundleExistsError
-        from neuralqx_struct.cli.progress import progress_bar
-        from neuralqx_struct.evolution import migrations
-
-        if out is not None and os.path.lexists(out):
-            message = "expected a new path, got one that exists"
-            raise BundleExistsError(message, file=str(out), hint="remove it, or choose another --out")
         wanted = None if schema is None else bundles.present(schema)
-        with progress_bar("migrating") as advance:
-            done = migrations.migrate(
-                bundle,
-                out or bundle,
-                to=to if to == "head" else int(to),
-                schema=wanted,
-                dry_run=dry_run,
-                trust=trust or (),
-                progress=advance,
-            )
-        hops = [
-            {
-                "from": hop.old.version,
-                "to": hop.new.version,
-                "direction": hop.direction,
-                "declared": hop.declared,
-                "text": str(hop),
-            }
-            for hop in done.plan.hops
-        ]
-        plan = {"id": done.plan.id, "from": done.plan.from_version, "to": done.plan.to_version, "hops": hops}
-        written = "nothing was written (--dry-run)" if done.out is None else f"written to {done.out}"
-        members = {"plan": plan, "out": None if done.out is None else str(done.out), "dry_run": dry_run}
-        return Report("migrate", done.report, f"{done.plan}\n{written}", members)
+        how = {"to": to if to == "head" else int(to), "schema": wanted, "dry_run": dry_run, "trust": trust or ()}
+        return bundles.migrate(bundle, out or bundle.with_name(f"{bundle.name}-migrated"), **how)
 
     raise typer.Exit(run("migrate", style, body))
 

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
 
-__all__ = ["FORMATS", "Format", "Report", "could_not_run", "each", "run"]
+__all__ = ["FORMATS", "Format", "Report", "could_not_run", "could_not_write", "each", "run"]
 
 REPORT_VERSION = 1
 
@@ -193,6 +193,11 @@ def could_not_run(error: BaseException) -> bool:
     """True for errors that say nothing about the input: it is not there, cannot be read, or the target is taken."""
     refused = isinstance(error, StructError) and error.code == "NQX400"
     return refused or isinstance(error, OSError) or isinstance(error.__cause__, OSError)
+
+
+def could_not_write(finding: Diagnostic) -> bool:
+    """True for a finding that says nothing about the input: the system refused the target."""
+    return finding.code == "NQX406"
 
 
 def _of_error(command: str, error: Exception) -> Report:

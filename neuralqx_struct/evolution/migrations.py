@@ -32,7 +32,19 @@ from neuralqx_struct.schema.migration import Cast
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series, load_series
 
-__all__ = ["Hop", "Migrated", "Plan", "Unknown", "apply", "migrate", "plan", "prove", "resolve"]
+__all__ = [
+    "Hop",
+    "Migrated",
+    "Plan",
+    "Unknown",
+    "apply",
+    "migrate",
+    "plan",
+    "prove",
+    "resolve",
+    "series_given",
+    "target_version",
+]
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Resolving
@@ -83,16 +95,9 @@ def _resolve(  # noqa: PLR0917 - the arguments of resolve
     others: Iterable[Series],
     trust: Iterable[str],
 ) -> tuple[Payload, Plan]:
-    written = payload.document.get("schema")
-    if not isinstance(written, Mapping):
-        raise MigrationError(
-            "expected a payload that names its schema, got one without",
-            code="NQX404",
-            path="$.schema",
-            hint="it was saved from plain Python objects; load it with the class that wrote it",
-        )
     carried = carried_series(payload.document)
-    known = _known_versions(written, series, carried)
+    known = _known(payload.document, series, carried)
+    written = payload.document["schema"]
     target = _target(to, written["version"], series or known, known)
     if target == written["version"]:
         return payload, Plan(known.id, target, target, ())
@@ -106,6 +111,28 @@ def _resolve(  # noqa: PLR0917 - the arguments of resolve
     ]
     document = {**result.document, "schemas": travels}
     return replace(result, document=document), way
+
+
+def target_version(document: Mapping[str, Any], series: Series | None, to: int | str) -> int:
+    """The version that :func:`resolve` would bring a payload to.
+
+    Raises:
+        MigrationError: As :func:`resolve`.
+    """
+    known = _known(document, series, carried_series(document))
+    return _target(to, document["schema"]["version"], series or known, known)
+
+
+def _known(document: Mapping[str, Any], series: Series | None, carried: Mapping[str, Series]) -> Series:
+    written = document.get("schema")
+    if not isinstance(written, Mapping):
+        raise MigrationError(
+            "expected a payload that names its schema, got one without",
+            code="NQX404",
+            path="$.schema",
+            hint="it was saved from plain Python objects; load it with the class that wrote it",
+        )
+    return _known_versions(written, series, carried)
 
 
 def _known_versions(written: Mapping[str, Any], series: Series | None, carried: Mapping[str, Series]) -> Series:
@@ -271,9 +298,7 @@ def migrate(
     """
     path, out = Path(path), Path(out)
     report: list[Diagnostic] = []
-    series = schema if schema is None or isinstance(schema, Series) else getattr(schema, "series", None)
-    if series is None and schema is not None:
-        series = load_series(schema)
+    series = series_given(schema)
     payload = bundle.read(path)
     try:
         result, way = _resolve(payload, series, to, "error", report, (), trust)
@@ -284,6 +309,12 @@ def migrate(
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
     return Migrated(way, tuple(report), out, linked)
+
+
+def series_given(schema: Any) -> Series | None:
+    """The series that users mean: their own, a Schema's, or that of a path; None for None."""
+    series = schema if schema is None or isinstance(schema, Series) else getattr(schema, "series", None)
+    return load_series(schema) if series is None and schema is not None else series
 
 
 def _check_result(payload: Payload, series: Series | None) -> None:

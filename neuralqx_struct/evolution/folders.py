@@ -1,0 +1,258 @@
+"""Migrating a folder of bundles: the checkpoints of a run, or of all runs, one after the other.
+
+Owns finding the bundles, what is done already, and the account of it all. One bad bundle does not stop the others, a
+disk that takes nothing more does. Each output is written as :func:`~.migrations.migrate` writes it, whole or not at all,
+so that a call which was interrupted is repeated to go on.
+
+Example:
+    >>> done = migrate_all("tests/golden/format-1", "nowhere", schema="schemas/vmc_state", dry_run=True)
+    >>> {item.path.name: item.state for item in done.items}["vmc_state_1"]
+    'planned'
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from neuralqx_struct import bundle
+from neuralqx_struct.errors import Diagnostic, StructError, has_errors
+from neuralqx_struct.evolution.migrations import migrate, series_given, target_version
+from neuralqx_struct.evolution.plans import Plan
+from neuralqx_struct.manifest import DEFAULT_FILE
+from neuralqx_struct.schema.series import Series
+
+__all__ = ["Item", "MigratedFolder", "bundles_in", "is_bundle", "migrate_all"]
+
+#: ``planned`` by a dry run, ``migrated`` now, ``skipped`` because the output was complete, ``failed``, or ``waiting``
+#: behind what stopped everything.
+State = Literal["planned", "migrated", "skipped", "failed", "waiting"]
+
+#: What the folder of all outputs refuses once, it refuses always.
+_STOPS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One bundle of a folder.
+
+    Attributes:
+        path: The bundle.
+        out: Where the new one is, or would be.
+        state: What became of it.
+        plan: The hops, unless it was skipped or failed.
+        report: What was defaulted, dropped and cast; for a failure, why.
+    """
+
+    path: Path
+    out: Path
+    state: State
+    plan: Plan | None = None
+    report: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MigratedFolder:
+    """What :func:`migrate_all` did, or would do; ``str()`` has the plans and how many bundles each is for.
+
+    Attributes:
+        items: The bundles, by path.
+        stopped: True if the target took nothing more, so that some bundles were not tried.
+    """
+
+    items: tuple[Item, ...]
+    stopped: bool = False
+
+    @property
+    def failed(self) -> tuple[Item, ...]:
+        """The bundles that have no output."""
+        return tuple(item for item in self.items if item.state == "failed")
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """All reports; what is the same for many bundles is told once, with their names."""
+        same: dict[Diagnostic, list[Path]] = {}
+        for item in self.items:
+            for found in item.report:
+                own = found.file in (None, str(item.path))
+                same.setdefault(replace(found, file=None) if own else found, []).append(item.path)
+        return tuple(_told(found, paths) for found, paths in same.items())
+
+    def __str__(self) -> str:
+        plans: dict[str, int] = {}
+        for item in self.items:
+            if item.plan is not None:
+                plans[str(item.plan)] = plans.get(str(item.plan), 0) + 1
+        lines = [_numbered(text, count) for text, count in plans.items()]
+        states = ("planned", "migrated", "skipped", "failed", "waiting")
+        counts = {state: sum(item.state == state for item in self.items) for state in states}
+        words = [f"{count} {_WORDS[state]}" for state, count in counts.items() if count]
+        return "\n".join([*lines, f"{len(self.items)} bundles: {', '.join(words)}"])
+
+
+_WORDS = {
+    "planned": "to migrate",
+    "migrated": "migrated",
+    "skipped": "complete already",
+    "failed": "failed",
+    "waiting": "not tried",
+}
+_SHOWN = 3
+
+
+def _told(found: Diagnostic, paths: list[Path]) -> Diagnostic:
+    file = found.file or str(paths[0])
+    if len(paths) == 1:
+        return replace(found, file=file)
+    others = ", ".join(path.name for path in paths[1 : _SHOWN + 1])
+    more = f" and {len(paths) - 1 - _SHOWN} more" if len(paths) - 1 > _SHOWN else ""
+    return replace(found, file=file, message=f"{found.message}\nlikewise in {others}{more}")
+
+
+def _numbered(text: str, count: int) -> str:
+    first, newline, rest = text.partition("\n")
+    return f"{first}, {count} bundle{'' if count == 1 else 's'}{newline}{rest}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Finding bundles.
+
+
+def is_bundle(path: Path) -> bool:
+    """True for what looks like a bundle, sound or not: a folder with a manifest or with arrays, or a zip of such."""
+    if path.is_dir():
+        return any(os.path.lexists(path / name) for name in ("manifest.json", DEFAULT_FILE))
+    if path.suffix != ".zip" or not path.is_file():
+        return False
+    try:
+        with zipfile.ZipFile(path) as held:
+            return "manifest.json" in held.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError):
+        return True  # a damaged one, which reading will tell
+
+
+def bundles_in(folder: Path, *, leave_out: Path | None = None) -> Iterator[Path]:
+    """The bundles in a folder and in the folders below it, by name; links and hidden entries are left alone.
+
+    Args:
+        folder: Where to look.
+        leave_out: A folder that is not looked into: that of the outputs.
+    """
+    for entry in sorted(folder.iterdir(), key=lambda path: path.name):
+        if entry.name.startswith(".") or entry.is_symlink():
+            continue
+        if leave_out is not None and entry.resolve() == leave_out.resolve():
+            continue
+        if is_bundle(entry):
+            yield entry
+        elif entry.is_dir():
+            yield from bundles_in(entry, leave_out=leave_out)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Migrating them.
+
+
+def migrate_all(
+    folder: str | Path,
+    out: str | Path,
+    *,
+    to: int | str = "head",
+    schema: Any = None,
+    dry_run: bool = False,
+    trust: Iterable[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> MigratedFolder:
+    """Migrate every bundle in a folder and below it into another folder, under the same names; the inputs stay as they are.
+
+    Calling it again goes on where it was interrupted: an output that is complete and of the wanted version is left alone.
+
+    Args:
+        folder: Where the bundles are.
+        out: The folder for the new ones; it may exist, also inside ``folder``.
+        to: A version, ``"head"``, or a negative number of versions to go back, counted from each bundle's own.
+        schema: A Series or Schema, or the path of a schema folder or file; None for the documents inside each bundle.
+        dry_run: Plan and check, but write nothing.
+        trust: Packages whose registered functions ``python`` steps may run, where the steps come out of a bundle.
+        progress: Called with bundles done and bundles in all.
+
+    Returns:
+        What became of each bundle. What is wrong with one of them is told there, and does not keep the others from being
+        migrated.
+
+    Raises:
+        BundleMissingError: There is no folder, or no bundle in it.
+        BundleExistsError: ``out`` is ``folder`` itself.
+        SchemaError: ``schema`` is none.
+
+    Example:
+        >>> print(migrate_all("tests/golden/format-1", "nowhere", schema="schemas/vmc_state", dry_run=True, to=1).items[0].out)
+        nowhere/everything
+    """
+    folder, out = Path(folder), Path(out)
+    series = series_given(schema)
+    if not folder.is_dir():
+        raise bundle.BundleMissingError("expected a folder with bundles, got no such folder", file=str(folder))
+    if out.resolve() == folder.resolve():
+        message = "expected another folder for the new bundles, got the one that has the old ones"
+        raise bundle.BundleExistsError(
+            message, file=str(out), hint="the inputs are never touched: choose another folder"
+        )
+    paths = [folder] if is_bundle(folder) else [*bundles_in(folder, leave_out=out)]
+    if not paths or paths == [folder]:
+        got = "a bundle" if paths else "none"
+        hint = "migrate() takes a single one" if paths else "look for the folder that has the checkpoints"
+        raise bundle.BundleMissingError(f"expected a folder with bundles in it, got {got}", file=str(folder), hint=hint)
+    trusted, items, stopped = tuple(trust), list[Item](), False
+    for path in paths:
+        if progress is not None:
+            progress(len(items), len(paths))
+        target = out / path.relative_to(folder)
+        if stopped:
+            items.append(Item(path, target, "waiting"))
+            continue
+        try:
+            items.append(_migrated(path, target, series, to, dry_run=dry_run, trust=trusted))
+        except (StructError, OSError) as error:
+            items.append(Item(path, target, "failed", report=_why(error, path)))
+            stopped = isinstance(error, bundle.BundleWriteError) and error.errno in _STOPS
+    if progress is not None:
+        progress(len(paths), len(paths))
+    return MigratedFolder(tuple(items), stopped)
+
+
+def _migrated(
+    path: Path, out: Path, series: Series | None, to: int | str, *, dry_run: bool, trust: tuple[str, ...]
+) -> Item:
+    if os.path.lexists(out):
+        document = bundle.read_manifest(path)
+        wanted = target_version(document, series, to)
+        _require_complete(out, document["schema"]["id"], wanted)
+        return Item(path, out, "skipped")
+    done = migrate(path, out, to=to, schema=series, dry_run=dry_run, trust=trust)
+    return Item(path, out, "planned" if dry_run else "migrated", done.plan, done.report)
+
+
+def _require_complete(out: Path, identity: str, version: int) -> None:
+    """Check that what stands at a target is what would be written there, as far as its manifest and its sizes tell."""
+    document, found = bundle.survey(out)
+    got = "a damaged bundle" if document is None or has_errors(found) else ""
+    if document is not None and not got:
+        written = document.get("schema") or {}
+        if (written.get("id"), written.get("version")) == (identity, version):
+            return
+        got = f"version {written['version']} of {written['id']}" if written else "a bundle without a schema"
+    message = f"expected nothing or version {version} of {identity}, got {got}"
+    raise bundle.BundleExistsError(message, file=str(out), hint="remove it, or choose another folder")
+
+
+def _why(error: StructError | OSError, path: Path) -> tuple[Diagnostic, ...]:
+    if isinstance(error, StructError):
+        return error.in_file(str(path)).diagnostics
+    message = f"expected a bundle that can be read, got: {error.strerror or error}"
+    return (Diagnostic("NQX400", "error", message, file=str(path)),)
