@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
 from neuralqx_struct.lint import lint_series
+from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.payload import dtype_named
 from neuralqx_struct.registry import register_ref
 from neuralqx_struct.schema.evaluation import evaluate
@@ -204,7 +205,8 @@ def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[st
     fingerprint = full_fingerprint(document)
     with _COMPILING:
         if fingerprint not in _CLASSES:
-            _CLASSES[fingerprint] = {name: _compile(document, name) for name in document.structs}
+            with collector_paused():
+                _CLASSES[fingerprint] = {name: _compile(document, name) for name in document.structs}
         classes = _CLASSES[fingerprint]
         for cls in classes.values():
             if own:

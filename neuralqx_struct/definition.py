@@ -289,7 +289,23 @@ def _install_init(cls: StructMeta, own: Mapping[str, FieldSpec]) -> None:
         cls.__init__ = _finishing(cls.__init__)  # type: ignore[misc]
         return
     cls.__nqx_generated_init__ = True
-    cls.__init__ = generate_init(cls)  # type: ignore[misc]
+    # Of the classes of a large schema few are made instances of, and their arguments are in no wrong order.
+    init: Any = _Later(cls) if "__nqx_document__" in cls.__dict__ else generate_init(cls)
+    cls.__init__ = init  # type: ignore[misc]
+
+
+class _Later:
+    """Stands for ``__init__`` until somebody asks for it, and puts the generated one in its place."""
+
+    def __init__(self, cls: StructMeta) -> None:
+        self.cls = cls
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        init = self.cls.__dict__["__init__"]
+        if init is self:  # else another thread was faster
+            init = generate_init(self.cls)
+            type.__setattr__(self.cls, "__init__", init)
+        return init.__get__(instance, owner)
 
 
 def _finishing(written: Callable[..., None]) -> Callable[..., None]:

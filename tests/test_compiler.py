@@ -1,3 +1,4 @@
+import inspect
 import pickle
 from pathlib import Path
 
@@ -273,3 +274,18 @@ def test_docs_reach_the_class_and_its_fields():
 def test_lengths_and_constraints_on_derived_fields(changes, message):
     with pytest.raises(ValidationError, match=message):
         s.load_schema(DEFAULTS).Net(**changes)
+
+
+def test_constructors_are_made_when_they_are_asked_for():
+    text = 'language: "1"\nschema: lab.later\nversion: 1\nroot: R\nstructs: {R: {fields: {x: int, y: {type: int, default: 2}}}}\n'
+    cls = s.load_schema(text).R
+    assert type(vars(cls)["__init__"]).__name__ == "_Later"
+    assert str(inspect.signature(cls)) == "(*, x: 'int', y: 'int' = 2) -> None"
+    assert type(vars(cls)["__init__"]).__name__ == "function"
+    assert cls(x=1).replace(x=3) == cls(x=3, y=2)
+
+    class Mine(s.load_schema(text.replace("later", "later_still")).R):
+        def __init__(self, x):
+            super().__init__(x=x, y=x)
+
+    assert Mine(4).y == 4
