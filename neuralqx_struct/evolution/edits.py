@@ -111,7 +111,7 @@ def find_field(struct: StructDeclaration, struct_name: str, name: str, member: s
         refuse(
             "NQX306", member, f"expected a stored field, got {name!r}, which payloads do not hold", "remove the step"
         )
-    hint = did_you_mean(name, struct.stored)
+    hint = did_you_mean(name, struct.stored) or "a step sees the names that the steps before it left"
     here = f"fields of {struct_name} at this point: {', '.join(struct.stored) or 'none'}"
     return refuse("NQX304", member, f"expected a field of {struct_name}, got {name!r}\n{here}", hint)
 
