@@ -32,6 +32,7 @@ from neuralqx_struct.param_tags import node_tags
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import ML_DTYPES, dtype_named
 from neuralqx_struct.plain_codecs import PLAIN_CODECS
+from neuralqx_struct.pytree import holder_of
 from neuralqx_struct.registry import class_ref, stored_class
 
 __all__ = ["CODECS", "Reading", "StructDecoder", "StructEncoder", "Unknown"]
@@ -207,13 +208,14 @@ def _decode_struct(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
     values: dict[str, Any] = {}
     where = format_path(decoder.path)
     tags = frozenset[str]() if decoder.reading.select is None else node_tags(node)
+    holder = holder_of(cls, cls.__nqx_layout__.nodes)
     for name, spec in specs.items():
         if spec.is_derived:
             stored.pop(name, None)
             continue
         held = next((n for n in (name, *spec.aliases) if n in stored), None)
         if held is not None:
-            values[name] = decoder.decode(stored.pop(held), FieldName(name, tagged(spec, tags)))
+            values[name] = decoder.decode(stored.pop(held), FieldName(name, tagged(spec, tags), holder))
         else:
             _fill_in(spec, values, decoder, stored)
     for name in stored:

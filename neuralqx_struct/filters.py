@@ -167,9 +167,17 @@ class Nothing(Matcher):
         return "none"
 
 
+def _declared_types(path: Path, value: object) -> list[type]:
+    """The types that a leaf counts as, besides its own: that of its attribute ``type``, and of what only holds it."""
+    found = [getattr(value, "type", None), *(key.holder for key in path if isinstance(key, FieldName))]
+    return [declared for declared in found if isinstance(declared, type)]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class OfType(Matcher):
     """Leaves that are instances of ``type``, or whose attribute ``type`` is it or a subclass; the literal is the class.
+
+    The value of a Param, or of a Variable of Flax, counts as what holds it.
 
     Raises:
         TypeError: ``type`` is not a class, or one that ``isinstance`` refuses.
@@ -186,14 +194,11 @@ class OfType(Matcher):
         except TypeError as error:
             raise _type_error("OfType", expected, self.type, str(error)) from None
 
-    def _matches(self, _path: Path, value: object, /) -> bool:
+    def _matches(self, path: Path, value: object, /) -> bool:
         if isinstance(value, self.type):
             return True
-        declared = getattr(value, "type", None)
-        if not isinstance(declared, type):
-            return False
         try:
-            return issubclass(declared, self.type)
+            return any(issubclass(declared, self.type) for declared in _declared_types(path, value))
         except TypeError:  # a protocol with attributes knows instances, but no subclasses
             return False
 
@@ -212,9 +217,8 @@ class TypeName(_Term):
         if not isinstance(self.name, str):
             raise _type_error("TypeName", "the name of a class", self.name, "for the class itself use OfType")
 
-    def _matches(self, _path: Path, value: object, /) -> bool:
-        declared = getattr(value, "type", None)
-        classes = (*type(value).__mro__, *(declared.__mro__ if isinstance(declared, type) else ()))
+    def _matches(self, path: Path, value: object, /) -> bool:
+        classes = (base for cls in (type(value), *_declared_types(path, value)) for base in cls.__mro__)
         return any(self.name in (cls.__name__, f"{cls.__module__}.{cls.__qualname__}") for cls in classes)
 
 

@@ -39,15 +39,19 @@ class FieldName(str):
 
     Attributes:
         spec: The :class:`~neuralqx_struct.fieldspec.FieldSpec`, or None where only the name is known.
+        holder: The class of what does nothing but hold the field, as a Param its ``value``: its type stands for that of the
+            value; None for fields of other classes.
     """
 
-    __slots__ = ("spec",)
+    __slots__ = ("holder", "spec")
     spec: Any
+    holder: type | None
 
-    def __new__(cls, name: str, spec: Any = None) -> Self:
+    def __new__(cls, name: str, spec: Any = None, holder: type | None = None) -> Self:
         """Make the name; ``spec`` is the field's declaration."""
         self = super().__new__(cls, name)
         self.spec = spec
+        self.holder = holder
         return self
 
 

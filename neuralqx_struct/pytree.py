@@ -51,6 +51,7 @@ __all__ = [
     "FieldKey",
     "Layout",
     "PyTreeSpec",
+    "holder_of",
     "is_frozen",
     "is_registered_pytree_type",
     "load_pair",
@@ -94,15 +95,16 @@ def is_frozen(instance: Any) -> bool:
 class FieldKey(GetAttrKey):  # type: ignore[misc]  # JAX types its keys as Any
     """JAX's key of an attribute, which also knows the declaration of the field."""
 
-    def __init__(self, spec: FieldSpec) -> None:
+    def __init__(self, spec: FieldSpec, holder: type | None = None) -> None:
         super().__init__(spec.name)
         self.spec = spec
+        self.holder = holder
 
 
 def path_part(key: Any) -> Hashable:
     """A key of JAX as a part of our paths: the name, dict key or position that it stands for."""
     if isinstance(key, FieldKey):
-        return FieldName(key.name, key.spec)
+        return FieldName(key.name, key.spec, key.holder)
     if isinstance(key, GetAttrKey):
         return FieldName(key.name)
     if isinstance(key, (DictKey, SequenceKey)):
@@ -237,6 +239,11 @@ class Layout:
             put(instance, name, value)
 
 
+def holder_of(cls: type, nodes: Sequence[str]) -> type | None:
+    """The class itself, if its instances do nothing but hold one value, as variables and parameters do."""
+    return cls if tuple(nodes) == ("value",) else None
+
+
 def register_struct(cls: type, fields: Mapping[str, FieldSpec], layout: Layout) -> None:
     """Register a Struct class with JAX.
 
@@ -248,13 +255,14 @@ def register_struct(cls: type, fields: Mapping[str, FieldSpec], layout: Layout) 
     """
     _share_keys(cls, ("_nqx_pair", *fields))
     flatten = operator.attrgetter("_nqx_pair")
-    keys = tuple(FieldKey(fields[name]) for name in layout.nodes)
+    holder = holder_of(cls, layout.nodes)
+    keys = tuple(FieldKey(fields[name], holder) for name in layout.nodes)
 
     tags_of: Callable[[Any], frozenset[str]] | None = getattr(cls, "__nqx_tags__", None)
 
     @cache
     def keys_with(tags: frozenset[str]) -> tuple[FieldKey, ...]:
-        return tuple(FieldKey(tagged(fields[name], tags)) for name in layout.nodes)
+        return tuple(FieldKey(tagged(fields[name], tags), holder) for name in layout.nodes)
 
     def flatten_with_keys(instance: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
         children, aux = instance._nqx_pair  # noqa: SLF001 - the attribute exists for this module

@@ -26,9 +26,10 @@ from jax.tree_util import DictKey
 
 from neuralqx_struct.display import Displayed
 from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.fieldspec import FieldSpec, tagged
 from neuralqx_struct.filters import Filter, to_predicate
 from neuralqx_struct.leaves import combine_leaves, match_leaves, merge_leaves, partition_leaves, split_leaves
-from neuralqx_struct.paths import Path, format_path
+from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import Text, brief
 from neuralqx_struct.pytree import path_part
 
@@ -143,8 +144,29 @@ def _opened(obj: Any) -> tuple[list[Any], Any, tuple[Path, ...]]:
 
 
 def _paths(obj: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Path]:
-    pairs, _ = jax.tree_util.tree_flatten_with_path(obj, is_leaf=is_leaf)
-    return (tuple(map(path_part, path)) for path, _ in pairs)
+    def stops(value: Any) -> bool:
+        return _is_variable(value) or (is_leaf is not None and is_leaf(value))
+
+    pairs, _ = jax.tree_util.tree_flatten_with_path(obj, is_leaf=stops)
+    for keys, value in pairs:
+        path = tuple(map(path_part, keys))
+        if _is_variable(value):
+            yield from ((*path, *below) for below in _variable_paths(value, is_leaf))
+        else:
+            yield path
+
+
+def _is_variable(value: Any) -> bool:
+    """True for the Variables of Flax, which filters know by type and tag: Flax is not asked, as it may not be here."""
+    bases = type(value).__mro__
+    return any(base.__name__ == "Variable" and base.__module__.partition(".")[0] == "flax" for base in bases)
+
+
+def _variable_paths(variable: Any, is_leaf: Callable[[Any], bool] | None) -> Iterator[Path]:
+    tag = getattr(variable, "tag", None)
+    spec = tagged(FieldSpec(name="value"), [tag] if isinstance(tag, str) else [])
+    for keys, _ in jax.tree_util.tree_flatten_with_path(variable, is_leaf=is_leaf)[0]:
+        yield (FieldName("value", spec, type(variable)), *map(path_part, keys[1:]))
 
 
 # One overload for each number of states: mypy does not let a tuple of open length be unpacked into names.
