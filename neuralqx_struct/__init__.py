@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.fieldspec import FieldSpec as FieldSpec
     from neuralqx_struct.fieldspec import field as field
     from neuralqx_struct.graph import Graph as Graph
+    from neuralqx_struct.inference import infer as infer
     from neuralqx_struct.inspection import inspect as inspect
     from neuralqx_struct.inspection import validate as validate
     from neuralqx_struct.modules import Module as Module
@@ -115,6 +116,7 @@ _HOME = {
         "field",
     ),
     "neuralqx_struct.graph": ("Graph",),
+    "neuralqx_struct.inference": ("infer",),
     "neuralqx_struct.inspection": (
         "inspect",
         "validate",

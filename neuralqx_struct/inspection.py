@@ -16,7 +16,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,8 @@ def validate(path: str | Path, schema: Any = None) -> list[Diagnostic]:
     Args:
         path: A bundle (folder or zip) or a ``manifest.json``.
         schema: What it must conform to: a schema folder or file, a ``Series`` or a ``Schema``; the documents inside the
-            bundle if None. A bundle of an older version is held to that version.
+            bundle if None. A bundle of an older version is held to that version, one of plain Python classes whose root has
+            the name of the schema's to the newest, by the names of the classes.
 
     Returns:
         All findings: the published format first, then the array files, then the schema. Array files must be there and
@@ -163,6 +164,8 @@ def _schema_findings(document: dict[str, Any], wanted: Series | None) -> list[Di
     known, found = _carried(document)
     if found:
         return found
+    if wanted is not None and written is None and _class_of(root) == wanted.head.root:
+        return _plain_findings(root, wanted)
     if wanted is not None:
         known[wanted.id] = wanted  # what travels along is not asked: the caller wants to know what their files say
     # A struct says by itself which schema it is of; only its fingerprint cannot be compared then.
@@ -222,6 +225,30 @@ def _identity_findings(
         hint = "published versions are never edited: give the changed schema a new version number and a migration"
         return [Diagnostic("NQX405", "error", message, "$.schema.fingerprint", hint=hint)]
     return []
+
+
+def _class_of(node: Any) -> str | None:
+    """The name of the plain Python class that a struct is of."""
+    if type(node) is not dict or node["__kind__"] != "struct" or _schema_of(node) is not None:
+        return None
+    name: str = node["type"].rpartition(":")[2].rpartition(".")[2]
+    return name
+
+
+def _plain_findings(root: Any, wanted: Series) -> list[Diagnostic]:
+    """Hold structs of plain Python classes to the newest version of a schema, by the names of their classes."""
+    from neuralqx_struct.lint import lint_document
+    from neuralqx_struct.schema.conform import conform, see_node
+
+    head = wanted.head
+    if wrong := [d for d in lint_document(head, wanted.sources.get(head.version)) if d.severity == "error"]:
+        return wrong
+
+    def see(node: Any) -> Any:
+        seen, name = see_node(node), _class_of(node)
+        return seen if name is None or name not in head.structs else replace(seen, refs=(head.ref(name),))
+
+    return conform(head, head.root, root, see)
 
 
 def _tree_findings(root: Any, known: Mapping[str, Series], expected: Mapping[str, Any] | None) -> list[Diagnostic]:

@@ -99,6 +99,10 @@ WRONG = {
     "rank-at-least": (lambda f: f["any_rank"].update(shape=[]), f"{FIELDS}/any_rank/shape"),
     "size": (lambda f: f["fixed"].update(shape=[3, 2]), f"{FIELDS}/fixed/shape"),
     "member": (lambda f: f.update(mode="fats"), f"{FIELDS}/mode"),
+    "member-of-python": (
+        lambda f: f.update(mode={"__kind__": "enum", "type": "lab:Mode", "name": "fats"}),
+        f"{FIELDS}/mode/name",
+    ),
     "literal": (lambda f: f.update(letter="b"), f"{FIELDS}/letter"),
     "scalar": (lambda f: f.update(count="10"), f"{FIELDS}/count"),
     "bool-for-int": (lambda f: f.update(count=True), f"{FIELDS}/count"),
@@ -197,6 +201,7 @@ VALUES = st.sampled_from(
         {"__kind__": "tuple", "items": [1, "a"]},
         {"__kind__": "dict", "items": [["a", "b"]]},
         {"__kind__": "struct", "type": "lab.wide@3:Relu", "fields": {}},
+        {"__kind__": "enum", "type": "lab:Mode", "name": "fast"},
     ]
 )
 

@@ -14,7 +14,7 @@ from neuralqx_struct.cli.reporters import Format, Report, run
 from neuralqx_struct.cli.schema_commands import Style, schema_app, sound_series
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 
-__all__ = ["schema_app", "written"]
+__all__ = ["Out", "schema_app", "written"]
 
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where it goes; printed if left out.")]
 SchemaPath = Annotated[Path, typer.Argument(metavar="PATH", help="A schema folder (its newest version) or file.")]

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from neuralqx_struct.cli import bundles
-from neuralqx_struct.cli.authoring_commands import schema_app
+from neuralqx_struct.cli.authoring_commands import Out, schema_app, written
 from neuralqx_struct.cli.reporters import Format, Report, run
 from neuralqx_struct.cli.usage import Commands
 from neuralqx_struct.errors import Diagnostic, did_you_mean
@@ -228,6 +228,26 @@ def convert(
             lambda: bundles.convert(source, out, store=store, compress=compress, compact=compact, overwrite=overwrite),
         )
     )
+
+
+@app.command()
+def infer(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle, ours or neuraLQX's, or a manifest.json.")],
+    *,
+    identity: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Identity of the schema, such as lab.state.")
+    ] = None,
+    out: Out = None,
+    style: Style = Format.TEXT,
+) -> None:
+    """Write a first schema from what a bundle holds, with a TODO where it does not tell enough."""
+
+    def body() -> Report:
+        from neuralqx_struct.inference import infer as tell
+
+        return written("infer", tell(bundle, schema=identity), out)
+
+    raise typer.Exit(run("infer", style, body))
 
 
 @app.command()

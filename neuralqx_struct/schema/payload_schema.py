@@ -204,7 +204,11 @@ def _literal(_: Document, declared: LiteralOf) -> Rule:
 
 def _named(document: Document, declared: Named) -> Rule:
     members = document.members_of(declared.name)
-    return {"enum": list(members)} if members is not None else _reference(document, declared.name)
+    if members is None:
+        return _reference(document, declared.name)
+    # Members are text, or members of an Enum of Python, which manifests name.
+    member = {"enum": list(members)}
+    return {"if": {"type": "object"}, "then": _kind("enum", name=member), "else": member}
 
 
 def _list(document: Document, declared: ListOf) -> Rule:
