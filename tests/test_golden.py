@@ -1,12 +1,16 @@
 """Bundles of every format version, as they were written: they must be read for ever."""
 
+import collections
+import dataclasses
 import datetime as dt
 import json
 import math
 import pathlib
 import subprocess
 import sys
+import types
 
+import flax.core
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -14,6 +18,10 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from neuralqx_struct.bundle import read_manifest
+from neuralqx_struct.manifest_grammar import NODE_KINDS
+from neuralqx_struct.payload import iter_nodes
+from tests.golden_kinds import values
 
 FOLDER = pathlib.Path(__file__).parent / "golden" / "format-1"
 
@@ -51,6 +59,43 @@ def test_one_value_of_each_kind():
     for name, array in arrays.items():
         assert held[name].dtype == array.dtype and held[name].shape == array.shape
         assert np.asarray(held[name]).tobytes() == array.tobytes()
+
+
+def same(loaded, value):
+    """Of the same types all the way down, with the same values in the same order."""
+    assert type(loaded) is type(value)
+    if isinstance(value, (dict, types.MappingProxyType)):
+        same([*loaded.items()], [*value.items()])
+        assert getattr(loaded, "default_factory", None) is getattr(value, "default_factory", None)
+    elif isinstance(value, (list, tuple, collections.deque)):
+        assert len(loaded) == len(value) and getattr(loaded, "maxlen", None) == getattr(value, "maxlen", None)
+        for one, other in zip(loaded, value, strict=True):
+            same(one, other)
+    elif isinstance(value, np.ndarray):
+        assert (loaded.dtype, loaded.shape, loaded.tobytes()) == (value.dtype, value.shape, value.tobytes())
+    elif dataclasses.is_dataclass(value):
+        same(vars(loaded), vars(value))
+    elif isinstance(value, flax.core.FrozenDict):
+        same(loaded.unfreeze(), value.unfreeze())
+    else:
+        assert loaded == value
+
+
+@pytest.mark.parametrize("name", ["values", "values.zip"])
+def test_one_value_of_each_kind_that_came_later(name):
+    path = FOLDER.parent / "format-1-kinds" / name
+    assert s.validate(path) == [] == s.verify(path)
+    loaded = s.load(path)
+    same(loaded, values())
+    assert loaded["shared"][0] is loaded["shared"][1]
+
+
+def test_the_golden_bundles_together_hold_every_kind():
+    """But `full`, which migrations alone write."""
+    seen = set()
+    for path in [*FOLDER.iterdir(), *(FOLDER.parent / "format-1-kinds").iterdir()]:
+        seen |= {node["__kind__"] for _, node in iter_nodes(read_manifest(path)["manifest"]) if isinstance(node, dict)}
+    assert NODE_KINDS.keys() - seen == {"full"}
 
 
 def test_other_tools_read_them_too(root, tmp_path):
