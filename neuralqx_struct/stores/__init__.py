@@ -46,6 +46,7 @@ __all__ = [
     "store_of_file",
 ]
 
+_PREADV: Callable[[int, list[memoryview], int], int] | None = getattr(os, "preadv", None)
 _MOST_DIMS = 32  # numpy 1 takes no more
 Records = Mapping[str, Mapping[str, Any]]
 Tick = Callable[[int], None]
@@ -178,19 +179,37 @@ class _PrivateBytes:
         self._base, self._lock = base, threading.Lock()
 
     def copy(self, start: int, size: int) -> memoryview:
+        """Some bytes of the file."""
+        out = self._room(size)
+        self._fill(out, start)
+        return out
+
+    def checked(self, start: int, size: int, skip: int, tick: Tick | None) -> tuple[memoryview, int]:
+        """Some bytes of the file, and the checksum of those after the first few; read and checked piece by piece, at once."""
+        out = self._room(size)
+        self._fill(out[:skip], start)
+        return out, checksum(out[skip:], tick, lambda piece, at: self._fill(piece, start + skip + at))
+
+    def _room(self, size: int) -> memoryview:
         import numpy as np
 
         room = np.empty(size + 64, np.uint8)
         skip = -int(room.ctypes.data) % 64  # a 64-byte border, so that JAX can take the bytes over
-        out = memoryview(room.data)[skip : skip + size]
-        with self._lock:
-            self._file.seek(self._base + start)
-            done = 0
-            while done < size and (got := self._file.readinto(out[done:])):
-                done += got
+        return memoryview(room.data)[skip : skip + size]
+
+    def _fill(self, out: memoryview, start: int) -> None:
+        done, size = 0, len(out)
+        while done < size and (got := self._read(out[done:], self._base + start + done)):
+            done += got
         if done < size:
             raise IntegrityError(f"expected {size} bytes at byte {start}, got {done}", code="NQX408")
-        return out
+
+    def _read(self, out: memoryview, place: int) -> int:
+        if _PREADV is not None:
+            return int(_PREADV(self._file.fileno(), [out], place))
+        with self._lock:  # one place in the file for all threads
+            self._file.seek(place)
+            return self._file.readinto(out) or 0
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):
@@ -249,8 +268,8 @@ class FileArrays(StoredArrays):
         made = self._made.get(name)
         if made is None:
             entry = self._entries[name]
-            data, at = self._bytes(entry)
-            if self._check and (problem := _mismatch(name, entry, data, at, self._tick)):
+            data, at, found = self._bytes(entry, self._tick, check=self._check)
+            if found is not None and (problem := checksum_finding(name, found, entry.crc32)) is not None:
                 raise IntegrityError(problem)
             made = self._array(entry, data, at)
             if self._private is None and entry.packed is None:
@@ -271,26 +290,29 @@ class FileArrays(StoredArrays):
         if header_too is not None:
             entry = entry._replace(crc32=header_too, with_lead=True)
         try:
-            return _mismatch(name, entry, *self._bytes(entry), None if header_too is not None else self._tick)
+            found = self._bytes(entry, None if header_too is not None else self._tick, check=True)[2]
+            return None if found is None else checksum_finding(name, found, entry.crc32)
         except SerializationError as error:
             return about(error.code, name, error.diagnostics[0].message)
 
-    def _bytes(self, entry: Entry) -> tuple[memoryview, int]:
-        """Bytes that hold the array, and where in them it begins."""
+    def _bytes(self, entry: Entry, tick: Tick | None, *, check: bool) -> tuple[memoryview, int, int | None]:
+        """Bytes that hold the array, where in them it begins, and their checksum where it is wanted and known."""
+        check = check and entry.crc32 is not None
+        lead, size, private = entry.lead, entry.lead + entry.nbytes, self._private
+        skipped = 0 if entry.with_lead else lead
+        begin = entry.start - lead
         if entry.packed is not None:
-            start, stored, size = entry.packed
-            packed = self._view[start : start + stored] if self._private is None else self._private.copy(start, stored)
-            return memoryview(inflate(packed, size)), entry.start
-        if self._private is None:
-            return self._view, entry.start
-        return self._private.copy(entry.start - entry.lead, entry.lead + entry.nbytes), entry.lead
-
-
-def _mismatch(name: str, entry: Entry, data: memoryview, at: int, tick: Tick | None) -> Diagnostic | None:
-    if entry.crc32 is None:
-        return None
-    found = checksum(data[at - entry.lead if entry.with_lead else at : at + entry.nbytes], tick)
-    return checksum_finding(name, found, entry.crc32)
+            start, stored, expanded = entry.packed
+            packed = self._view[start : start + stored] if private is None else private.copy(start, stored)
+            data = memoryview(inflate(packed, expanded))
+        elif private is None:
+            data = self._view
+        elif check:
+            data, found = private.checked(begin, size, skipped, tick)
+            return data, lead, found
+        else:
+            return private.copy(begin, size), lead, None
+        return data, begin + lead, checksum(data[begin + skipped : begin + size], tick) if check else None
 
 
 def checksum_finding(name: str, found: int, expected: int | None) -> Diagnostic | None:

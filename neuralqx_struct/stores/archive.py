@@ -121,29 +121,43 @@ def _joined(first: int, second: int, length: int) -> int:
     return _times(_shift(length), first) ^ second
 
 
-def checksum(data: bytes | memoryview, tick: Callable[[int], None] | None = None) -> int:
+def checksum(
+    data: bytes | memoryview,
+    tick: Callable[[int], None] | None = None,
+    fill: Callable[[memoryview, int], None] | None = None,
+) -> int:
     """The CRC-32 of data; of large data worked out by several threads, piece by piece, while this one counts.
 
     Args:
         data: The bytes.
         tick: Called with the size of each piece that is done.
+        fill: Called with each piece and its place, to put its bytes there right before they are looked at.
     """
-    size = len(data)
+    view = memoryview(data)
+    size = len(view)
+
+    def found(at: int, end: int) -> int:
+        piece = view[at:end]
+        if fill is not None:
+            fill(piece, at)
+        return zlib.crc32(piece)
+
     if size < 2 * _PIECE:
-        whole = zlib.crc32(data)
+        whole = found(0, size)
         if tick is not None:
             tick(size)
         return whole
     from concurrent.futures import ThreadPoolExecutor  # half a start-up, for those who read no large data
 
-    parts = [memoryview(data)[at : at + _PIECE] for at in range(0, size, _PIECE)]
+    starts = range(0, size, _PIECE)
+    ends = [*starts[1:], size]
     threads = min(os.cpu_count() or 1, _MOST_THREADS)
     with ThreadPoolExecutor(threads) as pool:
         crc = 0
-        for piece, found in zip(parts, pool.map(zlib.crc32, parts), strict=True):
-            crc = _joined(crc, found, len(piece))
+        for at, end, part in zip(starts, ends, pool.map(found, starts, ends), strict=True):
+            crc = _joined(crc, part, end - at)
             if tick is not None:
-                tick(len(piece))
+                tick(end - at)
     return crc
 
 
