@@ -38,6 +38,7 @@ from neuralqx_struct.lifecycle import (
     settle,
     untraced,
 )
+from neuralqx_struct.printing import Text
 from neuralqx_struct.pytree import Layout, put, register_struct
 from neuralqx_struct.registry import register_ref
 from neuralqx_struct.schema.migration import Migration
@@ -370,7 +371,21 @@ def generate_init(cls: StructMeta) -> Callable[..., None]:
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     init.__module__ = cls.__module__
     init.__annotations__ = {s.name: s.type for s in cls.__nqx_fields__.values() if s.init} | {"return": None}
+    if any(spec.default_factory is not MISSING for spec in arguments.values()):
+        init.__signature__ = _signature(init, arguments)  # type: ignore[attr-defined]
     return init
+
+
+def _signature(init: Callable[..., None], arguments: Mapping[str, FieldSpec]) -> inspect.Signature:
+    """The signature as help shows it: as for dataclasses, a default that a factory makes is ``<factory>``."""
+    plain = inspect.signature(init)
+    made = {name for name, spec in arguments.items() if spec.default_factory is not MISSING}
+    return plain.replace(
+        parameters=[p.replace(default=_FACTORY) if name in made else p for name, p in plain.parameters.items()]
+    )
+
+
+_FACTORY = Text("<factory>")
 
 
 def _straight(cls: StructMeta, own_self: str, namespace: dict[str, Any]) -> str:
@@ -390,7 +405,7 @@ def _straight(cls: StructMeta, own_self: str, namespace: dict[str, Any]) -> str:
             lines += [f"    _nqx_note(_nqx_e, {own_self}, {name!r})", "    raise"]
     statics = "".join(f"_nqx_type({name}), " for name in layout.statics)
     nodes = "".join(f"{name}, " for name in layout.nodes)
-    held = [*layout.statics, *(f"_nqx_ref({name})" for name in layout.opaques)]
+    held = [*layout.statics, *(f"_nqx_ref({name}, {name!r})" for name in layout.opaques)]
     sound = getattr(cls.__nqx_check__, "sound", None)
     opaques = "".join(f"{name}, " for name in layout.opaques)
     held_values = f"{nodes}{''.join(f'{name}, ' for name in layout.statics)}{opaques}"

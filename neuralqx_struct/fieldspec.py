@@ -246,17 +246,17 @@ def field(
         A :class:`FieldSpec` (typed as the value, so that ``x: int = field(default=1)`` type-checks).
 
     Raises:
-        TypeError: The arguments contradict each other; the message says which.
+        TypeError: The arguments contradict each other; the message says which, and in which class.
 
     Example:
         >>> field(pytree=False, default_factory=dict).kind
         <FieldKind.OPAQUE: 'opaque'>
     """
     if not (metadata is None or isinstance(metadata, Mapping)):
-        raise TypeError(f"field(): expected a mapping as metadata, got {metadata!r}")
+        raise TypeError(f"{_caller()}: expected a mapping as metadata, got {metadata!r}")
     if not (validator is None or callable(validator) or isinstance(validator, Iterable)):
         raise TypeError(
-            f"field(): expected a function or several as validator, got {validator!r}, which is not callable"
+            f"{_caller()}: expected a function or several as validator, got {validator!r}, which is not callable"
         )
     names: tuple[Any, ...] = (
         tuple(aliases) if isinstance(aliases, Iterable) and not isinstance(aliases, str) else (None,)
@@ -287,7 +287,7 @@ def field(
     }
     for message, conflict in conflicts.items():
         if conflict:
-            raise TypeError(f"field(): expected arguments that agree, got {message}")
+            raise TypeError(f"{_caller()}: expected arguments that agree, got {message}")
     kind = FieldKind.STATIC if static else FieldKind.NODE if pytree else FieldKind.OPAQUE
     return FieldSpec(
         kind=kind,
@@ -306,6 +306,13 @@ def field(
         reset=reset,
         aliases=names,
     )
+
+
+def _caller() -> str:
+    """``Model: field()`` for a call in the body of a class, which knows its own name but not yet that of the field."""
+    body = sys._getframe(2).f_locals  # noqa: SLF001 - the way of namedtuple and TypeVar
+    where = body.get("__qualname__") if "__module__" in body else None
+    return "field()" if where is None else f"{where.rpartition('.')[2]}: field()"
 
 
 def _are_tags(tags: Any) -> bool:

@@ -48,10 +48,11 @@ EXACT_TYPES: frozenset[type] = frozenset(
 class OpaqueRef:
     """Carries an opaque object through the treedef: equal only to a reference to the same object."""
 
-    __slots__ = ("value",)
+    __slots__ = ("name", "value")
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, name: str = "") -> None:
         self.value = value
+        self.name = name  # for the message of JAX about structures that do not match
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OpaqueRef) and self.value is other.value
@@ -60,7 +61,7 @@ class OpaqueRef:
         return id(self.value)
 
     def __repr__(self) -> str:
-        return f"<opaque {type(self.value).__name__}; two of them never match, reset=True drops them>"
+        return f"<opaque {f'field {self.name!r}: ' if self.name else ''}{type(self.value).__name__}; two of them never match, reset=True drops them>"
 
 
 def is_array(value: Any) -> bool:

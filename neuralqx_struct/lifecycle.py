@@ -16,7 +16,7 @@ import jax
 from jax._src import core as jax_core
 from jax.core import Tracer
 
-from neuralqx_struct.errors import Diagnostic, FrozenStructError, ValidationError
+from neuralqx_struct.errors import Diagnostic, FrozenStructError, StructError, ValidationError
 from neuralqx_struct.fieldspec import MISSING, FieldKind
 from neuralqx_struct.identity import EXACT_TYPES, static_key
 from neuralqx_struct.printing import brief
@@ -60,6 +60,26 @@ CONCRETIZATION_ERRORS = (
 untraced: Callable[[], bool] = getattr(jax_core, "trace_state_clean", lambda: False)
 
 _AS_IT_IS = nullcontext()
+
+
+class NeedsValuesError(StructError, jax.errors.ConcretizationTypeError):
+    """A derived field that needs concrete values was read while JAX traces."""
+
+    default_code = "NQX416"
+
+    def __init__(self, path: str) -> None:
+        self.diagnostics = (
+            Diagnostic(
+                self.default_code,
+                "error",
+                "expected concrete values to derive the field from, got tracers: JAX is tracing",
+                path=path,
+                hint="use jax.numpy in place of float, int and numpy in the derived function, or read the field outside of "
+                "jit, grad and vmap",
+            ),
+        )
+        # Not JAX's own, which would ask for a tracer.
+        TypeError.__init__(self, path)
 
 
 class UnsetError(AttributeError):
@@ -355,7 +375,12 @@ def read_missing(self: Any, name: str) -> Any:
     elif spec.reset:
         self.__dict__.setdefault(name, spec.make_default())
     elif holds_tracer(pair[0]):
-        value = _derive(self, name)
+        try:
+            value = _derive(self, name)
+        except NeedsValuesError:  # of a Struct inside
+            raise
+        except CONCRETIZATION_ERRORS as error:
+            raise NeedsValuesError(f"{cls.__name__}.{name}") from error
         del self.__dict__[name]
         return value
     else:

@@ -167,7 +167,7 @@ class Layout:
         if not EXACT_TYPES.issuperset(keys):
             statics, keys = zip(*self._exact(zip(self.statics, statics, strict=True), where), strict=True)
         if self.opaques:
-            return children, (keys, *statics, *[OpaqueRef(values[name]) for name in self.opaques])
+            return children, (keys, *statics, *[OpaqueRef(values[name], name) for name in self.opaques])
         return children, (keys, *statics)
 
     def _exact(self, statics: Iterable[tuple[str, Any]], where: str) -> list[tuple[Any, Hashable]]:
@@ -211,7 +211,7 @@ class Layout:
             if not held:
                 keys, held = [*aux[0]], [*aux]
             if place < -len(keys):
-                held[-place] = OpaqueRef(value)
+                held[-place] = OpaqueRef(value, name)
             elif (kind := type(value)) in EXACT_TYPES:
                 keys[-1 - place], held[-place] = kind, value
             else:

@@ -2,6 +2,8 @@
 
 import enum
 import json
+import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -150,3 +152,70 @@ def test_a_class_that_has_changed_is_refused():
     data = aux_to_bytes(Config, jax.tree.structure(Config(1)).node_data()[1])
     with pytest.raises(s.SerializationError, match=r"Model: expected the static fields name, got n, note"):
         aux_from_bytes(Model, data)
+
+
+ACROSS = """
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import neuralqx_struct as s
+
+
+@s.register_jax_export
+class Inner(s.Struct):
+    w: Any
+    scale: float = s.field(static=True, default=-0.0)
+
+
+@s.register_jax_export
+class Across(s.Struct):
+    inner: Inner
+    nan: Any = s.field(static=True, default=float("nan"))
+    parts: Any = s.field(static=True, default=(-0.0, float("nan"), True, 1, 1.0, frozenset({"a"})))
+    handle: Any = s.field(pytree=False, default=None)
+    cache: dict = s.field(pytree=False, reset=True, default_factory=dict)
+
+
+def double(tree):
+    return tree.replace(inner=tree.inner.replace(w=tree.inner.w * 2))
+
+
+tree = Across(Inner(jnp.arange(3.0)))
+if sys.argv[1] == "write":
+    with open(sys.argv[2], "wb") as file:
+        file.write(jax.export.export(jax.jit(double))(tree).serialize())
+else:
+    with open(sys.argv[2], "rb") as file:
+        exported = jax.export.deserialize(bytearray(file.read()))
+    out = exported.call(tree)
+    assert out == double(tree) and jax.tree.structure(out) == jax.tree.structure(tree), out
+    for other in (
+        tree.replace(nan=1.0),
+        tree.replace(parts=(0.0, *tree.parts[1:])),
+        tree.replace(parts=(-0.0, float("nan"), 1, 1, 1.0, frozenset({"a"}))),
+        tree.replace(inner=Inner(tree.inner.w, scale=0.0)),
+        tree.replace(handle=object()),
+    ):
+        try:
+            exported.call(other)
+        except ValueError as error:
+            assert "structural differences" in str(error), error
+        else:
+            raise AssertionError(other)
+    print("read", out.cache)
+"""
+
+
+def test_bytes_written_in_one_process_and_read_in_another(tmp_path):
+    script = tmp_path / "across.py"
+    script.write_text(ACROSS)
+    for job in ("write", "read"):
+        # JAX writes attributes of StableHLO that warn of what is to come, which is not ours to mend.
+        done = subprocess.run(
+            [sys.executable, script, job, tmp_path / "double.bin"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert done.stdout == "read {}\n"
