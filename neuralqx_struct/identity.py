@@ -292,6 +292,8 @@ def _leaf_mark(leaf: Any) -> Any:
 
 def value_hash(value: Any) -> int:
     """A hash that agrees with :func:`same_value`: structure, shapes and dtypes, not the contents of arrays."""
+    if type(value) in _SCALARS:
+        return hash(type(value))
     if _is_leaf(value):
         return hash(_leaf_mark(value))
     try:

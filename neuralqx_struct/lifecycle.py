@@ -163,14 +163,15 @@ def finish(self: Any, init_vars: Mapping[str, Any], *, loading: bool = False) ->
     cls = type(self)
     values = self.__dict__
     post_init = None if loading else getattr(cls, "__post_init__", None)
-    for name, spec in cls.__nqx_fields__.items() if not cls.__nqx_generated_init__ and not loading else ():
-        if name not in values and spec.has_default:
-            values[name] = spec.make_default()
+    if not cls.__nqx_generated_init__ and not loading:
+        for name, _, make_default in cls.__nqx_steps__:
+            if name not in values and make_default is not None:
+                values[name] = make_default()
     if cls.__nqx_derive__ and not loading:  # twice, also without __post_init__: so the lifecycle is documented
         with evaluation(self):
             derive_all(self, tolerant=True)
     if post_init is not None:
-        arguments = _bound(cls, init_vars)
+        arguments = _bound(cls, init_vars) if init_vars or cls.__nqx_init_vars__ else ()
         try:
             self.__post_init__(*arguments)
         except CONCRETIZATION_ERRORS as error:
@@ -184,10 +185,13 @@ def finish(self: Any, init_vars: Mapping[str, Any], *, loading: bool = False) ->
         if not cls.__nqx_stored__ <= values.keys():
             require_all(self)
         pair = cls.__nqx_layout__.pair(values, cls.__name__)
-        _check_derived(self)
-        _validate(self)
+        if cls.__nqx_derive__:
+            _check_derived(self)
+        if cls.__nqx_validators__ or cls.__nqx_check__:
+            _validate(self)
     store_pair(self, pair)
-    drop_traced(self)
+    if cls.__nqx_derive__:
+        drop_traced(self)
 
 
 def _bound(cls: Any, given: Mapping[str, Any]) -> list[Any]:

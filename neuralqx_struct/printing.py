@@ -187,6 +187,8 @@ def _leaf(value: Any, room: int) -> str:
 
 
 def _cut(text: str, room: int) -> str:
+    if len(text) <= _SHORTEST:
+        return text
     longest = max(room, _SHORTEST)
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 

@@ -5,7 +5,9 @@ import copy
 import dataclasses
 import functools
 import inspect
+import typing
 from dataclasses import KW_ONLY, InitVar
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -631,3 +633,38 @@ class TestSharded:
         assert s.load(a.export(tmp_path / "sharded")) == a
         back = Plain.load(tmp_path / "sharded", shardings=jax.tree.map(lambda x: x.sharding, a))
         assert back == a and back.x.sharding == a.x.sharding
+
+
+def test_structs_are_printed_while_jax_runs(capfd):
+    @jax.jit
+    def run(value):
+        jax.debug.print("got {}", value)
+        return value
+
+    assert run(Plain(jnp.arange(2))) == Plain(jnp.arange(2))
+    jax.effects_barrier()
+    assert "got Plain(" in capfd.readouterr().out
+
+
+def test_functions_that_close_over_structs_are_converted():
+    def loss(x, value):
+        function, held = jax.closure_convert(lambda y: jnp.sum(value.x * y), x)
+        return function(x, *held)
+
+    grad = jax.jit(jax.grad(loss, argnums=1))(jnp.ones(2), Plain(jnp.array([1.0, 2.0])))
+    assert grad == Plain(jnp.ones(2))
+
+
+def test_annotated_fields_of_every_kind():
+    class Noted(s.Struct):
+        x: Annotated[jax.Array, "a node"]
+        n: Annotated[int, "static"] = s.field(static=True, default=1)
+        log: "Annotated[object, 'opaque']" = s.field(pytree=False, default=None)
+
+    value = Noted(jnp.ones(2))
+    assert s.node_fields(Noted) == ("x",) and s.static_fields(Noted) == ("n",) and s.opaque_fields(Noted) == ("log",)
+    replace = getattr(copy, "replace", lambda obj, **changes: obj.__replace__(**changes))
+    assert replace(value, n=2) == value.replace(n=2) != value
+    with pytest.raises(TypeError, match="'m'"):
+        replace(value, m=2)
+    assert typing.get_type_hints(Noted)["n"] is int

@@ -2,6 +2,7 @@
 
 import enum
 import json
+import os
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -209,13 +210,12 @@ else:
 """
 
 
-def test_bytes_written_in_one_process_and_read_in_another(tmp_path):
+def test_bytes_written_in_one_process_and_read_in_another(root, tmp_path):
     script = tmp_path / "across.py"
     script.write_text(ACROSS)
     for job in ("write", "read"):
-        # JAX writes attributes of StableHLO that warn of what is to come, which is not ours to mend.
-        done = subprocess.run(
-            [sys.executable, script, job, tmp_path / "double.bin"], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, script, job, tmp_path / "double.bin"]
+        environment = {**os.environ, "PYTHONPATH": str(root)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
     assert done.stdout == "read {}\n"
