@@ -24,7 +24,15 @@ from neuralqx_struct.fieldspec import (
     own_fields,
     required_positional,
 )
-from neuralqx_struct.identity import EXACT_TYPES, OpaqueRef
+from neuralqx_struct.identity import (
+    EXACT_TYPES,
+    OpaqueRef,
+    same_object,
+    same_static,
+    same_value,
+    static_hash,
+    value_hash,
+)
 from neuralqx_struct.lifecycle import (
     INIT_VARS,
     Hook,
@@ -45,6 +53,15 @@ from neuralqx_struct.schema.migration import Migration
 from neuralqx_struct.versioned import Claim, claim, register_claim
 
 __all__ = ["StructABCMeta", "StructMeta"]
+
+
+# What ``==`` asks of two values of a field, and what the hash takes of one. Looked up once: in Python 3.11 the members of
+# an enumeration are slow to read and to hash.
+_COMPARED: Mapping[FieldKind, tuple[Callable[[Any, Any], bool], Callable[[Any], int] | None]] = {
+    FieldKind.NODE: (same_value, value_hash),
+    FieldKind.STATIC: (same_static, static_hash),
+    FieldKind.OPAQUE: (same_object, None),
+}
 
 
 class _Bare:
@@ -91,7 +108,7 @@ class StructMeta(type):
     __nqx_derive__: Mapping[str, Callable[[Any], Any]]
     __nqx_steps__: tuple[tuple[str, Hook | None, Callable[[], Any] | None], ...]
     __nqx_stored__: frozenset[str]
-    __nqx_compared__: tuple[tuple[str, FieldKind], ...]
+    __nqx_compared__: tuple[tuple[str, Callable[[Any, Any], bool], Callable[[Any], int] | None], ...]
     __nqx_printed__: tuple[str, ...]
     __nqx_check__: Callable[[Any], list[Diagnostic]] | None
     __nqx_generated_init__: bool
@@ -201,7 +218,9 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
         if not s.is_derived
     )
     cls.__nqx_stored__ = frozenset(s.name for s in specs if not s.is_derived and not s.reset)
-    cls.__nqx_compared__ = tuple((s.name, s.kind) for s in specs if s.compare and s.name in cls.__nqx_stored__)
+    cls.__nqx_compared__ = tuple(
+        (s.name, *_COMPARED[s.kind]) for s in specs if s.compare and s.name in cls.__nqx_stored__
+    )
     cls.__nqx_printed__ = tuple(s.name for s in specs if s.repr)
     cls.__nqx_validators__ = tuple((s.name, _value_hook(v), v) for s in specs for v in s.validators)
     cls.__nqx_derive__ = {s.name: _derive_hook(s.derived) for s in specs if s.derived is not None}

@@ -32,7 +32,6 @@ from neuralqx_struct.definition import StructABCMeta, StructMeta
 from neuralqx_struct.display import Displayed
 from neuralqx_struct.errors import FrozenStructError, did_you_mean
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
-from neuralqx_struct.identity import same_object, same_static, same_value, static_hash, value_hash
 from neuralqx_struct.lifecycle import build, convert, derive_all, drop_traced, evaluation, finish, read_missing
 from neuralqx_struct.pytree import is_frozen, put, store_pair
 
@@ -48,8 +47,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-_SAME = {FieldKind.NODE: same_value, FieldKind.STATIC: same_static, FieldKind.OPAQUE: same_object}
 
 
 class Struct(Displayed, metaclass=StructMeta):
@@ -193,18 +190,17 @@ class Struct(Displayed, metaclass=StructMeta):
             return NotImplemented
         if self is other:
             return True
-        for name, kind in type(self).__nqx_compared__:
+        for name, same, _ in type(self).__nqx_compared__:
             a, b = getattr(self, name), getattr(other, name)
-            if a is not b and not _SAME[kind](a, b):
+            if a is not b and not same(a, b):
                 return False
         return True
 
     def __hash__(self) -> int:
         marks: list[Any] = [type(self)]
-        for name, kind in type(self).__nqx_compared__:
-            if kind is not FieldKind.OPAQUE:
-                value = getattr(self, name)
-                marks.append(static_hash(value) if kind is FieldKind.STATIC else value_hash(value))
+        for name, _, mark in type(self).__nqx_compared__:
+            if mark is not None:
+                marks.append(mark(getattr(self, name)))
         return hash(tuple(marks))
 
     def __nqx_shown__(self) -> tuple[str, list[tuple[str, Any]]]:
