@@ -123,7 +123,7 @@ def test_every_flipped_bit_of_small_bundles(tmp_path, case):
 
 
 LARGER = {
-    "many": {f"a{i}": np.arange(12.0) + i for i in range(70)},
+    "many": {f"a{i}": np.arange(12.0) + i for i in range(24)},
     "one": {"w": np.random.default_rng(0).normal(size=7500)},
     "mixed": {
         "b": jnp.arange(2000, dtype=jnp.bfloat16),

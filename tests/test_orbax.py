@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import jax
@@ -311,3 +312,19 @@ def test_overwriting_converting_and_migrating(ckpt, tmp_path):
     assert s.load(linked.out)["x"].tolist() == [0, 1] and s.verify(linked.out) == []
     with pytest.raises(SerializationError, match="zip"):
         convert(ckpt, tmp_path / "d.zip")
+
+
+def test_a_compressed_bundle_becomes_a_checkpoint_without_all_arrays_in_memory(tmp_path):
+    size = 4 << 20
+    arrays = {f"a{i}": np.full(size, i, np.uint8) for i in range(12)}
+    source = s.export(arrays, tmp_path / "packed", compress=True)
+    tracemalloc.start()
+    try:
+        s.convert(source, tmp_path / "ckpt", store="orbax")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 6 * size
+    loaded = s.load(tmp_path / "ckpt")
+    assert all(np.array_equal(loaded[name], array) for name, array in arrays.items())
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["ckpt", "packed"]

@@ -129,7 +129,13 @@ def write(
         code, shape = _stored(records[name]["dtype"], records[name]["shape"])
         tree[_key(name)] = np.ndarray(shape, dtype_named(code), room, at)
     if tree:
-        with checkpoint.Checkpointer(checkpoint.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=False)) as writer:
+        handlers = checkpoint.type_handlers
+        registry = handlers.create_type_handler_registry(
+            (np.ndarray, handlers.NumpyHandler(deepcopy_host_arrays=False)),  # nobody writes into them
+            (importlib.import_module("jax").Array, handlers.ArrayHandler()),
+        )
+        handler = checkpoint.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=False, type_handler_registry=registry)
+        with checkpoint.Checkpointer(handler) as writer:
             writer.save(target, args=checkpoint.args.PyTreeSave(tree))
     else:
         target.mkdir()
