@@ -196,3 +196,14 @@ def test_pages_build_without_a_warning(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "Struct" in (tmp_path / "html" / "api.html").read_text(encoding="utf-8")
+
+
+def test_the_guide_to_evolution_shows_every_step():
+    page = read("docs/evolution.md")
+    block = next(
+        b for b in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if b.startswith("# schemas/steps/v2.yaml")
+    )
+    items = parse_document(read_text(block)).migrations[0].steps
+    known = set(type(items[0]).model_fields)
+    assert {item.name for item in items} == known - {"inline"}  # the inverse of move, which the way back uses
+    assert set(re.findall(r"^\| `(\w+): \{", page, re.MULTILINE)) == known
