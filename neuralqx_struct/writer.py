@@ -453,7 +453,10 @@ def _is_array_like(hint: Any) -> bool:
 
 def _shaped(hint: Any) -> Type | None:
     """A type of jaxtyping, or of whatever describes arrays in its way: by ``dtypes`` and ``dim_str``."""
-    dtypes = tuple(hint.dtypes) if isinstance(hint.dtypes, (list, tuple)) else ()
+    # Numpy calls the dtype bool also bool_.
+    dtypes = (
+        list(dict.fromkeys(d.removesuffix("_") for d in hint.dtypes)) if isinstance(hint.dtypes, (list, tuple)) else []
+    )
     extents = [_extent(axis) for axis in str(hint.dim_str).split()]
     if len(dtypes) != 1 or None in extents:
         return None

@@ -46,6 +46,18 @@ LIGHT = {
     ),
     "validating": ("import neuralqx_struct as s; s.validate", {"jax", "numpy", "jsonschema"}),
     "evolution": ("import neuralqx_struct as s; s.migrate, s.diff, s.steps", {"jax", "jsonschema"}),
+    "writing about schemas": (
+        """
+from neuralqx_struct.schema import drafts, drawings, payload_schema, series, stubs
+head = series.load_series("schemas/vmc_state").head
+payload_schema.payload_schema(head), stubs.stub_module(head, "x"), drawings.struct_diagram(head)""",
+        {"jax", "numpy", "typer", "jsonschema", "rich"},
+    ),
+    "versions of schemas": (
+        "from neuralqx_struct import releases; releases.history('schemas/vmc_state')",
+        {"jax", "numpy", "typer", "jsonschema", "rich"},
+    ),
+    "inference": ("import neuralqx_struct as s; s.infer", {"jax", "numpy", "typer", "jsonschema"}),
     "the command": ("import neuralqx_struct.cli", {"jax", "numpy", "jsonschema"}),
 }
 

@@ -55,7 +55,8 @@ structs:
       size: {type: int, kind: static, derived: "size(fixed)"}
 """.replace('pattern: "[a-z]+"}', 'pattern: "[a-z]+", examples: [abc]}')
 )
-SCHEMAS = {"vmc": s.load_schema("schemas/vmc_state"), "wide": WIDE}
+SHIPPED = ["lattice_gauge", "mc_state", "resnet", "transformer", "vmc_state"]
+SCHEMAS = {name: s.load_schema(f"schemas/{name}") for name in SHIPPED} | {"wide": WIDE}
 MADE = {name: payload_schema(schema.document) for name, schema in SCHEMAS.items()}
 DRAFTS = [jsonschema.Draft7Validator, jsonschema.Draft202012Validator]
 
@@ -232,13 +233,13 @@ def test_other_tools_read_it(tmp_path, root):
     printed = subprocess.run(
         [*command, "neuralqx.vmc_state@3"], capture_output=True, text=True, cwd=root, check=True
     ).stdout
-    assert json.loads(printed) == MADE["vmc"]
+    assert json.loads(printed) == MADE["vmc_state"]
     again = subprocess.run(
         [*command, "schemas/vmc_state@3"], capture_output=True, text=True, cwd=root, check=True
     ).stdout
     assert again == printed
     (tmp_path / "schema.json").write_text(printed)
-    good, bad = manifest("vmc"), manifest("vmc")
+    good, bad = manifest("vmc_state"), manifest("vmc_state")
     bad["manifest"]["fields"]["kernel"]["dtype"] = "complex128"
     (tmp_path / "good.json").write_text(json.dumps(good))
     (tmp_path / "bad.json").write_text(json.dumps(bad))

@@ -141,6 +141,8 @@ def test_stubs_make_classes_of_schemas_known_to_editors(checker, root, tmp_path)
         "vmc.py": stub_module(load_series(root / "schemas/vmc_state").head, "schemas/vmc_state"),
         "use.py": USE,
     }
+    for folder in ("lattice_gauge", "mc_state", "resnet", "transformer"):
+        modules[f"{folder}.py"] = stub_module(load_series(root / "schemas" / folder).head, folder)
     for name, text in modules.items():
         (tmp_path / name).write_text(text)
     said = checker(root, tmp_path, [str(tmp_path / name) for name in modules])

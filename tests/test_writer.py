@@ -7,6 +7,7 @@ from typing import Annotated, Any, Generic, Literal, NewType, Optional, TypeVar
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -14,8 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from neuralqx_struct.compiler import load_schema
-from neuralqx_struct.errors import SchemaError, has_errors
-from neuralqx_struct.fieldspec import RESERVED_NAMES, field
+from neuralqx_struct.errors import SchemaError, ValidationError, has_errors
+from neuralqx_struct.fieldspec import MISSING, RESERVED_NAMES, field
 from neuralqx_struct.lint import lint_document
 from neuralqx_struct.schema.fingerprint import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.loader import read_text
@@ -506,3 +507,114 @@ def test_classes_of_a_written_schema_take_the_same_values():
     written = load_schema(dump_schema(Model))
     model = written.Model(w=jnp.ones((2, 3)), sampler=written.Sampler(n_chains=4))
     assert (model.step, model.sampler.n_chains) == (0, 4)
+
+
+# --- jaxtyping -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hint", "text"),
+    [
+        (jaxtyping.Float32[jax.Array, "n d"], "float32[n, d]"),
+        (jaxtyping.Float32[np.ndarray, "3 n+1"], "float32[3, n + 1]"),
+        (jaxtyping.Complex64[jax.Array, ""], "complex64[]"),
+        (jaxtyping.BFloat16[jax.Array, "*batch d"], "bfloat16[..., d]"),
+        (jaxtyping.Bool[jax.Array, "... d"], "bool[..., d]"),
+        (jaxtyping.Int8[jax.Array, "rows=2 _"], "int8[2, _]"),
+        (jaxtyping.UInt32[jax.Array, "#n n"], "uint32[_, n]"),
+        (jaxtyping.Key[jax.Array, ""], "prng_key"),
+        (jaxtyping.Key[jax.Array, "n"], "prng_key[_, n]"),
+        (jaxtyping.Float32[jax.Array, "n"] | None, "float32[n] | null"),
+        (list[jaxtyping.Float32[jax.Array, "n 2"]], "list[float32[n, 2]]"),  # noqa: F722 - sizes, no annotation
+        ("jaxtyping.Float32[jax.Array, 'n d']", "float32[n, d]"),
+    ],
+    ids=str,
+)
+def test_annotations_of_jaxtyping_become_arrays(hint, text):
+    _, read, report = declared(hint)
+    assert read.text == text
+    assert report == []
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        jaxtyping.Float[jax.Array, "n"],
+        jaxtyping.Shaped[jax.Array, "n"],
+        jaxtyping.Float32[jax.Array, "{n}"],
+        jaxtyping.PyTree[jaxtyping.Float32[jax.Array, "n"]],
+    ],
+    ids=str,
+)
+def test_annotations_of_jaxtyping_that_say_less_become_pytree(hint):
+    _, read, report = declared(hint)
+    assert read.text == "pytree"
+    assert [d.code for d in report] == ["NQX134"]
+
+
+def test_a_class_with_jaxtyping_and_the_class_of_its_schema_take_the_same_values():
+    class Dense(Struct):
+        """A layer."""
+
+        w: jaxtyping.Float32[jax.Array, "n_in n_out"]  # noqa: F722 - sizes, no annotation
+        b: jaxtyping.Float32[jax.Array, "n_out"] | None = None  # noqa: F821
+
+    class Model(Struct):
+        layers: list[Dense]
+        step: int = 0
+
+    built = load_schema(dump_schema(Model))
+    layer = built.Dense(w=jnp.ones((2, 3)), b=jnp.zeros(3))
+    assert built.Model(layers=[layer]).step == 0
+    with pytest.raises(ValidationError, match="n_out"):
+        built.Dense(w=jnp.ones((2, 3)), b=jnp.zeros(2))
+    assert built.Dense.__doc__ == "A layer."
+
+
+# --- generated classes ---------------------------------------------------------------------------------------------
+
+hints = st.recursive(
+    st.sampled_from([bool, int, float, complex, str, bytes, pathlib.Path, np.dtype, Any, Phase, Sampler, jax.Array])
+    | st.builds(
+        lambda dtype, axes: dtype[jax.Array, " ".join(axes)],
+        st.sampled_from([jaxtyping.Float32, jaxtyping.Int8, jaxtyping.Complex64, jaxtyping.Float]),
+        st.lists(st.sampled_from(["n", "m", "3", "n+1", "_"]), max_size=3),
+    )
+    | st.builds(lambda values: Literal[tuple(values)], st.lists(st.sampled_from(["a", "b", 1, True]), min_size=1)),
+    lambda inner: (
+        st.builds(lambda t: list[t], inner)
+        | st.builds(lambda t: dict[str, t], inner)
+        | st.builds(lambda t: tuple[t, ...], inner)
+        | st.builds(lambda a, b: tuple[a, b], inner, inner)
+        | st.builds(lambda t: Optional[t], inner)  # noqa: UP045
+    ),
+    max_leaves=4,
+)
+defaults = st.sampled_from([MISSING, None, 0, 1, 2.5, "a", True, (), (1, 2), Phase.WARM, float("nan")])
+
+
+@st.composite
+def struct_classes(draw):
+    namespace = {"__annotations__": {}, "__module__": __name__, "__doc__": draw(st.none() | texts)}
+    for name in draw(st.lists(words.filter(lambda w: w.lower() not in ("n", "m")), unique_by=str.lower, max_size=4)):
+        namespace["__annotations__"][name] = draw(hints)
+        default, static = draw(defaults), draw(st.booleans())
+        given_default = {} if default is MISSING else {"default": default}
+        namespace[name] = field(static=static, kw_only=True, doc=draw(st.none() | texts), **given_default)
+    return type(Struct)("Generated", (Struct,), namespace)
+
+
+@given(struct_classes())
+def test_every_class_has_a_document_that_reads_back_equal(cls):
+    report = []
+    document = schema_of(cls, schema="lab.generated", report=report)
+    assert not has_errors(lint_document(document))
+    assert {d.code for d in report} <= {"NQX134"}
+    schema = load_schema(dump_schema(document))
+    assert_same(schema.document, document)
+    # And once more, from the class that the document makes.
+    assert_same(schema_of(schema.root), document)
+    assert list(schema.root.__nqx_fields__) == list(cls.__nqx_fields__)
+    for name, spec in cls.__nqx_fields__.items():
+        read = schema.root.__nqx_fields__[name]
+        assert (read.kind, read.doc or None) == (spec.kind, spec.doc or None)
