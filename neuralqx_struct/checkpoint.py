@@ -145,7 +145,7 @@ def _travelling(series: Series | None, classes: Iterable[type]) -> list[dict[str
     others = map(series_of_class, sorted(classes, key=class_ref))
     found: dict[tuple[str, int], Document] = {}
     for known in [series, *others]:
-        for document in known.documents.values() if known is not None else ():
+        for document in (*known.documents.values(), *known.earlier) if known is not None else ():
             for each in document.closure():
                 found.setdefault((each.id, each.version), each)
     return [document.to_data() for document in found.values()]

@@ -273,12 +273,15 @@ _SEVERITY: Mapping[Unknown, Severity] = {"error": "error", "warn": "warning", "d
 def _unknown_field(name: str, cls: type, decoder: StructDecoder, where: str) -> None:
     reading = decoder.reading
     severity: Severity = _SEVERITY[reading.unknown]
+    mend = "write a migration that renames or removes it"
+    if "@" not in class_ref(cls):
+        mend = f"was it renamed? give the field that it is now aliases=({name!r},)"
     diagnostic = Diagnostic(
         "NQX415",
         severity,
         f"expected a field of {cls.__name__}, got {name!r}, which it does not have",
         path=f"{where}.{name}",
-        hint="write a migration that renames or removes it, or drop it with unknown='drop'",
+        hint=f"{mend}, or drop it with unknown='drop'",
     )
     (decoder.problems if reading.unknown == "error" else reading.report).append(diagnostic)
 

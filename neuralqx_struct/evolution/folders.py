@@ -191,8 +191,9 @@ def migrate_all(
         SchemaError: ``schema`` is none.
 
     Example:
-        >>> print(migrate_all("tests/golden/format-1", "nowhere", schema="schemas/vmc_state", dry_run=True, to=1).items[0].out)
-        nowhere/everything
+        >>> done = migrate_all("tests/golden/format-1", "nowhere", schema="schemas/vmc_state", dry_run=True, to=1)
+        >>> "neuralqx.vmc_state: version 1 as it is" in str(done)
+        True
     """
     folder, out = Path(folder), Path(out)
     series = series_given(schema)

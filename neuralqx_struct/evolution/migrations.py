@@ -104,10 +104,13 @@ def _resolve(  # noqa: PLR0917 - the arguments of resolve
     rest = {**known.others, **{other.id: other for other in others}}
     used = {i: rest[i].merged(s.documents.values()) if i in rest else s for i, s in carried.items()}
     way = plan(known, written["version"], target, unknown=unknown)
-    result = apply(payload, way, others={**rest, **used}, report=report, trust=trust)
+    everything = {**rest, **used}
+    result = apply(payload, way, others=everything, report=report, trust=trust)
     result = _without_unknown(result, known.at(target), unknown, report)
     travels = [
-        d.to_data() for s in [known, *(s for i, s in used.items() if i != known.id)] for d in s.documents.values()
+        d.to_data()
+        for s in [known, *(s for identity, s in everything.items() if identity != known.id)]
+        for d in s.documents.values()
     ]
     document = {**result.document, "schemas": travels}
     return replace(result, document=document), way

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
+from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity, StructError
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.edits import Cost
 from neuralqx_struct.evolution.proof import Stage, resolved, stages_of, undone
@@ -26,7 +26,7 @@ from neuralqx_struct.evolution.tree import DerivedArrays, Workspace
 from neuralqx_struct.paths import FieldName, format_path, parse_path
 from neuralqx_struct.payload import Payload, iter_nodes
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
-from neuralqx_struct.schema.migration import Python, Step
+from neuralqx_struct.schema.migration import Python, Remove, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.source import Source
@@ -48,6 +48,7 @@ class Hop:
         stages: Its steps, each with the declarations around it.
         declared: True if a schema file declares the steps; else they follow from aliases, defaults and promotion.
         own: True if the reader brought the steps along, False if they come out of a bundle.
+        unknown: What the caller wants of stored fields that the new version lacks, where no steps are declared.
     """
 
     old: Document
@@ -55,6 +56,7 @@ class Hop:
     stages: tuple[Stage, ...]
     declared: bool
     own: bool = True
+    unknown: Unknown = "error"
 
     @property
     def direction(self) -> Literal["upgrade", "downgrade"]:
@@ -191,7 +193,7 @@ def _hop(old: Document, new: Document, unknown: Unknown) -> Hop:
         ]
         if problems:
             raise MigrationError(problems)
-        return Hop(old, new, tuple(stages_of(old, resolution.steps, new)), declared=False)
+        return Hop(old, new, tuple(stages_of(old, resolution.steps, new)), declared=False, unknown=unknown)
     try:
         stages = tuple(stages_of(old, [item.step for item in migration.steps], new))
     except SchemaError as error:
@@ -282,7 +284,13 @@ def _applied(payload: Payload, hop: Hop, report: list[Diagnostic], trust: Iterab
     }
     workspace = Workspace(hop.old, payload.document["manifest"], payload.arrays, hop.new, report, functions.__getitem__)
     for stage in hop.stages:
+        told = len(report)
         apply_to_workspace(workspace, stage.step, stage.before, stage.after)
+        if (
+            isinstance(stage.step, Remove) and not hop.declared and hop.direction == "upgrade"
+        ):  # the caller's word alone
+            severity: Severity = "warning" if hop.unknown == "warn" else "info"
+            report[told:] = [replace(found, code="NQX415", severity=severity) for found in report[told:]]
     named: dict[str, Mapping[str, Any]] = {}
     kept = workspace.stored_names()
     prefix = f"{hop.old.id}@{hop.old.version}:"

@@ -26,7 +26,7 @@ from neuralqx_struct.schema.fingerprint import full_fingerprint, payload_fingerp
 from neuralqx_struct.schema.loader import Source, read_file, read_text
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data, parse_document
-from neuralqx_struct.schema.uses import among, beside, link, link_all, loaded
+from neuralqx_struct.schema.uses import Find, among, beside, link, link_all, loaded
 
 __all__ = [
     "LOCK_NAME",
@@ -67,6 +67,7 @@ class Series:
         sources: The files as read, by version; empty for documents that travelled inside a bundle.
         folder: Where they were read, or None.
         carried: Versions that a bundle brought along; the reader did not vouch for them.
+        earlier: Earlier versions of the schemas that these use, found beside them: payloads come by way of them.
     """
 
     id: str
@@ -74,6 +75,7 @@ class Series:
     sources: Mapping[int, Source] = field(default_factory=dict, repr=False, compare=False)
     folder: Path | None = field(default=None, compare=False)
     carried: frozenset[int] = field(default=frozenset(), compare=False)
+    earlier: tuple[Document, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -108,7 +110,7 @@ class Series:
     def others(self) -> Mapping[str, Series]:
         """The schemas that any version uses, by identity, with the versions that are at hand."""
         used: dict[str, dict[int, Document]] = {}
-        for document in self.documents.values():
+        for document in (*self.earlier, *self.documents.values()):
             for each in document.closure():
                 if each.id != self.id:
                     used.setdefault(each.id, {d.version: d for d in loaded(each.id)})[each.version] = each
@@ -118,7 +120,7 @@ class Series:
         """This series with documents of versions that it lacks, from a bundle; its own documents win."""
         documents = {d.version: d for d in others if d.id == self.id} | dict(self.documents)
         carried = self.carried | (documents.keys() - self.documents.keys())
-        return Series(self.id, dict(sorted(documents.items())), self.sources, self.folder, carried)
+        return Series(self.id, dict(sorted(documents.items())), self.sources, self.folder, carried, self.earlier)
 
 
 def series_of(
@@ -201,8 +203,9 @@ def load_series(where: str | Path) -> Series:
         raise SchemaMissingError.at(where)
     if not path.is_dir():
         source = read_file(path)
-        document = link(parse_document(source), beside(path.parent))
-        return series_of([document], {document.version: source}, path.parent)
+        find = beside(path.parent)
+        document = link(parse_document(source), find)
+        return _with_earlier(series_of([document], {document.version: source}, path.parent), find)
     files = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES and p.is_file())
     if not files:
         raise SchemaError(
@@ -230,7 +233,23 @@ def load_series(where: str | Path) -> Series:
     if problems:
         raise SchemaError(problems)
     find = beside(path)
-    return series_of([link(document, find) for document in documents], sources, path)
+    return _with_earlier(series_of([link(document, find) for document in documents], sources, path), find)
+
+
+def _with_earlier(series: Series, find: Find) -> Series:
+    """The series with the versions of used schemas that lie between, or before, those that its documents use."""
+    newest: dict[str, int] = {}
+    for document in series.documents.values():
+        for used in document.closure():
+            if used.id != series.id:
+                newest[used.id] = max(used.version, newest.get(used.id, 0))
+    earlier: list[Document] = []
+    for identity, version in newest.items():
+        known = version - 1
+        while known and (document := find(identity, known)) is not None:  # type: ignore[assignment]
+            earlier.append(link(document, find))
+            known -= 1
+    return replace(series, earlier=tuple(earlier)) if earlier else series
 
 
 def _nested_hint(path: Path) -> str:
