@@ -21,11 +21,14 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 import threading
+import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
 from neuralqx_struct.lint import lint_series
@@ -236,7 +239,7 @@ def _compile(document: Document, name: str) -> Any:
     }
     for field_name, field_declaration in declaration.fields.items():
         namespace["__annotations__"][field_name] = format_type(field_declaration.declared)
-        namespace[field_name] = _field(field_declaration)
+        namespace[field_name] = _field(field_declaration, f"{ref}.{field_name}")
     return StructMeta(name, (Struct,), namespace)
 
 
@@ -260,7 +263,7 @@ def _rebuild(data: Any, name: str) -> Any:
     return classes_of(series_of([document]), document.version)[name]
 
 
-def _field(declaration: FieldDeclaration) -> Any:
+def _field(declaration: FieldDeclaration, where: str) -> Any:
     from neuralqx_struct.fieldspec import field
 
     metadata: dict[str, Any] = {"tags": tuple(declaration.tags)}
@@ -284,9 +287,37 @@ def _field(declaration: FieldDeclaration) -> Any:
             **options | {"static": kind == "static", "pytree": kind != "opaque", "init": False},
             derived=_derivation(declaration.derivation),
         )
+    validators = [hook for hook in [_hook(declaration.validator)] if hook is not None]
     if declaration.has_default:
         options |= _default(declaration)
-    return field(**options, converter=_hook(declaration.converter), validator=_hook(declaration.validator))
+        if declaration.deprecated is not False:
+            validators.append(_warns(where, declaration.deprecated, options))
+    return field(**options, converter=_hook(declaration.converter), validator=validators)
+
+
+def _warns(where: str, deprecated: bool | str, options: Mapping[str, Any]) -> Callable[[Any], bool]:
+    """A validator that takes every value, and warns of those that are not the default."""
+    from neuralqx_struct.identity import same_value
+
+    make = options.get("default_factory") or (lambda: options["default"])
+    advice = f"; {deprecated}" if isinstance(deprecated, str) else ""
+
+    def warn(value: Any) -> bool:
+        default = make()
+        if value is not default and not same_value(value, default):
+            message = f"{where}: expected the default of a deprecated field, got another value{advice}"
+            warnings.warn(message, DeprecationWarning, stacklevel=_frames_of_ours())
+        return True
+
+    return warn
+
+
+def _frames_of_ours() -> int:
+    """How many frames above the caller are of this package: the warning is about what called it."""
+    frame, level = sys._getframe(1), 1  # noqa: SLF001 - the way to it that has been there since Python 2
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("neuralqx_struct", ""):
+        frame, level = cast("types.FrameType", frame.f_back), level + 1
+    return level
 
 
 def _default(declaration: FieldDeclaration) -> dict[str, Any]:

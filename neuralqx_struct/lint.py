@@ -36,6 +36,7 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors
 from neuralqx_struct.paths import parse_path
+from neuralqx_struct.schema.advice import ADVICE
 from neuralqx_struct.schema.checks import CHECKS, Finding, Findings
 from neuralqx_struct.schema.defaults import VALUE_CHECKS
 from neuralqx_struct.schema.expression_checks import EXPRESSION_CHECKS
@@ -47,7 +48,7 @@ from neuralqx_struct.schema.uses import among, beside
 
 __all__ = ["lint", "lint_document", "lint_series"]
 
-_DOCUMENT_CHECKS = (*CHECKS, *EXPRESSION_CHECKS, *VALUE_CHECKS)
+_DOCUMENT_CHECKS = (*CHECKS, *EXPRESSION_CHECKS, *VALUE_CHECKS, *ADVICE)
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MANIFEST = "manifest.json"
 
@@ -151,8 +152,9 @@ def lint_series(series: Series) -> list[Diagnostic]:
     """
     found: list[Diagnostic] = []
     sound: set[int] = set()
+    used: Used = set()
     for version, document in series.documents.items():
-        own = lint_document(document, _source(series, version))
+        own = _lint_document(document, _source(series, version), used)
         if not has_errors(own):
             sound.add(version)
         found += own
@@ -169,8 +171,11 @@ def lint_series(series: Series) -> list[Diagnostic]:
                 find = beside(series.folder) if series.folder is not None else among(())
                 skew = [*nested.skew_within(newer), *nested.skew_between(older, newer, find)]
                 pair += [_placed(source, finding) for finding in skew]
-        found += _unsuppressed(pair, source)
-    found += [d for version in series.documents for d in _misnamed(series, version)]
+        found += _unsuppressed(pair, source, used)
+    for version in series.documents:
+        found += _unsuppressed(_misnamed(series, version), _source(series, version), used)
+    if not has_errors(found):  # what is wrong hides what the comments are for
+        found += [d for version in series.documents for d in _unused(_source(series, version), used)]
     if series.folder is not None:
         found += _lock_findings(series, series.folder)
     return _sorted(dict.fromkeys(found))
@@ -186,9 +191,12 @@ def lint_document(document: Document, source: Source | None = None) -> list[Diag
     Returns:
         Every finding, what the reader of the file warned of among them.
     """
-    source = source or Source(f"{document.id}@{document.version}", None, {})
+    return _lint_document(document, source or Source(f"{document.id}@{document.version}", None, {}), set())
+
+
+def _lint_document(document: Document, source: Source, used: Used) -> list[Diagnostic]:
     found = [_placed(source, finding) for check in _DOCUMENT_CHECKS for finding in check(document)]
-    return _sorted(_unsuppressed([*source.warnings, *found], source))
+    return _sorted(_unsuppressed([*source.warnings, *found], source, used))
 
 
 def _source(series: Series, version: int) -> Source:
@@ -212,13 +220,29 @@ def _relocated(source: Source, finding: Diagnostic) -> Diagnostic:
     return replace(finding, file=source.name, line=line, column=column)
 
 
-def _unsuppressed(found: Iterable[Diagnostic], source: Source) -> Iterator[Diagnostic]:
+#: The comments that have silenced something: file, line and code.
+Used = set[tuple[str, int, str]]
+
+
+def _unsuppressed(found: Iterable[Diagnostic], source: Source, used: Used) -> Iterator[Diagnostic]:
     for finding in found:
         if finding.line is None or finding.code not in source.suppressions.get(finding.line, ()):
             yield finding
-        elif finding.severity == "error":
+            continue
+        used.add((source.name, finding.line, finding.code))
+        if finding.severity == "error":
             hint = f"{finding.hint}; " if finding.hint else ""
             yield replace(finding, hint=f"{hint}errors cannot be ignored by a comment")
+
+
+def _unused(source: Source, used: Used) -> Iterator[Diagnostic]:
+    """Comments that silence nothing, and would silence what comes to stand there."""
+    for line, codes in source.suppressions.items():
+        for code in sorted(codes):
+            if (source.name, line, code) not in used:
+                message = f"expected {code} on this line, which the comment ignores, got no such finding"
+                hint = "remove the comment, or move it to the line of the finding"
+                yield Diagnostic("NQX015", "warning", message, file=source.name, line=line, column=1, hint=hint)
 
 
 def _sorted(found: Iterable[Diagnostic]) -> list[Diagnostic]:
@@ -299,7 +323,7 @@ def _misnamed(series: Series, version: int) -> Iterator[Diagnostic]:
     if named and int(named[1]) != version:
         message = f"expected version {int(named[1])}, as the file is named, got {version}"
         finding = Finding("NQX303", ("version",), message, f"rename the file to v{version}", "warning")
-        yield from _unsuppressed([_placed(source, finding)], source)
+        yield _placed(source, finding)
 
 
 def _lock_findings(series: Series, folder: Path) -> Iterator[Diagnostic]:

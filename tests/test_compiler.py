@@ -289,3 +289,29 @@ def test_constructors_are_made_when_they_are_asked_for():
             super().__init__(x=x, y=x)
 
     assert Mine(4).y == 4
+
+
+def test_deprecated_fields_warn_of_values_that_are_no_default():
+    text = """
+    language: "1"
+    schema: lab.old
+    version: 1
+    root: R
+    structs:
+      R:
+        fields:
+          x: {type: int, deprecated: true}
+          rate: {type: float, default: 0.1, deprecated: use lr}
+          w: {type: "float32[2]", default: zeros, deprecated: true}
+    """
+    cls = s.load_schema(text).R
+    made = cls(x=1)  # a field that has to be given is given
+    assert made.replace(rate=0.1, w=jnp.zeros(2)) == made
+    with pytest.warns(DeprecationWarning, match=r"^lab\.old@1:R\.rate: expected the default .*; use lr$") as told:
+        assert cls(x=1, rate=0.2).rate == 0.2
+    assert [warning.filename for warning in told] == [__file__]
+    with pytest.warns(
+        DeprecationWarning, match=r"R\.w: expected the default of a deprecated field, got another value$"
+    ) as told:
+        made.replace(w=jnp.ones(2))
+    assert [warning.filename for warning in told] == [__file__]

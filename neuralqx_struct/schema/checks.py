@@ -47,6 +47,17 @@ __all__ = ["CHECKS", "Finding", "Findings", "fields_of", "listed", "root_ints", 
 _COUNTERS = ("step", "steps", "n_iter", "iteration", "epoch", "counter")
 _ANY_SIZE = "_"
 
+#: numpy's names for dtypes that are not the same on every platform, or mean another one than they say.
+_PLATFORM: Mapping[str, str] = {
+    **dict.fromkeys(("int_", "intp", "intc", "long", "longlong", "short"), "int32 or int64"),
+    **dict.fromkeys(("uint", "uint_", "uintp", "uintc", "ulong", "ulonglong", "ushort"), "uint32 or uint64"),
+    **dict.fromkeys(("float_", "single", "double", "half"), "float32 or float64"),
+    **dict.fromkeys(("longdouble", "longfloat", "float96", "float128"), "float64"),
+    **dict.fromkeys(("complex_", "csingle", "cdouble", "singlecomplex"), "complex64 or complex128"),
+    **dict.fromkeys(("clongdouble", "clongfloat", "longcomplex", "complex192", "complex256"), "complex128"),
+    "bool_": "bool",
+}
+
 
 class Finding(NamedTuple):
     """A finding that knows its place in the document, not yet in a file.
@@ -249,6 +260,11 @@ def _named(document: Document, path: tuple[str, ...], declaration: FieldDeclarat
         if identity not in uses:  # else it was not found, which is told of where it is named
             hint = did_you_mean(identity, uses) or f"add {identity}@1, or the version that you mean, to `uses:`"
             yield Finding("NQX101", (*path, "type"), f"expected a schema named under uses, got {identity!r}", hint)
+    elif named.name in _PLATFORM and (named.args or declaration.dtype):
+        member = "dtype" if declaration.dtype else "type"
+        message = f"expected a dtype that is the same everywhere, got {named.name!r}"
+        hint = f"its size depends on the platform: write {_PLATFORM[named.name]}"
+        yield Finding("NQX127", (*path, member), message, hint)
     elif named.name == declaration.dtype or (named.args and _is_dtype_like(document, named.name)):
         member = "dtype" if declaration.dtype else "type"
         wanted = "a dtype" if declaration.dtype else "a dtype or a struct"
