@@ -272,6 +272,7 @@ def export(
 def load(path: str | Path, *, load_cls: type[T], **options: Unpack[LoadOptions]) -> T: ...
 @overload
 def load(path: str | Path, *, load_cls: None = None, **options: Unpack[LoadOptions]) -> Any: ...
+@collector_paused()  # the document is gone before the collector looks again
 def load(
     path: str | Path,
     *,
