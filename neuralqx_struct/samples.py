@@ -185,9 +185,16 @@ class _Sample:
         local = dict(bound)
         values: dict[str, Any] = {}
         fields = {n: d for n, d in _bounded(self.document.structs[name]).items() if d.derivation is None}
+        # `heads: {equals: n_heads}`: who says how large heads is says what n_heads is.
+        said = {n: size for n, size in self.sizes.items() if n in self.document.dims} if depth == 0 else {}
+        equal = {n: self.document.dims[n].equation for n in said}
+        meant = {equation.text: said[n] for n, equation in equal.items() if equation is not None}
         # Numbers come first: sizes may be equal to static ints of the root.
         for field_name, declaration in sorted(fields.items(), key=lambda item: isinstance(item[1].declared, Array)):
             if declaration.kind == "opaque" and declaration.has_default:
+                continue
+            if depth == 0 and field_name in meant:
+                values[field_name] = self.root[field_name] = meant[field_name]
                 continue
             try:
                 values[field_name] = self.value(declaration.declared, declaration, local, depth)

@@ -100,6 +100,8 @@ def test_sizes_are_those_of_the_caller_and_the_equations():
     assert made.w.shape == (7, 7 * made.alpha) and made.free.shape[:2] == (2, 4) and made.v.shape[-1] <= 1
     for key in range(20):
         assert s.example(sizes.A, key=jax.random.key(key)).w.shape[0] >= 3
+    same = schema(SIZES.replace("alpha * n", "alpha").replace("lt: 4", "lt: 40"))
+    assert all(s.example(same.A, dims={"m": 9}, key=key).alpha == 9 for key in range(5))
     with pytest.raises(s.SchemaError, match=r"dims: expected a dim of lab.sample, got 'o'"):
         s.example(sizes.A, dims={"o": 1})
     with pytest.raises(s.ValidationError, match="expected float32"):
