@@ -502,6 +502,9 @@ def filters_to_predicates(filters: Sequence[Filter]) -> tuple[Predicate, ...]:
 
 def _to_predicate(filter: Filter, where: str) -> Predicate:  # noqa: A002
     if isinstance(filter, str):
+        if filter.startswith(("tag:", "path:", "kind:", "dtype:", "type:")):
+            hint = f"a str is one tag: write filters.parse({filter!r})"
+            raise _type_error(where, "a tag", filter, f"{hint}, or WithTag({filter!r}) if the tag is called that")
         return WithTag(filter)
     if isinstance(filter, type) and typing.get_origin(filter) is None:
         return OfType(filter)

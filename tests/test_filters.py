@@ -418,6 +418,10 @@ class Pair(typing.NamedTuple):
     ("make", "message"),
     [
         (
+            lambda: to_predicate("tag:decay & !path:bias"),
+            r"filter: expected a tag, got str 'tag:decay.*\n  a str is one tag: write filters.parse\('tag:decay",
+        ),
+        (
             lambda: to_predicate(1.5),
             "filter: expected a class, tag, predicate, tuple or list of these, .*, got float 1.5",
         ),

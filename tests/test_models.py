@@ -93,7 +93,7 @@ def test_instances_made_from_the_schema(name, key, tmp_path):
         old = s.example(schema(name, 1).root, key=key)
         if name == "resnet":  # a count that version 2 does not keep; a downgrade starts it anew
             zeros = jnp.zeros((), jnp.int32)
-            old = s.map_where(lambda _: zeros, old, "path:**/num_batches_tracked")
+            old = s.map_where(old, s.filters.parse("path:**/num_batches_tracked"), lambda _: zeros)
         saved_and_loaded(old, tmp_path / "one")
         new = moved(tmp_path / "one", tmp_path / "two", name, 2)
         assert moved(tmp_path / "two", tmp_path / "back", name, 1) == old
@@ -165,7 +165,7 @@ def language_loss(params, tokens):
 
 
 def adamw(params, peak, warmup, total):
-    decayed, rest = s.partition(params, "tag:decay")
+    decayed, rest = s.partition(params, "decay")
     mask = s.combine(jax.tree.map(lambda _: True, decayed), jax.tree.map(lambda _: False, rest))
     return optax.adamw(optax.warmup_cosine_decay_schedule(0.0, peak, warmup, total), weight_decay=0.01, mask=mask)
 
@@ -303,7 +303,7 @@ def test_transformer(tmp_path):
 
 def test_filters_take_the_model_apart(tmp_path):
     state = s.example(schema("transformer").root, key=3)
-    weights = s.load(state.export(tmp_path / "ckpt"), select="tag:model & tag:decay")
+    weights = s.load(state.export(tmp_path / "ckpt"), select=s.filters.parse("tag:model & tag:decay"))
     assert weights.params.layers[0].attention.query.kernel is not None
     assert (
         weights.params.layers[0].attention.query.bias is None and weights.optimizer.mu.layers[0].mlp_in.kernel is None
@@ -485,7 +485,7 @@ def test_resnet(tmp_path):
     assert identical(run(resnet_step_2, loaded, 2), run(resnet_step_2, new_on, 2))
     assert identical(moved(tmp_path / "two", tmp_path / "back", "resnet", 1), old)
 
-    statistics, rest = s.partition(new, "tag:batch_stats")
+    statistics, rest = s.partition(new, "batch_stats")
     assert len(jax.tree.leaves(statistics)) == len(jax.tree.leaves(new.batch_stats))
     assert s.combine(statistics, rest) == new
     with pytest.raises(s.ValidationError, match="an accuracy is a part of one"):
