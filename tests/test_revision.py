@@ -215,6 +215,9 @@ def test_a_schema_in_json_is_revised_in_yaml(folder):
     assert made.text.startswith("# yaml-language-server: $schema=https://")
     made.write()
     assert lint(folder) == []
+    (folder / "v3.json").write_text(json.dumps({**data, "version": 3}))
+    with pytest.raises(SchemaError, match="expected a new version in YAML, got JSON"):
+        revise(folder)
 
 
 def test_a_python_class(folder, tmp_path):

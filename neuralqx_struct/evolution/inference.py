@@ -171,8 +171,7 @@ def _fields(name: str, work: _Work) -> None:
             _ask_renamed(pairing, a, b, steps, work)
     for fields, made, step, words in _combined(pairing, work):
         question = f"{_are(fields)} gone and {_are(made)} new: is {words}?"
-        work.ask(question, ("yes", [step]), ("no", _apart(pairing, fields, made, work)))
-        _settled(pairing, fields, made)
+        _ask_one(question, [step], pairing, fields, made, work)
     for a, (b, steps) in renames(pairing, work.versions).items():
         _ask_renamed(pairing, a, b, steps, work)
     for a in list(gone):
@@ -184,8 +183,21 @@ def _fields(name: str, work: _Work) -> None:
 def _ask_renamed(pairing: Pairing, a: str, b: str, steps: Sequence[Step], work: _Work) -> None:
     shown = format_type(pairing.gone[a].declared)
     words = f"{a} is gone and {b} is new, of type {shown}: is it one field under another name?"
-    work.ask(words, ("yes", steps), ("no", _apart(pairing, [a], [b], work)))
-    _settled(pairing, [a], [b])
+    _ask_one(words, steps, pairing, [a], [b], work)
+
+
+def _ask_one(  # noqa: PLR0917 - what is gone, what is new, and what may be meant
+    words: str, steps: Sequence[Step], pairing: Pairing, gone: Sequence[str], come: Sequence[str], work: _Work
+) -> None:
+    """Ask whether what is gone and what is new are one thing."""
+    apart = _apart(pairing, gone, come, work)
+    if apart is None:
+        work.ask(
+            f"{words} If not, write a step that gives {' and '.join(come)} a value; no constant is one.", ("yes", steps)
+        )
+    else:
+        work.ask(words, ("yes", steps), ("no", apart))
+    _settled(pairing, gone, come)
 
 
 def _settled(pairing: Pairing, gone: Sequence[str], come: Sequence[str]) -> None:
@@ -261,10 +273,11 @@ def _gives(step: Step, pairing: Pairing, names: Sequence[str], work: _Work) -> b
     return all(same_type(made[name].declared, pairing.come[name].declared, known) for name in names)
 
 
-def _apart(pairing: Pairing, gone: Sequence[str], come: Sequence[str], work: _Work) -> list[Step]:
-    """The steps for fields that have nothing to do with each other; where no value can be written, those that can be."""
-    steps = [_removals(pairing, a, work)[0] for a in gone]
-    return steps + [step for b in come for step in _additions(pairing, b, work)[:1]]
+def _apart(pairing: Pairing, gone: Sequence[str], come: Sequence[str], work: _Work) -> list[Step] | None:
+    """The steps for fields that have nothing to do with each other; None where no value can be written for a new one."""
+    added = [_additions(pairing, b, work)[:1] for b in come]
+    steps = [_removals(pairing, a, work)[0] for a in gone] + [step for steps in added for step in steps]
+    return steps if all(added) else None
 
 
 def _removals(pairing: Pairing, name: str, work: _Work) -> list[Step]:

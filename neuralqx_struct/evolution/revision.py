@@ -167,6 +167,10 @@ def _case(series: Series, edited: Document | str | Path | None, against: str) ->
     if not earlier:
         message = "expected a schema with an earlier version, got a new one"
         raise SchemaError(message, code="NQX400", file=source.name, hint="there is nothing to migrate from")
+    if source.name.endswith(".json"):
+        message = "expected a new version in YAML, got JSON, which has no comments for questions"
+        hint = "move the file out of the folder, and name it as the edited one: --edited"
+        raise SchemaError(message, code="NQX400", file=source.name, hint=hint)
     return _Case(earlier[-1], head, source, file=Path(source.name))
 
 
