@@ -18,6 +18,7 @@ from neuralqx_struct.evolution.revision import revise
 from neuralqx_struct.lint import lint
 from neuralqx_struct.schema.loader import read_text
 from neuralqx_struct.schema.reading import document_from_data, parse_document
+from neuralqx_struct.schema.series import load_series
 
 V1 = """\
 # yaml-language-server: $schema=../struct-schema/1.json
@@ -268,6 +269,23 @@ def test_a_question_is_told_where_it_stands():
     assert {d.code for d in caught.value.diagnostics} == {"NQX318"}
     assert "got the question: is a now b?" in str(caught.value)
     assert read_text(V1 + 'doc: "# nqx: question: no"\n').data["doc"] == "# nqx: question: no"
+
+
+def test_parts_that_are_named_alike_are_asked_about_first():
+    vmc = load_series("schemas/vmc_state")
+    found = infer(vmc.at(1), vmc.at(2))
+    asked = [step for question in found.questions for step in question.answers[0].steps if hasattr(step, "how")]
+    assert [(step.fields, step.into) for step in asked] == [
+        (["W_re", "W_im"], "kernel"),
+        (["dW_re", "dW_im"], "kernel_update"),
+    ]
+
+
+def test_an_answer_that_leaves_a_field_without_a_value_is_not_offered():
+    old = document(1, {"b": "prng_key[threefry2x32]"}, {"w": "int"}, ["p"])
+    (question,) = infer(old, document(2, {"a": "prng_key[threefry2x32]"}, {"w": "int"}, ["p"])).questions
+    assert [answer.words for answer in question.answers] == ["yes"]
+    assert "If not, write a step that gives a a value" in question.text
 
 
 # ---------------------------------------------------------------------------------------------------------------------

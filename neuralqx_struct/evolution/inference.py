@@ -12,6 +12,7 @@ Example:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
@@ -238,11 +239,17 @@ def _combined(pairing: Pairing, work: _Work) -> Iterator[tuple[list[str], list[s
             yield way
 
 
-def _unlikeness(way: tuple[list[str], list[str], Step, str]) -> tuple[float, bool]:
-    """Names that have most in common come first: w_re and w_im with w; a real part before an imaginary one."""
+#: What names say of the parts of a complex array.
+_PART = re.compile(r"_?(re|im|real|imag)$|^(re|im|real|imag)_")
+
+
+def _unlikeness(way: tuple[list[str], list[str], Step, str]) -> tuple[bool, float, bool]:
+    """Names that belong together come first: w_re and w_im, before any others; what has most in common, before less."""
     alike = [SequenceMatcher(None, a, b).ratio() for a in way[0] for b in way[1]]
-    parts = max(way[0], way[1], key=len)
-    return -sum(alike), "im" in parts[0] and "im" not in parts[1]
+    first, second = max(way[0], way[1], key=len)
+    parts = _PART.search(first), _PART.search(second)
+    same = all(parts) and _PART.sub("", first) == _PART.sub("", second)
+    return not same, -sum(alike), parts[0] is not None and "im" in parts[0].group()
 
 
 def _splits(a: str, b: str, c: str, pairing: Pairing, within: str | None) -> Iterator[tuple[Step, str]]:
