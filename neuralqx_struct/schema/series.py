@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -172,12 +172,25 @@ def carried_series(document: Mapping[str, Any]) -> dict[str, Series]:
         >>> carried_series({"schemas": [data]})["a"].versions
         (2,)
     """
-    held = [document_from_data(data, f"schemas[{index}]") for index, data in enumerate(document.get("schemas", ()))]
+    held = [_carried_document(data, f"schemas[{index}]") for index, data in enumerate(document.get("schemas", ()))]
     versions: dict[str, list[Document]] = {}
     for each in link_all(held):
         versions.setdefault(each.id, []).append(each)
     known = {identity: series_of(documents) for identity, documents in versions.items()}
     return {identity: replace(series, carried=frozenset(series.documents)) for identity, series in known.items()}
+
+
+def _carried_document(data: Any, name: str) -> Document:
+    try:
+        text = json.dumps(data)
+    except (TypeError, ValueError, RecursionError):  # no plain values: reading it tells what is wrong
+        return document_from_data(data, name)
+    return _document_of_text(text, name)
+
+
+@lru_cache(maxsize=64)  # the bundles of a run carry the same documents, and a migration looks at them more than once
+def _document_of_text(text: str, name: str) -> Document:
+    return document_from_data(json.loads(text), name)
 
 
 def load_series(where: str | Path) -> Series:
