@@ -149,3 +149,19 @@ def test_a_missing_path_says_so(tmp_path, name):
         load_series(tmp_path / name)
     assert isinstance(caught.value, FileNotFoundError)
     assert (caught.value.code, caught.value.diagnostics[0].file) == ("NQX404", str(tmp_path / name))
+
+
+def test_documents_that_travel_are_read_once_and_wrong_ones_are_told_each_time():
+    data = {
+        "language": "1",
+        "schema": "lab.once",
+        "version": 1,
+        "root": "A",
+        "structs": {"A": {"fields": {"n": "int"}}},
+    }
+    first, second = (carried_series({"schemas": [json.loads(json.dumps(data))]})["lab.once"].at(1) for _ in range(2))
+    assert first is second
+    for wrong in ({**data, "version": {1, 2}}, {**data, "version": "one"}):
+        for _ in range(2):
+            with pytest.raises(SchemaError):
+                carried_series({"schemas": [wrong]})
