@@ -167,3 +167,21 @@ def test_the_schema_of_a_class_with_params_keeps_them_params(tmp_path):
         bundle.read_manifest(tmp_path / "ckpt")["manifest"]["fields"]["params"]["type"]
         == "neuralqx_struct.params:Params"
     )
+
+
+def test_a_python_class_with_params_migrates_them(tmp_path):
+    class State(s.Struct, schema="lab.state", version=1):
+        params: s.Params
+
+    path = State(params()).export(tmp_path / "ckpt")
+    assert s.validate(path) == []
+    old = State
+
+    class State(s.Struct, schema="lab.state", version=2, migrations=[s.steps.migration(1, [RENAMED])]):
+        params: s.Params
+
+    assert old is not State
+    assert State.load(path).params == moved(("net",), ("model",))
+
+
+RENAMED = s.steps.rename_path(field="params", path="net", to="model")
