@@ -1,5 +1,6 @@
 """Lint: one row per mistake, with the line that must be named."""
 
+import json
 import re
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from neuralqx_struct.errors import SchemaError, has_errors
 from neuralqx_struct.lint import lint, lint_document, lint_series
-from neuralqx_struct.schema.loader import read_text
+from neuralqx_struct.schema.loader import dump_yaml, read_file, read_text
 from neuralqx_struct.schema.patterns import objection_to
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import format_lock, load_series, lock_entry
@@ -381,3 +382,35 @@ def test_malformed_fields_do_not_hide_what_the_others_mean(tmp_path):
     assert [(d.code, d.line) for d in lint(path)] == [
         ("NQX009", 8), ("NQX107", 9), ("NQX101", 10), ("NQX101", 11), ("NQX110", 12), ("NQX009", 14),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("foreign", "hint"),
+    [
+        ("Optional[float]", "write `T | null`"),
+        ("float | None", None),
+        ("ndarray", "write the dtype and the shape"),
+        ("PRNGKey", "write prng_key[threefry2x32]"),
+        ("Any", "write pytree"),
+    ],
+)
+def test_types_of_other_languages_are_answered_with_ours(foreign, hint):
+    text = f'language: "1"\nschema: a\nversion: 1\nroot: A\nstructs:\n  A: {{fields: {{x: "{foreign}"}}}}\n'
+    found = lint_series(load_series(text))
+    assert (found[0].code, found[0].hint.startswith(hint)) == ("NQX101", True) if hint else found == []
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_json_files_give_the_findings_of_yaml_files(version):
+    data = read_file(Path(f"schemas/vmc_state/v{version}.yaml")).data
+    assert {d.code for d in lint_document(parse_document(read_text(json.dumps(data, indent=1))))} == set()
+    data["structs"]["VMCState"]["fields"]["wrong"] = {"type": "Nope", "tags": ["a"]}
+    data["structs"]["VMCState"]["fields"]["other"] = {"type": "flaot32[n]"}
+    data["dims"]["unused"] = {"min": 3, "max": 2}
+    both = []
+    for text, form in ((json.dumps(data, indent=1), "json"), (dump_yaml(data), "yaml")):
+        source = read_text(text, format=form)
+        both.append(
+            sorted((d.code, d.path, d.message, d.hint or "") for d in lint_document(parse_document(source), source))
+        )
+    assert both[0] == both[1] and {"NQX101", "NQX102", "NQX104", "NQX105"} <= {code for code, *_ in both[0]}

@@ -163,3 +163,22 @@ def test_long_and_short_forms_and_plain_values():
     assert document_from_data(document.to_data(), "x") == document
     assert document_from_data(json.loads(json.dumps(document.to_data())), "x") == document
     assert parse_document(read_text(json.dumps(document.to_data()), format="json")) == document
+
+
+@pytest.mark.parametrize(
+    ("member", "hint"),
+    [
+        ("optional: true", "`T | null`, or give a default"),
+        ("static: true", "write `kind: static`"),
+        ("description: x", "write `doc:`"),
+        ("minimum: 1", "write `ge:`"),
+    ],
+)
+def test_members_of_other_languages_are_answered_with_ours(member, hint):
+    head = 'language: "1"\nschema: a\nversion: 1\nroot: A\nstructs:\n'
+    with pytest.raises(SchemaError) as caught:
+        parse_document(read_text(f"{head}  A: {{fields: {{x: {{type: int, {member}}}}}}}\n"))
+    assert caught.value.diagnostics[0].hint.endswith(hint)
+    with pytest.raises(SchemaError) as caught:
+        parse_document(read_text(f"{head}  A:\n    steps: int\n    mode: str\n"))
+    assert "fields stand one level deeper, under `fields:`" in {d.hint for d in caught.value.diagnostics}

@@ -47,6 +47,21 @@ __all__ = ["CHECKS", "Finding", "Findings", "fields_of", "listed", "root_ints", 
 _COUNTERS = ("step", "steps", "n_iter", "iteration", "epoch", "counter")
 _ANY_SIZE = "_"
 
+#: What the types of other languages are here.
+_ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("Optional", "optional"), "write `T | null`, such as `float | null`"),
+    "None": "write null",
+    "NoneType": "write null",
+    "Any": "write pytree, which takes whatever JAX takes",
+    **dict.fromkeys(
+        ("ndarray", "Array", "ArrayLike", "tensor", "Tensor"), "write the dtype and the shape: float32[n, 3]"
+    ),
+    **dict.fromkeys(("key", "PRNGKey", "KeyArray", "rng"), "write prng_key[threefry2x32]"),
+    **dict.fromkeys(("double", "number"), "write float, or an array such as float64[n]"),
+    **dict.fromkeys(("Literal", "enum", "Enum"), 'write literal["a", "b"], or name an enum of `enums:`'),
+    "object": "write a struct of its own, or pytree",
+}
+
 #: numpy's names for dtypes that are not the same on every platform, or mean another one than they say.
 _PLATFORM: Mapping[str, str] = {
     **dict.fromkeys(("int_", "intp", "intc", "long", "longlong", "short"), "int32 or int64"),
@@ -274,6 +289,7 @@ def _named(document: Document, path: tuple[str, ...], declaration: FieldDeclarat
         elsewhere = [f"{used.id}.{inner}" for used in document.used.values() for inner in (*used.structs, *used.enums)]
         known = (*document.structs, *document.enums, *TYPE_NAMES, *elsewhere)
         hint = next((f"did you mean {full!r}?" for full in elsewhere if full.endswith(f".{named.name}")), None)
+        hint = hint or _ELSEWHERE.get(named.name)
         hint = hint or did_you_mean(named.name, known) or listed({*document.structs, *document.enums}, "declared here")
         yield Finding("NQX101", (*path, "type"), f"expected a type, got {named.name!r}", hint)
 

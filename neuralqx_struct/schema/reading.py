@@ -171,7 +171,10 @@ def _explain(item: Any, path: tuple[str | int, ...], sorts: Sequence[str]) -> tu
         known = _members(path[:-1])
         # `{doc: sites, along x}`: YAML takes what stands behind the comma for a member without a value.
         comma = "inside {...} a comma ends a value: put text that holds one in quotes\n" if value is None else ""
-        hint = did_you_mean(str(path[-1]), known) or f"{comma}{_one_of(known) or ''}" or None
+        elsewhere = _ELSEWHERE.get(str(path[-1])) if _is_field(path[:-1]) else None
+        if len(path) == 3 and path[0] == "structs":
+            elsewhere = "fields stand one level deeper, under `fields:`"
+        hint = did_you_mean(str(path[-1]), known) or elsewhere or f"{comma}{_one_of(known) or ''}" or None
         return "NQX009", f"expected a known member, got {path[-1]!r}", hint, True
     if kind == "missing":
         return "NQX010", f"expected a member {item['loc'][-1]!r}, got none", f"add `{item['loc'][-1]}:` here", False
@@ -223,6 +226,20 @@ def _is_field(path: Sequence[str | int]) -> bool:
 
 def _short(value: Any) -> str:
     return "" if isinstance(value, (dict, list)) else repr(value)[:60]
+
+
+#: What members of other schema languages are called here.
+_ELSEWHERE: Mapping[str, str] = {
+    "optional": "write the type as `T | null`, or give a default",
+    "nullable": "write the type as `T | null`",
+    "required": "every field without a default is required; give a default where it is not",
+    "static": "write `kind: static`",
+    "opaque": "write `kind: opaque`",
+    **dict.fromkeys(("description", "help", "title", "comment"), "write `doc:`"),
+    **dict.fromkeys(("enum", "values", "options"), 'write `choices: [...]`, or type: literal["a", "b"]'),
+    **dict.fromkeys(("minimum", "min"), "write `ge:`"),
+    **dict.fromkeys(("maximum", "max"), "write `le:`"),
+}
 
 
 def _one_of(names: Sequence[str]) -> str | None:
