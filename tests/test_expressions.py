@@ -394,3 +394,38 @@ def test_strings_survive_the_canonical_text(text):
     assert evaluate(parse(expression.text), {}) == text
     assert parse(expression.text) == expression
     assert expression.text.isprintable() or not text.isprintable()
+
+
+_OPERATORS = ["+", "-", "*", "//", "%", "**", "/", "<", "<=", ">", ">=", "==", "!=", " and ", " or "]
+_ATOMS = st.sampled_from(
+    ["n", "m", "0", "1", "2", "7", "-3", "2.5", "-0.5", "1e3", "not n", "n if m else 2", "min(n, 2)", "-n", "+m"]
+)
+_TREES = st.recursive(
+    _ATOMS,
+    lambda inner: (
+        st.builds("({}) {} ({})".format, inner, st.sampled_from(_OPERATORS), inner)
+        | st.builds("-({})".format, inner)
+        | st.builds("max({}, {})".format, inner, inner)
+        | st.builds("({}) if ({}) else ({})".format, inner, inner, inner)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_TREES, st.integers(-4, 4), st.integers(-4, 4))
+def test_canonical_text_is_read_back_to_the_same_expression_with_the_same_value(text, n, m):
+    def outcome(expression):
+        try:
+            value = evaluate(expression, {"n": n, "m": m})
+        except SchemaError as error:
+            return error.diagnostics[0].code
+        return type(value), repr(value)
+
+    try:
+        first = parse(text)
+    except SchemaError:
+        return  # such as comparisons of comparisons
+    again = parse(first.text)
+    assert again == first and again.text == first.text and again.names == first.names
+    assert outcome(again) == outcome(first)
