@@ -484,6 +484,23 @@ def test_wrong_keywords_are_told_where_the_class_is_defined(keywords, message):
     assert versioned._CLAIMED == {}
 
 
+@pytest.mark.parametrize(
+    ("version", "given", "message"),
+    [
+        ("1", [], "expected the version before, an int that is 1 or more, got '1'"),
+        (True, [], "got True"),
+        (0, [], "got 0"),
+        (1, ["rename"], r"expected a list of steps such as .* got 'rename'"),
+        (1, "rename", r"expected a list of steps such as .* got 'rename'"),
+        (1, steps.rename(field="a", to="b"), r"expected a list of steps such as .* got Rename"),
+        (1, [MIGRATION], r"expected a list of steps such as .* got Migration"),
+    ],
+)
+def test_wrong_migrations_are_told_where_they_are_written(version, given, message):
+    with pytest.raises(TypeError, match=message):
+        steps.migration(version, given)
+
+
 def test_names_that_no_schema_can_write_are_told_where_the_class_is_defined():
     with pytest.raises(TypeError, match=r"expected a name of ASCII letters, digits and _ .* got 'Zustä'"):
         types.new_class("Zustä", (s.Struct,), {"schema": "lab.a"})

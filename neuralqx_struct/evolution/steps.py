@@ -28,6 +28,7 @@ from neuralqx_struct.evolution import (
 from neuralqx_struct.evolution.edits import Cost, Operation, target_struct
 from neuralqx_struct.evolution.python_steps import Function, function, name_of
 from neuralqx_struct.evolution.tree import Workspace
+from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.migration import (
     Add,
     Cast,
@@ -377,8 +378,22 @@ def _within(within: str | None) -> dict[str, Any]:
 def migration(from_version: int, steps: Iterable[Step]) -> Migration:
     """How payloads of ``from_version`` become payloads of the version that declares this.
 
+    Raises:
+        TypeError: The version is no int that is 1 or more, or there is something else than steps.
+
     Example:
         >>> migration(2, [rename(field="rng", to="key")]).from_version
         2
     """
+    if type(from_version) is not int or from_version < 1:
+        raise TypeError(
+            f"steps.migration(): expected the version before, an int that is 1 or more, got {from_version!r}"
+        )
+    given: Any = steps
+    listed = isinstance(given, Iterable) and not isinstance(given, (str, Step))
+    steps = [*given] if listed else [given]
+    wrong = [step for step in steps if type(step) not in _NAMES] if listed else steps
+    if wrong:
+        message = f"expected a list of steps such as [s.steps.rename(field='a', to='b')], got {brief(wrong[0])}"
+        raise TypeError(f"steps.migration(): {message}")
     return Migration(from_version=from_version, steps=[StepItem(**{step_name(step): step}) for step in steps])
