@@ -34,10 +34,12 @@ from neuralqx_struct.identity import (
     value_hash,
 )
 from neuralqx_struct.lifecycle import (
+    IN_INIT,
     INIT_VARS,
     Hook,
     assign,
     build,
+    fill,
     finish,
     is_false,
     note_converter,
@@ -329,14 +331,25 @@ class _Later:
 
 
 def _finishing(written: Callable[..., None]) -> Callable[..., None]:
-    """An ``__init__`` that somebody wrote, with the rest of the lifecycle behind it, if it is the outermost one."""
+    """An ``__init__`` that somebody wrote, with the rest of the lifecycle behind it, if it is the outermost one.
+
+    The instance knows whether it is. The class may not: a decorator may have put its own function around this one.
+    """
 
     @functools.wraps(written)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         refuse_frozen(self)
-        written(self, *args, **kwargs)
-        if type(self).__init__ is __init__:
-            finish(self, self.__dict__.pop(INIT_VARS, {}))
+        values = self.__dict__
+        if IN_INIT in values:
+            written(self, *args, **kwargs)
+            return
+        values[IN_INIT] = True
+        try:
+            written(self, *args, **kwargs)
+        finally:
+            del values[IN_INIT]
+        fill(self)
+        finish(self, values.pop(INIT_VARS, {}))
 
     return __init__
 

@@ -101,8 +101,10 @@ def static_key(value: Any, whole: bool = True) -> tuple[Any, Any]:
         parts = static_key(value.real), static_key(value.imag)
         return _one_nan(value), (complex, parts[0][1], parts[1][1])
     if isinstance(value, np.generic):
-        return _one_nan(value), (kind, value.tobytes())
+        return _one_nan(value), (kind, _bits(value))
     if isinstance(value, tuple):
+        if kind.__hash__ is None:
+            raise TypeError(f"a {kind.__name__}, which has no hash")
         items = [static_key(item, whole) for item in value]
         # Only a NaN inside makes a new tuple; a subclass's own __new__ must not run for it.
         changed = any(item[0] is not before for item, before in zip(items, value, strict=True))
@@ -122,20 +124,26 @@ def static_key(value: Any, whole: bool = True) -> tuple[Any, Any]:
         raise TypeError(f"a {kind.__name__}, which has no hash") from None
     if holds_array(value):
         raise TypeError(f"a {kind.__name__} that holds an array")
-    if whole and is_struct(value):
+    if whole and _is_struct(value):
         leaves, structure = jax.tree_util.tree_flatten(value)
         return value, (kind, structure, *(static_key(leaf)[::-1] for leaf in leaves))
     return value, kind
 
 
 # NaN is equal to nothing, so a treedef finds it again only as the same object: one for each bit pattern.
-_NANS: dict[tuple[type, bytes], Any] = {}
+_NANS: dict[tuple[type, bytes | str], Any] = {}
 
 
 def _one_nan(value: Any) -> Any:
     if value == value:  # noqa: PLR0124 - false for whatever has a NaN in it
         return value
-    return _NANS.setdefault((type(value), np.asarray(value).tobytes()), value)
+    return _NANS.setdefault((type(value), _bits(value)), value)
+
+
+def _bits(value: Any) -> bytes | str:
+    """What tells two numpy scalars of one type, or two complex numbers, apart."""
+    # Extended precision fills its bytes up with whatever was in memory; its shortest text is exact.
+    return repr(value) if isinstance(value, (np.longdouble, np.clongdouble)) else np.asarray(value).tobytes()
 
 
 # What is not searched. The arrays of a mesh are arrays of devices, and meshes and shardings compare by what they hold.
@@ -271,6 +279,8 @@ def _same_array(a: Any, b: Any) -> bool:
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     left, right = np.asarray(a), np.asarray(b)
+    if left.dtype.hasobject:  # what is inside may be arrays, whose == is no yes or no
+        return all(map(same_value, left.ravel().tolist(), right.ravel().tolist()))
     equal = left == right
     if left.dtype.kind not in "biuSUO":
         equal = equal | ((left != left) & (right != right))  # noqa: PLR0124 - NaN at the same place

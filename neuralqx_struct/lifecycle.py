@@ -24,12 +24,14 @@ from neuralqx_struct.pytree import is_frozen, load_pair, store_pair
 
 __all__ = [
     "INIT_VARS",
+    "IN_INIT",
     "assign",
     "build",
     "convert",
     "derive_all",
     "drop_traced",
     "evaluation",
+    "fill",
     "finish",
     "holds_tracer",
     "is_false",
@@ -44,6 +46,8 @@ Hook = Callable[[Any, Any], Any]
 
 #: Where the InitVars that ``super().__init__`` got wait in ``__dict__`` for ``__post_init__``.
 INIT_VARS = "_nqx_init_vars"
+#: In ``__dict__`` while an ``__init__`` that somebody wrote runs: those that it calls are not the outermost one.
+IN_INIT = "_nqx_in_init"
 
 # Which derived fields this thread is computing: other threads may read the same ones.
 _DERIVING = threading.local()
@@ -129,6 +133,18 @@ def build(self: Any, given: Mapping[str, Any], init_vars: Mapping[str, Any]) -> 
     finish(self, init_vars)
 
 
+def fill(self: Any) -> None:
+    """Step 1 behind an ``__init__`` that somebody wrote: converters for what it assigned, defaults for what it did not."""
+    values = self.__dict__
+    for name, converter, make_default in type(self).__nqx_steps__:
+        if name not in values:
+            if make_default is None:
+                continue
+            values[name] = make_default()
+        if converter is not None:
+            values[name] = convert(self, name, converter, values[name])
+
+
 def settle(self: Any, values: Mapping[str, Any]) -> None:
     """Steps 2 to 6 for values that are converted."""
     self.__dict__.update(values)
@@ -163,10 +179,6 @@ def finish(self: Any, init_vars: Mapping[str, Any], *, loading: bool = False) ->
     cls = type(self)
     values = self.__dict__
     post_init = None if loading else getattr(cls, "__post_init__", None)
-    if not cls.__nqx_generated_init__ and not loading:
-        for name, _, make_default in cls.__nqx_steps__:
-            if name not in values and make_default is not None:
-                values[name] = make_default()
     if cls.__nqx_derive__ and not loading:  # twice, also without __post_init__: so the lifecycle is documented
         with evaluation(self):
             derive_all(self, tolerant=True)

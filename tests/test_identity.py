@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import neuralqx_struct as s
 from neuralqx_struct.identity import (
     OpaqueRef,
     holds_array,
@@ -95,6 +96,38 @@ def test_refused_statics(value, why):
         static_key(value)
 
 
+class Unhashable(tuple):
+    __slots__ = ()
+    __hash__ = None
+
+
+def test_a_tuple_without_hash_is_refused():
+    with pytest.raises(TypeError, match="an? Unhashable, which has no hash"):
+        static_key(Unhashable((1,)))
+
+
+def test_a_struct_class_is_a_static_value_like_any_class():
+    class Model(s.Struct):
+        x: object
+
+    class Holds(s.Struct):
+        model: type = s.field(static=True)
+
+    assert static_key(Model)[0] is Model
+    assert (
+        Holds(Model) == Holds(Model) != Holds(Holds) and jax.jit(lambda holds: holds.model(1.0))(Holds(Model)).x == 1.0
+    )
+
+
+@pytest.mark.parametrize("make", [np.longdouble, np.clongdouble])
+def test_extended_precision_is_found_again(make):
+    # Made in two ways, so that the bytes which pad them may differ.
+    a, b = make("1.5"), make("0.5") * 3
+    assert static_key(a) == static_key(b) and static_key(a) != static_key(a + make("1e-18")) != static_key(-a)
+    assert static_key(make("nan")) == static_key(make("nan"))
+    assert static_key(make(0.0))[::-1] != static_key(make(-0.0))[::-1]
+
+
 def test_holds_array_survives_cycles():
     holder = Holder(None)
     holder.value = holder
@@ -107,6 +140,13 @@ def test_opaque_references():
     assert "reset=True" in repr(OpaqueRef(a)) and OpaqueRef(a) != a
 
 
+def objects(*items):
+    array = np.empty(len(items), object)
+    for place, item in enumerate(items):
+        array[place] = item
+    return array
+
+
 @pytest.mark.parametrize(
     ("a", "b", "same"),
     [
@@ -114,7 +154,8 @@ def test_opaque_references():
         (np.array("a"), np.array("a"), True), (np.datetime64("NaT", "s"), np.datetime64("NaT", "s"), True),
         (jnp.zeros(2, jnp.bfloat16), jnp.zeros(2, jnp.bfloat16), True), ({"a": [1]}, {"a": (1,)}, False),
         (jax.random.key(1), jax.random.key(1), True), (jax.random.key(1), 3, False), (Holder(1), Holder(1), False),
-        (slice(1), slice(1), True),
+        (slice(1), slice(1), True), (objects(np.ones(2), None), objects(np.ones(2), None), True),
+        (objects(np.ones(2), 1), objects(np.zeros(2), 1), False), (objects(1, 2), objects(1, True), False),
     ],
 )  # fmt: skip
 def test_same_value(a, b, same):

@@ -668,3 +668,51 @@ def test_annotated_fields_of_every_kind():
     with pytest.raises(TypeError, match="'m'"):
         replace(value, m=2)
     assert typing.get_type_hints(Noted)["n"] is int
+
+
+class TestWrittenInit:
+    def test_a_decorator_around_it(self):
+        class A(s.Struct):
+            x: int = s.field(validator=lambda x: x > 0)
+
+            def __init__(self, x):
+                self.x = x
+
+        written = A.__init__
+        A.__init__ = functools.wraps(written)(lambda self, *args: written(self, *args))
+        with pytest.raises(s.FrozenStructError):
+            A(1).x = 2
+        with pytest.raises(s.ValidationError):
+            A(-1)
+
+        class B(A):
+            def __init__(self):
+                super().__init__(3)
+
+        assert B() == B() and jax.tree.leaves(B()) == [3]
+
+    def test_converters_see_what_it_assigns(self):
+        class A(s.Struct):
+            x: int = s.field(converter=int)
+            y: int = s.field(converter=int, default="7")
+
+            def __init__(self, x):
+                self.x = x
+
+        assert A("3") == A("3").replace() == A(3) and (A("3").x, A("3").y) == (3, 7)
+        with pytest.raises(ValueError, match="invalid literal") as caught:
+            A("three")
+        assert caught.value.__notes__ == ["while converting A.x"]
+
+    def test_one_that_fails_may_run_again(self):
+        class A(s.Struct):
+            x: int
+
+            def __init__(self, x):
+                self.x = 10 // x
+
+        a = object.__new__(A)
+        with pytest.raises(ZeroDivisionError):
+            a.__init__(0)
+        a.__init__(5)
+        assert a == A(5) and "_nqx_in_init" not in vars(a)
