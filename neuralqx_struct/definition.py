@@ -22,8 +22,8 @@ from neuralqx_struct.fieldspec import (
     FieldSpec,
     field,
     own_fields,
-    required_positional,
 )
+from neuralqx_struct.hooks import derive_hook, required_positional, value_hook
 from neuralqx_struct.identity import (
     EXACT_TYPES,
     OpaqueRef,
@@ -31,6 +31,7 @@ from neuralqx_struct.identity import (
     same_static,
     same_value,
     static_hash,
+    static_key,
     value_hash,
 )
 from neuralqx_struct.lifecycle import (
@@ -83,17 +84,6 @@ class _Unfilled:
         if instance is None:
             raise AttributeError(f"{owner.__name__}.{self.name} is a field; read it from an instance")
         return instance.__getattr__(self.name)
-
-
-def _value_hook(function: Callable[..., Any]) -> Hook:
-    """The hook as ``hook(instance, value)``, its arity decided once."""
-    if required_positional(function) >= 2:
-        return function
-    return lambda _instance, value: function(value)
-
-
-def _derive_hook(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    return function if required_positional(function) >= 1 else lambda _instance: function()
 
 
 @dataclass_transform(field_specifiers=(field,), frozen_default=True)
@@ -209,7 +199,7 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     cls.__nqx_order__ = tuple(order | dict.fromkeys(cls.__nqx_own_order__))
     cls.__nqx_layout__ = Layout.of(collected)
     specs = collected.values()
-    cls.__nqx_converters__ = {s.name: _value_hook(s.converter) for s in specs if s.converter is not None}
+    cls.__nqx_converters__ = {s.name: value_hook(s.converter) for s in specs if s.converter is not None}
     cls.__nqx_steps__ = tuple(
         (
             s.name,
@@ -224,8 +214,8 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
         (s.name, *_COMPARED[s.kind]) for s in specs if s.compare and s.name in cls.__nqx_stored__
     )
     cls.__nqx_printed__ = tuple(s.name for s in specs if s.repr)
-    cls.__nqx_validators__ = tuple((s.name, _value_hook(v), v) for s in specs for v in s.validators)
-    cls.__nqx_derive__ = {s.name: _derive_hook(s.derived) for s in specs if s.derived is not None}
+    cls.__nqx_validators__ = tuple((s.name, value_hook(v), v) for s in specs for v in s.validators)
+    cls.__nqx_derive__ = {s.name: derive_hook(s.derived) for s in specs if s.derived is not None}
     if "__nqx_check__" not in cls.__dict__:
         cls.__nqx_check__ = getattr(cls, "__nqx_check__", None)
     cls.__nqx_value_hooks__ = _has_value_hooks(cls)
@@ -280,7 +270,15 @@ def _keep_getattr(cls: StructMeta) -> None:
 
 
 def _check_names(cls: type, own: Mapping[str, FieldSpec], inherited: Mapping[str, FieldSpec]) -> None:
-    for name in own:
+    for name, spec in own.items():
+        if spec.kind is FieldKind.STATIC and spec.converter is None and type(spec.default) not in EXACT_TYPES:
+            try:
+                static_key(spec.default)
+            except TypeError as error:
+                raise TypeError(
+                    f"{cls.__name__}.{name}: expected a hashable default without arrays for a static field, got {error}; "
+                    "make the field a node, or use tuples"
+                ) from None
         if name in RESERVED_NAMES or name.startswith(("_nqx", "__")):
             raise TypeError(
                 f"{cls.__name__}.{name}: expected a field name that is free, got a name of Struct's own; rename it"

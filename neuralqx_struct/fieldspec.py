@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import inspect
 import re
 import sys
@@ -22,6 +23,8 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypedDict, TypeVar, Unpack, overload
+
+from neuralqx_struct.hooks import check_hooks
 
 __all__ = [
     "MISSING",
@@ -32,7 +35,6 @@ __all__ = [
     "field",
     "is_struct",
     "own_fields",
-    "required_positional",
     "tagged",
 ]
 
@@ -327,33 +329,31 @@ def is_struct(value: Any) -> bool:
     return "__nqx_fields__" in cls.__dict__ or hasattr(cls, "__nqx_fields__")
 
 
-_BUILTIN_CALLABLES = (
-    type,
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.MethodWrapperType,
-)
+# What another library declares its fields with, by the type of the declaration.
+_FOREIGN: Mapping[tuple[str, str], str] = {
+    ("dataclasses", "Field"): "dataclasses, flax or equinox",
+    ("attr._make", "_CountingAttr"): "attrs",
+    ("pydantic.fields", "FieldInfo"): "Pydantic",
+}
+_DESCRIPTORS = (property, classmethod, staticmethod, functools.cached_property)
 
 
-def required_positional(function: Callable[..., Any]) -> int:
-    """How many arguments ``function`` cannot do without; builtins and classes count as one.
-
-    The arity of hooks is decided by this number alone, once per class: two or more means that the hook wants the
-    instance before the value.
-
-    Example:
-        >>> required_positional(int), required_positional(lambda self, value: value)
-        (1, 2)
-    """
-    if isinstance(function, _BUILTIN_CALLABLES):
-        return 1
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # compiled callables without a readable signature
-        return 1
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)
+def _check_default(cls: type, name: str, value: Any) -> None:
+    """What the class body assigns to a field is a value, and nothing that only looks like one."""
+    where, kind = f"{cls.__name__}.{name}", type(value)
+    library = _FOREIGN.get((kind.__module__, kind.__name__))
+    if library is not None:
+        raise TypeError(
+            f"{where}: expected a default or neuralqx_struct.field(...), got a field of {library}; "
+            "of that, static or pytree_node=False is field(static=True) here"
+        )
+    if isinstance(value, _DESCRIPTORS) or (
+        isinstance(value, types.FunctionType) and value.__qualname__ == f"{cls.__qualname__}.{name}"
+    ):
+        raise TypeError(
+            f"{where}: expected a default, got a {kind.__name__} of the same name, which the body defines too; rename one "
+            "of them, or leave the annotation out"
+        )
 
 
 # An annotation written as text: an optional module, then the name that decides. Annotated[...] is looked through, and so
@@ -436,7 +436,9 @@ def own_fields(cls: type, *, kw_only: bool = False) -> tuple[dict[str, FieldSpec
             raise TypeError(
                 f"{cls.__name__}.{name}: expected no __slots__ entry for a field: Struct stores its fields itself"
             )
+        _check_default(cls, name, value)
         spec = value if isinstance(value, FieldSpec) else FieldSpec(default=value)
+        check_hooks(f"{cls.__name__}.{name}", spec.converter, spec.validators, spec.derived, spec.default_factory)
         if spec.default is not MISSING and _is_mutable(spec.default):
             raise TypeError(
                 f"{cls.__name__}.{name}: expected an immutable default, got a {type(spec.default).__name__}, which all "

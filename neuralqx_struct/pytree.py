@@ -42,7 +42,8 @@ from jax.core import Tracer
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, register_pytree_node, register_pytree_with_keys
 
 from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationError
-from neuralqx_struct.fieldspec import FieldKind, FieldSpec, is_struct, required_positional, tagged
+from neuralqx_struct.fieldspec import FieldKind, FieldSpec, is_struct, tagged
+from neuralqx_struct.hooks import required_positional
 from neuralqx_struct.identity import EXACT_TYPES, OpaqueRef, static_key
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.registry import class_ref, find_class, register_ref

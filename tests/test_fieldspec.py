@@ -7,13 +7,19 @@ import typing
 from dataclasses import KW_ONLY, InitVar
 from typing import Annotated, ClassVar
 
+import attrs
+import equinox
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pydantic
 import pytest
 
+import neuralqx_struct as s
 from neuralqx_struct import fieldspec
-from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct, own_fields, required_positional
+from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct, own_fields
+from neuralqx_struct.hooks import required_positional
 
 
 @pytest.mark.parametrize(
@@ -154,3 +160,90 @@ def test_is_struct_asks_the_class_attribute():
 def test_every_public_name_is_there():
     assert all(hasattr(fieldspec, name) for name in fieldspec.__all__)
     assert FieldSpec().kind is FieldKind.NODE
+
+
+class TestFieldsOfOthers:
+    """A declaration of another library is no default, which every instance would hold."""
+
+    @pytest.mark.parametrize(
+        ("declared", "library"),
+        [
+            (dataclasses.field(default=1), "dataclasses"),
+            (flax.struct.field(pytree_node=False), "flax"),
+            (equinox.field(static=True), "equinox"),
+            (attrs.field(default=1), "attrs"),
+            (pydantic.Field(default=1), "Pydantic"),
+        ],
+    )
+    def test_refused(self, declared, library):
+        with pytest.raises(TypeError, match=rf"A\.n: .*got a field of .*{library}.*field\(static=True\)"):
+            type(s.Struct)("A", (s.Struct,), {"__annotations__": {"n": int}, "n": declared, "__module__": __name__})
+
+
+class TestNamesTakenTwice:
+    def test_methods_and_properties(self):
+        with pytest.raises(TypeError, match=r"A\.x: .*a property of the same name.*rename"):
+
+            class A(s.Struct):
+                x: int
+
+                @property
+                def x(self):
+                    return 1
+
+        with pytest.raises(TypeError, match=r"B\.x: .*a function of the same name"):
+
+            class B(s.Struct):
+                x: int
+
+                def x(self):
+                    return 1
+
+    def test_functions_are_defaults_all_the_same(self):
+        class A(s.Struct):
+            act: object = s.field(static=True, default=len)
+            other: typing.Callable = lambda x: x + 1
+
+        assert A().other(1) == 2
+
+
+class TestHooksThatCannotBeCalled:
+    @pytest.mark.parametrize(
+        ("arguments", "fragment"),
+        [
+            ({"converter": lambda a, b, c: a}, r"converter\(value\) or converter\(self, value\), got \(a, b, c\)"),
+            ({"converter": lambda: 1}, r"converter\(value\).*got \(\)"),
+            ({"converter": lambda v, *, k: v}, r"got \(v, \*, k\)"),
+            ({"validator": [len, lambda: True]}, r"validator\(value\) or validator\(self, value\), got \(\)"),
+            ({"static": True, "derived": lambda self, x: x}, r"derived\(\) or derived\(self\), got \(self, x\)"),
+            ({"default_factory": lambda x: x}, r"default_factory without arguments, got \(x\)"),
+        ],
+    )
+    def test_refused_with_the_class(self, arguments, fragment):
+        with pytest.raises(TypeError, match=rf"A\.x: expected .*{fragment}"):
+
+            class A(s.Struct):
+                x: object = field(**arguments)
+
+    def test_those_that_can(self):
+        class A(s.Struct):
+            a: object = field(converter=functools.partial(lambda v, k: v + k, k=1), default=1)
+            b: object = field(converter=lambda *values: values[-1], default=2)
+            c: object = field(validator=lambda value, scale=1, *rest, **more: True, default=3)
+            d: object = field(converter=jax.jit(lambda x: x + 1), default=4)
+            e: int = field(static=True, derived=lambda *values: len(values))
+
+        assert (A().a, A().b, A().c, int(A().d), A().e) == (2, 2, 3, 5, 0)
+
+
+@pytest.mark.parametrize("default", [jnp.ones(1), (np.ones(1),), (1, [2])], ids=["array", "holds array", "no hash"])
+def test_defaults_of_static_fields_are_hashable_and_hold_no_array(default):
+    with pytest.raises(TypeError, match=r"A\.n: expected a hashable default without arrays for a static field"):
+
+        class A(s.Struct):
+            n: object = field(static=True, default=default)
+
+    class B(s.Struct):
+        n: object = field(static=True, default=default, converter=lambda value: len(value))
+
+    assert B().n == len(default)
