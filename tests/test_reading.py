@@ -122,6 +122,26 @@ def test_suggestions(typo, hint):
     assert caught.value.diagnostics[0].hint.startswith(hint)
 
 
+IN_PLACE = {
+    "a shape of a name": (wrong("[n, 2]", "n"), "write [n]"),
+    "a shape of a number": (wrong("[n, 2]", "2"), "write [2]"),
+    "one tag": (wrong("[trainable]", "trainable"), "write [trainable]"),
+    "a dim of a number": (wrong("{min: 1}", "3"), "write {equals: 3}, or bounds such as {min: 1, max: 64}"),
+    "a dim of an equation": (wrong("{equals: 2 * n}", "2 * n"), "write {equals: 2 * n}, or bounds such as {min: 1, max: 64}"),
+    "a dim that names itself": (wrong("{min: 1}", "{n: 3}"), "write {equals: 3}, or bounds such as {min: 1, max: 64}"),
+    "a constraint of text": (wrong("{expr: size(x) > 0, message: empty}", "size(x) > 0"), 'write {expr: "size(x) > 0"}'),
+    "a type in braces": (wrong("{type: Mode,", "{type: float32[n],"), 'inside {...} put a type that holds brackets in quotes, such as "float32[n, 3]"'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", IN_PLACE)
+def test_a_value_of_the_wrong_sort_is_answered_with_what_to_write(case):
+    text, hint = IN_PLACE[case]
+    with pytest.raises(SchemaError) as caught:
+        parse_document(read_text(text))
+    assert [d.hint for d in caught.value.diagnostics] == [hint]
+
+
 MIGRATION = GOOD.replace("version: 1", "version: 2") + "migrations:\n  - from: 1\n    steps:\n      - {step}\n"
 STEPS = {
     "unknown step": ("renme: {field: a, to: b}", "NQX009"),

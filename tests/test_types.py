@@ -45,6 +45,7 @@ READ = [
     ("tuple[int, str]", TupleOf((Scalar("int"), Scalar("str")))),
     ("tuple[int, ...]", TupleOf((Scalar("int"),), variadic=True)),
     ('literal["a", 1, True]', LiteralOf(("a", 1, True))),
+    ("literal[true, false, 1]", LiteralOf((True, False, 1))),
 ]
 
 
@@ -75,6 +76,22 @@ def test_what_is_no_type(text, fragment):
     with pytest.raises(SchemaError, match=fragment) as caught:
         parse_type(text)
     assert caught.value.code == "NQX101"
+
+
+MEANT = [
+    ("float?", "write float | null"),
+    ("float32[n]?", "write float32[n] | null"),
+    ("float32(n, m)", "write float32[n, m]"),
+    ("list<Layer>", "write list[Layer]"),
+    ("list[Layer", "close every [ with a ]"),
+]
+
+
+@pytest.mark.parametrize(("text", "hint"), MEANT)
+def test_types_of_other_languages_are_answered_with_ours(text, hint):
+    with pytest.raises(SchemaError) as caught:
+        parse_type(text)
+    assert caught.value.diagnostics[0].hint == hint
 
 
 NAMES = st.sampled_from(["Layer", "Expert", "Mode"])

@@ -174,6 +174,8 @@ def _explain(item: Any, path: tuple[str | int, ...], sorts: Sequence[str]) -> tu
         elsewhere = _ELSEWHERE.get(str(path[-1])) if _is_field(path[:-1]) else None
         if len(path) == 3 and path[0] == "structs":
             elsewhere = "fields stand one level deeper, under `fields:`"
+        if path[0] == "dims" and isinstance(value, int):
+            elsewhere = f"write {{equals: {value}}}, or bounds such as {{min: 1, max: 64}}"
         hint = did_you_mean(str(path[-1]), known) or elsewhere or f"{comma}{_one_of(known) or ''}" or None
         return "NQX009", f"expected a known member, got {path[-1]!r}", hint, True
     if kind == "missing":
@@ -211,12 +213,22 @@ def _explain(item: Any, path: tuple[str | int, ...], sorts: Sequence[str]) -> tu
         wanted = f"a number >= {context['ge']}"
     else:
         wanted = item["msg"].removeprefix("Input should be ")
-    return (
-        "NQX010",
-        f"expected {wanted}, got {got}",
-        "quote it" if wanted == "text" and not isinstance(value, (dict, list)) else None,
-        False,
-    )
+    return "NQX010", f"expected {wanted}, got {got}", _in_place_of(wanted, path, value), False
+
+
+def _in_place_of(wanted: str, path: tuple[str | int, ...], value: Any) -> str | None:
+    """What to write in place of a value of the wrong sort."""
+    if value is None or isinstance(value, (dict, list)):
+        return None
+    if wanted == "text":
+        return "quote it"
+    if wanted == "a list":
+        return f"write [{value}]"
+    if path[:1] == ("dims",) and len(path) == 2:
+        return f"write {{equals: {value}}}, or bounds such as {{min: 1, max: 64}}"
+    if path[-2:-1] == ("constraints",):
+        return f'write {{expr: "{value}"}}'
+    return None
 
 
 def _is_field(path: Sequence[str | int]) -> bool:

@@ -195,8 +195,26 @@ def parse_type(text: str) -> Type:
         # `T[]` is an array without axes; Python's grammar writes the empty index as ().
         tree = ast.parse(re.sub(r"\[\s*\]", "[()]", text.strip()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise _wrong(text, "expected a type such as `float | null` or `float32[n, 3]`") from None
+        raise _wrong(text, _NO_TYPE, _meant(text)) from None
     return _from_ast(tree, text)
+
+
+_NO_TYPE = "expected a type such as `float | null` or `float32[n, 3]`"
+
+#: How other languages write types, and what to write here, with the groups of the pattern in their places.
+_ELSEWHERE: tuple[tuple[str, str], ...] = (
+    (r"(.+?)\s*\?", r"write \1 | null"),
+    (r"(\w+)\s*\((.*)\)", r"write \1[\2]"),
+    (r"(\w+)\s*<(.*)>", r"write \1[\2]"),
+)
+
+
+def _meant(text: str) -> str | None:
+    """What is likely meant by text that is no type."""
+    if text.count("[") != text.count("]"):
+        return "close every [ with a ]"
+    matches = ((re.fullmatch(pattern, text.strip()), answer) for pattern, answer in _ELSEWHERE)
+    return next((match.expand(answer) for match, answer in matches if match is not None), None)
 
 
 def _wrong(text: str, message: str, hint: str | None = None) -> SchemaError:
@@ -230,7 +248,7 @@ def _from_ast(node: ast.expr, text: str) -> Type:
                 hint = f"for an array write its dtype: {'float32' if name == 'float' else name + '32'}[...]"
                 raise _wrong(text, f"expected {name} without [...]", hint)
             return Named(name, tuple(from_ast(arg) for arg in args))
-    raise _wrong(text, "expected a type such as `float | null` or `float32[n, 3]`")
+    raise _wrong(text, _NO_TYPE, _meant(text))
 
 
 def _dotted(node: ast.expr, text: str) -> str:
@@ -284,10 +302,15 @@ def _parse_tuple(args: list[ast.expr], text: str) -> Type:
     return TupleOf(tuple(_from_ast(arg, text) for arg in args))
 
 
+_TRUTH = {"true": True, "false": False}  # as YAML and JSON write them; Python's words are read too
+
+
 def _parse_literal(args: list[ast.expr], text: str) -> Type:
     hint = 'quote strings: literal["a", "b"]'
     try:
-        values = [ast.literal_eval(arg) for arg in args]
+        values = [
+            _TRUTH[arg.id] if isinstance(arg, ast.Name) and arg.id in _TRUTH else ast.literal_eval(arg) for arg in args
+        ]
     except ValueError:
         raise _wrong(text, "expected literal[...] of strings, numbers or booleans", hint) from None
     if not all(isinstance(value, (str, int, float)) for value in values):

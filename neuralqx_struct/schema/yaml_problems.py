@@ -38,6 +38,7 @@ _EXPLANATIONS: tuple[_Explanation, ...] = (
 _LAYOUT: Mapping[str, tuple[str, str]] = {
     "open bracket": ("expected a closing {closing} for this {opened}, got {got}", "close the bracket, or put a comma between the items"),
     "no comma": ("expected , or {closing}, got {got}", "put a comma between the items, and text that holds one in quotes"),
+    "open type": ("expected , or {closing}, got {got}", "inside {...} put a type that holds brackets in quotes, such as \"float32[n, 3]\""),
     "stray bracket": ("expected the end of the value, got {got} without its opening bracket", "remove it, or open the bracket"),
     "after value": ("expected the end of the value, got {got} after it", "double a quote inside quotes, or use the other kind of quotes"),
     "two colons": ("expected one 'key: value' on the line, got {got} again", "put a value that holds ': ' in quotes"),
@@ -68,7 +69,7 @@ def syntax_problem(error: Any, text: str) -> tuple[str, int, str, str]:
     closing = {"[": "]", "{": "}"}.get(opened, "")
     if "flow" in said:
         unclosed = place == len(text) or "\n" in text[context:place]
-        place, kind = (context, "open bracket") if unclosed else (place, "no comma")
+        place, kind = (context, "open bracket") if unclosed else (place, "open type" if got == "'['" else "no comma")
     else:
         place, kind = _layout_problem(text, context if "could not find" in said else place)
     message, hint = _LAYOUT[kind]
