@@ -10,8 +10,11 @@ import copyreg
 import functools
 import gc
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import InitVar
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Protocol, cast, dataclass_transform
 
 from neuralqx_struct.errors import Diagnostic
@@ -275,10 +278,8 @@ def _check_names(cls: type, own: Mapping[str, FieldSpec], inherited: Mapping[str
             try:
                 static_key(spec.default)
             except TypeError as error:
-                raise TypeError(
-                    f"{cls.__name__}.{name}: expected a hashable default without arrays for a static field, got {error}; "
-                    "make the field a node, or use tuples"
-                ) from None
+                what = "expected a static default that has a hash and holds no array"
+                raise TypeError(f"{cls.__name__}.{name}: {what}, got {error}; make it a node, or use tuples") from None
         if name in RESERVED_NAMES or name.startswith(("_nqx", "__")):
             raise TypeError(
                 f"{cls.__name__}.{name}: expected a field name that is free, got a name of Struct's own; rename it"
@@ -395,12 +396,18 @@ def generate_init(cls: StructMeta) -> Callable[..., None]:
     namespace |= {"_nqx_type": type, "_nqx_assign": assign, "_nqx_referents": gc.get_referents, "_nqx_new": [cls]}
     if cls.__nqx_plain__ or cls.__nqx_value_hooks__:
         body = _straight(cls, own_self, namespace) + body
-    source = f"def __init__({signature}):\n{outermost}{body}"
-    exec(compile(source, f"<generated __init__ of {cls.__name__}>", "exec"), namespace)  # noqa: S102
-    init = cast("types.FunctionType", namespace["__init__"])
+    lines = f"def __init__({signature}):\n{outermost}{body}return __init__"
+    source = f"def _nqx_make({', '.join(namespace)}):\n{indent(lines, ' ')}"
+    made: dict[str, Any] = {}
+    # Its globals are those of the module, in which tools such as get_type_hints look for what annotations say as text.
+    module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    exec(compile(source, f"<generated __init__ of {cls.__name__}>", "exec"), module, made)  # noqa: S102
+    init = cast("types.FunctionType", made["_nqx_make"](**namespace))
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     init.__module__ = cls.__module__
-    init.__annotations__ = {s.name: s.type for s in cls.__nqx_fields__.values() if s.init} | {"return": None}
+    init.__annotations__ = {
+        name: spec.type.type if isinstance(spec.type, InitVar) else spec.type for name, spec in arguments.items()
+    } | {"return": None}
     if any(spec.default_factory is not MISSING for spec in arguments.values()):
         init.__signature__ = _signature(init, arguments)  # type: ignore[attr-defined]
     return init

@@ -716,3 +716,22 @@ class TestWrittenInit:
             a.__init__(0)
         a.__init__(5)
         assert a == A(5) and "_nqx_in_init" not in vars(a)
+
+
+Size = int  # the annotations of Hinted name it as text
+
+
+class Hinted(s.Struct):
+    x: "Size"
+    scale: "InitVar[Size]" = 2
+    plain: InitVar[int] = 3
+    n: "Size | None" = s.field(static=True, default=None)
+
+    def __post_init__(self, scale, plain): ...
+
+
+def test_type_hints_of_the_constructor():
+    hints = typing.get_type_hints(Hinted.__init__)
+    assert (hints["x"], hints["plain"], hints["n"], hints["return"]) == (int, int, int | None, type(None))
+    assert list(inspect.signature(Hinted).parameters) == ["x", "scale", "plain", "n"]
+    assert "_nqx_make" not in globals() and Hinted.__init__.__qualname__ == "Hinted.__init__"
