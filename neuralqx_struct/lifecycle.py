@@ -397,7 +397,7 @@ def read_missing(self: Any, name: str) -> Any:
             raise
         except CONCRETIZATION_ERRORS as error:
             raise NeedsValuesError(f"{cls.__name__}.{name}") from error
-        del self.__dict__[name]
+        self.__dict__.pop(name, None)  # another thread may have read it too
         return value
     else:
         with jax.ensure_compile_time_eval():

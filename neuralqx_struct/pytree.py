@@ -186,7 +186,7 @@ class Layout:
                         path=f"{where}.{name}",
                         hint="make the field a node, or the argument of jit a static one"
                         if isinstance(value, Tracer)
-                        else "use a tuple in place of a list, or make the field a node",
+                        else "use a tuple in place of a list, or make the field a node or opaque",
                     )
                 )
         if problems:
@@ -365,7 +365,7 @@ def register_pytree_type(
         ``cls``.
 
     Raises:
-        TypeError: ``cls`` is no class.
+        TypeError: ``cls`` is no class, or one of the functions is none.
         ValueError: The class is registered already, with other functions or by somebody else.
 
     Example:
@@ -379,6 +379,9 @@ def register_pytree_type(
     if not isinstance(cls, type):
         raise TypeError(f"register_pytree_type(): expected a class, got {cls!r}")
     spec = PyTreeSpec(cls, flatten, unflatten, flatten_with_keys, serializer, deserializer)
+    for role in ("flatten", "unflatten", "flatten_with_keys", "serializer", "deserializer"):
+        if not callable(hook := getattr(spec, role)) and (hook is not None or role in ("flatten", "unflatten")):
+            raise TypeError(f"{class_ref(cls)}: expected a function as {role}, got {hook!r}")
     with _REGISTERING:
         if cls in _SPECS and _same_declaration(_SPECS[cls], spec):
             return cls
@@ -422,7 +425,7 @@ def register_attrs_type(
         ``cls``.
 
     Raises:
-        TypeError: ``cls`` is no class, or the attributes are one name and no collection of names.
+        TypeError: ``cls`` is no class, ``constructor`` is no function, or the attributes are no collection of names.
         ValueError: The class is registered already, or an attribute is named twice.
     """
     if not isinstance(cls, type):
@@ -430,6 +433,10 @@ def register_attrs_type(
     if isinstance(node_fields, str) or isinstance(static_fields, str):
         raise TypeError(f"{class_ref(cls)}: expected tuples of attribute names, got a name; write ('name',)")
     nodes, statics = tuple(node_fields), tuple(static_fields)
+    if not all(isinstance(name, str) for name in (*nodes, *statics)):
+        raise TypeError(f"{class_ref(cls)}: expected names of attributes, got {(*nodes, *statics)!r}")
+    if not (constructor is None or callable(constructor)):
+        raise TypeError(f"{class_ref(cls)}: expected a function of a dict as constructor, got {constructor!r}")
     if _ATTRS.get(cls) == (nodes, statics, constructor):
         return cls
     if len({*nodes, *statics}) != len(nodes) + len(statics):

@@ -35,7 +35,12 @@ def class_ref(cls: type) -> str:
     """The reference under which instances of ``cls`` are saved.
 
     Classes that were built from a schema have ``schema.id@version:Name``, all others ``module:QualName``.
+
+    Raises:
+        TypeError: ``cls`` is no class.
     """
+    if not isinstance(cls, type):
+        raise TypeError(f"class_ref(): expected a class, got {cls!r}")
     own: str | None = cls.__dict__.get("__nqx_ref__")
     return own or f"{cls.__module__}:{cls.__qualname__}"
 

@@ -217,7 +217,10 @@ class Struct(Displayed, metaclass=StructMeta):
         return {n: getattr(self, n) for n, s in fields if not s.is_derived and (not s.reset or n in self.__dict__)}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _assemble, (type(self), self._nqx_values())
+        # As after an unflatten: what is reset has a fresh default in the other process, as locks and connections must.
+        specs = type(self).__nqx_fields__
+        kept = {n: v for n, v in self._nqx_values().items() if not specs[n].reset or specs[n].should_serialize}
+        return _assemble, (type(self), kept)
 
     def __copy__(self) -> Self:
         cls = type(self)
@@ -321,8 +324,11 @@ def _plain(value: Any, *, include_opaque: bool) -> Any:
         return value.to_dict(recursive=True, include_opaque=include_opaque)
     if isinstance(value, dict):
         return {key: _plain(item, include_opaque=include_opaque) for key, item in value.items()}
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(_plain(item, include_opaque=include_opaque) for item in value)
+    if isinstance(value, (list, tuple)):
+        items = (_plain(item, include_opaque=include_opaque) for item in value)
+        # Of subclasses nobody knows what their constructors take, but for namedtuples.
+        make: Any = getattr(value, "_make", list if isinstance(value, list) else tuple)
+        return make(items)
     return value
 
 

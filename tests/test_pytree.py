@@ -174,3 +174,28 @@ def test_a_class_that_cleans_up_after_its_instances_is_not_asked_to_before_there
     assert ended == []
     Handle("a")
     assert ended == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("call", "fragment"),
+    [
+        (lambda cls: s.register_pytree_type(cls, flatten=1, unflatten=len), "expected a function as flatten, got 1"),
+        (
+            lambda cls: s.register_pytree_type(cls, flatten=len, unflatten=None),
+            "expected a function as unflatten, got None",
+        ),
+        (
+            lambda cls: s.register_pytree_type(cls, flatten=len, unflatten=len, serializer="s"),
+            "expected a function as serializer",
+        ),
+        (lambda cls: s.register_attrs_type(cls, node_fields=(1,)), r"expected names of attributes, got \(1,\)"),
+        (lambda cls: s.register_attrs_type(cls, node_fields=("a",), constructor=3), "as constructor, got 3"),
+    ],
+)
+def test_registrations_that_cannot_work(call, fragment):
+    class Fresh:
+        pass
+
+    with pytest.raises(TypeError, match=rf"Fresh: .*{fragment}"):
+        call(Fresh)
+    assert not s.is_registered_pytree_type(Fresh)

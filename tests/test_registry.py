@@ -86,3 +86,8 @@ def test_a_trusted_module_that_fails(tmp_path, monkeypatch):
     with pytest.raises(SerializationError, match="ZeroDivisionError") as caught:
         find_class("module_that_fails:X", trust=["module_that_fails"])
     assert caught.value.code == "NQX501" and isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_the_reference_of_what_is_no_class():
+    with pytest.raises(TypeError, match=r"class_ref\(\): expected a class, got 3"):
+        class_ref(3)

@@ -1,4 +1,5 @@
 import abc
+import collections
 import copy
 import pickle
 from dataclasses import KW_ONLY, InitVar
@@ -602,6 +603,18 @@ class TestObjects:
             "inner": {"w": 1, "n": 1}, "many": ({"w": 2, "n": 1},), "named": {"k": {"w": 3, "n": 1}},
         }  # fmt: skip
         assert a.to_dict()["handle"] == 7
+
+    def test_to_dict_keeps_namedtuples_and_makes_plain_sequences_of_others(self):
+        class Two(tuple):
+            __slots__ = ()
+
+            def __new__(cls, first, second):
+                return super().__new__(cls, (first, second))
+
+        Pair = collections.namedtuple("Pair", "left right")
+        shown = Inner((Two(Inner(1), 2), Pair(Inner(3), [4]))).to_dict(recursive=True)
+        assert shown == {"w": (({"w": 1, "n": 1}, 2), Pair({"w": 3, "n": 1}, [4])), "n": 1}
+        assert type(shown["w"][1]) is Pair and type(shown["w"][0]) is tuple
 
     def test_weak_references(self):
         import weakref

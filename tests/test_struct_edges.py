@@ -5,6 +5,8 @@ import copy
 import dataclasses
 import functools
 import inspect
+import pickle
+import threading
 import typing
 from dataclasses import KW_ONLY, InitVar
 from typing import Annotated
@@ -735,3 +737,16 @@ def test_type_hints_of_the_constructor():
     assert (hints["x"], hints["plain"], hints["n"], hints["return"]) == (int, int, int | None, type(None))
     assert list(inspect.signature(Hinted).parameters) == ["x", "scale", "plain", "n"]
     assert "_nqx_make" not in globals() and Hinted.__init__.__qualname__ == "Hinted.__init__"
+
+
+class Locked(s.Struct):
+    x: int
+    lock: object = s.field(pytree=False, reset=True, default_factory=threading.Lock)
+    kept: object = s.field(pytree=False, reset=True, default=None, serialize=True)
+
+
+def test_pickles_leave_out_what_is_reset():
+    a = Locked(1, kept="k")
+    b = pickle.loads(pickle.dumps(a))
+    assert a == b and a.lock is not b.lock and b.kept == "k" and not b.lock.locked()
+    assert copy.copy(a).lock is a.lock and copy.deepcopy(a).lock is a.lock
