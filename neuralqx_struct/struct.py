@@ -414,7 +414,10 @@ def register_class(cls: Any = None, /, *, name: str | None = None) -> Any:
             f"register_class(): expected a class whose metaclass is type or ABCMeta, got {cls.__name__} with the metaclass "
             f"{type(cls).__name__}; use register_pytree_type for it"
         )
-    return meta(title, (cls, Struct), namespace)
+    promoted: Any = meta(title, (cls, Struct), namespace)
+    if "__parameters__" in vars(cls):  # typing has found no type parameters among the bases
+        promoted.__parameters__ = vars(cls)["__parameters__"]
+    return promoted
 
 
 _DATACLASS_MADE = ("__eq__", "__hash__", "__repr__", "__reduce__", "__replace__")

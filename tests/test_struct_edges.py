@@ -750,3 +750,27 @@ def test_pickles_leave_out_what_is_reset():
     b = pickle.loads(pickle.dumps(a))
     assert a == b and a.lock is not b.lock and b.kept == "k" and not b.lock.locked()
     assert copy.copy(a).lock is a.lock and copy.deepcopy(a).lock is a.lock
+
+
+def test_a_promoted_generic_class_stays_generic():
+    T, Ts = typing.TypeVar("T"), typing.TypeVarTuple("Ts")
+
+    @s.register_class
+    class Box(typing.Generic[T]):
+        x: T
+
+    @s.register_class
+    class Many(typing.Generic[typing.Unpack[Ts]]):
+        x: int
+
+    @s.register_class
+    class Ints(Box[int]):
+        y: int = 2
+
+    assert Box[int](1) == Box(1) and Box.__parameters__ == (T,) and Many[int, str](1).x == 1
+    assert Ints(1).y == 2 and Ints.__parameters__ == ()
+
+    class Below(Box[T]):
+        z: int = 0
+
+    assert jax.tree.leaves(Below[str](1, 5)) == [1, 5]
