@@ -180,6 +180,47 @@ def test_json_schema_of_what_is_wrong(tmp_path):
     assert report("schema", "json-schema", f"{tmp_path}@1")[0].exit_code == 1
 
 
+# --- lint ----------------------------------------------------------------------------------------------------------
+
+ERRORS = V1.replace("step: int", "step: innt").replace("root: Point", "root: Point\ndims: {m: {}}")
+WARNINGS = V1.replace("root: Point", "root: Point\ndims: {m: {}}")
+UNUSED = "expected a dim that some shape uses, got 'm', which none does"
+NO_TYPE = "expected a type, got 'innt'"
+SEEN_WARNING = f"x.yaml:5:8: NQX104 warning: {UNUSED}\n  remove it\n"
+SEEN_ERROR = f"x.yaml:10:13: NQX101 {NO_TYPE}\n  did you mean 'int'?\n"
+NOTED_WARNING = f"::warning file=x.yaml,line=5,col=8,title=NQX104::$.dims.m: {UNUSED}%0Aremove it\n"
+NOTED_ERROR = (
+    "::error file=x.yaml,line=10,col=13,title=NQX101::"
+    f"$.structs.Point.fields.step.type: {NO_TYPE}%0Adid you mean 'int'?\n"
+)
+OPEN = "expected a value or a closing bracket, got the end of the file"
+SEEN_OPEN = f"x.yaml:1:5: NQX001 {OPEN}\n  close the bracket\n"
+NOTED_OPEN = f"::error file=x.yaml,line=1,col=5,title=NQX001::$: {OPEN}%0Aclose the bracket\n"
+FINE = "x.yaml: no errors\n"
+WARNING, ERROR = ("NQX104", "warning", 5, 8), ("NQX101", "error", 10, 13)
+LINTED = {
+    "clean": (V1, 0, [], FINE, FINE),
+    "warnings": (WARNINGS, 0, [WARNING], SEEN_WARNING + FINE, NOTED_WARNING + FINE),
+    "errors and warnings": (ERRORS, 1, [WARNING, ERROR], SEEN_WARNING + SEEN_ERROR, NOTED_WARNING + NOTED_ERROR),
+    "what cannot be read": ("a: [", 1, [("NQX001", "error", 1, 5)], SEEN_OPEN, NOTED_OPEN),
+}
+
+
+@pytest.mark.parametrize("case", LINTED)
+def test_lint_prints_for_people_programs_and_github(case, tmp_path, monkeypatch):
+    text, status, found, shown, annotations = LINTED[case]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.yaml").write_text(text)
+    for_people = invoke("schema", "lint", "x.yaml")
+    assert (for_people.exit_code, for_people.stdout) == (status, shown)
+    for_github = invoke("schema", "lint", "x.yaml", "--format", "github")
+    assert (for_github.exit_code, for_github.stdout) == (status, annotations)
+    for_programs, data = report("schema", "lint", "x.yaml")
+    told = [(d["code"], d["severity"], d["line"], d["column"]) for d in data["diagnostics"]]
+    assert (for_programs.exit_code, data["ok"], told) == (status, status == 0, found)
+    assert {d["file"] for d in data["diagnostics"]} <= {"x.yaml"}
+
+
 # --- new, freeze, history ------------------------------------------------------------------------------------------
 
 
