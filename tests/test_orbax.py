@@ -314,6 +314,13 @@ def test_overwriting_converting_and_migrating(ckpt, tmp_path):
         convert(ckpt, tmp_path / "d.zip")
 
 
+def test_a_relative_path_is_written_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    s.export({"x": jnp.arange(2)}, "here", store="orbax")
+    assert s.load("here")["x"].tolist() == [0, 1] and s.verify("here") == []
+    assert convert("here", "there", store="npz").store == "npz"
+
+
 def test_a_compressed_bundle_becomes_a_checkpoint_without_all_arrays_in_memory(tmp_path):
     size = 4 << 20
     arrays = {f"a{i}": np.full(size, i, np.uint8) for i in range(12)}

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
-from neuralqx_struct.decimals import brief_integer, read_decimal
+from neuralqx_struct.decimals import read_decimal
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.schema.bounds import length_misses, scalar_misses, shown_scalar
 from neuralqx_struct.schema.dims import Dim, Solver
 from neuralqx_struct.schema.evaluation import evaluate
 from neuralqx_struct.schema.expressions import Expression
@@ -153,12 +152,6 @@ def see_node(node: Any) -> Seen:
     return Seen("other", f"a {kind}")
 
 
-def shown_scalar(value: Any) -> str:
-    """A scalar as messages name it: short, and never failing, as the ``repr`` of large integers does."""
-    text = brief_integer(value) if type(value) is int else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
 def _array_text(dtype: str, shape: Iterable[int]) -> str:
     return f"{dtype}[{', '.join(map(str, shape))}]"
 
@@ -265,17 +258,22 @@ class _Walk:
         before = len(self.found)
         self.value(declaration.declared, seen, path, dims)
         if len(self.found) == before and seen.sort == "scalar":
-            for message in _bounds(declaration, seen.value):
+            for message in scalar_misses(declaration, seen.value):
                 self.report("NQX416", path, message)
         elif len(self.found) == before and seen.sort in _ENTRIES:
-            for message in _lengths(declaration, len(seen.items), _ENTRIES[seen.sort]):
+            for message in length_misses(declaration, len(seen.items), _ENTRIES[seen.sort]):
                 self.report("NQX416", path, message)
 
     def value(self, declared: Type, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
         _CHECKS[type(declared)](self, declared, seen, path, dims)
 
     def mismatch(self, declared: Type, seen: Seen, path: tuple[Hashable, ...], code: str = "NQX411") -> None:
-        self.report(code, path, f"expected {format_type(declared)}, got {seen.text}")
+        hint = None
+        if code == "NQX411":
+            is_list = isinstance(declared, Array) and seen.sort in ("list", "tuple")
+            what = "make it an array of that dtype" if is_list else "give a value of the declared type"
+            hint = f"{what}, or declare the type that it has"
+        self.report(code, path, f"expected {format_type(declared)}, got {seen.text}", hint)
 
     def constraints(self) -> list[Diagnostic]:
         found: list[Diagnostic] = []
@@ -328,63 +326,9 @@ def _holds(expression: Expression, known: Mapping[str, Any]) -> bool | str:
 
 
 _DEEPEST = 20  # containers inside containers that expressions see
-_LONGEST_MATCHED = 4096  # a pattern is not tried on longer text: the time it takes may grow faster than the text
-
-
-def _is_multiple(value: float, bound: float) -> bool:
-    """Whether the quotient is whole: exactly for integers, up to the rounding of both for other numbers."""
-    if not math.isfinite(bound) or (isinstance(value, float) and not math.isfinite(value)):
-        return False
-    step = abs(Fraction(bound))
-    rest = Fraction(value) % step
-    if rest == 0 or (isinstance(value, int) and step.denominator == 1):
-        return rest == 0
-    return min(rest, step - rest) <= abs(Fraction(value)) / 2**51
-
 
 #: What the length of a container counts.
 _ENTRIES = {"list": "items", "tuple": "items", "dict": "entries"}
-
-
-def _lengths(declaration: FieldDeclaration, length: int, what: str) -> list[str]:
-    found: list[str] = []
-    if declaration.min_length is not None and length < declaration.min_length:
-        found.append(f"expected at least {declaration.min_length} {what}, got {length}")
-    if declaration.max_length is not None and length > declaration.max_length:
-        found.append(f"expected at most {declaration.max_length} {what}, got {length}")
-    return found
-
-
-def _bounds(declaration: FieldDeclaration, value: Any) -> list[str]:
-    """What a scalar misses of the field's constraints."""
-    tests: list[tuple[Any, str, Callable[[Any], bool]]] = [
-        (declaration.ge, ">=", lambda bound: value >= bound),
-        (declaration.gt, ">", lambda bound: value > bound),
-        (declaration.le, "<=", lambda bound: value <= bound),
-        (declaration.lt, "<", lambda bound: value < bound),
-        (declaration.multiple_of, "a multiple of", lambda bound: _is_multiple(value, bound)),
-    ]
-    found: list[str] = []
-    if isinstance(value, (int, float)):
-        found += [
-            f"expected {words} {bound}, got {shown_scalar(value)}"
-            for bound, words, ok in tests
-            if bound is not None and not ok(bound)
-        ]
-        if declaration.finite and isinstance(value, float) and not math.isfinite(value):
-            found.append(f"expected a finite number, got {value!r}")
-    if isinstance(value, str):
-        if declaration.pattern is not None and len(value) > _LONGEST_MATCHED:
-            found.append(
-                f"expected at most {_LONGEST_MATCHED} characters of text like {declaration.pattern!r}, got {len(value)}"
-            )
-        elif declaration.pattern is not None and not re.fullmatch(declaration.pattern, value):
-            found.append(f"expected text like {declaration.pattern!r}, got {shown_scalar(value)}")
-    if isinstance(value, (str, bytes)):
-        found += _lengths(declaration, len(value), "characters" if isinstance(value, str) else "bytes")
-    if declaration.choices is not None and value not in declaration.choices:
-        found.append(f"expected one of {', '.join(map(repr, declaration.choices))}, got {shown_scalar(value)}")
-    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Values that a schema document gives: do defaults, choices and bounds fit the types of their fields.
 
-Owns what a value in a schema file may be for each type. What a pattern may be is ``patterns.py``'s; whether the value of
-an instance keeps its bounds is ``conform.py``'s.
+Owns what a value in a schema file may be for each type. What a pattern may be is ``patterns.py``'s; whether a
+value keeps its bounds is ``bounds.py``'s.
 
 Example:
     >>> from neuralqx_struct.schema.loader import read_text
@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from neuralqx_struct.schema.bounds import scalar_misses
 from neuralqx_struct.schema.checks import Finding, Findings, fields_of
 from neuralqx_struct.schema.expressions import Expression
-from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.patterns import objection_to
 from neuralqx_struct.schema.types import (
     DTYPES,
@@ -124,6 +125,9 @@ def _check_defaults(document: Document) -> Findings:
                 hint = f'write type: "{declaration.text} | null"' if value is None else None
                 message = f"expected a default of type {declaration.text}, got {_shown(value)}"
                 yield Finding("NQX107", where, message, hint)
+            elif value is not None and _can_be_asked(declaration) and (misses := scalar_misses(declaration, value)):
+                hint = "nobody can leave the field out: change the default or the bound"
+                yield Finding("NQX107", where, "; ".join(misses), hint, "warning")
             elif sum(1 for _ in _numbers(value)) > _MANY:
                 message = f"expected a default of at most {_MANY} numbers, got more"
                 yield Finding("NQX109", where, message, "set it in Python", "warning")
@@ -134,6 +138,12 @@ def _check_defaults(document: Document) -> Findings:
             if not _fits(document, declared, choice):
                 message = f"expected a choice of type {declaration.text}, got {_shown(choice)}"
                 yield Finding("NQX107", (*path, "choices", index), message)
+
+
+def _can_be_asked(declaration: FieldDeclaration) -> bool:
+    """False where a bound is itself a finding, or a pattern would take long."""
+    pattern, multiple = declaration.pattern, declaration.multiple_of
+    return (multiple is None or multiple > 0) and (pattern is None or not objection_to(pattern))
 
 
 def _branches(declared: Type) -> tuple[Type, ...]:

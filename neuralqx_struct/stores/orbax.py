@@ -136,7 +136,7 @@ def write(
         )
         handler = checkpoint.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=False, type_handler_registry=registry)
         with checkpoint.Checkpointer(handler) as writer:
-            writer.save(target, args=checkpoint.args.PyTreeSave(tree))
+            writer.save(target.absolute(), args=checkpoint.args.PyTreeSave(tree))  # no other will do
     else:
         target.mkdir()
     if tick is not None:
