@@ -28,7 +28,7 @@ from neuralqx_struct.errors import IntegrityError, SerializationError, StructErr
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest_text import parse_manifest
 from neuralqx_struct.replacement import numbered, refusals_named, staged, standing, sync_folder
-from neuralqx_struct.stores import Source, opened
+from neuralqx_struct.stores import FOLDERS, Source, opened
 from neuralqx_struct.stores.archive import STORED, ArchiveWriter, inflate, read_directory, write_all
 
 __all__ = [
@@ -117,7 +117,7 @@ class Folder:
             )
         except FileNotFoundError:
             return None
-        if stat.S_ISDIR(seen.st_mode):
+        if stat.S_ISDIR(seen.st_mode) and name.rpartition(".")[2] in FOLDERS:
             return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(self.path / name))
         if not stat.S_ISREG(seen.st_mode):
             raise self._special(name)

@@ -229,7 +229,9 @@ def _identity_findings(
 
 def _class_of(node: Any) -> str | None:
     """The name of the plain Python class that a struct is of."""
-    if type(node) is not dict or node["__kind__"] != "struct" or _schema_of(node) is not None:
+    if (
+        type(node) is not dict or node["__kind__"] != "struct" or "@" in node["type"]
+    ):  # of a schema, or of none there can be
         return None
     name: str = node["type"].rpartition(":")[2].rpartition(".")[2]
     return name

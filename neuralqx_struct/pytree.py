@@ -314,7 +314,7 @@ class PyTreeSpec:
     flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None
     serializer: Callable[[Any], Any] | None = None
     deserializer: Callable[..., Any] | None = None
-    names: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = field(default=None, compare=False)  # noted behind the registration
 
     @property
     def deserializer_takes_children(self) -> bool:
@@ -329,7 +329,7 @@ _REGISTERING = threading.Lock()
 
 def _same_declaration(a: PyTreeSpec, b: PyTreeSpec) -> bool:
     """True if a registration says what another one said, as when the cell of a notebook runs again."""
-    return all(_same_hook(getattr(a, f.name), getattr(b, f.name)) for f in fields(PyTreeSpec))
+    return all(_same_hook(getattr(a, f.name), getattr(b, f.name)) for f in fields(PyTreeSpec) if f.compare)
 
 
 def _same_hook(a: Any, b: Any) -> bool:

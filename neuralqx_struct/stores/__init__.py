@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 __all__ = [
+    "FOLDERS",
     "STORES",
     "ArrayStore",
     "Entry",
@@ -117,6 +118,10 @@ STORES: Final[Mapping[str, str]] = MappingProxyType(
         "orbax": "neuralqx_struct.stores.orbax",
     }
 )
+
+
+#: Stores that keep a folder in the place of a file; told without importing the store, for those who only look.
+FOLDERS: Final = frozenset({"orbax"})
 
 
 def store_named(name: str) -> ArrayStore:
