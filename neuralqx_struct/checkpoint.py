@@ -454,7 +454,9 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
             f"expected {class_ref(load_cls)} or a subclass of it, got {got}",
             path="$",
             code="NQX401",
-            hint="load it with the class that wrote it, or with neuralqx_struct.load(path)",
+            hint=f"{got} was defined again, and the newest definition is what is loaded; call load on that one"
+            if got == class_ref(load_cls)
+            else "load it with the class that wrote it, or with neuralqx_struct.load(path)",
         )
     return value
 

@@ -385,7 +385,8 @@ def read_missing(self: Any, name: str) -> Any:
     except AttributeError:
         if spec.is_derived:
             return _derive(self, name)
-        raise UnsetError(f"{cls.__name__}.{name} is read before it has a value", name=name, obj=self) from None
+        what = "is read before it has a value; while a field is converted, only those declared above it have one"
+        raise UnsetError(f"{cls.__name__}.{name} {what}", name=name, obj=self) from None
     if not spec.is_derived and not spec.reset:
         cls.__nqx_layout__.reveal(self, pair)
     elif spec.reset:

@@ -167,3 +167,18 @@ def test_two_classes_of_one_name_in_one_module(tmp_path):
     old, new = first(), second()
     s.export(old(1), tmp_path / "ckpt")
     assert s.load(tmp_path / "ckpt", report=[]) == new(1) and old(1).replace(x=2).x == 2
+
+
+def test_load_on_an_older_definition_says_so():
+    def cell(default):
+        module = {"s": s, "__name__": "__main__"}
+        exec(f"class Redefined(s.Struct):\n    x: int = {default}", module)
+        return module["Redefined"]
+
+    older, newer = cell(1), cell(2)
+    payload = older(5).to_state_dict()
+    assert newer.from_state_dict(payload).x == 5
+    with pytest.raises(
+        s.SerializationError, match="Redefined was defined again, and the newest definition is what is loaded"
+    ):
+        older.from_state_dict(payload)
