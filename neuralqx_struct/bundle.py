@@ -291,7 +291,7 @@ def read(
     """Read a bundle: the manifest now, each array when it is asked for.
 
     Args:
-        path: The folder or zip.
+        path: The folder or zip, or the ``manifest.json`` in a folder, which stands for the folder.
         verify: Check every byte of an array when it is read.
         mmap: Map the arrays; otherwise they are copied into private memory.
         limits: How much to take in.
@@ -302,7 +302,7 @@ def read(
         IntegrityError: Its parts do not agree with each other.
         UntrustedError: It asks for something that reading must not do.
     """
-    path, limits = Path(path), limits or DEFAULT_LIMITS
+    path, limits = _around(Path(path)), limits or DEFAULT_LIMITS
     with collector_paused(), _naming(path):
         return _settled(
             path, lambda held: _read(held, path, verify=verify, mmap=mmap, limits=limits, progress=progress)

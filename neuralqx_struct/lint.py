@@ -341,7 +341,7 @@ def _lock_findings(series: Series, folder: Path) -> Iterator[Diagnostic]:
                 message = (
                     f"expected version {version} as it was frozen, got one that was edited\n{what} something else now"
                 )
-                hint = f"undo the edit and make it version {series.head.version + 1}"
+                hint = f"undo the edit and make it version {series.head.version + 1}; `schema revision` does both"
                 yield _placed(_source(series, version), Finding("NQX291", ("version",), message, hint))
         elif whole:
             message = f"expected the file of the frozen version {version}, got none"

@@ -409,6 +409,11 @@ def test_progress(tmp_path):
             assert seen == sorted(seen)
 
 
+def test_the_manifest_in_a_folder_stands_for_the_folder(tmp_path):
+    path = bundle.write(tmp_path / "ckpt", payload_of({"w": np.arange(3)}))
+    assert bundle.read(path / "manifest.json").arrays["w"].tolist() == [0, 1, 2]
+
+
 # -- seals and links
 
 

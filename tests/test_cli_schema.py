@@ -141,8 +141,7 @@ def test_what_cannot_be_exported(module, name, said):
 
 def test_stub_names_the_schema_from_where_the_module_lies(schema, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "lab").mkdir()
-    assert invoke("schema", "stub", "point", "--out", "lab/classes.py").exit_code == 0
+    assert invoke("schema", "stub", "point", "--out", "lab/classes.py").exit_code == 0  # makes the folder
     text = (tmp_path / "lab/classes.py").read_text()
     assert 'pathlib.Path(__file__).parent / "../point").at(2)' in text
     assert invoke("schema", "stub", "point").stdout == text.replace("../point", "point")

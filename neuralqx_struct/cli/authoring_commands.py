@@ -24,6 +24,7 @@ def written(command: str, text: str, out: Path | None, *, found: tuple[Diagnosti
     """The report of a command that wrote a text: into a file, or as its result."""
     if out is None:
         return Report(command, found, text.rstrip("\n"), {"text": text, "out": None, **members}, layout="document")
+    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
     return Report(command, found, f"written to {out}", {"text": text, "out": str(out), **members})
 

@@ -136,7 +136,7 @@ def _unfrozen(locked: Mapping[int, Mapping[str, str]], series: Series) -> Iterat
         entry = lock_entry(series.documents[version])
         if entry["payload"] != frozen["payload"]:
             message = f"expected version {version} as it was frozen, got one that payloads mean something else by"
-            hint = f"undo the edit and make it version {series.head.version + 1}"
+            hint = f"undo the edit and make it version {series.head.version + 1}; `schema revision` does both"
             yield Diagnostic("NQX290", "error", message, path="$.version", hint=hint)
         elif entry["full"] != frozen["full"]:
             message = f"expected version {version} as it was frozen, got edited text; payloads stay readable"

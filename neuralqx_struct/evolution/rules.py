@@ -101,14 +101,14 @@ def _edited(earlier: Sequence[Document], news: Mapping[int, Document]) -> Iterab
         if now is None or full_fingerprint(now) == full_fingerprint(document):
             continue
         if payload_fingerprint(now) != payload_fingerprint(document):
-            lines = [difference.message for difference in (*differences(document, now), *differences(now, document))][
-                :1
-            ]
-            message = f"expected version {document.version} to be what it was, got another content\n{'; '.join(lines)}"
+            first = next(iter((*differences(now, document), *differences(document, now))), None)
+            where = "" if first is None else f"\n{'.'.join(map(str, first.path))}: {first.message}"
+            message = f"expected version {document.version} to be what it was, got another content{where}"
             hint = (
-                f"give the changed schema the version {document.version + 1}, and a migration from {document.version}"
+                f"give the changed schema the version {document.version + 1}, and a migration from {document.version};"
+                " `neuralqx-struct schema revision` writes both"
             )
-            yield Diagnostic("NQX290", "error", message.strip(), path="$.version", hint=hint)
+            yield Diagnostic("NQX290", "error", message, path="$.version", hint=hint)
         else:
             message = f"expected version {document.version} to be what it was, got edited text; payloads stay readable"
             yield Diagnostic(
