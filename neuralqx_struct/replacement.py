@@ -119,14 +119,24 @@ def refusals_named(target: Path) -> Iterator[None]:
 
 def _refuse(target: Path, *, overwrite: bool, foreign: Callable[[Path], str | None]) -> None:
     """Raise if the target may not be written."""
-    if not os.path.lexists(target):
-        return
-    if not overwrite:
-        raise _existing(target)
-    if (why := foreign(target)) is not None:
-        message = f"expected a bundle to overwrite, got {why}"
-        error = BundleExistsError(message, file=str(target), hint="choose another path, or remove it yourself")
-        raise numbered(error, errno.EEXIST, target)
+    while (seen := _state(target)) is not None:
+        if not overwrite:
+            raise _existing(target)
+        if (why := foreign(target)) is None:
+            return
+        if _state(target) == seen:  # else another writer replaced it meanwhile, and took away what was looked at
+            message = f"expected a bundle to overwrite, got {why}"
+            error = BundleExistsError(message, file=str(target), hint="choose another path, or remove it yourself")
+            raise numbered(error, errno.EEXIST, target)
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """What tells that a path is what it was; None if nothing is there."""
+    try:
+        seen = path.lstat()
+    except FileNotFoundError:
+        return None
+    return seen.st_dev, seen.st_ino, seen.st_ctime_ns
 
 
 def _existing(target: Path) -> BundleExistsError:

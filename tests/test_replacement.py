@@ -226,3 +226,22 @@ def test_a_rename_that_fails_says_of_what(tmp_path):
         with pytest.raises(FileNotFoundError) as caught:
             replacement._rename(tmp_path / "no", tmp_path / "target", "new")
         assert (caught.value.filename, caught.value.filename2) == (str(tmp_path / "no"), str(tmp_path / "target"))
+
+
+def test_a_target_that_another_writer_replaces_meanwhile_is_looked_at_again(tmp_path):
+    target, fresh = tmp_path / "ckpt", tmp_path / "fresh"
+    target.mkdir()
+    fresh.mkdir()
+    seen = []
+
+    def foreign(path):
+        seen.append(path)
+        if len(seen) > 1:
+            return None
+        target.rename(tmp_path / "gone")
+        fresh.rename(target)
+        return "a folder without manifest.json"
+
+    with replacement.staged(target, folder=True, overwrite=True, foreign=foreign) as stage:
+        (stage / "new").touch()
+    assert (target / "new").exists() and len(seen) >= 2
