@@ -28,6 +28,7 @@ import numpy as np
 from neuralqx_struct.errors import SchemaError, ValidationError, did_you_mean
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.payload import dtype_named
+from neuralqx_struct.schema.checks import root_ints
 from neuralqx_struct.schema.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
@@ -64,7 +65,8 @@ def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) ->
     Args:
         cls: A class that a schema made, or one defined in Python, whose annotations are read as by
             :func:`~neuralqx_struct.schema_of`.
-        dims: Sizes by name: declared dims, and names that only shapes use. The others are small; equations hold.
+        dims: Sizes by name: declared dims, static ints of the root, and names that only shapes use. The others are
+            small; equations hold.
         key: An int or a key of ``jax.random``; equal keys give equal instances.
 
     Returns:
@@ -108,7 +110,7 @@ def _seed(key: Any) -> list[int]:
 
 
 def _check_dims(document: Document, dims: Mapping[str, int]) -> None:
-    known: dict[str, None] = dict.fromkeys(document.dims)
+    known: dict[str, None] = dict.fromkeys((*document.dims, *sorted(root_ints(document))))
     for struct in document.structs.values():
         for declaration in struct.stored.values():
             for inner in walk_type(declaration.declared):
@@ -189,9 +191,13 @@ class _Sample:
         said = {n: size for n, size in self.sizes.items() if n in self.document.dims} if depth == 0 else {}
         equal = {n: self.document.dims[n].equation for n in said}
         meant = {equation.text: said[n] for n, equation in equal.items() if equation is not None}
+        ints = root_ints(self.document) & self.sizes.keys() - self.document.dims.keys() if depth == 0 else set()
         # Numbers come first: sizes may be equal to static ints of the root.
         for field_name, declaration in sorted(fields.items(), key=lambda item: isinstance(item[1].declared, Array)):
             if declaration.kind == "opaque" and declaration.has_default:
+                continue
+            if depth == 0 and field_name in ints:
+                values[field_name] = self.root[field_name] = self.sizes[field_name]
                 continue
             if depth == 0 and field_name in meant:
                 values[field_name] = self.root[field_name] = meant[field_name]

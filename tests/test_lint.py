@@ -229,6 +229,21 @@ def test_renamed_and_moved_fields_need_no_reservation():
     assert [d.code for d in lint(SCHEMAS / "vmc_state") if d.code == "NQX201"] == []
 
 
+def test_a_malformed_field_brings_no_findings_about_expressions_on_it(tmp_path):
+    found = lint(
+        write(
+            tmp_path,
+            v1=text(fields('x: {type: "float32[n]", colour: red}') + "    constraints: [{expr: all(x > 0)}]\n"),
+        )
+    )
+    assert [d.code for d in found] == ["NQX009"]
+
+
+def test_a_wrong_default_of_an_array_is_answered_with_the_forms_there_are(tmp_path):
+    [found] = lint(write(tmp_path, v1=text(fields('x: {type: "float32[3]", default: {filled: 1}}'))))
+    assert (found.code, found.hint and found.hint[:17]) == ("NQX107", "write zeros, ones")
+
+
 def test_nothing_is_to_be_said_of_the_shipped_schemas():
     assert lint(SCHEMAS) == []
 

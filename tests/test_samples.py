@@ -108,6 +108,25 @@ def test_sizes_are_those_of_the_caller_and_the_equations():
         s.example(sizes.A, dims={"n": 3, "m": 100})
 
 
+def test_static_ints_of_the_root_are_those_of_the_caller():
+    net = schema("""
+dims: {width: {equals: n_heads * 2}}
+structs:
+  Inner: {fields: {n_layers: {type: int, kind: static}, w: "float32[width]"}}
+  A:
+    fields:
+      n_heads: {type: int, kind: static, ge: 1, le: 8}
+      depth: {type: "int | null", kind: static, default: null}
+      inner: Inner
+""")
+    made = s.example(net.A, dims={"n_heads": 4, "depth": 7})
+    assert (made.n_heads, made.depth, made.inner.w.shape) == (4, 7, (8,))
+    with pytest.raises(s.SchemaError, match="it has width, depth, n_heads|did you mean 'n_heads'"):
+        s.example(net.A, dims={"n_layers": 1})
+    with pytest.raises(s.ValidationError, match="n_heads <= 8|expected <= 8, got 9"):
+        s.example(net.A, dims={"n_heads": 9})
+
+
 def test_constraints_on_several_fields_are_met_by_drawing_again():
     both = schema(
         "structs:\n  A:\n    fields: {a: int, b: int}\n    constraints: [{expr: 'a < b and a + b > 9', message: 'no'}]\n"

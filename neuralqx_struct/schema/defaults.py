@@ -123,6 +123,8 @@ def _check_defaults(document: Document) -> Findings:
             value = declaration.default
             if not _fits(document, declared, value):
                 hint = f'write type: "{declaration.text} | null"' if value is None else None
+                if value is not None and any(isinstance(option, Array) for option in _branches(declared)):
+                    hint = "write zeros, ones, a number that fills it, {fill: 0.5}, or its numbers as [1, 2, 3]"
                 message = f"expected a default of type {declaration.text}, got {_shown(value)}"
                 yield Finding("NQX107", where, message, hint)
             elif value is not None and _can_be_asked(declaration) and (misses := scalar_misses(declaration, value)):

@@ -246,7 +246,9 @@ def _chain(node: ast.Compare, names: Mapping[str, Sorts], problems: list[Problem
             hint = None if ordered else f"they are never equal: `{symbol}` has one answer whatever the values are"
             wanted = "values that have an order" if ordered else "values that can be equal"
             _fail(node, wanted, left, right, problems=problems, hint=hint)
-    return frozenset({"array" if any(part is not None and "array" in part for part in sorts) else "bool"})
+    if any(part is not None and "array" in part for part in sorts):
+        return frozenset({"array"})
+    return None if None in sorts else frozenset({"bool"})  # what is not known may be an array
 
 
 def _comparable(left: str, right: str, *, ordered: bool) -> bool:
