@@ -129,11 +129,25 @@ register_pytree_type(
 def _truth(value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise ValidationError(f"expected True or False, got {brief(value)}", code="NQX411", path="Param.trainable")
+    raise ValidationError(
+        f"expected True or False, got {brief(value)}",
+        code="NQX411",
+        path="Param.trainable",
+        hint="other words for groups of parameters are tags: metadata={'tags': [...]}",
+    )
 
 
 def _noted(items: Any) -> Metadata:
-    return Metadata() if items is None else Metadata(items)
+    if items is None:
+        return Metadata()
+    if not isinstance(items, Mapping):
+        raise ValidationError(
+            f"expected a mapping from names to values, got {brief(items)}",
+            code="NQX411",
+            path="Param.metadata",
+            hint="such as {'tag': 'lora', 'sharding': ('model', None)}",
+        )
+    return Metadata(items)
 
 
 class Param(Struct):
@@ -175,24 +189,31 @@ def _nested(given: Any) -> Tree:
     """Parameters as dicts of dicts, from that or from a mapping with paths as keys; the converter of Params.
 
     Raises:
-        ValidationError: With every path that is none, and every value that is no Param.
+        ValidationError: With every path that is none or is given twice, and every value that is no Param.
     """
     if not isinstance(given, Mapping):
         raise ValidationError(f"expected a mapping from paths to Param, got a {type(given).__name__}", path="Params")
-    found: list[tuple[Path, Any]] = []
+    found: dict[Path, Any] = {}
     problems: list[Diagnostic] = []
     todo: list[tuple[tuple[Any, ...], Any]] = [((), given)]
     while todo:
         path, value = todo.pop()
         if isinstance(value, Param) and is_path(path):
-            found.append((path, value))
+            if path in found:
+                problems.append(_given_twice(path))
+            found[path] = value
         elif isinstance(value, Mapping) and not isinstance(value, Param):
             todo += [((*path, *_parts(key)), inner) for key, inner in value.items()]
         else:
             problems.append(_no_entry(path, value))
     if problems:
         raise ValidationError(reversed(problems))
-    return tree_of(found)
+    return tree_of(found.items())
+
+
+def _given_twice(path: Path) -> Diagnostic:
+    message = "expected one Param, got two for the same path, which may be written as a tuple and as nested mappings"
+    return Diagnostic("NQX411", "error", message, path=format_path(path), hint="leave one of them out")
 
 
 def _no_entry(path: Any, value: Any) -> Diagnostic:

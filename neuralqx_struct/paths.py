@@ -54,6 +54,10 @@ class FieldName(str):
         self.holder = holder
         return self
 
+    def __deepcopy__(self, _memo: object) -> Self:
+        """The name itself: it is immutable, and declarations are known by identity, so that states can be copied."""
+        return self
+
 
 def format_path(path: Iterable[Hashable]) -> str:
     """The path as text; fields as ``.name``, everything else as ``[key]``.

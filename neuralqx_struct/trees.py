@@ -206,7 +206,13 @@ def merge(definition: Definition[T], *states: Mapping[Path, Any]) -> T:
 
     Raises:
         ValueError: A leaf is in no state or in two; names its path.
+        TypeError: What stands first is no definition, or something behind it is no state.
     """
+    if not isinstance(definition, Definition):
+        raise TypeError(f"merge(): expected the definition that split() gives first, got a {type(definition).__name__}")
+    for state in states:
+        if not isinstance(state, Mapping):
+            raise TypeError(f"merge(): expected states, which are mappings by path, got a {type(state).__name__}")
     held: dict[Path, Any] = {}
     for state in states:
         held.update(state.items())
@@ -237,7 +243,9 @@ def combine(*parts: T) -> T:
         ValueError: Two parts have a leaf at one place, or the parts have different structures.
     """
     opened: list[tuple[list[Any], Any]] = [jax.tree_util.tree_flatten(part, is_leaf=_is_hole) for part in parts]
-    if not opened or any(treedef != opened[0][1] for _, treedef in opened):
+    if not parts:
+        raise ValueError("combine(): expected parts of one structure, got none")
+    if any(treedef != opened[0][1] for _, treedef in opened):
         raise ValueError(f"combine(): expected parts of one structure, got {len(parts)} of several")
     leaves = combine_leaves(*(leaves for leaves, _ in opened), paths=lambda: list(_paths(parts[0], _is_hole)))
     combined: T = jax.tree_util.tree_unflatten(opened[0][1], leaves)
@@ -280,6 +288,7 @@ def axes(obj: Any, groups: Mapping[Filter, Any]) -> Any:
 
     Raises:
         ValueError: A leaf matches no filter; names all such paths.
+        TypeError: ``groups`` is no mapping.
 
     Example:
         >>> import jax.numpy as jnp
@@ -291,6 +300,10 @@ def axes(obj: Any, groups: Mapping[Filter, Any]) -> Any:
         >>> jax.vmap(lambda m: m["w"] * m["scale"], in_axes=(in_axes,))(model).shape
         (3, 2)
     """
+    if not isinstance(groups, Mapping):
+        raise TypeError(
+            f"axes(): expected a mapping from filters to axes, {{A: 0, ...: None}}, got a {type(groups).__name__}"
+        )
     leaves, treedef, paths = _opened(obj)
     values = tuple(groups.values())
     first = match_leaves(zip(paths, leaves, strict=True), *groups)

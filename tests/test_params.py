@@ -803,3 +803,15 @@ def test_shardings_that_name_devices_cannot_be_saved():
     mesh = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     with pytest.raises(SerializationError, match=r"expected a value that can be saved, got a .*NamedSharding"):
         checkpoint.to_state_dict(Param(1.0, metadata={"sharding": NamedSharding(mesh, P())}))
+
+
+def test_a_path_that_is_given_twice_is_refused_and_not_dropped():
+    with pytest.raises(ValidationError, match=r"\$\['a'\]\['b'\]: expected one Param, got two"):
+        Params({("a", "b"): Param(1), "a": {"b": Param(2)}})
+
+
+def test_what_is_no_metadata_and_no_truth_is_told_with_what_to_write():
+    with pytest.raises(ValidationError, match=r"Param\.metadata: expected a mapping"):
+        Param(1, metadata="lora")
+    with pytest.raises(ValidationError, match=r"expected True or False, got 'lora'(.|\n)*tags"):
+        Param(1, trainable="lora")

@@ -1,3 +1,5 @@
+import copy
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -126,3 +128,25 @@ def test_states_are_merged_in_one_pass():
     Counted.hashed = 0
     assert len(s.merge(definition, floats, rest)) == 200 and Counted.hashed < 200 * 20
     assert list(rest.values()) == [rest[path] for path in rest] and dict(rest.items()) == dict(rest)
+
+
+def test_what_is_no_definition_state_or_mapping_of_axes_is_a_type_error():
+    definition, state = s.split({"a": 1}, ...)
+    with pytest.raises(TypeError, match="expected the definition that split"):
+        s.merge(state, state)
+    with pytest.raises(TypeError, match="expected states"):
+        s.merge(definition, [1])
+    with pytest.raises(TypeError, match="expected a mapping from filters to axes"):
+        s.filters.axes({"a": 1}, [(..., 0)])
+    with pytest.raises(ValueError, match="got none"):
+        s.combine()
+
+
+def test_states_of_structs_can_be_copied():
+    class Net(s.Struct):
+        w: object = s.field(metadata={"tags": ["trainable"]})
+
+    definition, state = s.split(Net(w=[1.0]), "trainable")
+    again = copy.deepcopy(state)
+    assert s.merge(definition, again) == Net(w=[1.0])
+    assert s.filters.WithTag("trainable")(next(iter(again)), 1.0)
