@@ -110,6 +110,9 @@ def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
     return any(d.severity == "error" for d in diagnostics)
 
 
+_MOST_COMPARED = 100
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """A hint naming the known word that ``word`` was probably meant to be, or None.
 
@@ -118,6 +121,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
         "did you mean 'kernel'?"
     """
     names = list(known)
+    if len(names) > _MOST_COMPARED:  # comparing texts is slow, and a file may hold thousands of wrong names
+        similar = [n for n in names if n[:1] == word[:1] and -3 < len(n) - len(word) < 3]
+        names = [word] * (word in names) + similar[:32]
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if not close:
         lowered = {name.lower(): name for name in names}

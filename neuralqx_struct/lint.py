@@ -30,12 +30,13 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors
 from neuralqx_struct.paths import parse_path
+from neuralqx_struct.schema import limits
 from neuralqx_struct.schema.advice import ADVICE
 from neuralqx_struct.schema.checks import CHECKS, Finding, Findings
 from neuralqx_struct.schema.defaults import VALUE_CHECKS
@@ -195,7 +196,12 @@ def lint_document(document: Document, source: Source | None = None) -> list[Diag
 
 
 def _lint_document(document: Document, source: Source, used: Used) -> list[Diagnostic]:
-    found = [_placed(source, finding) for check in _DOCUMENT_CHECKS for finding in check(document)]
+    # Whoever has a thousand findings of one sort mends those first; finding the likely fix of each takes its time.
+    each = (islice(check(document), limits.MAX_PROBLEMS) for check in _DOCUMENT_CHECKS)
+    found = [_placed(source, finding) for findings in each for finding in findings]
+    if len(found) >= limits.MAX_PROBLEMS:
+        message = f"expected fewer than {limits.MAX_PROBLEMS} findings, got {len(found)} or more"
+        found.append(source.diagnostic("NQX005", (), message, hint="mend these first; others may not be listed"))
     return _sorted(_unsuppressed([*source.warnings, *found], source, used))
 
 

@@ -244,6 +244,15 @@ def test_a_wrong_default_of_an_array_is_answered_with_the_forms_there_are(tmp_pa
     assert (found.code, found.hint and found.hint[:17]) == ("NQX107", "write zeros, ones")
 
 
+@pytest.mark.parametrize("known", ["", "".join(f"  Abcdefghik{i}: {{fields: {{}}}}\n" for i in range(3000))])
+def test_thousands_of_findings_are_cut_short(tmp_path, known):
+    wrong = text(fields(*(f"x{i}: Abcdefghij{i}" for i in range(3000)))) + known
+    started = time.process_time()
+    codes = [d.code for d in lint(write(tmp_path, v1=wrong)) if d.severity == "error"]
+    assert (len(codes), codes.count("NQX005")) == (1001, 1)
+    assert time.process_time() - started < 6
+
+
 def test_nothing_is_to_be_said_of_the_shipped_schemas():
     assert lint(SCHEMAS) == []
 
