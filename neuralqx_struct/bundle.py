@@ -44,7 +44,7 @@ from neuralqx_struct.manifest import (
 from neuralqx_struct.manifest_text import check_digest, format_manifest, parse_manifest, reseal
 from neuralqx_struct.payload import Payload, StoredArrays, check, check_arrays, raise_findings
 from neuralqx_struct.replacement import BundleExistsError, BundleWriteError, standing
-from neuralqx_struct.stores import ArrayStore, Source, Tick, about, store_named, store_of_file
+from neuralqx_struct.stores import STORES, ArrayStore, Source, Tick, about, store_named, store_of_file
 from neuralqx_struct.stores.archive import Progress
 
 if TYPE_CHECKING:
@@ -253,10 +253,12 @@ class _Names(StoredArrays):
 
 
 def _by_file(held: Opened, records: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The records by array file; the default file also where no record is in it, so that nothing in it goes unseen."""
-    files: dict[str, dict[str, Any]] = {}
-    if DEFAULT_FILE in held.names():
-        files[DEFAULT_FILE] = {}
+    """The records by array file; the default file also where no record is in it, so that nothing in it goes unseen.
+
+    Where there are no arrays at all, the file that a store wrote nevertheless is named by no record either.
+    """
+    unnamed = {DEFAULT_FILE} if records else {f"arrays.{store}" for store in STORES}
+    files: dict[str, dict[str, Any]] = {name: {} for name in held.names() if name in unnamed}
     for name, record in records.items():
         files.setdefault(record.get("file", DEFAULT_FILE), {})[name] = record
     return files

@@ -36,7 +36,7 @@ from neuralqx_struct.filters import parse, to_predicate
 from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.payload import HeldArrays, Payload, check, dtype_name, raise_findings
-from neuralqx_struct.registry import class_ref, stored_class
+from neuralqx_struct.registry import class_ref, find_class, stored_class
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series
@@ -414,7 +414,8 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
     held = None if root is None else written(root)
     told = len(reading.report)
     # A class of Python may have got its identity after the payload was written: then it is read as it was before.
-    if target is not None and series is not None and ("schema" in payload.document or held is None):
+    named = "schema" in payload.document or held is None
+    if target is not None and series is not None and named and not _holds_subclass(payload, root, reading):
         payload = resolve(
             payload,
             series,
@@ -459,6 +460,16 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
             else "load it with the class that wrote it, or with neuralqx_struct.load(path)",
         )
     return value
+
+
+def _holds_subclass(payload: Payload, root: Any, reading: Reading) -> bool:
+    """True if the root was saved as a class of Python that adds fields to the class that is asked for."""
+    if "schema" in payload.document:
+        return False
+    node = payload.document["manifest"]
+    ref = node.get("type") if isinstance(node, Mapping) and node.get("__kind__") == "struct" else None
+    found = find_class(ref, trust=reading.trust) if isinstance(ref, str) else None
+    return found is not None and issubclass(found, root)
 
 
 def _with_builder(reading: Reading, known: Mapping[str, Series], load_cls: Any) -> Reading:

@@ -20,6 +20,7 @@ import numpy as np
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.paths import FieldName
+from neuralqx_struct.registry import class_ref, stored_class
 from neuralqx_struct.schema.conform import Seen, Shaped, conform, shown_scalar
 from neuralqx_struct.schema.fingerprint import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
@@ -53,7 +54,8 @@ def see_value(value: Any) -> Seen:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return Seen("dict", "a dict", items=value)
     if is_struct(value) and not isinstance(value, type):
-        refs = tuple(base.__dict__["__nqx_ref__"] for base in type(value).__mro__ if "__nqx_ref__" in base.__dict__)
+        kinds = (stored_class(type(value)), *(base for base in type(value).__mro__ if "__nqx_ref__" in base.__dict__))
+        refs = tuple(dict.fromkeys(map(class_ref, kinds)))
         fields = {FieldName(n, s): getattr(value, n) for n, s in type(value).__nqx_fields__.items() if not s.is_derived}
         return Seen("struct", type(value).__name__, refs=refs, items=fields)
     if hasattr(value, "dtype") and hasattr(value, "shape"):

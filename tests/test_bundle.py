@@ -494,3 +494,14 @@ def test_manifests_are_read_without_numpy(tmp_path):
         path = bundle.write(tmp_path / form, simple())
         code = f"import sys; from neuralqx_struct import bundle; bundle.read_manifest({str(path)!r}); assert not {{'numpy', 'jax', 'pydantic', 'jsonschema'}} & set(sys.modules)"
         subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "store"), [("b", "npz"), ("b", "safetensors"), ("b.zip", "safetensors"), ("b", "orbax")]
+)
+def test_a_bundle_without_arrays_is_sound_in_every_store(name, store, tmp_path):
+    import neuralqx_struct as s
+
+    path = s.export({"step": 1}, tmp_path / name, store=store)
+    assert s.verify(path) == []
+    assert s.load(path) == {"step": 1}

@@ -387,3 +387,35 @@ def test_a_subclass_of_a_schema_class_that_adds_fields_is_a_class_of_python(targ
     assert s.validate(target) == []
     with pytest.raises(SerializationError, match="expected .*Larger or a subclass of it, got lab.small@1:Small"):
         Larger.load(SMALL_CLASSES.Small(x=value.x, part=value.part).export(target, overwrite=True))
+
+
+NESTED = """
+language: "1"
+schema: lab.nested
+version: 1
+root: Outer
+structs:
+  Inner:
+    fields:
+      w: {type: array, dtype: float32, shape: [n]}
+  Outer:
+    fields:
+      inner: {type: Inner}
+"""
+
+
+def test_a_subclass_with_more_fields_loads_as_the_class_of_the_schema_and_is_none_of_its_nested_structs(target):
+    schema = s.load_schema(NESTED)
+
+    class WiderOuter(schema.Outer):
+        extra: int = 5
+
+    class WiderInner(schema.Inner):
+        extra: int = 5
+
+    weights = np.ones(3, np.float32)
+    saved = WiderOuter(inner=schema.Inner(w=weights))
+    saved.export(target)
+    assert type(schema.Outer.load(target)) is WiderOuter and schema.Outer.load(target) == saved
+    with pytest.raises(s.ValidationError, match=r"\$\.inner: expected a struct lab.nested@1:Inner, got .*WiderInner"):
+        schema.Outer(inner=WiderInner(w=weights))

@@ -201,12 +201,18 @@ class _Walk:
     ) -> None:
         """Check one struct of the document; ``outermost``: nothing of the document is around it."""
         declaration = self.document.structs[name]
-        if seen.sort != "struct" or self.document.ref(name) not in seen.refs:
+        # Inside another struct, only what is saved as this struct is one; at the root a subclass may add to it.
+        wanted = self.document.ref(name)
+        if seen.sort != "struct" or wanted not in (seen.refs[:1] if path else seen.refs):
             got = seen.refs[0] if seen.refs else seen.text
+            hint = None
+            if wanted in seen.refs:
+                hint = "a subclass that adds fields is no struct of the schema; add them to the schema, or keep them beside it"
             self.report(
                 "NQX412" if seen.sort == "array" else "NQX411",
                 path,
-                f"expected a struct {self.document.ref(name)}, got {got}",
+                f"expected a struct {wanted}, got {got}",
+                hint,
             )
             return
         values: dict[str, Any] = {}
@@ -460,7 +466,7 @@ def _is_meant(document: Document, option: Type, seen: Seen) -> bool:
             owner, inner = document.place_of(name)
             if inner in owner.enums:
                 return seen.sort == "scalar" and seen.value in owner.enums[inner].members
-            return document.ref(name) in seen.refs
+            return document.ref(name) in seen.refs[:1]
         case Scalar():
             return _is_scalar(option, seen)
         case Array(dtype, shape):
