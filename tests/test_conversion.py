@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tracemalloc
+import weakref
 import zipfile
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from neuralqx_struct.bundle import BundleExistsError
 from neuralqx_struct.cli.commands import app
 from neuralqx_struct.conversion import convert
 from neuralqx_struct.errors import IntegrityError, SerializationError
-from neuralqx_struct.payload import Payload
+from neuralqx_struct.payload import Payload, StoredArrays
 
 FORMS = ["ckpt", "ckpt.zip"]
 WAYS = [{"store": "npz"}, {"store": "npz", "compress": True}, {"store": "safetensors"}]
@@ -275,3 +276,46 @@ def test_migrations_that_write_arrays_tell_their_progress(tmp_path):
     bundle.write_linked(source, tmp_path / "b", document, changed={"w": np.ones(3)}, progress=lambda *a: seen.append(a))
     assert seen == [(24, 24)]
     assert s.load(tmp_path / "b")["w"].tolist() == [1, 1, 1]
+
+
+class _Computed(StoredArrays):
+    """Arrays that are made when they are asked for; knows how many of them live at most."""
+
+    def __init__(self, names):
+        self.names, self.living, self.most = names, 0, 0
+
+    def __getitem__(self, name):
+        made = np.full(100_000, self.names.index(name), "f4")
+        self.living += 1
+        self.most = max(self.most, self.living)
+        weakref.finalize(made, self._gone)
+        return made
+
+    def _gone(self):
+        self.living -= 1
+
+    def __iter__(self):
+        return iter(self.names)
+
+    def __len__(self):
+        return len(self.names)
+
+    def verify(self, name):
+        return None
+
+
+@pytest.mark.parametrize("store", ["npz", "safetensors", "orbax"])
+def test_stores_hold_one_computed_array_at_a_time(tmp_path, store):
+    names = ["a", "b", "c", "d"]
+    arrays = _Computed(names)
+    record = {"dtype": "float32", "shape": [100_000]}
+    nodes = [{"__kind__": "array", "name": name, **record} for name in names]
+    document = {
+        "version": 1,
+        "manifest": {"__kind__": "list", "items": nodes},
+        "arrays": dict.fromkeys(names, record),
+    }
+    bundle.write(tmp_path / "b", Payload(document, arrays), store=store)
+    assert arrays.most == 1
+    held = bundle.read(tmp_path / "b").arrays
+    assert [held[name][0] for name in names] == [0, 1, 2, 3]

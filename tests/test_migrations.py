@@ -291,7 +291,8 @@ HINTS = [
 def test_proof_names_the_step_that_mends(old, new, step):
     extra = {"n": "int8[n]", "m": "int8[m]"}
     (found,) = prove(doc({"a": old, **extra}), doc({"a": new, **extra}, 2, []))
-    assert found.hint == (step and f"mend it with `{step}`")
+    words = "no other step turns one type into the other: make the new values with a `python` step"
+    assert found.hint == (f"mend it with `{step}`" if step else words)
     if step is not None and "uint32[4]" not in new:
         import yaml
 
@@ -299,6 +300,13 @@ def test_proof_names_the_step_that_mends(old, new, step):
         assert [
             d for d in prove(doc({"a": old, **extra}), document_from_data(data, "t")) if d.severity == "error"
         ] == []
+
+
+def test_an_enum_under_another_name_is_told_to_keep_it():
+    old, new = doc({"a": "E"}, enums={"E": ["p"]}), doc({"a": "list[F]"}, 2, [], enums={"F": ["p"]})
+    assert "keep" not in prove(old, new)[0].hint
+    (found,) = prove(old, doc({"a": "F"}, 2, [], enums={"F": ["p"]}))
+    assert found.hint == "no step renames an enum: keep the name E, or make the field of F with a `python` step"
 
 
 def test_proof_suggests_a_rename_on_both_sides():
@@ -899,3 +907,19 @@ def test_the_work_of_a_proof_grows_with_the_fields_not_with_their_square():
         return pstats.Stats(profile).total_calls
 
     assert calls(160) < 6 * calls(40)
+
+
+@s.function("test_migrations.keep")
+def keep(values):
+    return values
+
+
+@pytest.mark.parametrize("enums", [{"F": ["p", "q"]}, {"E": ["p", "q"], "F": ["p"]}], ids=["renamed", "another"])
+def test_a_python_step_writes_members_of_an_enum_that_only_the_new_version_has(enums):
+    step = s.python(function="test_migrations.keep", reads=["a"], writes=["a"], inverse="test_migrations.keep")
+    old, new = doc({"a": "E"}, enums={"E": ["p", "q"]}), doc({"a": "F"}, 2, [step], enums=enums)
+    assert [d for d in prove(old, new) if d.severity == "error"] == []
+    up = resolve(payload(old, {"a": "p"}), series_of([old, new]))
+    assert up.document["manifest"]["fields"] == {"a": "p"}
+    down = resolve(up, series_of([old, new]), to=1)
+    assert down.document["manifest"] == payload(old, {"a": "p"}).document["manifest"]

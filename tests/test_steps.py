@@ -1264,3 +1264,48 @@ def test_laws(history):
     back = apply(after, plan(series_of([old, new]), 2, 1))
     assert conforms(old, back) == []
     assert same(value(back.document["manifest"], back.arrays), values)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    {
+        "no text": (
+            lambda: s.rename(field=1, to="x y"),
+            (
+                "steps.rename(): field=: expected text, got 1\n"
+                "steps.rename(): to=: expected a name (letters, digits, _, not starting with a digit), got 'x y'"
+            ),
+        ),
+        "within": (lambda: s.rename(field="a", to="b", within=3), "steps.rename(): within=: expected text, got 3"),
+        "choice": (
+            lambda: s.merge(fields=["a", "b"], into="c", how="glue"),
+            "steps.merge(): how=: expected 'concat', 'stack' or 'complex', got 'glue'",
+        ),
+        "text is no list": (
+            lambda: s.move(fields="lr", into="x", struct="Y"),
+            "steps.move(): fields=: expected a list, got 'lr'",
+        ),
+        "no list": (lambda: s.reshape(field="a", shape=3), "steps.reshape(): shape=: expected a list, got 3"),
+        "one of two": (
+            lambda: s.split(field="a", into="bc"),
+            "steps.split(): into=: expected a mapping or a list, got 'bc'",
+        ),
+        "no mapping": (lambda: s.map_enum(values=["p"]), "steps.map_enum(): values=: expected a mapping, got ['p']"),
+        "no truth": (
+            lambda: s.cast(field="a", dtype="int8", exact="no"),
+            "steps.cast(): exact=: expected True or False, got 'no'",
+        ),
+        "unknown": (
+            lambda: s.remove(field="a", undo=3),
+            "steps.remove(): undo=: expected a known argument, got 'undo'; known are within, field, undo_default, lossy",
+        ),
+        "too few": (
+            lambda: s.merge(fields=["a"], into="c", how="stack"),
+            "steps.merge(): fields=: expected more entries, got ['a']",
+        ),
+    }.values(),
+)
+def test_builders_refuse_in_words(build, message):
+    with pytest.raises(TypeError) as caught:
+        build()
+    assert str(caught.value) == message

@@ -35,7 +35,7 @@ from neuralqx_struct.schema.migration import Add, Fill, Remove, Rename, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.types import Array, Named, Null, Type, Union, format_type, walk_type
 
-__all__ = ["ADD", "FILL", "REMOVE", "RENAME"]
+__all__ = ["ADD", "FILL", "REMOVE", "RENAME", "with_named"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -89,11 +89,11 @@ def _add(step: Add, document: Document, target: Document) -> Document:
     if isinstance(step.default, (int, float)):  # a number fills an array
         arrays = [inner for inner in walk_type(declaration.declared) if isinstance(inner, Array)]
         need_sizes((size for array in arrays for size in array.shape), document, name, target, "field")
-    known = _with_named(document, declaration.declared, target)
+    known = with_named(document, declaration.declared, target)
     return with_fields(known, name, replace_fields(struct, (), {step.field: declaration}))
 
 
-def _with_named(document: Document, declared: Type, target: Document) -> Document:
+def with_named(document: Document, declared: Type, target: Document) -> Document:
     """The document with the structs and enums that a type names, where it lacks them or they have got more members."""
     structs, enums = dict(document.structs), dict(document.enums)
     todo = [declared]

@@ -372,7 +372,15 @@ def _mending(  # noqa: PLR0917 - a field and its two types
             "no step turns one shape into the other, as they are not of one size for all dims; "
             "declare `equals:` under dims if they are"
         )
-    return None
+    renamed = [
+        (a.name, b.name)
+        for a, b in zip(walk_type(have), walk_type(want), strict=False)
+        if isinstance(a, Named) and isinstance(b, Named) and a.name in versions.have.enums and a != b
+    ]
+    if renamed and renamed[0][1] in versions.want.enums:
+        old, new = renamed[0]
+        return f"no step renames an enum: keep the name {old}, or make the field of {new} with a `python` step"
+    return "no other step turns one type into the other: make the new values with a `python` step"
 
 
 def candidates(name: str, have: Type, want: Type, versions: Versions, within: str | None) -> Iterator[Step]:

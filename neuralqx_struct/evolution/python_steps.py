@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, did_you_mean
 from neuralqx_struct.evolution.edits import Operation, find_field, find_struct, refuse, with_fields
+from neuralqx_struct.evolution.field_steps import with_named
 from neuralqx_struct.evolution.tree import Place, kind_of
 from neuralqx_struct.evolution.values import Node
 from neuralqx_struct.paths import FieldName, format_path
@@ -162,6 +163,8 @@ def _python(step: Python, document: Document, target: Document) -> Document:
             f"expected inverse or lossy: true beside a step that changes {', '.join(changed)}, got neither",
             "name the function that leads back as `inverse: ...`; `lossy: true` gives up downgrades",
         )
+    for field in step.writes:  # it may write members of an enum that only the new version has
+        document = with_named(document, wanted[field].declared, target)
     return with_fields(document, name, {**struct.fields, **{field: wanted[field] for field in step.writes}})
 
 

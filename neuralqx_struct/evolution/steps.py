@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
 
 from neuralqx_struct.evolution import (
     array_steps,
@@ -82,6 +84,8 @@ __all__ = [
     "unwrap_key",
     "wrap_key",
 ]
+
+_S = TypeVar("_S", bound=Step)
 
 OPERATIONS: Mapping[type[Step], Operation] = {
     Rename: field_steps.RENAME,
@@ -244,42 +248,41 @@ _BARE = re.compile(r"(?![yYnN]\Z)[A-Za-z_]\w*([ ]?[-+*/.]{1,2}[ ]?\w+)*|\d+ [*+/
 
 def rename(*, field: str, to: str, within: str | None = None) -> Rename:
     """A field gets another name."""
-    return Rename(**_within(within), field=field, to=to)
+    return _built(Rename, within, field=field, to=to)
 
 
 def rename_path(
     *, field: str, path: str | Sequence[str], to: str | Sequence[str], within: str | None = None
 ) -> RenamePath:
     """What stands under a path of dict keys inside one field gets another path; ``net/encoder``, or a list of keys."""
-    paths = {name: keys if isinstance(keys, str) else list(keys) for name, keys in (("path", path), ("to", to))}
-    return RenamePath(**_within(within), field=field, **paths)
+    return _built(RenamePath, within, field=field, path=_listed(path), to=_listed(to))
 
 
 def add(*, field: str, default: Any, within: str | None = None) -> Add:
     """A field appears; old payloads get ``default``, a number fills an array."""
-    return Add(**_within(within), field=field, default=default)
+    return _built(Add, within, field=field, default=default)
 
 
 def remove(*, field: str, within: str | None = None, **undo: Any) -> Remove:
     """A field goes away; give ``undo_default=`` for downgrades, or ``lossy=True``."""
-    return Remove(**_within(within), field=field, **undo)
+    return _built(Remove, within, field=field, **undo)
 
 
 def cast(*, field: str, dtype: str, exact: bool = True, lossy: bool = False, within: str | None = None) -> Cast:
     """An array changes its dtype; exactly, or with ``exact=False, lossy=True`` to the nearest values."""
-    loss = {} if exact and not lossy else {"exact": exact, "lossy": lossy}
-    return Cast(**_within(within), field=field, dtype=dtype, **loss)
+    loss = {} if exact is True and lossy is False else {"exact": exact, "lossy": lossy}
+    return _built(Cast, within, field=field, dtype=dtype, **loss)
 
 
 def transpose(*, field: str, axes: Sequence[int] | None = None, within: str | None = None) -> Transpose:
     """The axes of an array change their order; reversed without ``axes``."""
-    given = {} if axes is None else {"axes": list(axes)}
-    return Transpose(**_within(within), field=field, **given)
+    given = {} if axes is None else {"axes": _listed(axes)}
+    return _built(Transpose, within, field=field, **given)
 
 
 def reshape(*, field: str, shape: Sequence[int | str], within: str | None = None) -> Reshape:
     """An array changes its shape, not its elements or their order."""
-    return Reshape(**_within(within), field=field, shape=list(shape))
+    return _built(Reshape, within, field=field, shape=_listed(shape))
 
 
 def split(
@@ -291,8 +294,8 @@ def split(
     within: str | None = None,
 ) -> Split:
     """One array becomes several: sizes by name, or with ``how`` names alone."""
-    names: dict[str, int | str] | list[str] = dict(into) if isinstance(into, Mapping) else list(into)
-    return Split(**_within(within), field=field, axis=axis, into=names, how=how)
+    names = dict(into) if isinstance(into, Mapping) else _listed(into)
+    return _built(Split, within, field=field, axis=axis, into=names, how=how)
 
 
 def merge(
@@ -304,37 +307,37 @@ def merge(
     within: str | None = None,
 ) -> Merge:
     """Several arrays become one: joined, stacked, or as real and imaginary part."""
-    return Merge(**_within(within), fields=list(fields), into=into, how=how, axis=axis)
+    return _built(Merge, within, fields=_listed(fields), into=into, how=how, axis=axis)
 
 
 def move(*, fields: Iterable[str], into: str, struct: str, within: str | None = None) -> Move:
     """Fields move into a nested struct, which is made if it is not there."""
-    return Move(**_within(within), fields=list(fields), into=into, struct=struct)
+    return _built(Move, within, fields=_listed(fields), into=into, struct=struct)
 
 
 def inline(*, field: str, fields: Iterable[str], within: str | None = None) -> Inline:
     """Fields of a nested struct move up."""
-    return Inline(**_within(within), field=field, fields=list(fields))
+    return _built(Inline, within, field=field, fields=_listed(fields))
 
 
 def fill(*, field: str, value: Any, within: str | None = None) -> Fill:
     """Null becomes a value."""
-    return Fill(**_within(within), field=field, value=value)
+    return _built(Fill, within, field=field, value=value)
 
 
 def wrap_key(*, field: str, impl: str, within: str | None = None) -> WrapKey:
     """The raw words of a random key become a typed key."""
-    return WrapKey(**_within(within), field=field, impl=impl)
+    return _built(WrapKey, within, field=field, impl=impl)
 
 
 def unwrap_key(*, field: str, within: str | None = None) -> UnwrapKey:
     """A typed random key becomes its raw words."""
-    return UnwrapKey(**_within(within), field=field)
+    return _built(UnwrapKey, within, field=field)
 
 
 def rename_struct(*, struct: str, to: str) -> RenameStruct:
     """A struct gets another name."""
-    return RenameStruct(struct=struct, to=to)
+    return _built(RenameStruct, None, struct=struct, to=to)
 
 
 def map_enum(
@@ -347,9 +350,9 @@ def map_enum(
     within: str | None = None,
 ) -> MapEnum:
     """Members of an enum, or of a field of literal strings, get other names; ``values`` has the new ones by the old."""
-    given = {"enum": enum, "field": field, "undo": dict(undo) if undo else None, "lossy": lossy or None}
+    given = {"enum": enum, "field": field, "undo": undo or None, "lossy": lossy or None}
     kept = {name: value for name, value in given.items() if value is not None}
-    return MapEnum(**_within(within), values=dict(values), **kept)
+    return _built(MapEnum, within, values=values, **kept)
 
 
 def python(
@@ -367,12 +370,49 @@ def python(
         TypeError: A function is given that is not registered.
     """
     back = {} if inverse is None else {"inverse": name_of(inverse)}
-    loss = {"lossy": True} if lossy else {}
-    return Python(**_within(within), function=name_of(function), reads=list(reads), writes=list(writes), **back, **loss)
+    loss = {} if lossy is False else {"lossy": lossy}
+    return _built(
+        Python, within, function=name_of(function), reads=_listed(reads), writes=_listed(writes), **back, **loss
+    )
 
 
-def _within(within: str | None) -> dict[str, Any]:
-    return {} if within is None else {"within": within}
+def _built(model: type[_S], within: str | None, **given: Any) -> _S:
+    """The step, or a TypeError that names each argument that is not what it must be."""
+    try:
+        return model(**({} if within is None else {"within": within}), **given)
+    except ValidationError as error:
+        found: dict[str, list[str]] = {}
+        values = {"within": within, **given}
+        for item in error.errors(include_url=False):
+            name = str(item["loc"][0])
+            message = _WANTED.get(item["type"], item["msg"].removeprefix("Input should be "))
+            found.setdefault("within" if name == "in" else name, []).append(message)
+        lines = [
+            f"{name}=: expected {' or '.join(dict.fromkeys(wanted))}, got {brief(values[name])}"
+            if name in values and wanted != [_WANTED["extra_forbidden"]]
+            else f"{name}=: expected a known argument, got {name!r}; known are {', '.join(model.model_fields)}"
+            for name, wanted in found.items()
+        ]
+        raise TypeError("\n".join(f"steps.{_NAMES[model]}(): {line}" for line in lines)) from None
+
+
+#: What an argument must be, by the finding that it is not.
+_WANTED = {
+    "string_type": "text",
+    "string_pattern_mismatch": "a name (letters, digits, _, not starting with a digit)",
+    "bool_type": "True or False",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "too_short": "more entries",
+    "string_too_short": "text that is not empty",
+    "extra_forbidden": "a known argument",
+}
+
+
+def _listed(given: Any) -> Any:
+    """A list of what is one of many; text and what has no entries stay, and are refused."""
+    return [*given] if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping)) else given
 
 
 def migration(from_version: int, steps: Iterable[Step]) -> Migration:

@@ -134,6 +134,7 @@ def write(
                 record["offset"] = written.offset
             record["nbytes"] = array.nbytes
             records[name] = record
+            del array  # it may have been computed to be written: gone before the next one is
         archive.close()
     return records
 

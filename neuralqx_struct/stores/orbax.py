@@ -124,6 +124,7 @@ def write(
             total += array.nbytes
             if tick is not None:
                 tick(array.nbytes // 2)
+            del array, held  # gone before the next one is computed
         room = mmap.mmap(spill.fileno(), 0, access=mmap.ACCESS_READ) if spill.tell() else b""
     for name, at in spilled.items():
         code, shape = _stored(records[name]["dtype"], records[name]["shape"])

@@ -91,11 +91,14 @@ def write(
             os.fsync(file.fileno())
         return records
     records = {}
+    sizes: dict[str, int] = {}
     for name, array in arrays.items():
         try:
             records[name] = {"dtype": dtype_name(array.dtype), "shape": list(array.shape), "crc32": 0}
         except SerializationError as error:
             raise SerializationError(about(d.code, name, d.message, d.hint) for d in error.diagnostics) from error
+        sizes[name] = array.nbytes
+        del array  # it may have been computed to be seen: gone before the next one is
         if name == "__metadata__":
             raise SerializationError(about("NQX614", name, "expected any other array name: the format keeps this one"))
     order = sorted(records, key=lambda name: (-_element(records[name]["dtype"]), name))
@@ -104,7 +107,7 @@ def write(
     for name in order:
         record = records[name]
         code, shape = _stored(record["dtype"], record["shape"])
-        end = position + arrays[name].nbytes
+        end = position + sizes[name]
         header[name] = {"dtype": code, "shape": shape, "data_offsets": [position, end]}
         position = end
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
@@ -121,6 +124,7 @@ def write(
             "offset": 8 + len(text) + header[name]["data_offsets"][0],
             "nbytes": len(body),
         }
+        del flat, body
     return records
 
 
