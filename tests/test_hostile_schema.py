@@ -123,7 +123,7 @@ CASES = {
         HEAD.replace("root: A", "root: S0")
         + "structs:\n"
         + "".join(f"  S{i}: {{fields: {{x: S{(i + 1) % 1000}}}}}\n" for i in range(1000)),
-        {"NQX106"},
+        {"NQX005", "NQX106"},
     ),
     "a ring of dims": (
         HEAD
