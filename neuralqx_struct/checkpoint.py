@@ -41,7 +41,7 @@ from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series
 from neuralqx_struct.trees import leaves_with_paths
-from neuralqx_struct.versioned import claiming, document_of_class, series_of_class, written
+from neuralqx_struct.versioned import claiming, document_of_class, series_of_class, with_fields_migrated, written
 
 __all__ = ["ExportOptions", "LoadOptions", "ReadOptions", "export", "from_state_dict", "load", "to_state_dict"]
 
@@ -423,6 +423,10 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
             unknown=reading.unknown,
             report=reading.report,
             trust=reading.trust,
+        )
+    elif carried and root is not None and target is None and is_struct(root):
+        payload = with_fields_migrated(
+            payload, root, carried, unknown=reading.unknown, report=reading.report, trust=reading.trust
         )
     # The reader's documents win; the bundle's serve the versions that the reader lacks.
     known = (

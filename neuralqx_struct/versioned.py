@@ -19,11 +19,15 @@ from __future__ import annotations
 import enum
 import importlib
 import re
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.evolution.plans import Unknown, apply, plan
+from neuralqx_struct.fieldspec import FieldSpec, is_struct
+from neuralqx_struct.payload import Payload, iter_nodes
 from neuralqx_struct.printing import brief
 from neuralqx_struct.registry import stored_class
 from neuralqx_struct.schema.migration import Migration, Step, StepItem
@@ -34,10 +38,12 @@ from neuralqx_struct.schema.uses import loaded, remember
 __all__ = [
     "Claim",
     "Written",
+    "annotation_of",
     "claim",
     "document_of_class",
     "register_claim",
     "series_of_class",
+    "with_fields_migrated",
     "written",
 ]
 
@@ -218,3 +224,91 @@ def claiming(ref: str, preferred: Any = None) -> Iterator[Written]:
         held = written(cls) if isinstance(cls, type) else None
         if held is not None and (held.document.id, str(held.document.version)) == (schema_id, version):
             yield held
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Versions inside plain classes.
+
+
+def annotation_of(cls: type, spec: FieldSpec) -> Any:
+    """The annotation of a field, evaluated where it was written; as it is where that fails."""
+    owner = next((base for base in cls.__mro__ if spec.name in base.__dict__.get("__nqx_own__", ())), cls)
+    holder = type("_", (), {"__annotations__": {spec.name: spec.type}, "__module__": owner.__module__})
+    names = {owner.__name__: owner, cls.__name__: cls}
+    try:
+        return typing.get_type_hints(holder, localns=names, include_extras=True)[spec.name]
+    except (NameError, AttributeError, SyntaxError, TypeError):  # names that only type checkers import, and the like
+        return spec.type
+
+
+def with_fields_migrated(
+    payload: Payload,
+    cls: type,
+    carried: Mapping[str, Series],
+    *,
+    unknown: Unknown,
+    report: list[Diagnostic],
+    trust: Iterable[str],
+) -> Payload:
+    """Bring what a plain Struct holds to the versions that its fields name: it has no version of its own to say so.
+
+    Args:
+        payload: One whose root is the plain Struct.
+        cls: Its class.
+        carried: The schemas in the payload; they serve the versions that are not known here.
+        unknown: As for loading.
+        report: As for loading.
+        trust: As for loading.
+
+    Returns:
+        The payload itself where all versions are those. A schema of which two versions are named stays as it is.
+
+    Raises:
+        MigrationError: There is no way, or the payload does not allow it.
+    """
+    wanted, known = _named_by(cls), dict(carried)
+    for identity, classes in wanted.items():
+        series = next((s for c in classes.values() if c is not None and (s := series_of_class(c)) is not None), None)
+        if series is not None:
+            known[identity] = series.merged(carried[identity].documents.values()) if identity in carried else series
+    for identity, classes in wanted.items():
+        if len(classes) != 1 or identity not in known:
+            continue
+        (target,) = classes
+        for version in sorted(_versions_in(payload, identity) - {target}):
+            way = plan(known[identity], version, target, unknown=unknown)
+            payload = apply(payload, way, others=known, report=report, trust=trust)
+    return payload
+
+
+def _named_by(cls: type) -> dict[str, dict[int, Any]]:
+    """The versions that annotations of a plain Struct, and of plain Structs in it, name, and those that these use."""
+    found: dict[str, dict[int, Any]] = {}
+    todo: list[Any] = [cls]
+    seen: set[type] = set()
+    while todo:
+        hint = todo.pop()
+        todo += typing.get_args(hint)
+        if not isinstance(hint, type) or hint in seen or not is_struct(hint):
+            continue
+        seen.add(hint)
+        document = document_of_class(hint)
+        if document is None:
+            specs: Mapping[str, FieldSpec] = vars(hint)["__nqx_fields__"]
+            todo += [annotation_of(hint, spec) for spec in specs.values()]
+            continue
+        found.setdefault(document.id, {})[document.version] = hint
+        for used in document.closure():
+            found.setdefault(used.id, {}).setdefault(used.version, None)
+    return found
+
+
+def _versions_in(payload: Payload, identity: str) -> set[int]:
+    prefix = f"{identity}@"
+    refs = (
+        n["type"]
+        for _, n in iter_nodes(payload.document["manifest"])
+        if isinstance(n, dict) and n["__kind__"] == "struct"
+    )
+    versions = (ref.removeprefix(prefix).partition(":")[0] for ref in refs if ref.startswith(prefix))
+    return {int(version) for version in versions if version.isdecimal()}

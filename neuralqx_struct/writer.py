@@ -70,7 +70,7 @@ from neuralqx_struct.schema.types import (
     format_type,
 )
 from neuralqx_struct.schema.uses import among, link
-from neuralqx_struct.versioned import Claim, Written, document_of_class, series_of_class, written
+from neuralqx_struct.versioned import Claim, Written, annotation_of, document_of_class, series_of_class, written
 
 __all__ = ["described", "dump_schema", "schema_of", "written_by"]
 
@@ -266,7 +266,7 @@ class _Writing:
     def field(self, cls: type, spec: FieldSpec) -> dict[str, Any]:
         data: dict[str, Any] = {}
         if spec.kind is not FieldKind.OPAQUE or spec.should_serialize:
-            data["type"] = format_type(self.type(_annotation(cls, spec)))
+            data["type"] = format_type(self.type(annotation_of(cls, spec)))
         if spec.kind is not FieldKind.NODE:
             data["kind"] = spec.kind.value
         if spec.has_default:
@@ -428,17 +428,6 @@ _PLAIN: Mapping[type, Type] = {
 def _specs(cls: Any) -> Mapping[str, FieldSpec]:
     specs: Mapping[str, FieldSpec] = cls.__nqx_fields__
     return specs
-
-
-def _annotation(cls: type, spec: FieldSpec) -> Any:
-    """The annotation of a field, evaluated where it was written; as it is where that fails."""
-    owner = next((base for base in cls.__mro__ if spec.name in base.__dict__.get("__nqx_own__", ())), cls)
-    holder = type("_", (), {"__annotations__": {spec.name: spec.type}, "__module__": owner.__module__})
-    names = {owner.__name__: owner, cls.__name__: cls}
-    try:
-        return typing.get_type_hints(holder, localns=names, include_extras=True)[spec.name]
-    except (NameError, AttributeError, SyntaxError, TypeError):  # names that only type checkers import, and the like
-        return spec.type
 
 
 def _made_name(cls: type) -> str:

@@ -510,3 +510,25 @@ def test_plain_classes_claim_nothing():
     assert versioned.written(Layer) is None and versioned.series_of_class(Layer) is None
     assert versioned.document_of_class(Layer) is None and versioned.series_of_class(int) is None
     assert list(versioned.claiming("lab.state@x:State")) == []
+
+
+def test_what_a_plain_struct_holds_is_brought_to_the_version_that_its_fields_name(tmp_path):
+    adam = define("Adam", 1, {"lr": float}, schema="lab.adam")
+    inner = type(s.Struct)("Inner", (s.Struct,), {"__annotations__": {"one": adam | None}, "__module__": __name__})
+    fields = {"a": adam, "all": list[adam], "inner": inner}
+    outer = type(s.Struct)("Outer", (s.Struct,), {"__annotations__": fields, "__module__": __name__})
+    path = outer(a=adam(lr=0.1), all=[adam(lr=0.2)], inner=inner(one=adam(lr=0.3))).export(tmp_path / "ckpt")
+    rate = [steps.migration(1, [steps.rename(field="lr", to="rate"), steps.add(field="more", default=1)])]
+    newer = define("Adam", 2, {"rate": float, "more": int}, schema="lab.adam", migrations=rate)
+    inner = type(s.Struct)("Inner", (s.Struct,), {"__annotations__": {"one": newer | None}, "__module__": __name__})
+    fields = {"a": newer, "all": list[newer], "inner": inner}
+    new = type(s.Struct)("Outer", (s.Struct,), {"__annotations__": fields, "__module__": __name__})
+    report = []
+    loaded = new.load(path, report=report)
+    one, two, three = (newer(rate=r, more=1) for r in (0.1, 0.2, 0.3))
+    assert loaded == new(a=one, all=[two], inner=inner(one=three))
+    assert len(report) == 3
+    # A class whose fields name two versions of one schema means each of them: nothing is guessed.
+    fields = {"a": adam, "all": list[newer], "inner": inner}
+    both = type(s.Struct)("Outer", (s.Struct,), {"__annotations__": fields, "__module__": __name__})
+    assert both.load(path).a == adam(lr=0.1)
