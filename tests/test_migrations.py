@@ -923,3 +923,14 @@ def test_a_python_step_writes_members_of_an_enum_that_only_the_new_version_has(e
     assert up.document["manifest"]["fields"] == {"a": "p"}
     down = resolve(up, series_of([old, new]), to=1)
     assert down.document["manifest"] == payload(old, {"a": "p"}).document["manifest"]
+
+
+def test_a_migration_does_not_offer_to_replace_what_is_there(tmp_path):
+    old, new = doc({"a": "int"}), doc({"b": "int"}, 2, [s.rename(field="a", to="b")])
+    bundle.write(tmp_path / "old", payload(old, {"a": 1}, [old, new]))
+    (tmp_path / "new").mkdir()
+    with pytest.raises(bundle.BundleExistsError) as caught:
+        migrate(tmp_path / "old", tmp_path / "new")
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.file) == ("NQX431", str(tmp_path / "new"))
+    assert found.hint == "choose another path; a migration never replaces what is there"

@@ -309,6 +309,9 @@ def migrate(
         if dry_run:
             return Migrated(way, tuple(report), None, linked=False)
         linked = _write(path, out, payload, result, progress)
+    except bundle.BundleExistsError as error:  # there is no overwrite= here
+        hint = "choose another path; a migration never replaces what is there"
+        raise bundle.BundleExistsError(replace(d, file=str(out), hint=hint) for d in error.diagnostics) from None
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
     return Migrated(way, tuple(report), out, linked)
