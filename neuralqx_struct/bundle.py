@@ -42,7 +42,7 @@ from neuralqx_struct.manifest import (
     collector_paused,
 )
 from neuralqx_struct.manifest_text import check_digest, format_manifest, parse_manifest, reseal
-from neuralqx_struct.payload import Payload, StoredArrays, check, check_arrays, raise_findings
+from neuralqx_struct.payload import HeldArrays, Payload, StoredArrays, check, check_arrays, raise_findings
 from neuralqx_struct.replacement import BundleExistsError, BundleWriteError, standing
 from neuralqx_struct.stores import STORES, ArrayStore, Source, Tick, about, store_named, store_of_file
 from neuralqx_struct.stores.archive import Progress
@@ -551,11 +551,8 @@ def _write_rest(
 ) -> Path:
     """Write everything: neuraLQX's bundles have no checksums to carry over."""
     arrays = read(source).arrays
-    wanted = {
-        name: changed[name] if name in changed else arrays[name]
-        for name in document["arrays"]
-        if name in arrays or name in changed
-    }
+    names = {name: name for name in document["arrays"] if name in arrays or name in changed}
+    wanted = HeldArrays(names, lambda name: changed[name] if name in changed else arrays[name])  # one at a time
     return write(target, Payload(dict(document), wanted), overwrite=overwrite, progress=progress)
 
 
