@@ -289,7 +289,9 @@ def opened_bundle(path: Path) -> Iterator[Opened]:
     if found is None:
         error = BundleMissingError("expected a bundle, got no file or folder", file=str(path))
         raise numbered(error, errno.ENOENT, path)
-    held: Opened = Folder(found) if found.is_dir() else Text(found) if found.suffix == ".json" else Zip(found)
+    # One look tells what it is: between two, a writer may take it away and put the next one there.
+    is_folder = stat.S_ISDIR(found.stat().st_mode)
+    held: Opened = Folder(found) if is_folder else Text(found) if found.suffix == ".json" else Zip(found)
     try:
         yield held
     finally:

@@ -58,9 +58,16 @@ def standing(path: Path) -> Path | None:
 
     That is the path itself, or what stood there, if a writer was stopped between the two renames that replace it.
     """
-    if os.path.lexists(path):
-        return path
-    return next(iter(_siblings(path, "old")), None)
+    for _ in range(_LOOKS):
+        if os.path.lexists(path):
+            return path
+        if kept := _siblings(path, "old"):
+            return kept[0]
+        # Nothing is there, or a writer came between the two looks: one more tells.
+    return None
+
+
+_LOOKS = 4
 
 
 @contextmanager

@@ -122,9 +122,9 @@ def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Functio
                     hint=f"see what `import {module}` says",
                 ) from error
     if name not in _FUNCTIONS:
-        hint = did_you_mean(name, _FUNCTIONS) or (
-            f"import the module that has @steps.function({name!r}), or name it: trust=['lab.migrations']"
-        )
+        meant = did_you_mean(name, _FUNCTIONS)
+        hint = f"import the module that has @steps.function({name!r}), or name it: trust=['lab.migrations']"
+        hint = f"{meant} Else {hint}" if meant else hint
         raise MigrationError(f"expected a registered function {name!r}, got none", code="NQX312", hint=hint)
     found = _FUNCTIONS[name]
     home = str(getattr(found, "__module__", ""))
