@@ -77,7 +77,7 @@ def _settled(path: Path, look: Callable[[Opened], _T]) -> _T:
                 try:
                     return look(held)
                 except (StructError, OSError):
-                    if not left or not held.moved():  # else: replaced, its old files are being removed
+                    if not left or not _outlived(held, path):
                         raise
         except FileNotFoundError:  # between two renames nothing stands at the path
             if not left or standing(path) is None:
@@ -85,9 +85,14 @@ def _settled(path: Path, look: Callable[[Opened], _T]) -> _T:
     raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
 
-def _require_standing(held: Opened, found: list[Diagnostic]) -> None:
+def _outlived(held: Opened, path: Path) -> bool:
+    """True if a bundle was replaced, or kept from a replacement that is done by now: its files are being removed."""
+    return held.moved() or (held.path != path and path.exists())
+
+
+def _require_standing(held: Opened, path: Path, found: list[Diagnostic]) -> None:
     """Raise findings that may be about files that were just being removed: they call for another look."""
-    if has_errors(found) and held.moved():
+    if has_errors(found) and _outlived(held, path):
         raise IntegrityError(found)
 
 
@@ -151,7 +156,7 @@ def survey(path: str | Path, *, limits: Limits | None = None) -> tuple[dict[str,
             raise_findings(found)
         if not isinstance(held, Text):
             found += _size_findings(held, path, document)
-        _require_standing(held, found)
+        _require_standing(held, path, found)
         return document, found
 
     try:
@@ -384,7 +389,7 @@ def verify(path: str | Path, *, limits: Limits | None = None, progress: Progress
 
     def look(held: Opened) -> list[Diagnostic]:
         found = _damage(held, path, limits, progress)
-        _require_standing(held, found)
+        _require_standing(held, path, found)
         return found
 
     try:
