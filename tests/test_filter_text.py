@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuralqx_struct.errors import SchemaError, StructError
-from neuralqx_struct.filter_text import Language, quoted, read
 from neuralqx_struct.filters import (
     All,
     Any,
@@ -20,6 +19,7 @@ from neuralqx_struct.filters import (
     WithTag,
     parse,
 )
+from neuralqx_struct.filters.syntax import Language, quoted, read
 from tests.test_filters import TEXT_FILTERS
 
 

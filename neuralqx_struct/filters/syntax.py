@@ -6,7 +6,7 @@ From what binds most to what binds least::
     !a        a & b      a | b
 
 A NAME with blanks or any of ``& | ( ) ' " \`` stands in quotes, where a backslash protects the next character. Owns how
-text is cut up and put together, not the words and what they mean: ``filters.py`` hands them over as a :class:`Language`.
+text is cut up and put together, not the words and what they mean: ``text.py`` hands them over as a :class:`Language`.
 
 Example:
     >>> sets = Language({"in": lambda v: {v}}, {"none": set}, lambda s: s, set.intersection, set.union, StructError)

@@ -1,0 +1,210 @@
+"""Filters by value: what a leaf is, and what is declared of it.
+
+Registers what the two literals stand for that are no records already: a class and a tag.
+
+Example:
+    >>> OfType(int)((), 1), DType("integer")((), 1)
+    (True, False)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Final
+
+from neuralqx_struct.errors import did_you_mean
+from neuralqx_struct.fieldspec import FieldKind
+from neuralqx_struct.filters.algebra import FilterError, Matcher, Predicate, Term, predicate_of, type_error
+from neuralqx_struct.paths import FieldName, Path
+
+__all__ = ["DType", "Kind", "OfType", "TypeName", "WithTag"]
+
+
+def _declared_types(path: Path, value: object) -> list[type]:
+    """The types that a leaf counts as, besides its own: that of its attribute ``type``, and of what only holds it."""
+    found = [getattr(value, "type", None), *(key.holder for key in path if isinstance(key, FieldName))]
+    return [declared for declared in found if isinstance(declared, type)]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OfType(Matcher):
+    """Leaves that are instances of ``type``, or whose attribute ``type`` is it or a subclass; the literal is the class.
+
+    The value of a Param, or of a Variable of Flax, counts as what holds it.
+
+    Raises:
+        TypeError: ``type`` is not a class, or one that ``isinstance`` refuses.
+    """
+
+    type: type
+
+    def __post_init__(self) -> None:
+        expected = "a class that isinstance() accepts"
+        if not isinstance(self.type, type):
+            raise type_error("OfType", expected, self.type)
+        try:
+            isinstance(None, self.type)
+        except TypeError as error:
+            raise type_error("OfType", expected, self.type, str(error)) from None
+
+    def _matches(self, path: Path, value: object, /) -> bool:
+        if isinstance(value, self.type):
+            return True
+        try:
+            return any(issubclass(declared, self.type) for declared in _declared_types(path, value))
+        except TypeError:  # a protocol with attributes knows instances, but no subclasses
+            return False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TypeName(Term):
+    """Like :class:`OfType`, for text: a class by its name, ``Param`` or ``flax.nnx.Param`` as its module says.
+
+    Nothing is imported: the names of the value's classes are compared, bases included.
+    """
+
+    word: ClassVar = "type"
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise type_error("TypeName", "the name of a class", self.name, "for the class itself use OfType")
+
+    def _matches(self, path: Path, value: object, /) -> bool:
+        classes = (base for cls in (type(value), *_declared_types(path, value)) for base in cls.__mro__)
+        return any(self.name in (cls.__name__, f"{cls.__module__}.{cls.__qualname__}") for cls in classes)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WithTag(Term):
+    """Leaves with a tag: of the value (``tag``, or one of ``tags``) or of any field on the way to it; the literal is str.
+
+    Example:
+        >>> from neuralqx_struct.fieldspec import field
+        >>> weights = FieldName("weights", field(metadata={"tags": ["trainable"]}))
+        >>> WithTag("trainable")((weights, 0), 1.0)
+        True
+    """
+
+    word: ClassVar = "tag"
+    tag: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tag, str):
+            raise type_error("WithTag", "a tag (str)", self.tag, "for one of several tags use a tuple of them")
+
+    def _matches(self, path: Path, value: object, /) -> bool:
+        tag = getattr(value, "tag", None)
+        if isinstance(tag, str) and tag == self.tag:
+            return True
+        tags = getattr(value, "tags", None)
+        if isinstance(tags, str):
+            tags = (tags,)
+        if isinstance(tags, (AbstractSet, Sequence)) and self.tag in tags:
+            return True
+        return any(isinstance(key, FieldName) and key.spec is not None and self.tag in key.spec.tags for key in path)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Kind(Term):
+    """Leaves whose innermost field is a node, static or opaque; leaves below no declared field are of no kind.
+
+    Raises:
+        FilterError: ``kind`` is a word that is no kind; it is a ValueError.
+        TypeError: ``kind`` is not a str.
+    """
+
+    word: ClassVar = "kind"
+    kind: FieldKind
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, str):
+            raise type_error("Kind", "node, static or opaque", self.kind)
+        if self.kind not in FieldKind.__members__.values():
+            raise FilterError(
+                f"expected node, static or opaque, got {self.kind!r}",
+                path="Kind",
+                hint=did_you_mean(self.kind, map(str, FieldKind)),
+            )
+        object.__setattr__(self, "kind", FieldKind(self.kind))
+
+    def _matches(self, path: Path, _value: object, /) -> bool:
+        innermost = next((key for key in reversed(path) if isinstance(key, FieldName)), None)
+        return innermost is not None and innermost.spec is not None and innermost.spec.kind == self.kind
+
+    def __repr__(self) -> str:
+        return f"Kind({self.kind.value!r})"
+
+
+# Families by the names of their members, so that no array library is needed, and ml_dtypes' members are in.
+_FAMILIES: Final = {
+    "bool": re.compile("bool"),
+    "complexfloating": re.compile(r"b?complex\d+"),
+    "floating": re.compile(r"b?float[1-9]\w*"),
+    "integer": re.compile(r"u?int\d+"),
+}
+_OTHER_DTYPES: Final = re.compile(r"key<\w+>|object|(?:void|str|bytes)\d*|(?:datetime64|timedelta64)(?:\[\w+\])?")
+_DTYPE_WORDS: Final = {"float": "floating", "int": "integer", "uint": "integer", "complex": "complexfloating"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DType(Term):
+    """Arrays by dtype: a name such as ``bfloat16``, or ``floating``, ``integer``, ``complexfloating``, ``bool``.
+
+    Example:
+        >>> import types
+        >>> DType("floating")((), types.SimpleNamespace(dtype="float8_e4m3fn"))
+        True
+
+    Raises:
+        FilterError: No dtype can have that name; it is a ValueError.
+        TypeError: ``name`` is not a str.
+    """
+
+    word: ClassVar = "dtype"
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise type_error("DType", "the name of a dtype or family", self.name, "as in DType('float32')")
+        patterns = (*_FAMILIES.values(), _OTHER_DTYPES)
+        if self.name not in _FAMILIES and not any(pattern.fullmatch(self.name) for pattern in patterns):
+            meant = _DTYPE_WORDS.get(self.name)
+            known = (*_FAMILIES, "float32", "float64", "bfloat16", "int32", "int64", "complex64", "complex128")
+            raise FilterError(
+                f"expected a dtype name such as float32, or one of {', '.join(_FAMILIES)}, got {self.name!r}",
+                path="DType",
+                hint=f"did you mean {meant!r}?" if meant else did_you_mean(self.name, known),
+            )
+
+    def _matches(self, _path: Path, value: object, /) -> bool:
+        dtype = getattr(value, "dtype", None)
+        if dtype is None or not isinstance(dtype, Hashable):
+            return False
+        return _is_dtype(dtype, self.name)
+
+
+@lru_cache(maxsize=1024)  # numpy works a dtype's name out anew each time it is asked
+def _is_dtype(dtype: object, wanted: str) -> bool:
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
+    if not isinstance(name, str):
+        return False
+    family = _FAMILIES.get(wanted)
+    return name == wanted if family is None else family.fullmatch(name) is not None
+
+
+@predicate_of.register(type)
+def _(filter: type, where: str) -> Predicate:  # noqa: A002, ARG001
+    return OfType(filter)
+
+
+@predicate_of.register(str)
+def _(filter: str, where: str) -> Predicate:  # noqa: A002
+    if filter.startswith(("tag:", "path:", "kind:", "dtype:", "type:")):
+        hint = f"a str is one tag: write filters.parse({filter!r})"
+        raise type_error(where, "a tag", filter, f"{hint}, or WithTag({filter!r}) if the tag is called that")
+    return WithTag(filter)
