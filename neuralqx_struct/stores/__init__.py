@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple, Pro
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, did_you_mean
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import StoredArrays
-from neuralqx_struct.stores.archive import checksum, inflate
+from neuralqx_struct.stores.archive import inflate
+from neuralqx_struct.stores.checksums import checksum
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,13 +20,12 @@ import os
 import re
 import struct
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import lru_cache
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError, UntrustedError
+from neuralqx_struct.stores.checksums import crc32, joined, write_all, write_checked
 
 __all__ = [
     "ALIGNMENT",
@@ -35,12 +34,9 @@ __all__ = [
     "ArchiveWriter",
     "Member",
     "Progress",
-    "checksum",
     "inflate",
     "inflated_start",
     "read_directory",
-    "write_all",
-    "write_checked",
 ]
 
 ALIGNMENT: Final = 64
@@ -58,9 +54,8 @@ _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
 _ENCRYPTED, _DESCRIPTOR, _UTF8 = 0x1, 0x8, 0x800
 _DATE = 33  # 1 January 1980, the zero of zip times: the same arrays give the same bytes
 _PADDING = 0xD935  # the extra field by which zipalign marks padding
-_PIECE = 4 << 20  # what a thread takes at a time
-_MOST_THREADS = 8
-_LARGE = 1 << 20  # from here on a checksum is worth a thread
+_PIECE = 4 << 20  # what is deflated at a time
+_LARGE = 1 << 20  # from here on data are written from where they are
 _ADVISE = getattr(os, "posix_fadvise", None)
 _UNSAFE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\\:\x00-\x09\x0b-\x1f\x7f]", re.MULTILINE)
 
@@ -92,78 +87,6 @@ class _Written(NamedTuple):
 
 def _broken(message: str, code: str = "NQX408", kind: type[StructError] = IntegrityError) -> StructError:
     return kind(Diagnostic(code, "error", message))
-
-
-def _times(a: int, b: int) -> int:
-    """Product of two polynomials modulo the polynomial of CRC-32, in its reflected bit order."""
-    product = 0
-    for bit in range(31, -1, -1):
-        if a >> bit & 1:
-            product ^= b
-        b = b >> 1 ^ 0xEDB88320 if b & 1 else b >> 1
-    return product
-
-
-@lru_cache(maxsize=64)
-def _shift(length: int) -> int:
-    """The polynomial x**(8 * length): what that many bytes do to the checksum of those before them."""
-    shift, power = 0x80000000, 0x00800000  # 1, and x**8: one byte
-    while length:
-        if length & 1:
-            shift = _times(shift, power)
-        power = _times(power, power)
-        length >>= 1
-    return shift
-
-
-def _joined(first: int, second: int, length: int) -> int:
-    """The checksum of two pieces from the checksums of each; ``length`` is that of the second."""
-    return _times(_shift(length), first) ^ second
-
-
-def checksum(
-    data: bytes | memoryview,
-    tick: Callable[[int], None] | None = None,
-    fill: Callable[[memoryview, int], None] | None = None,
-) -> int:
-    """The CRC-32 of data; of large data worked out by several threads, piece by piece, while this one counts.
-
-    Args:
-        data: The bytes.
-        tick: Called with the size of each piece that is done.
-        fill: Called with each piece and its place, to put its bytes there right before they are looked at.
-    """
-    size = len(data)
-    if fill is None and size < 2 * _PIECE:
-        whole = zlib.crc32(data)
-        if tick is not None:
-            tick(size)
-        return whole
-    view = memoryview(data)
-
-    def found(at: int, end: int) -> int:
-        piece = view[at:end]
-        if fill is not None:
-            fill(piece, at)
-        return zlib.crc32(piece)
-
-    if size < 2 * _PIECE:
-        whole = found(0, size)
-        if tick is not None:
-            tick(size)
-        return whole
-    from concurrent.futures import ThreadPoolExecutor  # half a start-up, for those who read no large data
-
-    starts = range(0, size, _PIECE)
-    ends = [*starts[1:], size]
-    threads = min(os.cpu_count() or 1, _MOST_THREADS)
-    with ThreadPoolExecutor(threads) as pool:
-        crc = 0
-        for at, end, part in zip(starts, ends, pool.map(found, starts, ends), strict=True):
-            crc = _joined(crc, part, end - at)
-            if tick is not None:
-                tick(end - at)
-    return crc
 
 
 class ArchiveWriter:
@@ -227,8 +150,8 @@ class ArchiveWriter:
             method, version, stored = STORED, 45 if big else 20, size
             large = body_size >= _LARGE
             body = body if large else bytes(body)
-            body_crc = 0 if large else zlib.crc32(body)
-            crc = 0 if large else zlib.crc32(body, zlib.crc32(head)) if head else body_crc
+            body_crc = 0 if large else crc32(body)
+            crc = 0 if large else crc32(body, crc32(head)) if head else body_crc
             shown = _MAX32 if big else size
             self._gather(
                 _LOCAL.pack(b"PK\3\4", version, flags, 0, 0, _DATE, crc, shown, shown, len(raw), len(extra)),
@@ -238,7 +161,7 @@ class ArchiveWriter:
             )
             if large:
                 body_crc = self._write_large(body)
-                crc = _joined(zlib.crc32(head), body_crc, body_size)
+                crc = joined(crc32(head), body_crc, body_size)
                 self._patch(start + 14, struct.pack("<I", crc))
             else:
                 self._gather(body)
@@ -266,10 +189,10 @@ class ArchiveWriter:
         self._gather(bytes(_LOCAL.size), raw, extra)
         packer = zlib.compressobj(6, zlib.DEFLATED, -15)
         packed = packer.compress(head)
-        stored, crc, body_crc = len(packed), zlib.crc32(head), 0
+        stored, crc, body_crc = len(packed), crc32(head), 0
         self._gather(packed)
         for piece in map(bytes, _pieces(body)):
-            crc, body_crc = zlib.crc32(piece, crc), zlib.crc32(piece, body_crc)
+            crc, body_crc = crc32(piece, crc), crc32(piece, body_crc)
             packed = packer.compress(piece)
             stored += len(packed)
             self._gather(packed)
@@ -306,7 +229,7 @@ class ArchiveWriter:
         self._file.seek(self._base + begin)
         crc, left = 0, size
         while left and (piece := self._file.read(min(left, _LARGE))):
-            crc = zlib.crc32(piece, crc)
+            crc = crc32(piece, crc)
             left -= len(piece)
         self._position = begin + size
         header = _LOCAL.pack(b"PK\3\4", 45, _UTF8, STORED, 0, _DATE, crc, _MAX32, _MAX32, len(raw), len(extra))
@@ -373,46 +296,6 @@ def _pieces(body: bytes | memoryview) -> Iterator[memoryview]:
     view = memoryview(body)
     for at in range(0, len(view), _PIECE):
         yield view[at : at + _PIECE]
-
-
-def write_checked(file: BinaryIO, body: bytes | memoryview, tick: Callable[[int], None] | None = None) -> int:
-    """Write a body and give the CRC-32 of what was written, whoever changes the body meanwhile.
-
-    Each piece is copied, and the copy goes to the file while other threads work out its checksum.
-
-    Args:
-        file: Where, at its position.
-        body: The bytes.
-        tick: Called with the size of each piece that is written.
-    """
-    if len(body) < _LARGE:
-        whole = bytes(body)
-        write_all(file, memoryview(whole))
-        if tick is not None:
-            tick(len(whole))
-        return zlib.crc32(whole)
-    from concurrent.futures import Future, ThreadPoolExecutor  # see checksum()
-
-    crc, threads = 0, min(os.cpu_count() or 1, _MOST_THREADS)
-    waiting: deque[tuple[Future[int], int]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for piece in map(bytes, _pieces(body)):
-            waiting.append((pool.submit(zlib.crc32, piece), len(piece)))
-            write_all(file, memoryview(piece))
-            if tick is not None:
-                tick(len(piece))
-            while len(waiting) > threads:
-                found, size = waiting.popleft()
-                crc = _joined(crc, found.result(), size)
-        for found, size in waiting:
-            crc = _joined(crc, found.result(), size)
-    return crc
-
-
-def write_all(file: BinaryIO, data: memoryview) -> None:
-    """Write all of it: a file without a buffer may take less than it is given."""
-    while len(data):
-        data = data[file.write(data) :]
 
 
 def inflate(data: memoryview, size: int) -> bytes:

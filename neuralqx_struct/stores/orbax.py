@@ -24,7 +24,7 @@ from urllib.parse import quote
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError, UntrustedError
 from neuralqx_struct.payload import HeldArrays, StoredArrays, dtype_name, dtype_named, raise_findings
 from neuralqx_struct.stores import Records, Source, Tick, about, checksum_finding, require_possible
-from neuralqx_struct.stores.archive import checksum, write_checked
+from neuralqx_struct.stores.checksums import checksum, write_checked
 
 if TYPE_CHECKING:
     import numpy as np

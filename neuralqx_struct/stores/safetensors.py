@@ -26,7 +26,8 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest_text import parse_manifest
 from neuralqx_struct.payload import dtype_name, dtype_named, raise_findings
 from neuralqx_struct.stores import Entry, FileArrays, Records, Source, Tick, about, opened, require_possible
-from neuralqx_struct.stores.archive import ALIGNMENT, write_all, write_checked
+from neuralqx_struct.stores.archive import ALIGNMENT
+from neuralqx_struct.stores.checksums import write_all, write_checked
 
 if TYPE_CHECKING:
     import numpy as np
