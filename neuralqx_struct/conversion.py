@@ -14,22 +14,19 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle_forms import FOREIGN_MEMBERS
-from neuralqx_struct.errors import Diagnostic, StructError
+from neuralqx_struct.errors import StructError
 from neuralqx_struct.manifest import DEFAULT_FILE, Limits
-from neuralqx_struct.payload import Payload, StoredArrays, dtype_named
+from neuralqx_struct.payload import HeldArrays, Payload, dtype_named
 from neuralqx_struct.stores import STORES
 from neuralqx_struct.stores.archive import Progress
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["Converted", "convert"]
 
@@ -118,7 +115,7 @@ def convert(
     else:
         if document.keys() == FOREIGN_MEMBERS:
             document = {**document, "manifest": _with_strict_numbers(document["manifest"])}
-        written = Payload({**document, "arrays": kept}, _Chosen(payload.arrays, kept))
+        written = Payload({**document, "arrays": kept}, HeldArrays(payload.arrays, names=kept))
         try:
             bundle.write(out, written, overwrite=overwrite, store=chosen, compress=compress, progress=progress)
         except StructError as error:
@@ -154,27 +151,3 @@ def _with_strict_numbers(root: Any) -> Any:
                 held[key] = copied = value.copy()
                 stack.append(copied)
     return top[0]
-
-
-class _Chosen(StoredArrays):
-    """Some of the arrays of a bundle, each still read when it is asked for."""
-
-    __slots__ = ("_all", "_names")
-
-    def __init__(self, arrays: Mapping[str, np.ndarray[Any, Any]], names: Mapping[str, Any]) -> None:
-        self._all, self._names = arrays, names
-
-    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        return self._all[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def verify(self, name: str) -> Diagnostic | None:
-        return self._all.verify(name) if isinstance(self._all, StoredArrays) else None

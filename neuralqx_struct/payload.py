@@ -17,10 +17,11 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from neuralqx_struct.errors import (
@@ -128,37 +129,62 @@ class StoredArrays(Mapping[str, "np.ndarray[Any, Any]"]):
 
 
 class HeldArrays(StoredArrays):
-    """Arrays in the memory of this process or of its devices; each is fetched when it is asked for, and not kept.
+    """Arrays that others hold, in memory, on devices or in a bundle, or that are made of those; fetched when asked for, not kept.
 
     Args:
-        held: What the user has, by name.
-        fetch: Makes a numpy array of one of them.
+        held: What there is, by name; it may be lazy too.
+        fetch: Makes a numpy array of one of them, where they are anything else.
+        made: Arrays that are computed, each time anew, by name.
+        names: Which of all these are meant, in their order; without it all that are held.
+
+    Example:
+        >>> import numpy as np
+        >>> arrays = HeldArrays({"a": np.ones(2), "b": np.ones(3)}, made={"c": lambda: np.zeros(1)}, names=["a", "c"])
+        >>> [(name, array.tolist()) for name, array in arrays.items()]
+        [('a', [1.0, 1.0]), ('c', [0.0])]
     """
 
-    __slots__ = ("_fetch", "_held")
+    __slots__ = ("_fetch", "_held", "_made", "_names")
 
-    def __init__(self, held: Mapping[str, Any], fetch: Callable[[Any], np.ndarray[Any, Any]]) -> None:
-        self._held, self._fetch = held, fetch
+    def __init__(
+        self,
+        held: Mapping[str, Any],
+        fetch: Callable[[Any], np.ndarray[Any, Any]] | None = None,
+        *,
+        made: Mapping[str, Callable[[], np.ndarray[Any, Any]]] = MappingProxyType({}),
+        names: Iterable[str] | None = None,
+    ) -> None:
+        self._held, self._fetch, self._made = held, fetch, made
+        self._names: Collection[str] = held if names is None else dict.fromkeys(names)
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        return self._fetch(self._held[name])
+        if name in self._made and name in self._names:
+            return self._made[name]()
+        original = self.original(name)
+        return original if self._fetch is None else self._fetch(original)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._held
+        return name in self._names
 
     def original(self, name: str) -> Any:
-        """The array as the user has it, for stores that write it from where it is."""
-        return self._held[name]
+        """What is held under a name, for stores that write it from where it is.
 
-    def verify(self, name: str) -> Diagnostic | None:  # noqa: ARG002 - never read from a file
-        """Nothing to compare it with."""
-        return None
+        Raises:
+            KeyError: Nothing of this name is meant.
+        """
+        if name not in self._names:
+            raise KeyError(name)
+        return self._made[name]() if name in self._made else self._held[name]
+
+    def verify(self, name: str) -> Diagnostic | None:
+        """Compare the stored bytes of an array that lies in a bundle with its checksum."""
+        return self._held.verify(name) if name not in self._made and isinstance(self._held, StoredArrays) else None
 
 
 @lru_cache(maxsize=4096)

@@ -14,8 +14,7 @@ from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import stages_of, undone
 from neuralqx_struct.evolution.sizes import readable_as, same_size, substitute
-from neuralqx_struct.evolution.tree import DerivedArrays
-from neuralqx_struct.payload import Payload, check, dtype_named
+from neuralqx_struct.payload import HeldArrays, Payload, check, dtype_named
 from neuralqx_struct.schema.conform import conform, see_node
 from neuralqx_struct.schema.expressions import parse
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
@@ -475,7 +474,7 @@ def test_untouched_arrays_are_the_same_objects_under_their_names():
     after = apply(held, plan(series_of([old, new]), 1, 2))
     assert after.arrays["a"] is held.arrays["a"]
     assert after.document["arrays"]["a"] is held.document["arrays"]["a"]
-    assert isinstance(after.arrays, DerivedArrays)
+    assert isinstance(after.arrays, HeldArrays)
     assert after.arrays.verify("a") is None
 
 

@@ -24,9 +24,8 @@ from neuralqx_struct import bundle
 from neuralqx_struct.errors import Diagnostic, MigrationError, StructError
 from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_member
 from neuralqx_struct.evolution.proof import prove
-from neuralqx_struct.evolution.tree import DerivedArrays
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.payload import Payload, dtype_named, iter_nodes
+from neuralqx_struct.payload import HeldArrays, Payload, dtype_named, iter_nodes
 from neuralqx_struct.schema.conform import conform, see_node
 from neuralqx_struct.schema.migration import Cast
 from neuralqx_struct.schema.model import Document
@@ -233,7 +232,7 @@ def _without_unknown(payload: Payload, document: Document, unknown: Unknown, rep
         if isinstance(n, dict) and n["__kind__"] == "array"
     }
     records = {name: record for name, record in payload.document["arrays"].items() if name in named}
-    return Payload(with_member(payload.document, "arrays", records), DerivedArrays(payload.arrays, {}, records))
+    return Payload(with_member(payload.document, "arrays", records), HeldArrays(payload.arrays, names=records))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -344,7 +343,7 @@ def _write(
     left_behind = sum(_nbytes(record) for name, record in before.items() if name not in kept)
     # Linking leaves the bytes of arrays that are gone in the file: worth it while most of the file is still used.
     if source.is_dir() and out.suffix != ".zip" and left_behind <= sum(_nbytes(before[name]) for name in kept):
-        changed = DerivedArrays(result.arrays, {}, [name for name in after if name not in kept])
+        changed = HeldArrays(result.arrays, names=[name for name in after if name not in kept])
         bundle.write_linked(source, out, result.document, changed=changed, progress=progress)
         return True
     files = {str(record.get("file", "")) for record in before.values()}

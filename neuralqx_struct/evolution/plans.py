@@ -22,9 +22,9 @@ from neuralqx_struct.evolution.edits import Cost
 from neuralqx_struct.evolution.proof import Stage, resolved, stages_of, undone
 from neuralqx_struct.evolution.python_steps import find_function
 from neuralqx_struct.evolution.steps import apply_to_workspace, cost, step_text
-from neuralqx_struct.evolution.tree import DerivedArrays, Workspace
+from neuralqx_struct.evolution.tree import Workspace
 from neuralqx_struct.paths import FieldName, format_path, parse_path
-from neuralqx_struct.payload import Payload, iter_nodes
+from neuralqx_struct.payload import HeldArrays, Payload, iter_nodes
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.migration import Python, Remove, Step
 from neuralqx_struct.schema.model import Document
@@ -312,7 +312,7 @@ def _applied(payload: Payload, hop: Hop, report: list[Diagnostic], trust: Iterab
         for name, node in named.items()
     }
     document = with_member(with_member(payload.document, "manifest", workspace.tree), "arrays", arrays)
-    return Payload(document, DerivedArrays(payload.arrays, workspace.results(), arrays))
+    return Payload(document, HeldArrays(payload.arrays, made=workspace.results(), names=arrays))
 
 
 def _finished(

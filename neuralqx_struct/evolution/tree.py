@@ -1,7 +1,7 @@
 """The payload side of steps: a private copy of the manifest, and new arrays that are computed when they are asked for.
 
-Owns :class:`Workspace` (one hop over one payload), :class:`Place` (one struct instance in it, what step functions are
-given) and :class:`DerivedArrays`. Arrays that no step touches keep their names and are not read; a new array lives only
+Owns :class:`Workspace` (one hop over one payload) and :class:`Place` (one struct instance in it, what step functions are
+given). Arrays that no step touches keep their names and are not read; a new array lives only
 as long as its reader holds it, so a checkpoint larger than memory migrates.
 
 Example:
@@ -12,7 +12,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,14 +21,14 @@ from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
 from neuralqx_struct.evolution.measure import measure, solved_size
 from neuralqx_struct.evolution.values import Node, Shelf, number_node, number_value
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
-from neuralqx_struct.payload import StoredArrays, dtype_named, iter_nodes
+from neuralqx_struct.payload import dtype_named, iter_nodes
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.model import Document
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["DerivedArrays", "Place", "Workspace", "kind_of"]
+__all__ = ["Place", "Workspace", "kind_of"]
 
 Thunk = Callable[[], "np.ndarray"]
 
@@ -38,33 +38,6 @@ def kind_of(node: Node) -> str:
     if isinstance(node, dict):
         return str(node["__kind__"])
     return "null" if node is None else type(node).__name__
-
-
-class DerivedArrays(StoredArrays):
-    """Arrays of a payload of which some are computed when they are asked for, each time anew."""
-
-    __slots__ = ("_made", "_names", "_stored")
-
-    def __init__(self, stored: Mapping[str, np.ndarray], made: Mapping[str, Thunk], names: Iterable[str]) -> None:
-        self._stored, self._made, self._names = stored, made, dict.fromkeys(names)
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._made[name]() if name in self._made else self._stored[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def verify(self, name: str) -> Diagnostic | None:
-        """Compare the stored bytes of an array that no step touched with its checksum."""
-        return self._stored.verify(name) if name not in self._made and isinstance(self._stored, StoredArrays) else None
 
 
 def _copied(tree: Node) -> Node:

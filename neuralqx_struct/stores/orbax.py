@@ -104,12 +104,12 @@ def write(
     with tempfile.TemporaryFile(dir=target.parent, buffering=0) as spill:
         spilled: dict[str, int] = {}
         for name in arrays:
-            array = arrays[name]
+            held = arrays.original(name) if isinstance(arrays, HeldArrays) else arrays[name]
+            array = held if isinstance(held, np.ndarray) else arrays[name]
             try:
                 logical = dtype_name(array.dtype)
             except SerializationError as error:
                 raise SerializationError(about(d.code, name, d.message, d.hint) for d in error.diagnostics) from error
-            held = arrays.original(name) if isinstance(arrays, HeldArrays) else array
             crc = 0
             if not array.nbytes:
                 pass  # its record says all there is
