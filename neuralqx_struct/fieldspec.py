@@ -161,6 +161,20 @@ class FieldSpec:
         """A default value; call only where :attr:`has_default` is true."""
         return self.default if self.default_factory is MISSING else self.default_factory()
 
+    def outline(self) -> FieldSpec:
+        """What filters ask of the declaration, its name, kind and tags, and nothing that might not pickle."""
+        return FieldSpec(name=self.name, kind=self.kind, metadata={"tags": tuple(sorted(self.tags))})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As the arguments that make it again; hooks are pickled as functions are, by name."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}
+        return _made, ({**values, "metadata": dict(self.metadata)},)
+
+
+def _made(arguments: dict[str, Any]) -> FieldSpec:
+    """The inverse of pickling."""
+    return FieldSpec(**arguments | {"metadata": types.MappingProxyType(arguments["metadata"])})
+
 
 def tagged(spec: FieldSpec, tags: Iterable[str]) -> FieldSpec:
     """The declaration with more tags, for a field whose instances have tags of their own."""

@@ -54,9 +54,17 @@ class FieldName(str):
         self.holder = holder
         return self
 
-    def __deepcopy__(self, _memo: object) -> Self:
-        """The name itself: it is immutable, and declarations are known by identity, so that states can be copied."""
+    def __copy__(self) -> Self:
+        """The name itself: it is immutable, and declarations are known by identity."""
         return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        """As :meth:`__copy__`, so that states can be copied."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With what filters ask of the declaration: the hooks and defaults of a field are of the class, and stay there."""
+        return type(self), (str(self), None if self.spec is None else self.spec.outline(), self.holder)
 
 
 def format_path(path: Iterable[Hashable]) -> str:

@@ -28,6 +28,7 @@ from neuralqx_struct.display import Displayed
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.fieldspec import FieldSpec, tagged
 from neuralqx_struct.filters import Filter, to_predicate
+from neuralqx_struct.identity import same_value
 from neuralqx_struct.leaves import combine_leaves, match_leaves, merge_leaves, partition_leaves, split_leaves
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import Text, brief
@@ -58,7 +59,11 @@ class Definition(Generic[T]):
 
 @jax.tree_util.register_pytree_with_keys_class
 class State(Displayed, Mapping[Path, Any]):
-    """Some leaves of an object by their paths; a pytree, and like all of them not to be changed in place."""
+    """Some leaves of an object by their paths; a pytree, and like all of them not to be changed in place.
+
+    A state equals a mapping with equal leaves at the same paths, arrays by dtype, shape and value. They pickle, and so do
+    definitions, of everything whose class and static values do.
+    """
 
     __slots__ = ("_by_path", "_leaves", "_paths")
 
@@ -80,6 +85,16 @@ class State(Displayed, Mapping[Path, Any]):
 
     def __len__(self) -> int:
         return len(self._paths)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return self._held().keys() == other.keys() and all(same_value(leaf, other[path]) for path, leaf in self.items())
+
+    __hash__ = None  # type: ignore[assignment]  # as of all mappings
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, (self._paths, self._leaves)
 
     def items(self) -> ItemsView[Path, Any]:
         """The paths with their leaves, without looking each of them up."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
+import pickle
 import typing
 from dataclasses import KW_ONLY, InitVar
 from typing import Annotated, ClassVar
@@ -247,3 +248,17 @@ def test_defaults_of_static_fields_are_hashable_and_hold_no_array(default):
         n: object = field(static=True, default=default, converter=lambda value: len(value))
 
     assert B().n == len(default)
+
+
+def test_declarations_pickle_where_their_hooks_do():
+    spec = field(default=1, metadata={"tags": ["a"], "unit": "m"}, validator=callable, kw_only=True)
+    back = pickle.loads(pickle.dumps(spec))
+    assert (back.default, back.tags, dict(back.metadata), back.validators) == (
+        1,
+        {"a"},
+        {"tags": ["a"], "unit": "m"},
+        (callable,),
+    )
+    assert back.kw_only and back.default_factory is MISSING
+    with pytest.raises(TypeError):
+        back.metadata["unit"] = "s"

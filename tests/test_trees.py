@@ -1,7 +1,9 @@
 import copy
+import pickle
 
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 
 import neuralqx_struct as s
@@ -142,11 +144,44 @@ def test_what_is_no_definition_state_or_mapping_of_axes_is_a_type_error():
         s.combine()
 
 
-def test_states_of_structs_can_be_copied():
-    class Net(s.Struct):
-        w: object = s.field(metadata={"tags": ["trainable"]})
+class Hooked(s.Struct):
+    """With hooks that do not pickle, as hooks are."""
 
-    definition, state = s.split(Net(w=[1.0]), "trainable")
-    again = copy.deepcopy(state)
-    assert s.merge(definition, again) == Net(w=[1.0])
-    assert s.filters.WithTag("trainable")(next(iter(again)), 1.0)
+    w: object = s.field(metadata={"tags": ["trainable"]}, converter=lambda w: w, validator=lambda w: True)
+    n: int = s.field(static=True, default=2)
+
+
+OBJECTS = [
+    {"a": [jnp.ones(2), 1]},
+    net(),
+    Hooked(w=jnp.arange(3.0)),
+    s.Params({("w",): s.Param(jnp.ones(2), metadata={"tags": ["lora"]})}),
+    optax.adam(0.1).init({"w": jnp.ones(2)}),
+]
+
+
+@pytest.mark.parametrize("obj", OBJECTS, ids=lambda obj: type(obj).__name__)
+@pytest.mark.parametrize(
+    "again", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy, copy.copy], ids=["pickle", "deepcopy", "copy"]
+)
+def test_states_and_definitions_can_be_pickled_and_copied(obj, again):
+    definition, state = s.split(obj, ...)
+    back = again(state)
+    assert back == state and list(back) == list(state) and type(back) is type(state)
+    assert again(definition) == definition
+    merged = s.merge(again(definition), back)
+    assert jax.tree.structure(merged) == jax.tree.structure(obj)
+    tagged = s.filters.WithTag("trainable")
+    kinds = [s.filters.Kind(kind) for kind in ("node", "static", "opaque")]
+    for path, other in zip(state, back, strict=True):
+        assert [f(path, 1.0) for f in (tagged, *kinds)] == [f(other, 1.0) for f in (tagged, *kinds)]
+        assert [getattr(key, "holder", None) for key in path] == [getattr(key, "holder", None) for key in other]
+
+
+def test_states_are_compared_by_their_leaves():
+    state = s.split(net(), ...)[1]
+    assert state == s.split(net(), ...)[1]
+    assert state != s.split(s.map_where(net(), "batch", lambda leaf: leaf + 1), ...)[1]
+    assert state != s.split(net(), "trainable", ...)[1] and state == dict(state) and state != [1]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(state)
