@@ -14,8 +14,10 @@ import jsonschema
 import pytest
 import yaml
 
+from neuralqx_struct.errors import has_errors
 from neuralqx_struct.lint import lint
 from neuralqx_struct.schema.model import language_schema, language_schema_twin
+from neuralqx_struct.schema.types import DTYPES
 
 ROOT = Path(__file__).parent.parent
 SUITE = ROOT / "tests" / "suite" / "schema"
@@ -105,6 +107,8 @@ GOOD = {"language": "1", "schema": "lab.x", "version": 1, "root": "A", "structs"
 MALFORMED = {
     "a name that is none": {"structs": {"A-B": {"fields": {}}}},
     "a field name that is none": {"structs": {"A": {"fields": {"1x": "int"}}}},
+    "a field without name": {"structs": {"A": {"fields": {"": "int"}}}},
+    "a field with a name of another alphabet": {"structs": {"A": {"fields": {"σ": "int"}}}},
     "a field that is a number": {"structs": {"A": {"fields": {"x": 3}}}},
     "an unknown member of a field": {"structs": {"A": {"fields": {"x": {"type": "int", "defualt": 1}}}}},
     "an unknown kind": {"structs": {"A": {"fields": {"x": {"type": "int", "kind": "statc"}}}}},
@@ -133,6 +137,20 @@ def test_what_the_reader_refuses_the_published_schemas_refuse(case, name, tmp_pa
     assert not validator.is_valid(wrong)
     (tmp_path / "v1.json").write_text(json.dumps(wrong))
     assert any(d.severity == "error" for d in lint(tmp_path / "v1.json"))
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_what_editors_offer_is_sound(name, tmp_path):
+    """Types that stand as examples are types, and no null is put where something has to be written."""
+    definitions = next(SCHEMAS[name]()[key] for key in ("$defs", "definitions") if key in SCHEMAS[name]())
+    shorthand, long = definitions["FieldDeclaration"]["anyOf"]
+    assert shorthand["examples"] == long["properties"]["type"]["examples"]
+    fields = {f"f{number}": text for number, text in enumerate(shorthand["examples"]) if text != "array"}
+    (tmp_path / "v1.json").write_text(json.dumps({**GOOD, "structs": {"A": {"fields": fields}}}))
+    assert not has_errors(lint(tmp_path / "v1.json"))
+    assert long["properties"]["dtype"]["examples"] == [*DTYPES]
+    nulls = [member for member, value in long["properties"].items() if value.get("default", ...) is None]
+    assert nulls == ["default"]
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

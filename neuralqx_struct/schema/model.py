@@ -54,6 +54,13 @@ Compatibility = Literal[
 ]
 Number = StrictInt | float
 
+#: What editors offer after ``type:``; structs and enums of the file are for its author to name.
+_TYPE_EXAMPLES = [
+    *("array", "float32[n]", "bool", "int", "float", "complex", "str", "bytes", "path", "dtype"),
+    *("prng_key[threefry2x32]", "list[float]", "tuple[int, ...]", "dict[str, float]", "float | null"),
+    *('literal["a", "b"]', "pytree"),
+]
+
 
 class DimDeclaration(Declaration):
     """A size shared by the whole instance tree."""
@@ -113,10 +120,14 @@ def _array_default(value: Any, *, is_bool: bool) -> Any:
 class FieldDeclaration(Declaration):
     """One field: ``{type: array, dtype: float32, shape: [n]}`` or the shorthand ``float32[n]``."""
 
-    type: StrictStr | None = Field(None, description="array, int, float | null, list[Layer], a struct, an enum ...")
-    dtype: StrictStr | None = Field(None, description="With type: array.")
+    type: StrictStr | None = Field(
+        None, description="array, int, float | null, list[Layer], a struct, an enum ...", examples=_TYPE_EXAMPLES
+    )
+    dtype: StrictStr | None = Field(None, description="With type: array.", examples=[*DTYPES])
     shape: list[StrictInt | StrictStr] | None = Field(None, description="With type: array or prng_key; sizes or dims.")
-    impl: StrictStr | None = Field(None, description="With type: prng_key, such as threefry2x32.")
+    impl: StrictStr | None = Field(
+        None, description="With type: prng_key.", examples=["threefry2x32", "rbg", "unsafe_rbg"]
+    )
     kind: Literal["node", "static", "opaque"] = "node"
     default: Any = Field(None, description="For arrays: zeros, ones, a number that fills it, or its numbers in lists.")
     derived: StrictStr | None = Field(None, description="Expression that computes the field; it is never stored.")
@@ -338,6 +349,10 @@ class Document(Declaration):
         return data
 
 
+#: What is no :data:`~neuralqx_struct.schema.migration.Name`.
+_NO_NAME = "^$|^[0-9]|[^A-Za-z0-9_]"
+
+
 def language_schema() -> dict[str, Any]:
     """The JSON Schema of schema files, published as ``schemas/struct-schema/1.json``; for editors and validators.
 
@@ -345,7 +360,11 @@ def language_schema() -> dict[str, Any]:
     """
     schema = Document.model_json_schema(by_alias=True, mode="validation")
     for name, shorthand in {
-        "FieldDeclaration": {"type": "string", "description": "A type, such as float32[n]."},
+        "FieldDeclaration": {
+            "type": "string",
+            "description": "A type, such as float32[n].",
+            "examples": _TYPE_EXAMPLES,
+        },
         "EnumDeclaration": {"type": "array", "items": {"type": "string"}, "minItems": 1},
     }.items():
         long = schema["$defs"][name]
@@ -355,8 +374,6 @@ def language_schema() -> dict[str, Any]:
         (reference,) = [option for option in step.pop("anyOf") if option.get("type") != "null"]
         step.clear()
         step.update(reference)
-    for definition in schema["$defs"].values():
-        _tidy(definition)
     _tidy(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": LANGUAGE_SCHEMA_ID, **schema}
 
@@ -383,12 +400,16 @@ def _with_references(schema: Any, old: str, new: str) -> Any:
 
 
 def _tidy(schema: Any) -> None:
-    """Drop generated titles, which editors show in place of descriptions, and allow no names but those that are meant."""
+    """Drop generated titles and nulls, which editors show and insert, and allow no names but those that are meant."""
     if isinstance(schema, dict):
+        if "anyOf" in schema and schema.get("default", ...) is None:
+            del schema["default"]
         if isinstance(schema.get("title"), str):
             del schema["title"]
         if "patternProperties" in schema:  # Pydantic says which names are meant, and not that there are no others
-            schema["additionalProperties"] = False
+            # Said the other way around, as editors complete the values of additional properties alone.
+            (value,) = schema["patternProperties"].values()
+            schema |= {"patternProperties": {_NO_NAME: False}, "additionalProperties": value}
         for value in schema.values():
             _tidy(value)
     elif isinstance(schema, list):
