@@ -44,7 +44,7 @@ from neuralqx_struct.manifest import (
 from neuralqx_struct.manifest_text import check_digest, format_manifest, parse_manifest, reseal
 from neuralqx_struct.payload import HeldArrays, Payload, StoredArrays, check, check_arrays, raise_findings
 from neuralqx_struct.replacement import BundleExistsError, BundleWriteError, standing
-from neuralqx_struct.stores import STORES, ArrayStore, Source, Tick, about, store_named, store_of_file
+from neuralqx_struct.stores import STORES, Access, ArrayStore, Source, Tick, about, store_named, store_of_file
 from neuralqx_struct.stores.archive import Progress
 
 if TYPE_CHECKING:
@@ -335,8 +335,8 @@ def _read(held: Opened, path: Path, *, verify: bool, mmap: bool, limits: Limits,
         try:
             store = store_of_file(file)
             source = _array_source(held, file, own, store)
-            elsewhere = records.keys() - own.keys()
-            arrays = store.read(source, own, verify=verify, mmap=mmap, superseded=elsewhere, tick=tick)
+            access = Access(verify=verify, mmap=mmap, superseded=records.keys() - own.keys(), tick=tick)
+            arrays = store.read(source, own, access)
             homes |= dict.fromkeys(own, (arrays, where))
         except StructError as error:
             found += (d if d.file is not None and d.file != file else _in(d, where) for d in error.diagnostics)
@@ -410,7 +410,7 @@ def _damage(held: Opened, path: Path, limits: Limits, progress: Progress | None)
         try:
             store = store_of_file(file)
             source = _array_source(held, file, own, store)
-            damage = store.verify(source, own, superseded=records.keys() - own.keys(), tick=tick)
+            damage = store.verify(source, own, Access(superseded=records.keys() - own.keys(), tick=tick))
         except StructError as error:
             damage = list(error.diagnostics)
         found += (_in(d, str(path / file)) for d in damage)

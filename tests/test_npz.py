@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError, UntrustedError
 from neuralqx_struct.payload import ML_DTYPES, StoredArrays, dtype_named
-from neuralqx_struct.stores import archive, npz
+from neuralqx_struct.stores import Access, archive, npz
 
 NUMPY = [
     "bool",
@@ -89,7 +89,7 @@ SHAPES = {
 def test_every_shape_and_layout(tmp_path, mmap, compress):
     path = tmp_path / "arrays.npz"
     records = npz.write(path, SHAPES, compress=compress)
-    arrays = npz.read(path, records, mmap=mmap)
+    arrays = npz.read(path, records, Access(mmap=mmap))
     assert isinstance(arrays, StoredArrays)
     assert list(arrays) == list(SHAPES)
     for name, array in SHAPES.items():
@@ -279,19 +279,19 @@ def test_damage_is_found_on_access_and_by_verify_all_at_once(tmp_path, compress,
     records = npz.write(path, ARRAYS, compress=compress)
     for record in records.values():
         record["crc32"] ^= 1
-    arrays = npz.read(path, records, mmap=mmap)
+    arrays = npz.read(path, records, Access(mmap=mmap))
     for name in ARRAYS:
         with pytest.raises(IntegrityError, match=rf"\$\.arrays\.{name}") as caught:
             arrays[name]
         assert caught.value.code == "NQX407"
     assert [d.path for d in npz.verify(path, records)] == ["$.arrays.w", "$.arrays.b"]
-    assert same(npz.read(path, records, verify=False, mmap=mmap)["w"], ARRAYS["w"])
+    assert same(npz.read(path, records, Access(verify=False, mmap=mmap))["w"], ARRAYS["w"])
 
 
 def test_a_file_cut_while_open_is_an_error(tmp_path):
     path = tmp_path / "arrays.npz"
     records = npz.write(path, ARRAYS)
-    arrays = npz.read(path, records, mmap=False)
+    arrays = npz.read(path, records, Access(mmap=False))
     path.write_bytes(b"")
     with pytest.raises(IntegrityError) as caught:
         arrays["w"]
@@ -305,7 +305,7 @@ def test_names_that_nobody_asked_for_and_superseded_ones():
     with pytest.raises(IntegrityError) as caught:
         npz.read(view, own)
     assert [(d.code, d.path) for d in caught.value.diagnostics] == [("NQX410", "$.arrays.b")]
-    assert list(npz.read(view, own, superseded={"b", "never"})) == ["w"]
+    assert list(npz.read(view, own, Access(superseded={"b", "never"}))) == ["w"]
     with pytest.raises(KeyError):
         npz.read(view, records)["missing"]
 
@@ -318,7 +318,7 @@ def test_regions_of_a_file(tmp_path):
         end = file.tell()
         file.write(b"more")
         for mmap in (True, False):
-            arrays = npz.read((file, 128, end - 128), records, mmap=mmap)
+            arrays = npz.read((file, 128, end - 128), records, Access(mmap=mmap))
             assert same(arrays["b"], ARRAYS["b"])
         with pytest.raises(IntegrityError):
             npz.read((file, 128, end), records)

@@ -17,7 +17,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.conversion import convert
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.payload import ML_DTYPES, dtype_named
-from neuralqx_struct.stores import orbax, store_of_file
+from neuralqx_struct.stores import Access, orbax, store_of_file
 
 ROOT = Path(__file__).parent.parent
 NUMPY = ["bool", "int8", "uint16", "int64", "float16", "float32", "float64", "complex64", "complex128"]
@@ -66,7 +66,7 @@ def test_shapes_names_and_ticks(tmp_path):
     total = sum(a.nbytes for a in arrays.values())
     assert sum(ticks) == total and len(ticks) > len(arrays)
     ticks.clear()
-    held = orbax.read(tmp_path / "t", records, tick=ticks.append)
+    held = orbax.read(tmp_path / "t", records, Access(tick=ticks.append))
     assert list(held) == list(arrays) and len(held) == 7 and "a" in held and "b" not in held
     for name, array in arrays.items():
         assert held[name].dtype == array.dtype and np.array_equal(held[name], array), name

@@ -11,6 +11,7 @@ import safetensors.numpy
 
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError
 from neuralqx_struct.payload import ML_DTYPES
+from neuralqx_struct.stores import Access
 from neuralqx_struct.stores import safetensors as store
 from tests.test_npz import EXOTIC, NUMPY, OTHERS, SHAPES, random_array, same
 
@@ -50,7 +51,7 @@ def test_the_package_sees_what_the_format_has_names_for():
 def test_every_shape_and_layout(tmp_path, mmap):
     path = tmp_path / "arrays.safetensors"
     records = store.write(path, SHAPES)
-    arrays = store.read(path, records, mmap=mmap)
+    arrays = store.read(path, records, Access(mmap=mmap))
     assert list(arrays) == list(SHAPES)
     assert all(same(arrays[name], array) for name, array in SHAPES.items())
     assert all(arrays[name].flags.aligned for name in SHAPES)
@@ -95,7 +96,7 @@ def test_damage_is_found_on_access_and_by_verify_all_at_once():
     arrays = store.read(memoryview(data), records)
     with pytest.raises(IntegrityError, match="crc32"):
         arrays["w"]
-    assert same(store.read(memoryview(data), records, verify=False)["w"], ARRAYS["w"])
+    assert same(store.read(memoryview(data), records, Access(verify=False))["w"], ARRAYS["w"])
     assert sorted(d.path for d in store.verify(memoryview(data), records)) == ["$.arrays.b", "$.arrays.w"]
 
 
@@ -169,7 +170,7 @@ def test_superseded_names():
     own = {"w": records["w"]}
     with pytest.raises(IntegrityError, match="NQX410"):
         store.read(memoryview(data), own)
-    assert list(store.read(memoryview(data), own, superseded={"b", "z"})) == ["w"]
+    assert list(store.read(memoryview(data), own, Access(superseded={"b", "z"}))) == ["w"]
 
 
 def test_what_cannot_be_stored(tmp_path):

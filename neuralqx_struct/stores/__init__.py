@@ -16,6 +16,7 @@ import mmap as mmap_module
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = [
     "FOLDERS",
     "STORES",
+    "WHOLE",
+    "Access",
     "ArrayStore",
     "Entry",
     "FileArrays",
@@ -55,6 +58,26 @@ Tick = Callable[[int], None]
 """Called with how many further bytes were read."""
 Source = Path | tuple[BinaryIO, int, int] | memoryview
 """Where an array file is: a path, a region (file, first byte, length) of an open file, or bytes in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How an array file is read.
+
+    Attributes:
+        verify: Compare every byte that is read with its checksum.
+        mmap: Give read-only views of the mapped file; otherwise copies in private memory.
+        superseded: Arrays that the file may hold although another file's are meant.
+        tick: Called often while bytes are being verified.
+    """
+
+    verify: bool = True
+    mmap: bool = True
+    superseded: Collection[str] = frozenset()
+    tick: Tick | None = None
+
+
+WHOLE: Final = Access()
 
 
 class ArrayStore(Protocol):
@@ -78,35 +101,21 @@ class ArrayStore(Protocol):
     ) -> dict[str, dict[str, Any]]:
         """Write a new file (or into an open one, at its position), flush it to the disk, return a record per array."""
 
-    def read(
-        self,
-        source: Source,
-        records: Records,
-        *,
-        verify: bool = True,
-        mmap: bool = True,
-        superseded: Collection[str] = (),
-        tick: Tick | None = None,
-    ) -> StoredArrays:
+    def read(self, source: Source, records: Records, access: Access = WHOLE) -> StoredArrays:
         """The arrays that ``records`` describe, each read and verified on access.
 
         Args:
             source: The file.
             records: What the manifest says is in it: all of its arrays.
-            verify: Compare every byte that is read with its checksum.
-            mmap: Give read-only views of the mapped file; otherwise copies in private memory.
-            superseded: Arrays that the file may hold although another file's are meant.
-            tick: Called often while bytes are being verified.
+            access: How.
 
         Raises:
             IntegrityError: The file and the records do not agree.
             UntrustedError: The file holds pickles, bombs, duplicates or names that lead out of it.
         """
 
-    def verify(
-        self, source: Source, records: Records, *, superseded: Collection[str] = (), tick: Tick | None = None
-    ) -> list[Diagnostic]:
-        """Everything that is wrong with the file, every byte compared."""
+    def verify(self, source: Source, records: Records, access: Access = WHOLE) -> list[Diagnostic]:
+        """Everything that is wrong with the file, every byte compared, whatever ``access`` says of that."""
 
     def members(self, source: Source) -> tuple[str, ...]:
         """The names of the arrays in the file, as it says by itself."""
@@ -243,22 +252,16 @@ def opened(source: Source, *, mmap: bool) -> tuple[memoryview, _PrivateBytes | N
 class FileArrays(StoredArrays):
     """The arrays of one file; see :meth:`ArrayStore.read`."""
 
-    __slots__ = ("_check", "_entries", "_made", "_numpy", "_private", "_tick", "_view")
+    __slots__ = ("_access", "_entries", "_made", "_numpy", "_private", "_view")
 
     def __init__(
-        self,
-        view: memoryview,
-        private: _PrivateBytes | None,
-        entries: Mapping[str, Entry],
-        *,
-        verify: bool,
-        tick: Tick | None = None,
+        self, view: memoryview, private: _PrivateBytes | None, entries: Mapping[str, Entry], access: Access
     ) -> None:
         self._view = view if private is None else memoryview(b"")  # no page of the file stays in use
         import numpy as np
 
         self._numpy = np
-        self._private, self._entries, self._check, self._tick = private, entries, verify, tick
+        self._private, self._entries, self._access = private, entries, access
         self._made: MutableMapping[str, Array] = {}
 
     def __len__(self) -> int:
@@ -274,7 +277,7 @@ class FileArrays(StoredArrays):
         made = self._made.get(name)
         if made is None:
             entry = self._entries[name]
-            data, at, found = self._bytes(entry, self._tick, check=self._check)
+            data, at, found = self._bytes(entry, self._access.tick, check=self._access.verify)
             if found is not None and (problem := checksum_finding(name, found, entry.crc32)) is not None:
                 raise IntegrityError(problem)
             made = self._array(entry, data, at)
@@ -296,7 +299,7 @@ class FileArrays(StoredArrays):
         if header_too is not None:
             entry = entry._replace(crc32=header_too, with_lead=True)
         try:
-            found = self._bytes(entry, None if header_too is not None else self._tick, check=True)[2]
+            found = self._bytes(entry, None if header_too is not None else self._access.tick, check=True)[2]
             return None if found is None else checksum_finding(name, found, entry.crc32)
         except SerializationError as error:
             return about(error.code, name, error.diagnostics[0].message)

@@ -17,7 +17,8 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -26,7 +27,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple, cas
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError, UntrustedError
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.payload import ML_DTYPES, dtype_name, dtype_named, raise_findings, storage_dtype
-from neuralqx_struct.stores import Entry, FileArrays, Records, Source, Tick, about, opened, require_possible
+from neuralqx_struct.stores import (
+    WHOLE,
+    Access,
+    Entry,
+    FileArrays,
+    Records,
+    Source,
+    Tick,
+    about,
+    opened,
+    require_possible,
+)
 from neuralqx_struct.stores.archive import STORED, ArchiveWriter, Member, inflated_start, read_directory
 
 if TYPE_CHECKING:
@@ -159,26 +171,16 @@ def _body(array: Array) -> bytes | memoryview:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def read(
-    source: Source,
-    records: Records,
-    *,
-    verify: bool = True,
-    mmap: bool = True,
-    superseded: Collection[str] = (),
-    tick: Tick | None = None,
-) -> FileArrays:
+def read(source: Source, records: Records, access: Access = WHOLE) -> FileArrays:
     """Open the arrays of a file; see :class:`~neuralqx_struct.stores.ArrayStore`."""
-    arrays, found, _ = _survey(source, records, superseded, check=verify, mmap=mmap, tick=tick)
+    arrays, found, _ = _survey(source, records, access)
     raise_findings(found, str(source) if isinstance(source, Path) else FILE)
     return arrays
 
 
-def verify(
-    source: Source, records: Records, *, superseded: Collection[str] = (), tick: Tick | None = None
-) -> list[Diagnostic]:
+def verify(source: Source, records: Records, access: Access = WHOLE) -> list[Diagnostic]:
     """Everything that is wrong with the file; see :class:`~neuralqx_struct.stores.ArrayStore`."""
-    arrays, found, found_members = _survey(source, records, superseded, check=True, mmap=True, tick=tick)
+    arrays, found, found_members = _survey(source, records, replace(access, verify=True, mmap=True))
     for name in arrays:
         if (problem := arrays.verify(name)) is not None:
             found.append(problem)
@@ -194,9 +196,7 @@ def members(source: Source) -> tuple[str, ...]:
     return tuple(member.name.removesuffix(".npy") for member in read_directory(view))
 
 
-def _survey(
-    source: Source, records: Records, superseded: Collection[str], *, check: bool, mmap: bool, tick: Tick | None
-) -> tuple[FileArrays, list[Diagnostic], dict[str, Member]]:
+def _survey(source: Source, records: Records, access: Access) -> tuple[FileArrays, list[Diagnostic], dict[str, Member]]:
     """Compare the structure of a file with the records, reading no array.
 
     Returns:
@@ -207,7 +207,7 @@ def _survey(
     used: dict[str, Member] = {}
     view, private = memoryview(b""), None
     try:
-        view, private = opened(source, mmap=mmap)
+        view, private = opened(source, mmap=access.mmap)
         with collector_paused():
             unclaimed = {member.name: member for member in read_directory(view)}
             member_names = _member_names(records)
@@ -221,7 +221,7 @@ def _survey(
                     used[name] = member
                 except StructError as error:
                     found += [about(d.code, name, d.message, d.hint) for d in error.diagnostics]
-        for member_name in _member_names(superseded).values():
+        for member_name in _member_names(access.superseded).values():
             unclaimed.pop(member_name, None)
         hint = "the file was changed by hand, or the manifest belongs to another one"
         found += [
@@ -230,7 +230,7 @@ def _survey(
         ]
     except StructError as error:
         found += error.diagnostics
-    return FileArrays(view, private, entries, verify=check, tick=tick), found, used
+    return FileArrays(view, private, entries, access), found, used
 
 
 def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry:

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError, UntrustedError
 from neuralqx_struct.payload import HeldArrays, StoredArrays, dtype_name, dtype_named, raise_findings
-from neuralqx_struct.stores import Records, Source, Tick, about, checksum_finding, require_possible
+from neuralqx_struct.stores import WHOLE, Access, Records, Source, Tick, about, checksum_finding, require_possible
 from neuralqx_struct.stores.checksums import checksum, write_checked
 
 if TYPE_CHECKING:
@@ -165,10 +165,10 @@ def _bytes(array: Array) -> memoryview | bytes:
 class _Arrays(StoredArrays):
     """The arrays of a checkpoint, each opened, read and compared with its checksum when it is asked for."""
 
-    __slots__ = ("_check", "_records", "_root", "_tick")
+    __slots__ = ("_access", "_records", "_root")
 
-    def __init__(self, root: Path, records: Records, *, check: bool, tick: Tick | None) -> None:
-        self._root, self._records, self._check, self._tick = root, records, check, tick
+    def __init__(self, root: Path, records: Records, access: Access) -> None:
+        self._root, self._records, self._access = root, records, access
 
     def __len__(self) -> int:
         return len(self._records)
@@ -180,7 +180,7 @@ class _Arrays(StoredArrays):
         return name in self._records
 
     def __getitem__(self, name: str) -> Array:
-        array, problem = self._read(name, check=self._check)
+        array, problem = self._read(name, check=self._access.verify)
         if problem is not None:
             raise IntegrityError(problem)
         return array
@@ -205,7 +205,9 @@ class _Arrays(StoredArrays):
             values = _values(self._root, name, code, stored)
             array = values if values.dtype == dtype else values.reshape(-1).view(dtype).reshape(shape)
         array.flags.writeable = False
-        problem = checksum_finding(name, checksum(_bytes(array), self._tick), record.get("crc32")) if check else None
+        problem = (
+            checksum_finding(name, checksum(_bytes(array), self._access.tick), record.get("crc32")) if check else None
+        )
         return array, problem
 
 
@@ -232,33 +234,22 @@ def _values(root: Path, name: str, code: str, shape: tuple[int, ...]) -> Array:
         raise IntegrityError(about("NQX408", name, message, "restore it from a copy")) from error
 
 
-def read(
-    source: Source,
-    records: Records,
-    *,
-    verify: bool = True,
-    mmap: bool = True,
-    superseded: Collection[str] = (),
-    tick: Tick | None = None,
-) -> StoredArrays:
+def read(source: Source, records: Records, access: Access = WHOLE) -> StoredArrays:
     """Open the arrays of a checkpoint; see :class:`~neuralqx_struct.stores.ArrayStore`. They are never mapped."""
-    del mmap
-    raise_findings(_survey(source, records, superseded), str(source))
-    return _Arrays(_root(source), records, check=verify, tick=tick)
+    raise_findings(_survey(source, records, access), str(source))
+    return _Arrays(_root(source), records, access)
 
 
-def verify(
-    source: Source, records: Records, *, superseded: Collection[str] = (), tick: Tick | None = None
-) -> list[Diagnostic]:
+def verify(source: Source, records: Records, access: Access = WHOLE) -> list[Diagnostic]:
     """Everything that is wrong with the arrays; see :class:`~neuralqx_struct.stores.ArrayStore`.
 
     What Orbax keeps beside them for itself is not covered by any checksum.
     """
-    found = _survey(source, records, superseded)
+    found = _survey(source, records, access)
     missing = {d.path for d in found}
     if any(not d.path for d in found):
         return found
-    arrays = _Arrays(_root(source), records, check=True, tick=tick)
+    arrays = _Arrays(_root(source), records, access)
     for name in records:
         if about("NQX409", name, "").path not in missing and (problem := arrays.verify(name)) is not None:
             found.append(problem)
@@ -296,7 +287,7 @@ def _keys(root: Path) -> set[str]:
         raise IntegrityError(message, code="NQX408", hint="restore it from a copy") from error
 
 
-def _survey(source: Source, records: Records, superseded: Collection[str]) -> list[Diagnostic]:
+def _survey(source: Source, records: Records, access: Access) -> list[Diagnostic]:
     """Compare what is there with the records, reading no array."""
     found: list[Diagnostic] = []
     try:
@@ -319,7 +310,7 @@ def _survey(source: Source, records: Records, superseded: Collection[str]) -> li
         if nbytes and _key(name) not in unclaimed:
             found.append(about("NQX409", name, "expected an array of this name in the checkpoint, got none"))
         unclaimed.discard(_key(name))
-    unclaimed -= {_key(name) for name in superseded}
+    unclaimed -= {_key(name) for name in access.superseded}
     hint = "the checkpoint was changed by hand, or the manifest belongs to another one"
     message = "expected a record for every array in the checkpoint, got none"
     return found + [about("NQX410", key, message, hint) for key in sorted(unclaimed)]

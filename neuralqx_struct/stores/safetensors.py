@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
@@ -25,7 +26,18 @@ from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationErro
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest_text import parse_manifest
 from neuralqx_struct.payload import dtype_name, dtype_named, raise_findings
-from neuralqx_struct.stores import Entry, FileArrays, Records, Source, Tick, about, opened, require_possible
+from neuralqx_struct.stores import (
+    WHOLE,
+    Access,
+    Entry,
+    FileArrays,
+    Records,
+    Source,
+    Tick,
+    about,
+    opened,
+    require_possible,
+)
 from neuralqx_struct.stores.archive import ALIGNMENT
 from neuralqx_struct.stores.checksums import write_all, write_checked
 
@@ -136,26 +148,16 @@ def _element(logical: str) -> int:
     return 1 if code == "U8" else dtype.itemsize
 
 
-def read(
-    source: Source,
-    records: Records,
-    *,
-    verify: bool = True,
-    mmap: bool = True,
-    superseded: Collection[str] = (),
-    tick: Tick | None = None,
-) -> FileArrays:
+def read(source: Source, records: Records, access: Access = WHOLE) -> FileArrays:
     """Open the arrays of a file; see :class:`~neuralqx_struct.stores.ArrayStore`."""
-    arrays, found = _survey(source, records, superseded, check=verify, mmap=mmap, tick=tick)
+    arrays, found = _survey(source, records, access)
     raise_findings(found, str(source) if isinstance(source, Path) else FILE)
     return arrays
 
 
-def verify(
-    source: Source, records: Records, *, superseded: Collection[str] = (), tick: Tick | None = None
-) -> list[Diagnostic]:
+def verify(source: Source, records: Records, access: Access = WHOLE) -> list[Diagnostic]:
     """Everything that is wrong with the file; see :class:`~neuralqx_struct.stores.ArrayStore`."""
-    arrays, found = _survey(source, records, superseded, check=True, mmap=True, tick=tick)
+    arrays, found = _survey(source, records, replace(access, verify=True, mmap=True))
     return found + [problem for name in arrays if (problem := arrays.verify(name)) is not None]
 
 
@@ -207,15 +209,13 @@ def _is_tensor(item: Any) -> bool:
     )
 
 
-def _survey(
-    source: Source, records: Records, superseded: Collection[str], *, check: bool, mmap: bool, tick: Tick | None
-) -> tuple[FileArrays, list[Diagnostic]]:
+def _survey(source: Source, records: Records, access: Access) -> tuple[FileArrays, list[Diagnostic]]:
     """Compare the header of a file with the records, reading no array."""
     found: list[Diagnostic] = []
     entries: dict[str, Entry] = {}
     view, private = memoryview(b""), None
     try:
-        view, private = opened(source, mmap=mmap)
+        view, private = opened(source, mmap=access.mmap)
         header, begin = _header(view)
         for name, record in records.items():
             item = header.pop(name, None)
@@ -228,10 +228,10 @@ def _survey(
                 found += [about(d.code, name, d.message, d.hint) for d in error.diagnostics]
         hint = "the file was changed by hand, or the manifest belongs to another one"
         message = "expected a record for every array in the file, got none"
-        found += [about("NQX410", name, message, hint) for name in header if name not in superseded]
+        found += [about("NQX410", name, message, hint) for name in header if name not in access.superseded]
     except StructError as error:
         found += error.diagnostics
-    return FileArrays(view, private, entries, verify=check, tick=tick), found
+    return FileArrays(view, private, entries, access), found
 
 
 def _entry(item: Mapping[str, Any], record: Mapping[str, Any], begin: int) -> Entry:
