@@ -117,6 +117,11 @@ CASES = [
     ("NQX132", "error", 8, "list[int] and list[str]", fields('x: "list[int] | list[str]"')),
     ("NQX132", "error", 8, "told apart", fields('x: "float32[n] | float32[m]"')),
     ("NQX133", "warning", 6, "a default of enum E", "compatibility: full\nenums: {E: [a]}\n" + fields("x: E")),
+    ("NQX136", "warning", 8, "got str in 'x'", fields("x: str | null")),
+    ("NQX136", "warning", 8, "got path in 'x'", fields("x: path")),
+    ("NQX136", "warning", 8, "a tuple in place of the list", fields("x: list[bytes]")),
+    ("NQX136", "warning", 8, "got literal['a'] in 'x'", fields("x: literal['a'] | int")),
+    ("NQX136", "warning", 10, "got E in 'x'", "enums: {E: [a]}\n" + fields("y: {type: E, kind: static}", "x: E")),
     ("NQX301", "error", 10, "version 4", fields("x: int") + "migrations:\n  - {from: 2, steps: []}\n"),
     ("NQX302", "error", 10, "got one from 7", fields("x: int") + "migrations:\n  - {from: 7, steps: []}\n"),
     ("NQX303", "error", 11, "join", fields("x: int") + "migrations:\n  - {from: 4, steps: []}\n  - {from: 4, steps: []}\n"),
@@ -145,13 +150,14 @@ SOUND = [
     fields("x: {type: float, default: 0, ge: 0, le: 0}"),
     fields('x: {type: "float32[2, 2]", default: [[0, 1], [1, 0]]}'),
     fields('x: {type: "complex64[...]", default: 0}'),
-    fields("x: {type: 'tuple[int, str]', default: [1, a]}"),
+    fields("x: {type: 'tuple[int, str]', kind: static, default: [1, a]}"),
     fields("x: {type: 'dict[str, int]', default: {a: 1}}"),
-    fields("x: {type: 'literal[\"a\", 1]', default: 1}"),
-    fields("x: {type: path, default: out}"),
+    fields("x: {type: 'literal[\"a\", 1]', kind: static, default: 1}"),
+    fields("x: {type: path, kind: static, default: out}"),
     fields("x: {type: pytree, default: [1, a]}"),
     fields('x: "int8[_]"', 'y: "int8[...]"'),
-    "enums: {E: [a, b]}\n" + fields("x: {type: E, default: a}"),
+    fields("x: 'dict[str, str]'", 'y: "tuple[str, float32[]]"', "z: 'A | str'", "l: {kind: opaque, type: str}"),
+    "enums: {E: [a, b]}\n" + fields("x: {type: E, kind: static, default: a}"),
     "dims: {n: {equals: 2 * k}}\n" + fields("k: {type: int, kind: static}", 'x: "int8[n]"'),
     fields("x: 'Dense[d, 4 * d]'", 'y: "int8[d]"') + '  Dense: {params: [a, b], fields: {w: "int8[a, b]"}}\n',
     fields("a: int", "b: {type: int, derived: a + 1}", "c: {type: int, derived: b + a}"),
@@ -322,7 +328,7 @@ def test_a_locked_version_stays_as_it_is(locked):
     assert lint(locked) == []
 
 
-@pytest.mark.parametrize("edit", ["y: str", "y: {type: int, doc: changed}"])
+@pytest.mark.parametrize("edit", ["y: bool", "y: {type: int, doc: changed}"])
 def test_an_edit_of_a_locked_version_is_an_error(locked, edit):
     write(locked, v1=V1.replace("y: int", edit))
     (finding,) = lint(locked)

@@ -38,7 +38,7 @@ structs:
     fields:
       weight: "float32[n]"  # the one
       bias: "float32[k]"
-      mode: Mode
+      mode: {type: Mode, kind: static}
       layer: Layer
 """
 HEADER = re.compile(r"^ *# .*:$")
@@ -82,8 +82,8 @@ def folder(tmp_path, monkeypatch):
 
 # what is replaced in version 1, the steps that are inferred, the questions
 EDITS = {
-    "a default says what is added": ("      mode: Mode", "      mode: Mode\n      lr: {type: float, default: 0.5}", ["- add: {field: lr, default: 0.5}"], []),
-    "no default": ("      mode: Mode", "      mode: Mode\n      lr: float", [], ["lr, float, is new: what do old payloads get?"]),
+    "a default says what is added": ("      mode: {type: Mode, kind: static}", "      mode: {type: Mode, kind: static}\n      lr: {type: float, default: 0.5}", ["- add: {field: lr, default: 0.5}"], []),
+    "no default": ("      mode: {type: Mode, kind: static}", "      mode: {type: Mode, kind: static}\n      lr: float", [], ["lr, float, is new: what do old payloads get?"]),
     "an alias says what is renamed": ('weight: "float32[n]"', 'w: {type: "float32[n]", aliases: [weight]}', ["- rename: {field: weight, to: w}"], []),
     "renamed or another": ('weight: "float32[n]"', 'weights: "float32[n]"', [], ["weight is gone and weights is new, of type float32[n]: is it one field under another name?"]),
     "renamed and cast": ('weight: "float32[n]"', 'kernel: "float64[n]"', [], ["weight is gone and kernel is new, of type float32[n]: is it one field under another name?"]),
@@ -92,9 +92,9 @@ EDITS = {
     "split": ('bias: "float32[k]"', 'b_n: "float32[n]"\n      b_m: "float32[m]"', [], ["bias is gone and b_n and b_m are new: is bias joined from b_n and then b_m, along axis 0?"]),
     "a member of an enum": ("[fast, slow]", "[quick, slow]", [], ["fast is no longer in Mode: what do old payloads mean by it?"]),
     "a struct": ("Layer", "Block", [], ["is the struct Block the former Layer? It has the same fields."]),
-    "moved": ('    fields: {w: "float32[n]"}  # weights\n', '    fields: {w: "float32[n]", mode: Mode}\n', ["- move: {fields: [mode], into: layer, struct: Layer}"], []),
-    "nothing that payloads hold": ("      mode: Mode", "      mode: {type: Mode, doc: How.}", [], []),
-    "another sort": ("      mode: Mode", "      mode: int", [], ["mode was Mode and is int: no step turns one into the other; give the new field another name, or write a `python` step."]),
+    "moved": ('    fields: {w: "float32[n]"}  # weights\n', '    fields: {w: "float32[n]", mode: {type: Mode, kind: static}}\n', ["- move: {fields: [mode], into: layer, struct: Layer}"], []),
+    "nothing that payloads hold": ("      mode: {type: Mode, kind: static}", "      mode: {type: Mode, kind: static, doc: How.}", [], []),
+    "another sort": ("      mode: {type: Mode, kind: static}", "      mode: int", [], ["mode was Mode and is int: no step turns one into the other; give the new field another name, or write a `python` step."]),
 }  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def edit(case):
     old, new, steps, questions = EDITS[case]
     assert old in V1
     text = V1.replace(old, new)
-    return (text.replace("      mode: Mode\n", "") if case == "moved" else text), steps, questions
+    return (text.replace("      mode: {type: Mode, kind: static}\n", "") if case == "moved" else text), steps, questions
 
 
 @pytest.mark.parametrize("case", EDITS)
@@ -243,7 +243,7 @@ def test_what_cannot_be_revised(folder):
     (folder / "v1.yaml").write_text(V1)
     with pytest.raises(SchemaError, match=r"NQX283 expected|expected schema: lab\.net"):
         revise(folder, edited=other)
-    other.write_text(V1.replace("mode: Mode", "mode: Mod"))
+    other.write_text(V1.replace("type: Mode", "type: Mod"))
     with pytest.raises(SchemaError, match=r"NQX101 .* got 'Mod'"):
         revise(folder, edited=other)
     (folder / "v2.yaml").write_text(V1.replace("version: 1", "version: 2"))
@@ -364,7 +364,7 @@ def test_the_command_writes_the_file_and_tells_the_questions(folder):
 
 def test_the_command_takes_a_file_and_a_class(folder, tmp_path, monkeypatch):
     edited = tmp_path / "edited.yaml"
-    edited.write_text(V1.replace("Mode\n", "Mode\n      lr: {type: float, default: 0.5}\n", 1))
+    edited.write_text(V1.replace("kind: static}\n", "kind: static}\n      lr: {type: float, default: 0.5}\n", 1))
     done = invoke(folder, "--edited", edited, "--out", tmp_path / "out.yaml")
     assert (done.exit_code, done.stdout) == (0, f"written to {tmp_path / 'out.yaml'}\n")
     module = "import neuralqx_struct as s\nclass Net(s.load_schema('net').Net):\n    lr: float = 0.5\n"

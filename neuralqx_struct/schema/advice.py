@@ -11,7 +11,20 @@ from collections.abc import Callable
 
 from neuralqx_struct.schema.checks import Finding, Findings, fields_of
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.types import DTYPES, Array, format_type, walk_type
+from neuralqx_struct.schema.types import (
+    DTYPES,
+    Array,
+    DictOf,
+    Key,
+    ListOf,
+    LiteralOf,
+    Named,
+    PyTree,
+    Scalar,
+    Type,
+    format_type,
+    walk_type,
+)
 
 __all__ = ["ADVICE"]
 
@@ -61,4 +74,44 @@ def _check_x64(document: Document) -> Findings:
                 yield Finding("NQX128", (*path, "default"), message, hint, "info")
 
 
-ADVICE: tuple[Callable[[Document], Findings], ...] = (_check_docs, _check_tags, _check_x64)
+_TEXT = {"str", "bytes", "path", "dtype"}
+
+
+def _check_texts(document: Document) -> Findings:
+    """Text that is a leaf: it can be saved and mapped over, and jit refuses the struct that holds it."""
+    for path, _, name, declaration in fields_of(document):
+        if declaration.kind != "node" or declaration.derived is not None:
+            continue
+        parts = [*walk_type(declaration.declared)]
+        held = next((part for part in parts if _is_text(document, part)), None)
+        if held is None or any(_is_for_nodes(document, part) for part in parts):
+            continue
+        message = (
+            f"expected a node of arrays and numbers, got {format_type(held)} in {name!r}\n"
+            "jax.jit and other transformations refuse a leaf that is no number"
+        )
+        lists = any(isinstance(part, ListOf) for part in parts)
+        hint = "write `kind: static`" + (" and a tuple in place of the list" if lists else "")
+        yield Finding("NQX136", (*path, "type"), message, hint, "warning")
+
+
+def _is_for_nodes(document: Document, declared: Type) -> bool:
+    """True for what no static field may hold, so that the text beside it stays where it is."""
+    if isinstance(declared, Named):
+        return document.is_struct(declared.name)
+    return isinstance(declared, (Array, DictOf, Key, PyTree))
+
+
+def _is_text(document: Document, declared: Type) -> bool:
+    match declared:
+        case Scalar(name):
+            return name in _TEXT
+        case LiteralOf(values):
+            return any(isinstance(value, str) for value in values)
+        case Named(name):
+            return document.members_of(name) is not None
+        case _:
+            return False
+
+
+ADVICE: tuple[Callable[[Document], Findings], ...] = (_check_docs, _check_tags, _check_x64, _check_texts)
