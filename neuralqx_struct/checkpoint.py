@@ -29,10 +29,11 @@ import numpy as np
 
 from neuralqx_struct import bundle
 from neuralqx_struct.codecs import Reading, StructDecoder, StructEncoder, Unknown
-from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, did_you_mean
+from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, did_you_mean, has_errors
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import is_struct
-from neuralqx_struct.filters import parse, to_predicate
+from neuralqx_struct.filters import FilterError, parse
+from neuralqx_struct.leaves import Selection
 from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.payload import HeldArrays, Payload, check, dtype_name, raise_findings
@@ -296,7 +297,8 @@ def load(
         path: The directory or zip file.
         load_cls: The class that the root must be; a payload of an older version of its schema is migrated.
         select: A filter, also in its text form ``"tag:trainable"``; array leaves that it does not
-            match are None and not read. Numbers and text stand in the manifest and are kept.
+            match are None and not read. Numbers and text stand in the manifest and are kept. A filter that matches
+            no array is an error that tells what there is; a part of one is told in ``report``.
         abstract: Give ``jax.ShapeDtypeStruct`` in place of arrays; no array is read, no hook runs.
         mmap: Map the arrays instead of reading them into memory.
         verify: Check every byte against its checksum.
@@ -318,6 +320,7 @@ def load(
         SerializationError: The path is no bundle, or what it holds does not fit, with every problem.
         IntegrityError: Stored bytes are damaged.
         UntrustedError: The bundle names a class that is not known here and not trusted.
+        FilterError: ``select`` cannot be read, or matches none of the arrays; it is a ValueError.
         ValueError: ``shardings`` is no prefix of the object, or one of them does not fit its array.
     """
     try:
@@ -399,7 +402,7 @@ def _reading(
         trust=(*trust, *own),
         abstract=abstract,
         as_numpy=as_numpy,
-        select=None if select is None else to_predicate(parse(select) if isinstance(select, str) else select),
+        select=None if select is None else Selection(parse(select) if isinstance(select, str) else select),
         unknown=unknown,
         fill=dict(fill or {}),
         root=load_cls,
@@ -444,6 +447,11 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
     except RecursionError as error:
         raise _too_deep() from error
     decoder.finish()
+    if isinstance(reading.select, Selection):
+        found = reading.select.findings("select=")
+        if has_errors(found):
+            raise FilterError(found)
+        reading.report.extend(found)
     for name in reading.fill.keys() - decoder.seen_fields:
         raise SerializationError(
             f"expected names of fields in fill=, got {name!r}, which no Struct of this payload has",

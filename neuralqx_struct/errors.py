@@ -31,6 +31,7 @@ __all__ = [
     "StructError",
     "UntrustedError",
     "ValidationError",
+    "closest",
     "did_you_mean",
     "has_errors",
 ]
@@ -113,13 +114,8 @@ def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
 _MOST_COMPARED = 100
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """A hint naming the known word that ``word`` was probably meant to be, or None.
-
-    Example:
-        >>> did_you_mean("kernal", ["kernel", "bias"])
-        "did you mean 'kernel'?"
-    """
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that ``word`` was probably meant to be, or None."""
     names = list(known)
     if len(names) > _MOST_COMPARED:  # comparing texts is slow, and a file may hold thousands of wrong names
         similar = [n for n in names if n[:1] == word[:1] and -3 < len(n) - len(word) < 3]
@@ -128,7 +124,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     if not close:
         lowered = {name.lower(): name for name in names}
         close = [lowered[word.lower()]] if word.lower() in lowered else []
-    return f"did you mean {close[0]!r}?" if close else None
+    return close[0] if close else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """A hint naming the known word that ``word`` was probably meant to be, or None.
+
+    Example:
+        >>> did_you_mean("kernal", ["kernel", "bias"])
+        "did you mean 'kernel'?"
+    """
+    meant = closest(word, known)
+    return None if meant is None else f"did you mean {meant!r}?"
 
 
 class StructError(Exception):

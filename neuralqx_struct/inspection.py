@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
-from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
+from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError, has_errors
 from neuralqx_struct.manifest import node_children
 from neuralqx_struct.param_tags import node_tags
 from neuralqx_struct.paths import FieldName, format_path
@@ -31,6 +31,7 @@ from neuralqx_struct.schema.types import DTYPES
 
 if TYPE_CHECKING:
     from neuralqx_struct.fieldspec import FieldSpec
+    from neuralqx_struct.leaves import Selection
     from neuralqx_struct.schema.model import Document
     from neuralqx_struct.schema.series import Series
 
@@ -405,26 +406,28 @@ class _Array:
     shape: tuple[int, ...]
 
 
-def inspect(path: str | Path, filter: Any = None) -> Inspection:  # noqa: A002
+def inspect(
+    path: str | Path,
+    filter: Any = None,  # noqa: A002
+    *,
+    report: list[Diagnostic] | None = None,
+) -> Inspection:
     """Look into a bundle; no array is read.
 
     Args:
         path: A bundle (folder or zip) or a ``manifest.json``.
         filter: Which leaves to show: the text of a filter such as ``tag:trainable & !path:**/bias``, or any filter.
+        report: A list that gets the parts of the filter that match no leaf.
 
     Raises:
         SerializationError: There is no bundle (then also a FileNotFoundError), or its manifest is not sound.
-        FilterError: The filter cannot be read.
+        FilterError: The filter cannot be read, or matches no leaf.
 
     Example:
         >>> [row.path for row in inspect("tests/golden/format-1/vmc_state_1", "dtype:floating").rows][-1]
         '$.E_hist'
     """
-    chosen: Callable[[Any, Any], bool] | None = None
-    if filter is not None:
-        from neuralqx_struct import filters
-
-        chosen = filters.parse(filter) if isinstance(filter, str) else filters.to_predicate(filter)
+    chosen = None if filter is None else _selection(filter)
     document = bundle.read_manifest(path)
     rows: list[Row] = []
     sizes: dict[str, int] = {}
@@ -439,6 +442,8 @@ def inspect(path: str | Path, filter: Any = None) -> Inspection:  # noqa: A002
         tags = () if spec is None else tuple(sorted(spec.tags))
         kind = "" if spec is None else str(spec.kind)
         rows.append(Row(format_path(here), len(here), seen.text, seen.value, nbytes, tags, kind))
+    if chosen is not None:
+        _tell(chosen, str(path), report)
     return Inspection(
         file=str(path),
         version=document["version"],
@@ -449,6 +454,24 @@ def inspect(path: str | Path, filter: Any = None) -> Inspection:  # noqa: A002
         arrays=len(sizes),
         nbytes=sum(sizes.values()),
     )
+
+
+def _selection(filter: Any) -> Selection:  # noqa: A002
+    from neuralqx_struct.filters import parse
+    from neuralqx_struct.leaves import Selection
+
+    return Selection(parse(filter) if isinstance(filter, str) else filter)
+
+
+def _tell(chosen: Selection, file: str, report: list[Diagnostic] | None) -> None:
+    """What the filter looked for in vain: an error if that was all."""
+    from neuralqx_struct.filters import FilterError
+
+    found = chosen.findings("filter")
+    if has_errors(found):
+        raise FilterError(found).in_file(file)
+    if report is not None:
+        report.extend(replace(finding, file=file) for finding in found)
 
 
 def _nbytes(record: Mapping[str, Any], array: _Array) -> int:

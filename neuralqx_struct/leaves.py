@@ -19,20 +19,21 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, combinations
 from typing import TypeVar
 
-from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.filters import (
     Everything,
     Filter,
     FilterError,
-    Matcher,
     Nothing,
     Predicate,
     filters_to_predicates,
     to_predicate,
 )
+from neuralqx_struct.filters.algebra import shown
+from neuralqx_struct.filters.misses import misses
 from neuralqx_struct.paths import Path, format_path
 
-__all__ = ["combine_leaves", "match_leaves", "merge_leaves", "partition_leaves", "split_leaves"]
+__all__ = ["Selection", "combine_leaves", "match_leaves", "merge_leaves", "partition_leaves", "split_leaves"]
 
 T = TypeVar("T")
 
@@ -89,7 +90,7 @@ def match_leaves(
     if report is not None:
         report.extend(_findings(leaves, [predicate for _, predicate in predicates]))
     if unmatched:
-        shown = ", ".join(_shown(predicate) for _, predicate in predicates)
+        told = ", ".join(shown(predicate) for _, predicate in predicates)
         raise _all_problems(
             [
                 Diagnostic(
@@ -101,9 +102,56 @@ def match_leaves(
                 for path, leaf in unmatched[:_SHOWN_PROBLEMS]
             ],
             len(unmatched),
-            hint=f"the filters are {shown}; add `...` behind them for the rest",
+            hint=f"the filters are {told}; add `...` behind them for the rest",
         )
     return found
+
+
+class Selection:
+    """A filter that chooses from leaves one by one, as a reader meets them, and tells afterwards what it did not find.
+
+    Example:
+        >>> selection = Selection("tag")
+        >>> selection(("w",), 1.5)
+        False
+        >>> [finding.hint for finding in selection.findings("select=")]
+        ['no leaf here has a tag']
+    """
+
+    def __init__(self, filter: Filter) -> None:  # noqa: A002
+        self.predicate = to_predicate(filter)
+        self.asked: list[tuple[Path, object]] = []
+        self.found = False
+
+    def __call__(self, path: Path, leaf: object) -> bool:
+        """True if the leaf is chosen."""
+        self.asked.append((path, leaf))
+        chosen = bool(self.predicate(path, leaf))
+        self.found = self.found or chosen
+        return chosen
+
+    def findings(self, where: str, *, nothing: Severity = "error") -> list[Diagnostic]:
+        """NQX426 for each part of the filter that looked in vain: for information, where other parts chose something.
+
+        Nothing is said of a filter that was asked for no leaf, and of None and False, which mean to choose nothing.
+
+        Args:
+            where: What the filter was given as.
+            nothing: How bad it is if the filter has chosen nothing.
+        """
+        if not self.asked or isinstance(self.predicate, Nothing):
+            return []
+        return [
+            Diagnostic(
+                "NQX426",
+                "info" if self.found else nothing,
+                f"expected {miss.expected}, got none among {len(self.asked):,}",
+                path=where,
+                hint=miss.hint,
+            )
+            for miss in misses(self.predicate, self.asked)
+            if self.found or not miss.excluded
+        ]
 
 
 def merge_leaves(*states: Iterable[tuple[Path, T]]) -> list[tuple[Path, T]]:
@@ -134,10 +182,17 @@ def merge_leaves(*states: Iterable[tuple[Path, T]]) -> list[tuple[Path, T]]:
 
 
 def partition_leaves(
-    leaves_with_paths: Iterable[tuple[Path, T]],
+    pairs: Iterable[tuple[Path, T]],
     filter: Filter,  # noqa: A002
+    *,
+    report: list[Diagnostic] | None = None,
 ) -> tuple[list[T | None], list[T | None]]:
     """The leaves that match and the others, each list as long as the input, with None where the other has the leaf.
+
+    Args:
+        pairs: The leaves with their paths.
+        filter: What :func:`~neuralqx_struct.filters.to_predicate` takes.
+        report: A list that gets NQX426 for the parts of the filter that match no leaf.
 
     Raises:
         TypeError: ``filter`` is not a filter.
@@ -146,13 +201,15 @@ def partition_leaves(
         >>> partition_leaves([(("w",), 1.5), (("step",), 7)], float)
         ([1.5, None], [None, 7])
     """
-    predicate = to_predicate(filter)
+    predicate = to_predicate(filter) if report is None else Selection(filter)
     kept: list[T | None] = []
     rest: list[T | None] = []
-    for path, leaf in leaves_with_paths:
+    for path, leaf in pairs:
         matches = predicate(path, leaf)
         kept.append(leaf if matches else None)
         rest.append(None if matches else leaf)
+    if isinstance(predicate, Selection) and report is not None:
+        report.extend(predicate.findings("filter", nothing="warning"))
     return kept, rest
 
 
@@ -203,18 +260,14 @@ def combine_leaves(*parts: Sequence[T | None], paths: Callable[[], Sequence[Path
     return combined
 
 
-def _all_problems(shown: list[Diagnostic], total: int, *, hint: str) -> FilterError:
+def _all_problems(first: list[Diagnostic], total: int, *, hint: str) -> FilterError:
     """One error for all problems; the hint stands at the end, for it is the same for all."""
-    last = shown[-1]
-    more = f"\n{total - len(shown)} more have the same problem" if total > len(shown) else ""
-    return FilterError([*shown[:-1], Diagnostic(last.code, "error", last.message + more, path=last.path, hint=hint)])
+    last = first[-1]
+    more = f"\n{total - len(first)} more have the same problem" if total > len(first) else ""
+    return FilterError([*first[:-1], Diagnostic(last.code, "error", last.message + more, path=last.path, hint=hint)])
 
 
-def _shown(predicate: Predicate) -> str:
-    return str(predicate) if isinstance(predicate, Matcher) else getattr(predicate, "__qualname__", repr(predicate))
-
-
-def _findings(leaves: Iterable[tuple[Path, object]], predicates: Sequence[Predicate]) -> list[Diagnostic]:
+def _findings(leaves: Sequence[tuple[Path, object]], predicates: Sequence[Predicate]) -> list[Diagnostic]:
     """What makes filters suspicious: those that get no leaf, and those that want the same leaves."""
     judged = [i for i, predicate in enumerate(predicates) if not isinstance(predicate, (Everything, Nothing))]
     matched, taken = [0] * len(predicates), [0] * len(predicates)
@@ -232,10 +285,12 @@ def _findings(leaves: Iterable[tuple[Path, object]], predicates: Sequence[Predic
         Diagnostic(
             "NQX426",
             "warning",
-            f"expected leaves for {_shown(predicates[i])}, got none"
+            f"expected leaves for {shown(predicates[i])}, got none"
             + (f"\nall that it matches ({matched[i]}) went to filters before it" if matched[i] else ""),
             path=f"filters[{i}]",
-            hint="put the more specific filter first" if matched[i] else "look at the spelling, or leave it out",
+            hint="put the more specific filter first"
+            if matched[i]
+            else next((miss.hint for miss in misses(predicates[i], leaves)), "leave it out"),
         )
         for i in judged
         if not taken[i]
@@ -244,8 +299,8 @@ def _findings(leaves: Iterable[tuple[Path, object]], predicates: Sequence[Predic
         Diagnostic(
             "NQX427",
             "info",
-            f"expected leaves of its own for {_shown(predicates[second])}, got {len(paths)} that filters[{first}] "
-            f"({_shown(predicates[first])}) matches too\nthe first of them is {format_path(paths[0])}",
+            f"expected leaves of its own for {shown(predicates[second])}, got {len(paths)} that filters[{first}] "
+            f"({shown(predicates[first])}) matches too\nthe first of them is {format_path(paths[0])}",
             path=f"filters[{second}]",
             hint=f"filters[{first}] stands first and gets them",
         )

@@ -29,7 +29,7 @@ from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.fieldspec import FieldSpec, tagged
 from neuralqx_struct.filters import Filter, to_predicate
 from neuralqx_struct.identity import same_value
-from neuralqx_struct.leaves import combine_leaves, match_leaves, merge_leaves, partition_leaves, split_leaves
+from neuralqx_struct.leaves import Selection, combine_leaves, match_leaves, merge_leaves, partition_leaves, split_leaves
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import Text, brief
 from neuralqx_struct.pytree import path_part
@@ -244,10 +244,16 @@ def merge(definition: Definition[T], *states: Mapping[Path, Any]) -> T:
     raise ValueError(f"merge(): expected one leaf for every path of the definition, got {' and '.join(what)}")
 
 
-def partition(obj: T, filter: Filter) -> tuple[T, T]:  # noqa: A002 - the word of the field
-    """Two objects of the same structure: one with the leaves that match, one with the others; None in their places."""
+def partition(obj: T, filter: Filter, *, report: Report = None) -> tuple[T, T]:  # noqa: A002 - the word of the field
+    """Two objects of the same structure: one with the leaves that match, one with the others; None in their places.
+
+    Args:
+        obj: A Struct or any pytree.
+        filter: See :mod:`neuralqx_struct.filters`.
+        report: Gets the parts of the filter that match no leaf.
+    """
     leaves, treedef, paths = _opened(obj)
-    kept, rest = partition_leaves(zip(paths, leaves, strict=True), filter)
+    kept, rest = partition_leaves(zip(paths, leaves, strict=True), filter, report=report)
     return jax.tree_util.tree_unflatten(treedef, kept), jax.tree_util.tree_unflatten(treedef, rest)
 
 
@@ -271,32 +277,36 @@ def _is_hole(leaf: Any) -> bool:
     return leaf is None
 
 
-def map_where(obj: T, filter: Filter, function: Callable[[Any], Any]) -> T:  # noqa: A002
+def map_where(obj: T, filter: Filter, function: Callable[[Any], Any], *, report: Report = None) -> T:  # noqa: A002
     """An object with the leaves that match replaced by what a function makes of them; the others stay as they are.
 
     Args:
         obj: A Struct or any pytree.
         filter: See :mod:`neuralqx_struct.filters`.
         function: Called with each leaf that matches.
+        report: Gets the parts of the filter that match no leaf.
 
     Example:
         >>> map_where({"w": 1.5, "n": 2}, float, lambda leaf: leaf * 2)
         {'n': 2, 'w': 3.0}
     """
     leaves, treedef, paths = _opened(obj)
-    predicate = to_predicate(filter)
+    predicate = to_predicate(filter) if report is None else Selection(filter)
     mapped = [function(leaf) if predicate(path, leaf) else leaf for path, leaf in zip(paths, leaves, strict=True)]
+    if isinstance(predicate, Selection) and report is not None:
+        report.extend(predicate.findings("filter", nothing="warning"))
     changed: T = jax.tree_util.tree_unflatten(treedef, mapped)
     return changed
 
 
-def axes(obj: Any, groups: Mapping[Filter, Any]) -> Any:
+def axes(obj: Any, groups: Mapping[Filter, Any], *, report: Report = None) -> Any:
     """What stands for an object in ``in_axes`` or ``out_axes`` of :func:`jax.vmap`: each leaf's axis by the first filter that matches.
 
     Args:
         obj: A Struct or any pytree, as it will be given to the mapped function.
         groups: An axis, or None for leaves that are not mapped, by filter; ``...`` last is for the rest. For other
             transformations any value will do, such as a ``PartitionSpec``.
+        report: Gets filters that matched nothing and filters that overlap.
 
     Returns:
         An object of the same structure with the axes in place of the leaves.
@@ -321,5 +331,5 @@ def axes(obj: Any, groups: Mapping[Filter, Any]) -> Any:
         )
     leaves, treedef, paths = _opened(obj)
     values = tuple(groups.values())
-    first = match_leaves(zip(paths, leaves, strict=True), *groups)
+    first = match_leaves(zip(paths, leaves, strict=True), *groups, report=report)
     return jax.tree_util.tree_unflatten(treedef, [values[i] for i in first])

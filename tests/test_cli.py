@@ -246,6 +246,10 @@ def unknown_filter(tmp_path):
     return "inspect", write_bundle(tmp_path / "ckpt"), "--filter", "foo:bar"
 
 
+def filter_in_vain(tmp_path):
+    return "inspect", write_bundle(tmp_path / "ckpt"), "--filter", "tag:trainabel"
+
+
 def unreachable(tmp_path):
     return "migrate", write_bundle(tmp_path / "ckpt"), "--to", "9", "--out", tmp_path / "out"
 
@@ -274,6 +278,7 @@ BAD = [
     ("no such schema", lambda p: ("validate", p, "--schema", p / "nope"), 2, "NQX404", "nope", None, ("got no such path",)),
     ("target exists", target_exists, 2, "NQX431", "out", None, ("exists", "--out")),
     ("unknown filter", unknown_filter, 2, "NQX010", None, None, ("foo",)),
+    ("filter in vain", filter_in_vain, 1, "NQX426", "ckpt", None, ("the tag 'trainabel'", "did you mean 'trainable'?")),
     ("unreachable version", unreachable, 1, "NQX422", "ckpt", None, ("got 9",)),
     ("schema with errors", schema_with_errors, 1, "NQX101", "v1.yaml", 9, ("strr",)),
 ]  # fmt: skip

@@ -122,7 +122,7 @@ def test_report_of_the_wrong_order():
     hidden, unused, overlap = map(str, report)
     assert "all that it matches (1) went to filters before it" in hidden
     assert "more specific filter first" in hidden
-    assert "spelling" in unused
+    assert "there are the types bool, int, str" in unused
     assert "filters[0] (OfType(<class 'int'>)) matches too" in overlap
     assert "$['a']" in overlap
 

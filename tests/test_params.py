@@ -733,7 +733,6 @@ TAGGED = [
     ("trainable", [("net", "enc", "down"), ("net", "head")]),
     ("lora", [("net", "enc", "down")]),
     ("adapter", [("net", "enc", "down")]),
-    ("nobody", []),
 ]
 
 

@@ -129,13 +129,13 @@ def _of_folder(done: Any, out: Path, *, dry_run: bool) -> Report:
 def inspect(path: Path, chosen: str | None = None) -> Report:
     """Show what is in a bundle."""
     from neuralqx_struct import inspection
+    from neuralqx_struct.errors import StructError
 
-    if chosen is not None:
-        from neuralqx_struct import filters
-
-        try:
-            filters.parse(chosen)
-        except filters.FilterError as error:
-            return Report("inspect", failures=error.diagnostics)
-    seen = inspection.inspect(path, chosen)
-    return Report("inspect", text=str(seen), members={"bundle": seen.to_json()})
+    found: list[Diagnostic] = []
+    try:
+        seen = inspection.inspect(path, chosen, report=found)
+    except StructError as error:
+        if error.code == "NQX426":  # it was looked for and is not there
+            return Report("inspect", error.diagnostics)
+        raise
+    return Report("inspect", tuple(found), text=str(seen), members={"bundle": seen.to_json()})

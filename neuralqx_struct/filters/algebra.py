@@ -39,6 +39,7 @@ __all__ = [
     "Term",
     "filters_to_predicates",
     "predicate_of",
+    "shown",
     "to_predicate",
     "type_error",
 ]
@@ -51,6 +52,11 @@ class FilterError(StructError, ValueError):
     """A filter that cannot be read, or filters that do not fit together or do not fit the tree."""
 
     default_code = "NQX010"
+
+
+def shown(predicate: Predicate) -> str:
+    """A predicate in a message: records as text where they have one, functions by name."""
+    return str(predicate) if isinstance(predicate, Matcher) else getattr(predicate, "__qualname__", repr(predicate))
 
 
 def type_error(where: str, expected: str, got: object, hint: str = "") -> TypeError:

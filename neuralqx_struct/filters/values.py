@@ -10,7 +10,7 @@ Example:
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +21,45 @@ from neuralqx_struct.fieldspec import FieldKind
 from neuralqx_struct.filters.algebra import FilterError, Matcher, Predicate, Term, predicate_of, type_error
 from neuralqx_struct.paths import FieldName, Path
 
-__all__ = ["DType", "Kind", "OfType", "TypeName", "WithTag"]
+__all__ = [
+    "DType",
+    "Kind",
+    "OfType",
+    "TypeName",
+    "WithTag",
+    "dtype_name",
+    "innermost_kind",
+    "tags_of",
+    "type_names",
+]
+
+
+def tags_of(path: Path, value: object) -> Iterator[str]:
+    """The tags by which :class:`WithTag` finds a leaf."""
+    tags = getattr(value, "tags", None)
+    held = (tags,) if isinstance(tags, str) else tags if isinstance(tags, (AbstractSet, Sequence)) else ()
+    yield from (tag for tag in (getattr(value, "tag", None), *held) if isinstance(tag, str))
+    for key in path:
+        if isinstance(key, FieldName) and key.spec is not None:
+            yield from key.spec.tags
+
+
+def type_names(path: Path, value: object) -> Iterator[str]:
+    """The short names by which :class:`TypeName` finds a leaf, but for that which all have."""
+    for cls in (type(value), *_declared_types(path, value)):
+        yield from (base.__name__ for base in cls.__mro__ if base is not object)
+
+
+def innermost_kind(path: Path) -> FieldKind | None:
+    """The kind of the innermost field on the way to a leaf, if it is declared."""
+    innermost = next((key for key in reversed(path) if isinstance(key, FieldName)), None)
+    return None if innermost is None or innermost.spec is None else innermost.spec.kind
+
+
+def dtype_name(value: object) -> str | None:
+    """The name of a leaf's dtype, or None if it has none."""
+    dtype = getattr(value, "dtype", None)
+    return None if dtype is None or not isinstance(dtype, Hashable) else _name_of(dtype)
 
 
 def _declared_types(path: Path, value: object) -> list[type]:
@@ -133,8 +171,7 @@ class Kind(Term):
         object.__setattr__(self, "kind", FieldKind(self.kind))
 
     def _matches(self, path: Path, _value: object, /) -> bool:
-        innermost = next((key for key in reversed(path) if isinstance(key, FieldName)), None)
-        return innermost is not None and innermost.spec is not None and innermost.spec.kind == self.kind
+        return innermost_kind(path) == self.kind
 
     def __repr__(self) -> str:
         return f"Kind({self.kind.value!r})"
@@ -188,10 +225,15 @@ class DType(Term):
         return _is_dtype(dtype, self.name)
 
 
+def _name_of(dtype: object) -> str | None:
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
+    return name if isinstance(name, str) else None
+
+
 @lru_cache(maxsize=1024)  # numpy works a dtype's name out anew each time it is asked
 def _is_dtype(dtype: object, wanted: str) -> bool:
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
-    if not isinstance(name, str):
+    name = _name_of(dtype)
+    if name is None:
         return False
     family = _FAMILIES.get(wanted)
     return name == wanted if family is None else family.fullmatch(name) is not None
