@@ -112,6 +112,7 @@ def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
 
 
 _MOST_COMPARED = 100
+_MOST_TOLD = 100
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
@@ -174,8 +175,11 @@ class StructError(Exception):
         return self.diagnostics[0].code if self.diagnostics else self.default_code
 
     def __str__(self) -> str:
-        """All problems, one below the other."""
-        return "\n".join(map(str, self.diagnostics))
+        """The problems, one below the other; of very many the first ones, all are in ``diagnostics``."""
+        told = [str(d) for d in self.diagnostics[:_MOST_TOLD]]
+        if rest := len(self.diagnostics) - len(told):
+            told.append(f"and {rest} more problems")
+        return "\n".join(told)
 
     def in_file(self, file: str) -> StructError:
         """This error, or one of the same class, with every problem naming a file: ``file``, where it named none."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError, has_errors
-from neuralqx_struct.manifest import node_children
+from neuralqx_struct.manifest import MOST_FINDINGS, node_children
 from neuralqx_struct.param_tags import node_tags
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import Payload, StoredArrays, check_arrays, dtype_named, iter_nodes
@@ -113,7 +113,7 @@ def _array_findings(document: dict[str, Any]) -> list[Diagnostic]:
     records = document["arrays"]
     found = []
     for name, record in records.items():
-        if record["dtype"] not in DTYPES:
+        if record["dtype"] not in DTYPES and len(found) < MOST_FINDINGS:
             try:
                 dtype_named(record["dtype"])
             except SerializationError as error:
@@ -574,6 +574,9 @@ _LEAVES: Mapping[str, Callable[[Mapping[str, Any]], _Node]] = {
     "path": lambda node: _Node("path", _brief(node["value"])),
     "numpy-scalar": lambda node: _Node(f"numpy {node['dtype']}", _brief(node["value"])),
     "bytes": lambda node: _Node("bytes", f"{len(node['base64']) * 3 // 4} B"),
+    "bytearray": lambda node: _Node("bytearray", f"{len(node['base64']) * 3 // 4} B"),
+    "reference": lambda node: _Node("reference", node["name"]),
+    "range": lambda node: _Node("range", ", ".join(_brief(node[part]) for part in ("start", "stop", "step"))),
     "float": lambda node: _Node("float", node["value"]),
     "bigint": lambda node: _Node("int", _brief(node["value"]).strip("'")),
     "enum": lambda node: _Node(node["type"].rpartition(":")[2], node["name"]),

@@ -28,6 +28,7 @@ from neuralqx_struct.manifest_grammar import (
     CHOICES,
     LENGTHS,
     MODES,
+    MOST_DIMS,
     NODE_KINDS,
     PATTERNS,
     PLACES,
@@ -41,6 +42,7 @@ __all__ = [
     "DEFAULT_FILE",
     "DEFAULT_LIMITS",
     "FORMAT_VERSION",
+    "MOST_FINDINGS",
     "SCHEMA_URL",
     "WRITER",
     "Chain",
@@ -56,7 +58,7 @@ FORMAT_VERSION: Final = 1
 SCHEMA_URL: Final = "https://neuralqx.github.io/neuralqx-struct/schemas/manifest/1.json"
 WRITER: Final[Mapping[str, str]] = {"name": "neuralqx-struct", "version": "0.1.0"}
 DEFAULT_FILE: Final = "arrays.npz"
-_MOST_FINDINGS = 1000
+MOST_FINDINGS: Final = 1000
 _MOST_PLANS = 500
 
 
@@ -113,11 +115,18 @@ def _is_text(value: Any) -> bool:
     return type(value) is str
 
 
+_LARGEST = RANGES["size"][1] or 0
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _LARGEST
+
+
 def _is_shape(value: Any) -> bool:
-    if type(value) is not list:
+    if type(value) is not list or len(value) > MOST_DIMS:
         return False
     for size in value:  # noqa: SIM110 - twice as fast as all(), and this runs once an array
-        if type(size) is not int or size < 0:
+        if type(size) is not int or not 0 <= size <= _LARGEST:
             return False
     return True
 
@@ -126,7 +135,7 @@ def _is_shape(value: Any) -> bool:
 _RULES: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "text": ("a string", _is_text),
     "true": ("true", lambda value: value is True),
-    "shape": ("a list of integers >= 0", _is_shape),
+    "shape": (f"a list of at most {MOST_DIMS} integers from 0 to 2**63 - 1", _is_shape),
     "object": ("an object", lambda value: type(value) is dict),
     "documents": ("a list of objects", lambda v: type(v) is list and all(type(item) is dict for item in v)),
     **{name: (" or ".join(map(repr, known)), _choice_rule(known)) for name, known in CHOICES.items()},
@@ -193,13 +202,20 @@ def shown(value: Any) -> str:
 class Findings(list[Diagnostic]):
     """The problems found so far, in the words of the manifest."""
 
+    @property
+    def full(self) -> bool:
+        """True if there are so many that no more are taken: to find the words for them would take long."""
+        return len(self) >= MOST_FINDINGS
+
     def add(self, code: str, chain: Chain, message: str, hint: str | None = None) -> None:
         """Note an error, unless there are very many already."""
-        if len(self) < _MOST_FINDINGS:
+        if not self.full:
             self.append(Diagnostic(code, "error", message, path=_path(chain), hint=hint))
 
     def members(self, value: dict[str, Any], chain: Chain, layout: _Layout) -> None:
         """Explain what is wrong with the members of ``value`` that are missing, unknown or of a wrong type."""
+        if self.full:
+            return
         for name in layout.required:
             if name not in value:
                 self.add("NQX610", chain, f"expected a member {name!r}, got none")
@@ -209,10 +225,13 @@ class Findings(list[Diagnostic]):
                 if type(name) is not str or not _ignorable(member):
                     self.unknown(name, member, chain, layout)
             elif rule == "shape" and type(member) is list:
+                if len(member) > MOST_DIMS:
+                    self.add("NQX614", (chain, name), f"expected at most {MOST_DIMS} dimensions, got {len(member)}")
                 for index, size in enumerate(member):
-                    if type(size) is not int or size < 0:
+                    if not _is_size(size):
                         code = "NQX614" if type(size) is int else "NQX612"
-                        self.add(code, ((chain, name), index), f"expected an integer >= 0, got {shown(size)}")
+                        expected = "an integer >= 0" if code == "NQX612" or size < 0 else "an integer < 2**63"
+                        self.add(code, ((chain, name), index), f"expected {expected}, got {shown(size)}")
             elif rule in _RULES and not layout.rules[name](member):
                 same_type = type(member) is (int if rule in RANGES else str) and rule != "text"
                 code = "NQX503" if rule == "filename" else "NQX614" if same_type else "NQX612"
@@ -220,6 +239,8 @@ class Findings(list[Diagnostic]):
 
     def unknown(self, name: Any, member: Any, chain: Chain, layout: _Layout) -> None:
         """Explain a member that the table does not know and that must not be passed over."""
+        if self.full:
+            return
         if type(name) is not str:
             self.add("NQX006", chain, f"expected member names to be strings, got {shown(name)}")
         elif type(member) is dict and member.get("must_understand") is True:
@@ -291,10 +312,10 @@ def _sound_all(values: Collection[dict[str, Any]], layout: _Layout) -> bool:
 def _column_sound(column: list[Any], rule: str) -> bool:
     types = set(map(type, column))
     if rule == "shape":
-        if types != {list}:
+        if types != {list} or max(map(len, column)) > MOST_DIMS:
             return False
         column = list(chain.from_iterable(column))
-        return not column or (set(map(type, column)) == {int} and min(column) >= 0)
+        return not column or (set(map(type, column)) == {int} and min(column) >= 0 and max(column) <= _LARGEST)
     if rule in RANGES:
         low, high = RANGES[rule]
         return types == {int} and min(column) >= low and (high is None or max(column) <= high)
@@ -443,6 +464,8 @@ def _wanted(allowed: frozenset[str]) -> str:
 
 
 def _explain_kind(node: dict[str, Any], chain: Chain, found: Findings) -> None:
+    if found.full:
+        return
     if "__kind__" not in node:
         found.add("NQX610", chain, "expected a member '__kind__', got none", "dicts are nodes of kind 'dict'")
         return

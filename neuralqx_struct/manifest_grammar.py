@@ -13,7 +13,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["CHOICES", "LENGTHS", "MODES", "NODE_KINDS", "PATTERNS", "PLACES", "PLAIN", "RANGES", "RECORDS"]
+__all__ = [
+    "CHOICES",
+    "LENGTHS",
+    "MODES",
+    "MOST_DIMS",
+    "NODE_KINDS",
+    "PATTERNS",
+    "PLACES",
+    "PLAIN",
+    "RANGES",
+    "RECORDS",
+]
 
 # A member ending in "?" may be left out. The value names what it must be: a choice, a pattern or a range of the tables
 # below, a rule of manifest.py, or a structure of nodes.
@@ -107,8 +118,11 @@ PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
 }
 # The most characters that text of a pattern may have: reading decimal digits takes time that grows with their square.
 LENGTHS: Final[Mapping[str, int]] = {"decimal": 100_001}
+# What numpy can make: work with sizes of a shape takes time that grows with the square of their number and length.
+MOST_DIMS: Final = 64
 RANGES: Final[Mapping[str, tuple[int, int | None]]] = {
     "count": (0, None),
+    "size": (0, 2**63 - 1),
     "ordinal": (1, None),
     "crc32": (0, 2**32 - 1),
 }

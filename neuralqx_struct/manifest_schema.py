@@ -20,6 +20,7 @@ from neuralqx_struct.manifest_grammar import (
     CHOICES,
     LENGTHS,
     MODES,
+    MOST_DIMS,
     NODE_KINDS,
     PATTERNS,
     PLACES,
@@ -50,7 +51,7 @@ def models() -> Mapping[str, type[BaseModel]]:
     from typing_extensions import TypeAliasType
 
     number = Union[Annotated[int, Field(strict=True)], Annotated[float, Field(allow_inf_nan=False)]]  # noqa: UP007
-    count = Annotated[int, Field(ge=0)]
+    size = Annotated[int, Field(ge=0, le=RANGES["size"][1])]
 
     def exactly(kind: type) -> Any:
         """Literals compare by equality, and True equals 1: ask for the type as well."""
@@ -80,7 +81,7 @@ def models() -> Mapping[str, type[BaseModel]]:
     annotations: dict[str, Any] = {
         "text": str,
         "true": Annotated[Literal[True], exactly(bool)],
-        "shape": list[count],
+        "shape": Annotated[list[size], Field(max_length=MOST_DIMS)],
         "object": dict[str, Any],
         "documents": list[dict[str, Any]],
         "version": Annotated[Literal[1], exactly(int)],

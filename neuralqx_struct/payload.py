@@ -32,7 +32,7 @@ from neuralqx_struct.errors import (
     did_you_mean,
     has_errors,
 )
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, check_manifest, node_children
+from neuralqx_struct.manifest import DEFAULT_LIMITS, MOST_FINDINGS, Limits, check_manifest, node_children
 from neuralqx_struct.paths import FieldName, Path, format_path
 
 if TYPE_CHECKING:
@@ -414,6 +414,8 @@ def _compare_nodes(root: Any, records: Mapping[str, Any]) -> list[Diagnostic]:
     for path, node in iter_nodes(root):
         if type(node) is not dict or node["__kind__"] != "array":
             continue
+        if len(found) >= MOST_FINDINGS:
+            break
         where, name = format_path(path), node["name"]
         record = records.get(name)
         if record is None:

@@ -712,3 +712,79 @@ def test_jax_is_not_asked_about_what_is_refused(tmp_path, monkeypatch):
     edit(path, lambda d: d["arrays"]["w"].update(crc32=1))
     refused(path, "NQX407", "NQX501")
     assert npz.FILE == "arrays.npz"
+
+
+# -- many wrong things: what is said about them is bounded, so that a small file cannot keep its reader busy
+
+
+def _arrays(count):
+    return [{"__kind__": "array", "name": f"a{i}", "dtype": "int8", "shape": [1]} for i in range(count)]
+
+
+def _records(count, dtype="int8", name="b"):
+    return {f"{name}{i}": {"dtype": dtype.format(i), "shape": [1], "crc32": 0, "nbytes": 1} for i in range(count)}
+
+
+def _items(nodes):
+    return {"__kind__": "list", "items": nodes}
+
+
+MANY = {
+    "kinds": lambda: node_manifest(_items([{"__kind__": f"lst{i}"} for i in range(100_000)])),
+    "members": lambda: node_manifest(_items([{"__kind__": "set", f"itms{i}": 1} for i in range(50_000)])),
+    "members of one": lambda: node_manifest({"__kind__": "set", **{f"items{'s' * 99}{i}": 1 for i in range(50_000)}}),
+    "missing records": lambda: node_manifest(_items(_arrays(50_000)), arrays=_records(1000)),
+    "dtypes": lambda: node_manifest(_items(_arrays(20_000)), arrays=_records(20_000, "floot{}", "a")),
+    "dimensions": lambda: node_manifest({"__kind__": "full", "dtype": "int8", "shape": [2] * 300_000, "value": 0}),
+    "digits": lambda: node_manifest({"__kind__": "full", "dtype": "int8", "shape": [10**4000] * 300, "value": 0}),
+}
+
+
+def node_manifest(node, **members):
+    return {"version": 1, "manifest": node, "arrays": {}, "writer": {"name": "x", "version": "1"}, **members}
+
+
+@pytest.mark.parametrize("case", MANY)
+@pytest.mark.parametrize("look", ["load", "verify", "validate", "inspect"])
+def test_thousands_of_wrong_things_are_answered_soon(tmp_path, case, look):
+    path = tmp_path / "c"
+    path.mkdir()
+    (path / "manifest.json").write_bytes(format_manifest(MANY[case]()))
+    npz.write(path / "arrays.npz", {})
+    started = time.process_time()
+    try:
+        getattr(s, look)(path)
+    except s.SerializationError as error:
+        assert len(str(error)) < 100_000
+    assert time.process_time() - started < 5
+
+
+def test_a_name_twice_among_very_many(tmp_path):
+    names = [f"n{i}" for i in range(60_000)]
+    local, central, position = [], [], 0
+    for name in [*names, names[-1]]:
+        raw = name.encode()
+        local.append(struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 0, 0, 33, 0, 0, 0, len(raw), 0) + raw)
+        ends = (len(raw), 0, 0, 0, 0, 0, position)
+        central.append(struct.pack("<4s6H3I5H2I", b"PK\1\2", 20, 20, 0, 0, 0, 33, 0, 0, 0, *ends) + raw)
+        position += len(local[-1])
+    directory = b"".join(central)
+    count = len(central)
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(directory), position, 0)
+    (tmp_path / "c.zip").write_bytes(b"".join(local) + directory + end)
+    started = time.process_time()
+    refused(tmp_path / "c.zip", "NQX509")
+    assert time.process_time() - started < 10
+
+
+@pytest.mark.parametrize("shape", [b"1" * 200 + b"x", b"1, " * 2000 + b"x", b"1" * 5000, b"1,1" * 2000])
+def test_headers_of_arrays_that_take_long_to_match(tmp_path, shape):
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (" + shape
+    member = b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header
+    path = bundle.write(tmp_path / "c", simple())
+    with zipfile.ZipFile(path / "arrays.npz", "w") as archive:
+        archive.writestr("b.npy", npy(np.arange(3)))
+        archive.writestr("w.npy", member)
+    started = time.process_time()
+    refused(path, "NQX408")
+    assert time.process_time() - started < 5

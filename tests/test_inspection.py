@@ -15,6 +15,7 @@ from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.loader import read_text
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import load_series
+from tests.test_manifest import ARRAY, EVERY_KIND
 
 V1 = """
 language: "1"
@@ -449,3 +450,13 @@ def test_a_zip_with_a_wrong_digest_is_a_finding(tmp_path):
     findings = validate(path)
     assert codes(findings) == ["NQX407"]
     assert all(isinstance(d, Diagnostic) for d in findings)
+
+
+@pytest.mark.parametrize("node", EVERY_KIND, ids=lambda node: node["__kind__"] if isinstance(node, dict) else str(node))
+def test_every_kind_of_node_has_a_row(tmp_path, node):
+    arrays = {"w": np.zeros((2, 3), np.float32)}
+    record = {"w": {"dtype": "float32", "shape": [2, 3]}}
+    list_of_both = {"__kind__": "list", "items": [ARRAY, node]}
+    path = bundle.write(tmp_path / "c", Payload({"version": 1, "manifest": list_of_both, "arrays": record}, arrays))
+    row = next(row for row in inspect(path).rows if row.path == "$[1]")
+    assert row.type and str(inspect(path)).count("\n") >= 4

@@ -399,3 +399,15 @@ def test_encrypted_members_are_refused():
     with pytest.raises(UntrustedError) as caught:
         npz.read(memoryview(broken), records)
     assert caught.value.code == "NQX508"
+
+
+MOST_DIMS = 32 if np.__version__.startswith("1.") else 64
+
+
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize("dims", [MOST_DIMS // 2 + 1, MOST_DIMS])
+def test_as_many_dimensions_as_numpy_takes(dims, size):
+    array = np.full((1,) * (dims - 1) + (size,), 7.0)
+    file = io.BytesIO()
+    records = npz.write(file, {"w": array})
+    same(npz.read(memoryview(file.getvalue()), records)["w"], array)

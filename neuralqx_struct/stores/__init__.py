@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple, Protocol, cast
 
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, did_you_mean
+from neuralqx_struct.manifest_grammar import MOST_DIMS
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import StoredArrays
 from neuralqx_struct.stores.archive import inflate
@@ -52,7 +53,6 @@ __all__ = [
 ]
 
 _PREADV: Callable[[int, list[memoryview], int], int] | None = getattr(os, "preadv", None)
-_MOST_DIMS = 32  # numpy 1 takes no more
 Records = Mapping[str, Mapping[str, Any]]
 Tick = Callable[[int], None]
 """Called with how many further bytes were read."""
@@ -338,6 +338,9 @@ def require_possible(shape: Sequence[int], itemsize: int) -> None:
     Raises:
         IntegrityError: There are too many dimensions, or too large ones.
     """
-    if len(shape) > _MOST_DIMS or prod(size or 1 for size in shape) * max(itemsize, 1) >= 2**63:
-        message = f"expected at most {_MOST_DIMS} dimensions that fit memory, got {str(list(shape))[:80]}"
+    import numpy as np
+
+    most = 32 if np.__version__.startswith("1.") else MOST_DIMS
+    if len(shape) > most or prod(size or 1 for size in shape) * max(itemsize, 1) >= 2**63:
+        message = f"expected at most {most} dimensions that fit memory, got {str(list(shape))[:80]}"
         raise IntegrityError(message, code="NQX412")

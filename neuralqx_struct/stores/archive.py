@@ -20,6 +20,7 @@ import os
 import re
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import BinaryIO, Final, NamedTuple, TypeVar
@@ -422,7 +423,7 @@ def _members(view: memoryview) -> Iterator[Member]:
 
 def _check_names(names: list[str]) -> None:
     if len(set(names)) < len(names):
-        name = next(name for index, name in enumerate(names) if name in names[:index])
+        name = next(name for name, count in Counter(names).items() if count > 1)
         raise _broken(f"expected member names once, got {name!r} twice", "NQX509", UntrustedError)
     if (names and _UNSAFE.search("\n".join(names))) or any("\n" in name for name in names):
         name = next((name for name in names if "\n" in name or _UNSAFE.search(name)), names[0])

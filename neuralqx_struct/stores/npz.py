@@ -54,7 +54,7 @@ _SMALL = 64 << 10
 _MAGIC: Final = b"\x93NUMPY"
 _HEADER: Final = re.compile(
     rb"\{'descr': '(?P<descr>[^']{1,40})', 'fortran_order': (?P<fortran>True|False), "
-    rb"'shape': \((?P<shape>(?:\d{1,20},? ?)*)\), \} *\n"
+    rb"'shape': \((?P<shape>(?:\d{1,20}(?:, ?\d{1,20})*,?)?)\), \} *\n"  # one way to match each, whatever stands there
 )
 # Parts of a member's name that lead elsewhere; the second form looks through many names, one a line.
 _SPECIAL: Final = re.compile(r"(?:(?<=/)|^)\.{0,2}(?=/|$)|[\\:\x00-\x1f\x7f]")
@@ -238,7 +238,7 @@ def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry
     logical, shape = record["dtype"], tuple(record["shape"])
     dtype, descr = _dtypes(logical)
     nbytes = prod(shape) * dtype.itemsize
-    if nbytes == 0 or len(shape) > 32:
+    if nbytes == 0 or len(shape) > 32:  # else its bytes would have to be in the file
         require_possible(shape, dtype.itemsize)
     head = _header(descr, shape)
     lead = len(head)
