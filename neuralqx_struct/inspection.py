@@ -111,7 +111,7 @@ class _Listed(StoredArrays):
 def _array_findings(document: dict[str, Any]) -> list[Diagnostic]:
     """Whether nodes and records agree, and whether their dtypes exist."""
     records = document["arrays"]
-    found = []
+    found: list[Diagnostic] = []
     for name, record in records.items():
         if record["dtype"] not in DTYPES and len(found) < MOST_FINDINGS:
             try:

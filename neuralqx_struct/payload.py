@@ -410,7 +410,7 @@ def _measure(described: Iterable[Mapping[str, Any]], limits: Limits) -> list[Dia
 
 
 def _compare_nodes(root: Any, records: Mapping[str, Any]) -> list[Diagnostic]:
-    found = []
+    found: list[Diagnostic] = []
     for path, node in iter_nodes(root):
         if type(node) is not dict or node["__kind__"] != "array":
             continue
