@@ -42,7 +42,7 @@ from neuralqx_struct.manifest import (
     collector_paused,
 )
 from neuralqx_struct.manifest_text import check_digest, format_manifest, parse_manifest, reseal
-from neuralqx_struct.payload import HeldArrays, Payload, StoredArrays, check, check_arrays, raise_findings
+from neuralqx_struct.payload import HeldArrays, Payload, Region, StoredArrays, check, check_arrays, raise_findings
 from neuralqx_struct.replacement import BundleExistsError, BundleWriteError, standing
 from neuralqx_struct.stores import STORES, Access, ArrayStore, Source, Tick, about, store_named, store_of_file
 from neuralqx_struct.stores.archive import Progress
@@ -66,6 +66,8 @@ __all__ = [
 ]
 
 _ATTEMPTS = 16
+# What a record says of the bytes of an array, not of the array.
+_OF_BYTES = ("crc32", "chunk", "chunk_crc32", "offset", "nbytes", "file")
 _T = TypeVar("_T")
 
 
@@ -224,6 +226,13 @@ class _BundleArrays(StoredArrays):
         arrays, file = self._homes[name]
         try:
             return arrays[name]
+        except SerializationError as error:
+            raise error.in_file(file) from error.__cause__
+
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
+        arrays, file = self._homes[name]
+        try:
+            yield from arrays.parts(name, regions)
         except SerializationError as error:
             raise error.in_file(file) from error.__cause__
 
@@ -479,7 +488,7 @@ def _lazy(payload: Payload) -> bool:
 
 def _recorded(old: Mapping[str, Any], new: Mapping[str, Any], file: str) -> dict[str, Any]:
     """A fresh record that keeps what the old one said beyond the place and checksum of the bytes."""
-    kept = {name: value for name, value in old.items() if name not in ("crc32", "offset", "nbytes", "file")}
+    kept = {name: value for name, value in old.items() if name not in _OF_BYTES}
     return {**kept, **new, **({} if file == DEFAULT_FILE else {"file": file})}
 
 
@@ -573,8 +582,8 @@ def _carried(
         if name not in original:
             found.append(about("NQX409", name, "expected an array of the source or a changed one, got neither"))
             continue
-        place = {key: original[name][key] for key in ("crc32", "offset", "nbytes", "file") if key in original[name]}
-        kept = {key: value for key, value in record.items() if key not in ("crc32", "offset", "nbytes", "file")}
+        place = {key: original[name][key] for key in _OF_BYTES if key in original[name]}
+        kept = {key: value for key, value in record.items() if key not in _OF_BYTES}
         records[name] = {**kept, **place}
         if (kept.get("dtype"), kept.get("shape")) != (original[name]["dtype"], original[name]["shape"]):
             message = (

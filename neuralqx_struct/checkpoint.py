@@ -19,7 +19,7 @@ import functools
 import importlib
 import json
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, overload
@@ -35,13 +35,12 @@ from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.filters import FilterError, parse
 from neuralqx_struct.leaves import Selection
 from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
-from neuralqx_struct.paths import format_path
 from neuralqx_struct.payload import HeldArrays, Payload, check, dtype_name, raise_findings
+from neuralqx_struct.placement import placed, targets_of
 from neuralqx_struct.registry import class_ref, find_class, stored_class
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series
-from neuralqx_struct.trees import leaves_with_paths
 from neuralqx_struct.versioned import claiming, document_of_class, series_of_class, with_fields_migrated, written
 
 __all__ = ["ExportOptions", "LoadOptions", "ReadOptions", "export", "from_state_dict", "load", "to_state_dict"]
@@ -304,8 +303,9 @@ def load(
         verify: Check every byte against its checksum.
         as_numpy: Give numpy arrays also where JAX arrays were saved.
         shardings: A sharding for all JAX arrays, a tree of them that is a prefix of the object, or a function of path and
-            array that gives one; None leaves an array where it is. Numpy arrays and numbers stay what they are. With ``abstract`` the shardings are told
-            by the ``jax.ShapeDtypeStruct``.
+            array that gives one; an array or a ``jax.ShapeDtypeStruct`` stands for its own sharding, None leaves an array where it is. Each shard is
+            read straight to its devices. Numpy arrays and numbers stay what they are. With ``abstract`` the shardings are
+            told by the ``jax.ShapeDtypeStruct``.
         unknown: What happens to stored fields that the class lacks: ``error``, ``warn`` or ``drop``.
         fill: Values by field name for fields that were not saved and have no default.
         trust: Packages whose classes may be imported.
@@ -335,50 +335,13 @@ def load(
             trust=trust,
             report=report,
         )
-        value = _from_payload(held, load_cls, reading)
+        value = _from_payload(held, load_cls, reading, shardings)
         if progress is not None:  # not everything need have been read
             total = sum(record.get("nbytes", 0) for record in held.document["arrays"].values())
             progress(total, total)
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
-    return value if shardings is None else _placed(value, shardings)
-
-
-def _placed(value: Any, shardings: Any) -> Any:
-    """The value with its JAX arrays where the shardings say; everything else is left alone."""
-    leaves, structure = jax.tree.flatten(value)
-    paths = [path for path, _ in leaves_with_paths(value)]
-    wanted: list[Any] = []
-    if callable(shardings):
-        wanted = [
-            shardings(path, leaf) if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) else None
-            for path, leaf in zip(paths, leaves, strict=True)
-        ]
-        return jax.tree.unflatten(structure, map(_put, paths, leaves, wanted))
-    try:
-        jax.tree.map(
-            lambda sharding, part: wanted.extend([sharding] * len(jax.tree.leaves(part))),
-            shardings,
-            value,
-            is_leaf=lambda item: item is None,
-        )
-    except ValueError as error:
-        raise ValueError(
-            f"shardings=: expected one sharding or a prefix of the tree, got another tree\n{error}"
-        ) from None
-    return jax.tree.unflatten(structure, map(_put, paths, leaves, wanted))
-
-
-def _put(path: tuple[Hashable, ...], leaf: Any, sharding: Any) -> Any:
-    if sharding is None:
-        return leaf
-    try:
-        if isinstance(leaf, jax.ShapeDtypeStruct):
-            update: Any = leaf.update  # JAX leaves it untyped
-            return update(sharding=sharding)
-        return jax.device_put(leaf, sharding) if isinstance(leaf, jax.Array) else leaf
-    except ValueError as error:
-        raise ValueError(f"shardings=: {format_path(path)}: expected a sharding that fits\n{error}") from None
+    return value if shardings is None else placed(value, shardings)
 
 
 def _reading(
@@ -410,7 +373,7 @@ def _reading(
     )
 
 
-def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
+def _from_payload(payload: Payload, load_cls: Any, reading: Reading, shardings: Any = None) -> Any:
     carried = carried_series(payload.document)
     root = None if load_cls is None else stored_class(load_cls)
     series, target = series_of_class(root), document_of_class(root)
@@ -440,7 +403,10 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
             series.id: series.merged(carried[series.id].documents.values()) if series.id in carried else series,
         }
     )
-    decoder = StructDecoder(payload.arrays, _with_builder(reading, known, root))
+    reading = _with_builder(reading, known, root)
+    if shardings is not None and not reading.abstract and not reading.as_numpy:
+        reading = dataclasses.replace(reading, targets=_targets(payload, reading, shardings))
+    decoder = StructDecoder(payload.arrays, reading)
     try:
         with collector_paused():
             value = decoder.decode(payload.document["manifest"])
@@ -472,6 +438,17 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading) -> Any:
             else "load it with the class that wrote it, or with neuralqx_struct.load(path)",
         )
     return value
+
+
+def _targets(payload: Payload, reading: Reading, shardings: Any) -> Mapping[int, Any]:
+    """Where each array goes, told before any is read; nothing where the payload is refused, which reading it tells."""
+    met: dict[int, Any] = {}
+    decoder = StructDecoder(payload.arrays, dataclasses.replace(reading, abstract=True, met=met, report=[]))
+    try:
+        shapes = decoder.decode(payload.document["manifest"])
+    except (StructError, RecursionError):
+        return {}
+    return {} if decoder.problems else targets_of(shapes, met, shardings)
 
 
 def _holds_subclass(payload: Payload, root: Any, reading: Reading) -> bool:

@@ -52,6 +52,8 @@ class Reading:
         fill: Values for fields that were not saved and have no default.
         root: The class that is asked for. Where it is a subclass in Python of the schema's, the root comes as that.
         build_class: Makes the class of a schema reference from the documents that travel with the payload, or None.
+        met: Gets the abstract leaf that is given for a node, by the identity of the node.
+        targets: Shardings by the identity of the node of a leaf: its shards are then read one by one.
         choices: For a schema reference and its class, the Enum classes of fields whose members are saved as text.
         report: Gets what was defaulted or dropped.
     """
@@ -65,6 +67,8 @@ class Reading:
     fill: Mapping[str, Any] = field(default_factory=dict)
     root: type | None = None
     build_class: Callable[[str], type | None] = lambda _ref: None
+    met: dict[int, Any] | None = None
+    targets: Mapping[int, Any] = field(default_factory=dict)
     choices: Callable[[str, type], Mapping[str, type[enum.Enum]]] = lambda _ref, _cls: {}
     report: list[Diagnostic] = field(default_factory=list)
 

@@ -30,7 +30,7 @@ from neuralqx_struct.identity import is_key_array
 from neuralqx_struct.nodes import Codec, Encoder
 from neuralqx_struct.param_tags import node_tags
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.payload import ML_DTYPES, dtype_named
+from neuralqx_struct.payload import ML_DTYPES, StoredArrays, dtype_named
 from neuralqx_struct.plain_codecs import PLAIN_CODECS
 from neuralqx_struct.pytree import holder_of
 from neuralqx_struct.registry import class_ref, stored_class
@@ -65,9 +65,11 @@ class StructDecoder(ClassDecoder):
         if self.reading.select is not None and not self.reading.select(self.path, _abstract(shape, dtype)):
             return None
         if self.reading.abstract:
-            if wanted == "numpy" or dtype.kind in "USmM":
-                return _abstract(shape, dtype)
-            return _abstract(shape, dtype, weak_type=bool(node.get("weak_type", False)))
+            weak = bool(node.get("weak_type", False)) and wanted != "numpy" and dtype.kind not in "USmM"
+            leaf = _abstract(shape, dtype, weak_type=weak)
+            if self.reading.met is not None:
+                self.reading.met[id(node)] = leaf
+            return leaf
         foreign = not _in_jax(dtype)
         if foreign and wanted == "jax" and not self.reading.as_numpy:
             raise SerializationError(
@@ -84,12 +86,16 @@ class StructDecoder(ClassDecoder):
                 hint='call jax.config.update("jax_enable_x64", True) before loading, or load with as_numpy=True',
             )
         # One array of the file stays one array, also where several nodes name it.
-        sharing = (node.get("name", ""), node.get("weak_type", False), node["dtype"])
+        target = self.reading.targets.get(id(node)) if node["__kind__"] == "array" else None
+        sharing = (node.get("name", ""), (node.get("weak_type", False), target), node["dtype"])
         if not sharing[0] or sharing not in self._shared:
-            # Not jnp.asarray: device_put of an aligned memory map shares its pages on CPU instead of copying them. What
-            # somebody can still write into must not be shared: JAX arrays never change.
-            held = self._array(node)
-            array = jax.device_put(held.copy() if held.flags.writeable else held)
+            if target is not None:
+                array = _spread(self.arrays, node["name"], shape, target)
+            else:
+                # Not jnp.asarray: device_put of an aligned memory map shares its pages on CPU instead of copying them.
+                # What somebody can still write into must not be shared: JAX arrays never change.
+                held = self._array(node)
+                array = jax.device_put(held.copy() if held.flags.writeable else held)
             self._shared[sharing] = _weakened(array) if node.get("weak_type") else array
         return self._shared[sharing]
 
@@ -123,6 +129,21 @@ def _in_jax(dtype: np.dtype[Any]) -> bool:
 def _abstract(shape: tuple[int, ...], dtype: Any, *, weak_type: bool = False) -> Any:
     make: Any = jax.ShapeDtypeStruct  # JAX leaves its constructor untyped
     return make(shape, dtype, weak_type=weak_type)
+
+
+def _spread(arrays: Mapping[str, np.ndarray[Any, Any]], name: str, shape: tuple[int, ...], target: Any) -> jax.Array:
+    """An array whose shards are read one after the other, each straight to the devices that have it."""
+    homes: dict[tuple[tuple[int, int, int], ...], list[jax.Device]] = {}
+    for device, region in target.addressable_devices_indices_map(shape).items():
+        homes.setdefault(tuple(p.indices(n) for p, n in zip(region, shape, strict=True)), []).append(device)
+    regions = [tuple(slice(*part) for part in region) for region in homes]
+    parts = arrays.parts(name, regions) if isinstance(arrays, StoredArrays) else (arrays[name][r] for r in regions)
+    shards = [
+        jax.device_put(part, jax.sharding.SingleDeviceSharding(device, memory_kind=target.memory_kind))
+        for part, devices in zip(parts, homes.values(), strict=True)
+        for device in devices
+    ]
+    return jax.make_array_from_single_device_arrays(shape, target, shards)
 
 
 def _weakened(array: jax.Array) -> jax.Array:

@@ -81,6 +81,8 @@ RECORDS: Final[Mapping[str, Mapping[str, str]]] = {
         "dtype": "text",
         "shape": "shape",
         "crc32?": "crc32",
+        "chunk?": "shape",
+        "chunk_crc32?": "checksums",
         "offset?": "count",
         "nbytes?": "count",
         "file?": "filename",

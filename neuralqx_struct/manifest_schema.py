@@ -82,6 +82,7 @@ def models() -> Mapping[str, type[BaseModel]]:
         "text": str,
         "true": Annotated[Literal[True], exactly(bool)],
         "shape": Annotated[list[size], Field(max_length=MOST_DIMS)],
+        "checksums": list[Annotated[int, Field(ge=0, le=2**32 - 1)]],
         "object": dict[str, Any],
         "documents": list[dict[str, Any]],
         "version": Annotated[Literal[1], exactly(int)],

@@ -42,6 +42,7 @@ __all__ = [
     "ML_DTYPES",
     "HeldArrays",
     "Payload",
+    "Region",
     "StoredArrays",
     "check",
     "check_arrays",
@@ -114,6 +115,10 @@ class Payload:
     arrays: Mapping[str, np.ndarray[Any, Any]]
 
 
+Region = tuple[slice, ...]
+"""A part of an array: a slice of each of its dimensions."""
+
+
 class StoredArrays(Mapping[str, "np.ndarray[Any, Any]"]):
     """Arrays that lie in a file and are read on access.
 
@@ -126,6 +131,12 @@ class StoredArrays(Mapping[str, "np.ndarray[Any, Any]"]):
     @abstractmethod
     def verify(self, name: str) -> Diagnostic | None:
         """Compare the stored bytes of one array with its checksum."""
+
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[np.ndarray[Any, Any]]:
+        """Parts of one array, one after the other; a store that can reads no more of the array than these."""
+        whole = self[name]
+        for region in regions:
+            yield whole[region]
 
 
 class HeldArrays(StoredArrays):
@@ -160,8 +171,7 @@ class HeldArrays(StoredArrays):
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
         if name in self._made and name in self._names:
             return self._made[name]()
-        original = self.original(name)
-        return original if self._fetch is None else self._fetch(original)
+        return self.fetch(self.original(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -182,9 +192,19 @@ class HeldArrays(StoredArrays):
             raise KeyError(name)
         return self._made[name]() if name in self._made else self._held[name]
 
+    def fetch(self, original: Any) -> np.ndarray[Any, Any]:
+        """A numpy array of what is held, or of a part of it."""
+        return original if self._fetch is None else self._fetch(original)
+
     def verify(self, name: str) -> Diagnostic | None:
         """Compare the stored bytes of an array that lies in a bundle with its checksum."""
         return self._held.verify(name) if name not in self._made and isinstance(self._held, StoredArrays) else None
+
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[np.ndarray[Any, Any]]:
+        """Parts of one array, read as whoever has it reads them."""
+        if name in self._names and name not in self._made and isinstance(self._held, StoredArrays):
+            return self._held.parts(name, regions)
+        return super().parts(name, regions)
 
 
 @lru_cache(maxsize=4096)

@@ -115,7 +115,7 @@ def test_loading(ckpt):
 
 
 def test_an_abstract_load_opens_no_array(ckpt, monkeypatch):
-    monkeypatch.setattr(orbax, "_values", None)
+    monkeypatch.setattr(orbax, "_opened", None)
     shapes = s.load(ckpt, abstract=True)
     assert shapes["w"].shape == (4, 3) and isinstance(shapes["w"], jax.ShapeDtypeStruct)
     with pytest.raises(TypeError):
@@ -123,8 +123,8 @@ def test_an_abstract_load_opens_no_array(ckpt, monkeypatch):
 
 
 def test_selecting_reads_what_is_selected(ckpt, monkeypatch):
-    read, original = [], orbax._values
-    monkeypatch.setattr(orbax, "_values", lambda root, name, *a: read.append(name) or original(root, name, *a))
+    read, original = [], orbax._opened
+    monkeypatch.setattr(orbax, "_opened", lambda root, name, *a: read.append(name) or original(root, name, *a))
     s.load(ckpt, select="path:n")
     assert read == ["n"]
 

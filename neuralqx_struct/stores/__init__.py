@@ -324,11 +324,11 @@ class FileArrays(StoredArrays):
         return data, begin + lead, checksum(data[begin + skipped : begin + size], tick) if check else None
 
 
-def checksum_finding(name: str, found: int, expected: int | None) -> Diagnostic | None:
+def checksum_finding(name: str, found: int, expected: int | None, where: str = "") -> Diagnostic | None:
     """What is wrong with an array whose bytes have the checksum ``found``, or None."""
     if expected is None or found == expected:
         return None
-    message = f"expected bytes with crc32 {expected:#010x}, got {found:#010x}"
+    message = f"expected bytes with crc32 {expected:#010x}{where}, got {found:#010x}"
     return about("NQX407", name, message, "the file was damaged or changed; restore it from a copy")
 
 

@@ -1,169 +1,48 @@
 """The ``orbax`` store: arrays as an Orbax checkpoint (OCDBT, zarr), each shard written from the device that has it.
 
 Owns the folder ``arrays.orbax``: written by Orbax, so that its own tools read it, and read through tensorstore, without JAX.
-An array is called by its name with everything but letters, digits and ``_.-~`` percent-encoded. What zarr has no name for
-is stored as bytes; empty arrays are not stored at all, their record says all there is. Orbax checks nothing itself: the
-checksums are ours, of the values, and compared when they are read.
+Names and dtypes are ``orbax_layout.py``'s; empty arrays are not stored at all, their record says all there is. Orbax checks
+nothing itself: the checksums are ours, of the values or of the shard of each device, and compared when they are read.
 
-The one module above the JAX line whose writing half may bring JAX in. Needs the extra ``orbax``.
+Writing is the business of ``orbax_writing.py``, which alone above the JAX line may bring JAX in. Needs the extra ``orbax``.
 """
 
 from __future__ import annotations
 
-import importlib
-import mmap
 import os
 import stat
-import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError, UntrustedError
-from neuralqx_struct.payload import HeldArrays, StoredArrays, dtype_name, dtype_named, raise_findings
+from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError, UntrustedError
+from neuralqx_struct.payload import Region, StoredArrays, dtype_named, raise_findings
 from neuralqx_struct.stores import WHOLE, Access, Records, Source, Tick, about, checksum_finding, require_possible
-from neuralqx_struct.stores.checksums import checksum, write_checked
+from neuralqx_struct.stores.checksums import checksum
+from neuralqx_struct.stores.orbax_layout import bytes_of, key_of, package, stored_as
+from neuralqx_struct.stores.orbax_writing import begin
+from neuralqx_struct.stores.pieces import Corner, Pieces, extent, inside, region_text
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["FILE", "FOLDER", "members", "read", "verify", "write"]
+__all__ = ["FILE", "FOLDER", "begin", "members", "read", "verify", "write"]
 
 FILE: Final = "arrays.orbax"
 FOLDER: Final = True
-_NATIVE: Final = frozenset(
-    [
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "bfloat16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ]
-)
+_AHEAD: Final = 4  # so many parts of an array are on their way at a time
 #: What tensorstore raises about files that are not what they should be.
 _FAULTS: Final = (ValueError, KeyError, OSError, RuntimeError, NotImplementedError, TypeError)
 
 
-def _package(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        hint = "pip install 'neuralqx-struct[orbax]'; or convert the bundle where it is installed"
-        message = f"expected the package {name} for store 'orbax', got none"
-        raise SerializationError(message, code="NQX615", hint=hint) from error
-
-
-def _key(name: str) -> str:
-    return quote(name, safe="") or "%"
-
-
-def _stored(logical: str, shape: Collection[int]) -> tuple[str, tuple[int, ...]]:
-    """The dtype and shape in zarr for an array; always of exactly as many bytes."""
-    if logical in _NATIVE:
-        return logical, tuple(shape)
-    itemsize = dtype_named(logical).itemsize
-    return "uint8", tuple(shape) if itemsize == 1 else (*shape, itemsize)
-
-
-def write(
-    target: Path | BinaryIO, arrays: Mapping[str, Array], *, compress: bool = False, tick: Tick | None = None
-) -> dict[str, dict[str, Any]]:
-    """Write all arrays; see :class:`~neuralqx_struct.stores.ArrayStore`.
-
-    Orbax compresses always, so ``compress`` changes nothing. Sharded JAX arrays are written shard by shard; for their
-    checksums each passes through the memory of this process once. Orbax takes all arrays at once, so that what is neither
-    JAX's nor a map of a file passes through a temporary file: no second copy is in memory, and nobody writes into it.
-
-    Raises:
-        SerializationError: The bundle is a zip, the extra is not installed, or a dtype cannot be stored.
-    """
-    del compress
-    import numpy as np
-
-    if not isinstance(target, Path):
-        message = "expected a folder for store 'orbax', got a zip"
-        raise SerializationError(message, code="NQX614", hint="leave the suffix .zip out, or use store='npz'")
-    checkpoint = _package("orbax.checkpoint")
-    records: dict[str, dict[str, Any]] = {}
-    tree: dict[str, Any] = {}
-    total = 0
-    with tempfile.TemporaryFile(dir=target.parent, buffering=0) as spill:
-        spilled: dict[str, int] = {}
-        for name in arrays:
-            held = arrays.original(name) if isinstance(arrays, HeldArrays) else arrays[name]
-            array = held if isinstance(held, np.ndarray) else arrays[name]
-            try:
-                logical = dtype_name(array.dtype)
-            except SerializationError as error:
-                raise SerializationError(about(d.code, name, d.message, d.hint) for d in error.diagnostics) from error
-            crc = 0
-            if not array.nbytes:
-                pass  # its record says all there is
-            elif not isinstance(held, np.ndarray) or _is_map(held):
-                crc = checksum(_bytes(array))
-                code, shape = _stored(logical, array.shape)
-                tree[_key(name)] = held if code == logical else np.frombuffer(_bytes(array), np.uint8).reshape(shape)
-            else:
-                spilled[name] = spill.tell()
-                crc = write_checked(cast("BinaryIO", spill), _bytes(array))
-            records[name] = {"dtype": logical, "shape": list(array.shape), "crc32": crc, "nbytes": array.nbytes}
-            total += array.nbytes
-            if tick is not None:
-                tick(array.nbytes // 2)
-            del array, held  # gone before the next one is computed
-        room = mmap.mmap(spill.fileno(), 0, access=mmap.ACCESS_READ) if spill.tell() else b""
-    for name, at in spilled.items():
-        code, shape = _stored(records[name]["dtype"], records[name]["shape"])
-        tree[_key(name)] = np.ndarray(shape, dtype_named(code), room, at)
-    if tree:
-        handlers = checkpoint.type_handlers
-        registry = handlers.create_type_handler_registry(
-            (np.ndarray, handlers.NumpyHandler(deepcopy_host_arrays=False)),  # nobody writes into them
-            (importlib.import_module("jax").Array, handlers.ArrayHandler()),
-        )
-        handler = checkpoint.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=False, type_handler_registry=registry)
-        with checkpoint.Checkpointer(handler) as writer:
-            writer.save(target.absolute(), args=checkpoint.args.PyTreeSave(tree))  # no other will do
-    else:
-        target.mkdir()
-    if tick is not None:
-        tick(total - sum(record["nbytes"] // 2 for record in records.values()))
-    return records
-
-
-def _is_map(array: Array) -> bool:
-    """True for views of a bundle's file, which never changes; what a user maps may be written into."""
-    base: Any = array
-    while isinstance(getattr(base, "base", None), type(array)):
-        base = base.base
-    return isinstance(base.base, memoryview) and isinstance(base.base.obj, mmap.mmap)
-
-
-def _bytes(array: Array) -> memoryview | bytes:
-    import numpy as np
-
-    return np.asarray(array, order="C").reshape(-1).view(np.uint8).data if array.nbytes else b""
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 class _Arrays(StoredArrays):
-    """The arrays of a checkpoint, each opened, read and compared with its checksum when it is asked for."""
+    """The arrays of a checkpoint, each opened, read and compared with its checksums when it is asked for."""
 
     __slots__ = ("_access", "_records", "_root")
 
@@ -180,44 +59,93 @@ class _Arrays(StoredArrays):
         return name in self._records
 
     def __getitem__(self, name: str) -> Array:
-        array, problem = self._read(name, check=self._access.verify)
-        if problem is not None:
-            raise IntegrityError(problem)
-        return array
+        return next(self.parts(name, [tuple(slice(0, size) for size in self._records[name]["shape"])]))
+
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
+        """Parts of an array; to check one, all of each piece is read that it has elements of."""
+        parts = self._checked(name, regions) if self._access.verify else self._read(name, regions)
+        for part in parts:
+            part.flags.writeable = False
+            yield part
 
     def verify(self, name: str) -> Diagnostic | None:
-        """Read one array and compare its values with the checksum."""
+        """Read one array, piece by piece, and compare the checksums."""
+        pieces = Pieces.of(self._records[name])
+        whole = tuple(slice(0, size) for size in pieces.shape)
         try:
-            return self._read(name, check=True)[1]
+            deque(self._checked(name, map(pieces.region, pieces.corners(whole))), maxlen=0)
         except StructError as error:
             found = error.diagnostics[0]
             return about(found.code, name, found.message, found.hint)
+        return None
 
-    def _read(self, name: str, *, check: bool) -> tuple[Array, Diagnostic | None]:
+    def _read(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
+        """Parts of an array as they are stored, some of them read ahead."""
         import numpy as np
 
         record = self._records[name]
-        dtype, shape = dtype_named(record["dtype"]), tuple(record["shape"])
-        if not prod(shape) * dtype.itemsize:
-            array = np.empty(shape, dtype)
-        else:
-            code, stored = _stored(record["dtype"], shape)
-            values = _values(self._root, name, code, stored)
-            array = values if values.dtype == dtype else values.reshape(-1).view(dtype).reshape(shape)
-        array.flags.writeable = False
-        problem = (
-            checksum_finding(name, checksum(_bytes(array), self._access.tick), record.get("crc32")) if check else None
-        )
-        return array, problem
+        dtype = dtype_named(record["dtype"])
+        if not prod(record["shape"]) * dtype.itemsize:
+            yield from (np.empty(extent(region), dtype) for region in regions)
+            return
+        store = _opened(self._root, name, *stored_as(record["dtype"], record["shape"]))
+        left = iter(regions)
+        coming = deque((region, _asked(store, region)) for region in islice(left, _AHEAD))
+        while coming:
+            region, answer = coming.popleft()
+            coming.extend((each, _asked(store, each)) for each in islice(left, 1))
+            with _faults_told(name):
+                values = np.ascontiguousarray(answer.result())
+            yield (values if values.dtype == dtype else values.reshape(-1).view(dtype)).reshape(extent(region))
+
+    def _checked(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
+        """Parts of an array; each piece that they need is read once, compared, and kept until the last of them is made."""
+        import numpy as np
+
+        pieces, wanted = Pieces.of(self._records[name]), list(regions)
+        if not prod(pieces.shape):
+            yield from self._read(name, wanted)
+            return
+        uses = Counter(corner for region in wanted for corner in pieces.corners(region))
+        coming = self._read(name, map(pieces.region, uses))
+        kept: dict[Corner, Array] = {}
+        for region in wanted:
+            made: Array | None = None
+            for corner in pieces.corners(region):
+                if corner not in kept:
+                    kept[corner] = next(coming)
+                    self._compare(name, kept[corner], pieces, corner)
+                uses[corner] -= 1
+                values = kept[corner] if uses[corner] else kept.pop(corner)
+                piece = pieces.region(corner)
+                if piece == region:
+                    made = values
+                else:
+                    made = np.empty(extent(region), values.dtype) if made is None else made
+                    made[inside(region, piece)] = values[inside(piece, region)]
+            if made is not None:
+                yield made
+            else:  # it has no elements
+                yield np.empty(extent(region), dtype_named(self._records[name]["dtype"]))
+
+    def _compare(self, name: str, values: Array, pieces: Pieces, corner: Corner) -> None:
+        if "crc32" in self._records[name]:
+            found = checksum(bytes_of(values), self._access.tick)
+            where = f" at {region_text(pieces.region(corner))}" if pieces.count() > 1 else ""
+            if (problem := checksum_finding(name, found, pieces.checksum(corner), where)) is not None:
+                raise IntegrityError(problem)
 
 
-def _values(root: Path, name: str, code: str, shape: tuple[int, ...]) -> Array:
-    """The values of one array of the checkpoint, whose own description must agree before anything is allocated."""
-    import numpy as np
+def _asked(store: Any, region: Region) -> Any:
+    """A part that is on its way."""
+    return store[region].read()
 
-    tensorstore = _package("tensorstore")
-    where = {"driver": "ocdbt", "base": {"driver": "file", "path": f"{root}/"}, "path": f"{_key(name)}/"}
-    try:
+
+def _opened(root: Path, name: str, code: str, shape: tuple[int, ...]) -> Any:
+    """One array of the checkpoint, whose own description must agree before anything is allocated."""
+    tensorstore = package("tensorstore")
+    where = {"driver": "ocdbt", "base": {"driver": "file", "path": f"{root}/"}, "path": f"{key_of(name)}/"}
+    with _faults_told(name):
         array = tensorstore.open({"driver": "zarr", "kvstore": where}, open=True, read=True).result()
         got = f"{array.dtype.name}{list(array.shape)}"
         chunk = array.chunk_layout.read_chunk.shape or ()
@@ -225,13 +153,30 @@ def _values(root: Path, name: str, code: str, shape: tuple[int, ...]) -> Array:
             part > max(size, 1) for part, size in zip(chunk, shape, strict=True)
         ):
             raise IntegrityError(about("NQX412", name, f"expected {code}{list(shape)} in the checkpoint, got {got}"))
-        return np.ascontiguousarray(array.read().result()).reshape(shape)
+    return array
+
+
+@contextmanager
+def _faults_told(name: str) -> Iterator[None]:
+    try:
+        yield
     except _FAULTS as error:
         if isinstance(error, StructError):
             raise
         first = str(error).partition("\n")[0][:300]
         message = f"expected an array that tensorstore reads, got: {first}"
         raise IntegrityError(about("NQX408", name, message, "restore it from a copy")) from error
+
+
+def write(
+    target: Path | BinaryIO, arrays: Mapping[str, Array], *, compress: bool = False, tick: Tick | None = None
+) -> dict[str, dict[str, Any]]:
+    """Write all arrays and wait; see :class:`~neuralqx_struct.stores.ArrayStore` and :func:`~.orbax_writing.begin`.
+
+    Orbax compresses always, so ``compress`` changes nothing.
+    """
+    del compress
+    return begin(target, arrays, tick=tick)()
 
 
 def read(source: Source, records: Records, access: Access = WHOLE) -> StoredArrays:
@@ -277,7 +222,7 @@ def _keys(root: Path) -> set[str]:
                 raise UntrustedError(message, code="NQX504", hint=hint)
     if not (root / "manifest.ocdbt").exists():
         return set()
-    tensorstore = _package("tensorstore")
+    tensorstore = package("tensorstore")
     try:
         store = tensorstore.KvStore.open({"driver": "ocdbt", "base": {"driver": "file", "path": f"{root}/"}}).result()
         return {key.decode("utf-8", "replace").rpartition("/")[0] for key in store.list().result()}
@@ -307,10 +252,13 @@ def _survey(source: Source, records: Records, access: Access) -> list[Diagnostic
                 f"expected {nbytes} bytes for {record['dtype']}{record['shape']}, got {record['nbytes']} in the record"
             )
             found.append(about("NQX408", name, message))
-        if nbytes and _key(name) not in unclaimed:
+        elif "chunk" in record or "chunk_crc32" in record:
+            problem = Pieces.of(record).problem(itemsize, record.get("crc32", 0))
+            found += [] if problem is None else [about("NQX408", name, problem)]
+        if nbytes and key_of(name) not in unclaimed:
             found.append(about("NQX409", name, "expected an array of this name in the checkpoint, got none"))
-        unclaimed.discard(_key(name))
-    unclaimed -= {_key(name) for name in access.superseded}
+        unclaimed.discard(key_of(name))
+    unclaimed -= {key_of(name) for name in access.superseded}
     hint = "the checkpoint was changed by hand, or the manifest belongs to another one"
     message = "expected a record for every array in the checkpoint, got none"
     return found + [about("NQX410", key, message, hint) for key in sorted(unclaimed)]
