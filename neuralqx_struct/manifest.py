@@ -141,12 +141,8 @@ def _are_checksums(value: Any) -> bool:
 _RULES: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "text": ("a string", _is_text),
     "true": ("true", lambda value: value is True),
-<<<<<<< HEAD
     "shape": (f"a list of at most {MOST_DIMS} integers from 0 to 2**63 - 1", _is_shape),
-=======
-    "shape": ("a list of integers >= 0", _is_shape),
     "checksums": ("a list of integers from 0 to 4294967295", _are_checksums),
->>>>>>> a0e1813 (Shards have checksums of their own and are read straight to their devices, whatever layout is wanted)
     "object": ("an object", lambda value: type(value) is dict),
     "documents": ("a list of objects", lambda v: type(v) is list and all(type(item) is dict for item in v)),
     **{name: (" or ".join(map(repr, known)), _choice_rule(known)) for name, known in CHOICES.items()},
