@@ -116,10 +116,9 @@ class _Stub:
             f"    {new}: {alias} = {_python(old)}" for old, new in self.aliases.items() if self.uses(classes, new)
         ]
         if self.uses(classes, self.given):
-            anything = self.of("typing", ".Any")
-            aliases.append(
-                f"    {self.given} = {self.of('typing', '.cast')}({anything}, None)  # the schema has the value"
-            )
+            never = self.of("typing", ".Never")  # is of every type, so that it may stand for any default
+            value = f"{self.of('typing', '.cast')}({never}, None)"
+            aliases.append(f"    {self.given}: {never} = {value}  # the schema has the value")
         if self.uses(classes, self.array):
             anything = self.of("typing", ".Any")
             arrays = f"{self.of('jax', '.Array')} | {self.of('np', '.ndarray')}[{anything}, {anything}]"
@@ -136,6 +135,8 @@ class _Stub:
             "",
             "Written by `neuralqx-struct schema stub`, and written again when the schema changes; not edited by hand.",
             '"""',
+            "# What follows is declared for checkers alone: no constructor has a body.",
+            "# pyright: reportMissingSuperCall=false, reportUnreachable=false",
             "",
             "from __future__ import annotations",
             "",
@@ -207,13 +208,18 @@ class _Stub:
     def argument(self, owner: Document, said: FieldDeclaration) -> str:
         """What the constructor takes for a field."""
         if said.converter is not None:
-            return self.of("typing", ".Any")
-        match said.declared:
+            return self.plain("object")
+        options = said.declared.options if isinstance(said.declared, Union) else (said.declared,)
+        return self.joined([self.option(owner, option) for option in options])
+
+    def option(self, owner: Document, declared: Type) -> str:
+        """What the constructor takes for a type, where it is not inside another: wider than what reading gives."""
+        match declared:
             case Array():
                 return self.array
-            case Union(options):
-                return self.joined([self.array if isinstance(o, Array) else self.type(owner, o) for o in options])
-            case declared:
+            case PyTree():
+                return self.plain("object")
+            case _:
                 return self.type(owner, declared)
 
     def default(self, owner: Document, said: FieldDeclaration) -> str:
