@@ -247,10 +247,8 @@ def _decode_struct(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
         for name, choices in decoder.reading.choices(node["type"], cls).items():
             if isinstance(text := values.get(name), str) and text in choices.__members__:
                 values[name] = choices[text]
-    if not decoder.reading.runs_hooks:
-        return cls.__nqx_assemble__(values)
     try:
-        return cls.__nqx_restore__(values)
+        return cls.__nqx_restore__(values) if decoder.reading.runs_hooks else cls.__nqx_assemble__(values)
     except ValidationError as error:
         # Paths of a check start at the struct that was checked: set them below the place it was read from.
         raise SerializationError(

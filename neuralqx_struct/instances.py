@@ -19,6 +19,7 @@ import numpy as np
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.fieldspec import is_struct
+from neuralqx_struct.path_tree import PathTree
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.registry import class_ref, stored_class
 from neuralqx_struct.schema.conform import Seen, Shaped, conform, shown_scalar
@@ -51,7 +52,7 @@ def see_value(value: Any) -> Seen:
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         sort = "list" if isinstance(value, list) else "tuple"
         return Seen(sort, f"a {sort} of {len(value)}", items=dict(enumerate(value)))
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+    if isinstance(value, (dict, PathTree)) and all(isinstance(key, str) for key in value):
         return Seen("dict", "a dict", items=value)
     if is_struct(value) and not isinstance(value, type):
         kinds = (stored_class(type(value)), *(base for base in type(value).__mro__ if "__nqx_ref__" in base.__dict__))

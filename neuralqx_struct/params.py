@@ -19,21 +19,20 @@ from typing import Any, Literal, NoReturn, Self, cast
 import numpy as np
 from jax.sharding import PartitionSpec
 
+import neuralqx_struct.path_keys  # noqa: F401 - tells JAX of path trees
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, ValidationError, did_you_mean
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.filters import Filter
 from neuralqx_struct.identity import static_key
-from neuralqx_struct.leaves import merge_leaves, split_leaves
+from neuralqx_struct.leaves import match_leaves, merge_leaves
 from neuralqx_struct.param_tags import param_tags
-from neuralqx_struct.path_tree import HERE, Tree, entries, find, is_path, overlaid, tree_of, with_entry
+from neuralqx_struct.path_tree import HERE, Path, PathTree, is_path
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.printing import brief
-from neuralqx_struct.pytree import register_pytree_type
+from neuralqx_struct.pytree import peek, register_pytree_type, store_pair
 from neuralqx_struct.struct import Struct
 
 __all__ = ["Metadata", "Param", "Params", "ParamsError"]
-
-Path = tuple[str, ...]
 
 
 class ParamsError(StructError, KeyError):
@@ -185,14 +184,16 @@ class Param(Struct):
 _SHOWN = 60
 
 
-def _nested(given: Any) -> Tree:
-    """Parameters as dicts of dicts, from that or from a mapping with paths as keys; the converter of Params.
+def _by_path(given: Any) -> PathTree:
+    """Parameters by path, from nested dicts or from a mapping with paths as keys; the converter of Params.
 
     Raises:
         ValidationError: With every path that is none or is given twice, and every value that is no Param.
     """
     if not isinstance(given, Mapping):
         raise ValidationError(f"expected a mapping from paths to Param, got a {type(given).__name__}", path="Params")
+    if isinstance(given, PathTree) and given.find(()) is None and all(isinstance(p, Param) for p in given.pair[0]):
+        return given
     found: dict[Path, Any] = {}
     problems: list[Diagnostic] = []
     todo: list[tuple[tuple[Any, ...], Any]] = [((), given)]
@@ -208,7 +209,7 @@ def _nested(given: Any) -> Tree:
             problems.append(_no_entry(path, value))
     if problems:
         raise ValidationError(reversed(problems))
-    return tree_of(found.items())
+    return PathTree(found)
 
 
 def _given_twice(path: Path) -> Diagnostic:
@@ -252,20 +253,28 @@ class Params(Struct):
         0.5
     """
 
-    tree: Mapping[Any, Any] = field(default_factory=dict, converter=_nested, doc="Parameters, as dicts of dicts.")
+    tree: Mapping[Any, Any] = field(default_factory=PathTree, converter=_by_path, doc="Parameters, as dicts of dicts.")
     is_locked: bool = field(static=True, default=False, converter=bool, doc="Whether new paths are refused.")
 
     @property
-    def _tree(self) -> Tree:
-        return cast("Tree", self.tree)
+    def _tree(self) -> PathTree:
+        return cast("PathTree", self.tree)
 
-    def _made_of(self, tree: Tree, *, is_locked: bool | None = None) -> Self:
+    def _with(self, **changes: Any) -> Self:
         # The parameters have been checked when they came in; checking them all again would make n changes cost n * n.
-        locked = self.is_locked if is_locked is None else is_locked
-        return type(self).__nqx_assemble__({"tree": tree, "is_locked": locked})
+        cls = type(self)
+        new = object.__new__(cls)
+        store_pair(new, cls.__nqx_layout__.changed(getattr(self, "_nqx_pair"), changes, cls.__name__))  # noqa: B009
+        return new
+
+    @classmethod
+    def __nqx_assemble__(cls, values: Mapping[str, Any]) -> Self:
+        # Nested dicts come from files that are read without values, and from pickles of earlier versions.
+        tree = values["tree"]
+        return super().__nqx_assemble__({**values, "tree": tree if isinstance(tree, PathTree) else _by_path(tree)})
 
     def __getitem__(self, path: Path) -> Param:
-        found = find(self._tree, path) if is_path(path) else None
+        found = self._tree.find(path)
         if found is None:
             self._missing(path, "expected a path that has a parameter, got one without")
         param: Param = found
@@ -278,29 +287,29 @@ class Params(Struct):
         raise ParamsError(message, path=format_path(path if isinstance(path, tuple) else (path,)), hint=hint)
 
     def __iter__(self) -> Iterator[Path]:
-        return (path for path, _ in entries(self._tree))
+        return iter(self._tree.pair[1])
 
     def __len__(self) -> int:
-        return sum(1 for _ in entries(self._tree))
+        return len(self._tree.pair[1])
 
     def __contains__(self, path: object) -> bool:
-        return is_path(path) and find(self._tree, path) is not None  # type: ignore[arg-type]
+        return self._tree.find(cast("Path", path)) is not None
 
     def keys(self) -> KeysView[Path]:
         """Paths, sorted."""
-        return dict(entries(self._tree)).keys()
+        return dict(self._tree.entries()).keys()
 
     def values(self) -> ValuesView[Param]:
         """Parameters, sorted by path."""
-        return dict(entries(self._tree)).values()
+        return dict(self._tree.entries()).values()
 
     def items(self) -> ItemsView[Path, Param]:
         """Paths and parameters, sorted by path."""
-        return dict(entries(self._tree)).items()
+        return dict(self._tree.entries()).items()
 
     def get(self, path: Path, default: Any = None) -> Any:
         """The parameter at ``path``, or ``default``."""
-        found = find(self._tree, path) if is_path(path) else None
+        found = self._tree.find(path)
         return default if found is None else found
 
     def set(self, path: Path, param: Param) -> Self:
@@ -318,18 +327,18 @@ class Params(Struct):
             raise ValidationError(_no_entry(path, param))
         if self.is_locked and path not in self:
             self._refuse_new(path)
-        return self._made_of(with_entry(self._tree, path, param))
+        return self._with(tree=self._tree.with_entry(path, param))
 
     def _refuse_new(self, path: Path) -> NoReturn:
         self._missing(path, "expected the path of a parameter, because the params are locked, got a new path")
 
     def locked(self) -> Self:
         """The same params, which refuse new paths."""
-        return self._made_of(self._tree, is_locked=True)
+        return self._with(is_locked=True)
 
     def unlocked(self) -> Self:
         """The same params, which accept new paths."""
-        return self._made_of(self._tree, is_locked=False)
+        return self._with(is_locked=False)
 
     def split(self, *filters: Filter) -> tuple[Self, ...]:
         """Params sorted into groups; :meth:`merge` puts them together again.
@@ -341,8 +350,12 @@ class Params(Struct):
         Raises:
             FilterError: A parameter matches no filter; it is a ValueError.
         """
-        groups = split_leaves(entries(self._tree), *(filters or (_is_trainable, ...)))
-        return tuple(self._made_of(tree_of(cast("Any", group))) for group in groups)
+        tree = self._tree
+        if filters:
+            which = match_leaves(tree.entries(), *filters)
+        else:
+            which = [0 if peek(param, "trainable") else 1 for param in tree.pair[0]]
+        return tuple(self._with(tree=tree.where([i == n for i in which])) for n in range(len(filters) or 2))
 
     def merge(self, other: Params, *, on_conflict: Literal["override", "error"] = "override") -> Self:
         """These params and others.
@@ -367,24 +380,23 @@ class Params(Struct):
                 f"merge(): expected two that are locked, or two that are not, got {words[0]} and {words[1]} params; "
                 f"say which it is to be: other.{words[0]}()"
             )
-        mine, others = dict(entries(self._tree)), dict(entries(other._tree))
+        mine, others = dict(self._tree.entries()), dict(other._tree.entries())
+        shared = mine.keys() & others.keys()
+        kept = {path: mine[path] for path in shared if _is_hole(others[path])}
         if on_conflict == "error":
-            merge_leaves(*([pair for pair in group.items() if not _is_hole(pair[1])] for group in (mine, others)))
-        if any(map(_is_hole, others.values())):
-            return self._made_of(
-                tree_of((mine | {p: v for p, v in others.items() if not _is_hole(v) or p not in mine}).items())
-            )
-        return self._made_of(overlaid(self._tree, other._tree))
+            clashes = [path for path in shared if path not in kept and not _is_hole(mine[path])]
+            merge_leaves(*([(path, group[path]) for path in sorted(clashes)] for group in (mine, others)))
+        return self._with(tree=PathTree(mine | others | kept))
 
     def __repr__(self) -> str:
         lines = [
             f"    {'/'.join(path)}: {brief(getattr(p, 'value', p))}{'' if getattr(p, 'trainable', True) else ' (frozen)'},\n"
-            for path, p in islice(entries(self._tree), _SHOWN)
+            for path, p in islice(self._tree.entries(), _SHOWN)
         ]
         more = len(self) - len(lines)
         lines += [f"    ... {more:,} more,\n"] if more else []
         body = f"\n{''.join(lines)}" if lines else ""
-        return f"Params({body}{'locked' if self.is_locked else 'unlocked'})"
+        return f"{type(self).__name__}({body}{'locked' if self.is_locked else 'unlocked'})"
 
 
 Mapping.register(Params)
@@ -392,8 +404,4 @@ Mapping.register(Params)
 
 def _is_hole(param: Any) -> bool:
     """True for a parameter whose value a filter has left out."""
-    return isinstance(param, Param) and param.value is None
-
-
-def _is_trainable(_: tuple[Hashable, ...], param: Any) -> bool:
-    return bool(param.trainable)
+    return isinstance(param, Param) and peek(param, "value") is None

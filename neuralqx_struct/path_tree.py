@@ -1,26 +1,28 @@
-"""Trees by path: leaves that are named by tuples of text, held as dicts of dicts.
+"""Leaves by path, in sorted order: what a mapping from tuples of text to leaves and nested dicts have in common.
 
-``{"net": {"w": 1}}`` holds 1 at ``("net", "w")``. A path may be the beginning of another one: the leaf of the shorter stands
-under :data:`HERE` then. Trees are never changed once they are made, so that what two of them have in common is shared. Knows
-nothing of what the leaves are, but that they are no dicts.
+:class:`PathTree` reads as dicts of dicts, ``{"net": {"w": 1}}`` for 1 at ``("net", "w")``. A path may be the beginning of
+another one: the leaf of the shorter stands under :data:`HERE` then. Held are two tuples, the sorted paths and their
+leaves, so that a tree with other leaves shares the paths, and taking one apart makes nothing. Knows neither JAX nor what
+the leaves are, but that they are no mappings.
 
 Example:
-    >>> tree = tree_of([(("net", "w"), 1), (("net",), 2)])
+    >>> tree = PathTree({("net", "w"): 1, ("net",): 2})
     >>> tree
     {'net': {'': 2, 'w': 1}}
-    >>> list(entries(with_entry(tree, ("a",), 3)))
+    >>> list(tree.with_entry(("a",), 3).entries())
     [(('a',), 3), (('net',), 2), (('net', 'w'), 1)]
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
+from typing import Any, Final, Self
 
-__all__ = ["HERE", "Tree", "entries", "find", "is_path", "overlaid", "tree_of", "with_entry"]
+__all__ = ["HERE", "Path", "PathTree", "is_path"]
 
 Path = tuple[str, ...]
-Tree = dict[str, Any]
 
 #: The key of a leaf whose path is the beginning of another's; no name is empty.
 HERE: Final = ""
@@ -31,57 +33,91 @@ def is_path(path: object) -> bool:
     return isinstance(path, tuple) and bool(path) and all(isinstance(part, str) and part for part in path)
 
 
-def find(tree: Tree, path: tuple[Any, ...]) -> Any:
-    """What stands at a path, or None."""
-    here: Any = tree
-    for part in path:
-        here = here.get(part) if isinstance(here, dict) else None
-    return here.get(HERE) if isinstance(here, dict) else here
+class PathTree(Mapping[str, Any]):
+    """An immutable tree of leaves; as a mapping, the names of the first level with what stands below them.
 
+    Args:
+        leaves: The leaves by path, in any order.
 
-def with_entry(tree: Tree, path: Path, leaf: Any) -> Tree:
-    """A tree with one more leaf; what lies beside the path is shared with the old one."""
-    head, rest = path[0], path[1:]
-    inner = tree.get(head)
-    if not rest and not isinstance(inner, dict):
-        return {**tree, head: leaf}
-    below: Tree = inner if isinstance(inner, dict) else {} if inner is None else {HERE: inner}
-    return {**tree, head: with_entry(below, rest, leaf) if rest else {**below, HERE: leaf}}
+    Attributes:
+        pair: The leaves and the paths, both sorted by path: what JAX takes the tree apart to.
+    """
 
+    __slots__ = ("pair",)
+    pair: tuple[tuple[Any, ...], tuple[Path, ...]]
 
-def tree_of(pairs: Iterable[tuple[Path, Any]]) -> Tree:
-    """The tree of these leaves, in sorted order, which is the order that JAX wants dicts in; inverse of :func:`entries`."""
-    tree: Tree = {}
-    for path, leaf in sorted(pairs, key=lambda pair: pair[0]):
-        here = tree
-        for part in path[:-1]:
-            inner = here.setdefault(part, {})
-            if not isinstance(inner, dict):
-                inner = here[part] = {HERE: inner}
-            here = inner
-        here[path[-1]] = leaf  # sorted: nothing below it has been seen yet
-    return tree
+    def __init__(self, leaves: Mapping[Path, Any] = {}) -> None:
+        paths = tuple(sorted(leaves))
+        self.pair = tuple(map(leaves.__getitem__, paths)), paths
 
+    @classmethod
+    def of(cls, paths: tuple[Path, ...], leaves: Any) -> Self:
+        """The tree of paths that are sorted, and their leaves; the inverse of ``pair``."""
+        tree = object.__new__(cls)
+        tree.pair = leaves, paths
+        return tree
 
-def entries(tree: Tree) -> Iterator[tuple[Path, Any]]:
-    """Paths and leaves, sorted by path."""
-    todo: list[tuple[Path, Any]] = [((), tree)]
-    while todo:
-        path, here = todo.pop()
-        if isinstance(here, dict):
-            todo += [((*path, key) if key else path, here[key]) for key in sorted(here, reverse=True)]
-        else:
-            yield path, here
+    # --- by path -----------------------------------------------------------------------------------------------
 
+    def entries(self) -> Iterator[tuple[Path, Any]]:
+        """Paths and leaves, sorted by path."""
+        leaves, paths = self.pair
+        return zip(paths, leaves, strict=True)
 
-def overlaid(below: Tree, above: Tree) -> Tree:
-    """The leaves of both trees; where both have one, that of ``above``."""
-    merged = dict(below)
-    for key, value in above.items():
-        held = merged.get(key)
-        if held is None or not (isinstance(held, dict) or isinstance(value, dict)):
-            merged[key] = value
-        else:
-            trees: list[Tree] = [part if isinstance(part, dict) else {HERE: part} for part in (held, value)]
-            merged[key] = overlaid(*trees)
-    return dict(sorted(merged.items()))
+    def find(self, path: Path) -> Any:
+        """The leaf at a path, or None; for what is no path, too."""
+        leaves, paths = self.pair
+        try:
+            at = bisect_left(paths, path)
+        except TypeError:
+            return None
+        return leaves[at] if at < len(paths) and paths[at] == path else None
+
+    def with_entry(self, path: Path, leaf: Any) -> Self:
+        """The tree with another leaf at a path, which may be new."""
+        leaves, paths = self.pair
+        at = bisect_left(paths, path)
+        if at < len(paths) and paths[at] == path:
+            return self.of(paths, (*leaves[:at], leaf, *leaves[at + 1 :]))
+        return self.of((*paths[:at], path, *paths[at:]), (*leaves[:at], leaf, *leaves[at:]))
+
+    def where(self, kept: Sequence[bool]) -> Self:
+        """The leaves for which there is a True."""
+        leaves, paths = self.pair
+        return self.of(tuple(compress(paths, kept)), tuple(compress(leaves, kept)))
+
+    def places(self) -> Iterator[Path]:
+        """The keys that lead to each leaf in the nested dicts: its path, and :data:`HERE` if that goes on."""
+        _, paths = self.pair
+        # Sorted: what begins with a path stands right behind it.
+        for path, following in zip(paths, (*paths[1:], ()), strict=False):
+            yield (*path, HERE) if following[: len(path)] == path else path
+
+    # --- as nested dicts ---------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Any:
+        leaves, paths = self.pair
+        if not isinstance(name, str):
+            raise KeyError(name)
+        if name == HERE:
+            start, stop = 0, int(paths[:1] == ((),))
+        else:  # no text stands between a name and the same with a NUL behind it
+            start, stop = bisect_left(paths, (name,)), bisect_left(paths, (name + "\0",))
+        if start == stop:
+            raise KeyError(name)
+        if stop - start == 1 and len(paths[start]) <= 1:
+            return leaves[start]
+        return self.of(tuple([path[1:] for path in paths[start:stop]]), leaves[start:stop])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(path[0] if path else HERE for path in self.pair[1]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        leaves, paths = self.pair
+        return type(self).of, (paths, leaves)

@@ -31,6 +31,7 @@ import numpy as np
 from neuralqx_struct.decimals import MOST_BITS, read_decimal, write_decimal
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.nodes import Codec, Codecs, Decoder, Encoder
+from neuralqx_struct.path_tree import PathTree
 from neuralqx_struct.payload import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.printing import brief
 
@@ -329,7 +330,7 @@ PLAIN_CODECS = Codecs(
         Codec("tuple", (tuple,), _encode_items, lambda node, d: tuple(d.all(node["items"]))),
         Codec("set", (set,), _encode_set, partial(_read_set, set)),
         Codec("frozenset", (frozenset,), _encode_set, partial(_read_set, frozenset)),
-        Codec("dict", (dict,), _encode_pairs, lambda node, d: dict(d.pairs(node))),
+        Codec("dict", (dict, PathTree), _encode_pairs, lambda node, d: dict(d.pairs(node))),
         Codec("ordered-dict", (OrderedDict,), _encode_pairs, lambda node, d: OrderedDict(d.pairs(node))),
         Codec(
             "defaultdict",

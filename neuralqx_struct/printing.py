@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from neuralqx_struct.path_tree import PathTree
+
 __all__ = ["UNLABELLED", "Parts", "Shown", "Text", "brief", "brief_array", "parts_of"]
 
 _MANY = 6
@@ -125,11 +127,12 @@ _CONTAINERS: tuple[tuple[Any, str, _Entries], ...] = (
     (collections.defaultdict, "{}", _mapping),
     (dict, "{}", _mapping),
     (types.MappingProxyType, "{}", _mapping),
+    (PathTree, "{}", _mapping),
     (set, "{}", _set),
     (frozenset, "{}", _set),
     (collections.deque, "[]", _sequence),
 )
-_PLAIN = frozenset({list, tuple, dict, set, frozenset})
+_PLAIN = frozenset({list, tuple, dict, set, frozenset, PathTree})
 # What most fields hold, and what there is nothing to look into.
 _SCALARS = frozenset({int, float, bool, complex, type(None)})
 

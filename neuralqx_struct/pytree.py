@@ -56,6 +56,8 @@ __all__ = [
     "is_frozen",
     "is_registered_pytree_type",
     "load_pair",
+    "path_part",
+    "peek",
     "put",
     "pytree_spec",
     "register_attrs_type",
@@ -91,6 +93,13 @@ def load_pair(instance: Any) -> Pair:
 def is_frozen(instance: Any) -> bool:
     """True once the pair is stored."""
     return "_nqx_pair" in instance.__dict__
+
+
+def peek(instance: Any, name: str) -> Any:
+    """A node or static field of a frozen instance, without making attributes of all the fields as reading it would."""
+    children, aux = instance._nqx_pair  # noqa: SLF001 - the attribute exists for this module, as the places do
+    place: int = type(instance).__nqx_layout__._places[name]  # noqa: SLF001
+    return children[place] if place >= 0 else aux[-place]
 
 
 class FieldKey(GetAttrKey):  # type: ignore[misc]  # JAX types its keys as Any

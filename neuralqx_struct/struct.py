@@ -33,6 +33,7 @@ from neuralqx_struct.display import Displayed
 from neuralqx_struct.errors import FrozenStructError, did_you_mean
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
 from neuralqx_struct.lifecycle import build, convert, derive_all, drop_traced, evaluation, finish, read_missing
+from neuralqx_struct.path_tree import PathTree
 from neuralqx_struct.pytree import is_frozen, put, store_pair
 
 __all__ = [
@@ -322,7 +323,7 @@ def _assemble(cls: type[Struct], values: Mapping[str, Any]) -> Struct:
 def _plain(value: Any, *, include_opaque: bool) -> Any:
     if isinstance(value, Struct):
         return value.to_dict(recursive=True, include_opaque=include_opaque)
-    if isinstance(value, dict):
+    if isinstance(value, (dict, PathTree)):
         return {key: _plain(item, include_opaque=include_opaque) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         items = (_plain(item, include_opaque=include_opaque) for item in value)

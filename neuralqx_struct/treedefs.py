@@ -23,10 +23,11 @@ import jax.export
 from neuralqx_struct.checkpoint import from_state_dict, to_state_dict
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.fieldspec import is_struct
+from neuralqx_struct.path_tree import Path, PathTree
 from neuralqx_struct.pytree import Layout
 from neuralqx_struct.registry import class_ref
 
-__all__ = ["aux_from_bytes", "aux_to_bytes", "register_jax_export"]
+__all__ = ["aux_from_bytes", "aux_to_bytes", "paths_from_bytes", "register_jax_export"]
 
 C = TypeVar("C", bound=type)
 
@@ -144,3 +145,33 @@ def aux_from_bytes(cls: Any, data: bytes) -> tuple[Any, ...]:
         )
     values |= {name: cls.__nqx_fields__[name].default for name in layout.opaques}
     return layout.pair({**dict.fromkeys(layout.nodes), **values}, cls.__name__)[1]
+
+
+def paths_from_bytes(data: bytes) -> tuple[Path, ...]:
+    """The treedef node of a PathTree from the JSON of its paths.
+
+    Raises:
+        SerializationError: The bytes are something else.
+    """
+    try:
+        paths: Any = json.loads(bytes(data))
+    except (ValueError, RecursionError):
+        paths = None
+    lists = isinstance(paths, list) and all(isinstance(path, list) for path in paths)
+    if not lists or not all(isinstance(part, str) for path in paths for part in path) or paths != sorted(paths):
+        raise SerializationError(
+            "expected the sorted paths of a PathTree as JSON, got something else",
+            code="NQX401",
+            path="Params",
+            hint="the file was written by other means: export the function again",
+        )
+    return tuple(map(tuple, paths))
+
+
+# The tree inside Params is no class that users know: whoever registers Params has registered it.
+jax.export.register_pytree_node_serialization(
+    PathTree,
+    serialized_name="neuralqx_struct.path_tree:PathTree",
+    serialize_auxdata=lambda paths: json.dumps(paths).encode(),
+    deserialize_auxdata=paths_from_bytes,
+)

@@ -30,9 +30,9 @@ from neuralqx_struct.fieldspec import FieldSpec, tagged
 from neuralqx_struct.filters import Filter, to_predicate
 from neuralqx_struct.identity import same_value
 from neuralqx_struct.leaves import Selection, combine_leaves, match_leaves, merge_leaves, partition_leaves, split_leaves
+from neuralqx_struct.path_keys import path_parts
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import Text, brief
-from neuralqx_struct.pytree import path_part
 
 __all__ = ["Definition", "State", "axes", "combine", "leaves_with_paths", "map_where", "merge", "partition", "split"]
 
@@ -164,7 +164,7 @@ def _paths(obj: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[P
 
     pairs, _ = jax.tree_util.tree_flatten_with_path(obj, is_leaf=stops)
     for keys, value in pairs:
-        path = tuple(map(path_part, keys))
+        path = path_parts(keys)
         if _is_variable(value):
             yield from ((*path, *below) for below in _variable_paths(value, is_leaf))
         else:
@@ -181,7 +181,7 @@ def _variable_paths(variable: Any, is_leaf: Callable[[Any], bool] | None) -> Ite
     tag = getattr(variable, "tag", None)
     spec = tagged(FieldSpec(name="value"), [tag] if isinstance(tag, str) else [])
     for keys, _ in jax.tree_util.tree_flatten_with_path(variable, is_leaf=is_leaf)[0]:
-        yield (FieldName("value", spec, type(variable)), *map(path_part, keys[1:]))
+        yield (FieldName("value", spec, type(variable)), *path_parts(keys[1:]))
 
 
 # One overload for each number of states: mypy does not let a tuple of open length be unpacked into names.

@@ -24,6 +24,7 @@ from neuralqx_struct.modules import Module, Rng
 from neuralqx_struct.params import Metadata, Param, Params, ParamsError
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.struct import Struct
+from neuralqx_struct.treedefs import paths_from_bytes, register_jax_export
 from neuralqx_struct.trees import merge, partition, split
 
 normal = jax.nn.initializers.normal(0.1)
@@ -692,6 +693,190 @@ def test_structure_without_memory_and_initialisation_with_shardings():
     assert params[("net", "m", "w")].value.sharding.spec == P("model", None)
     assert len(params[("net", "m", "w")].value.addressable_shards) == 4
     assert params[("net", "rng", "counter")].value.sharding.is_fully_replicated
+
+
+# --- as a pytree ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def odd():
+    """Paths of several lengths, one the beginning of another, and a value that is a tree itself."""
+    return Params(
+        {
+            ("net", "a"): Param(1.0),
+            ("net", "a", "b/c"): Param({"x": 2.0, "y": (3.0,)}, metadata={"tag": "lora"}),
+            ("net", "a%2Fb"): Param(4.0, trainable=False),
+            ("net", "a/b"): Param(5.0),
+        }
+    ).locked()
+
+
+ODD_KEYS = [
+    ".tree['net']['a'][''].value",
+    ".tree['net']['a']['b/c'].value['x']",
+    ".tree['net']['a']['b/c'].value['y'][0]",
+    ".tree['net']['a%2Fb'].value",
+    ".tree['net']['a/b'].value",
+]
+
+
+def test_keys_are_printed_as_the_nested_dicts_would_be(odd):
+    pairs, structure = jax.tree_util.tree_flatten_with_path(odd)
+    assert [jax.tree_util.keystr(path) for path, _ in pairs] == ODD_KEYS
+    assert len(dict(pairs)) == 5, "no two keys are equal"
+    assert structure == jax.tree.structure(odd)
+    simple = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in pairs]
+    assert simple == [
+        "tree/net/a//value",
+        "tree/net/a/b%2Fc/value/x",
+        "tree/net/a/b%2Fc/value/y/0",
+        "tree/net/a%252Fb/value",
+        "tree/net/a%2Fb/value",
+    ]
+    named = jax.tree_util.tree_map_with_path(lambda path, _: jax.tree_util.keystr(path), odd)
+    assert jax.tree.leaves(named) == ODD_KEYS
+
+
+def test_filters_see_every_name_of_a_path(odd):
+    definition, chosen, rest = split({"model": odd}, PathContains("b/c"), ...)
+    assert [*chosen] == [
+        ("model", "tree", "net", "a", "b/c", "value", "x"),
+        ("model", "tree", "net", "a", "b/c", "value", "y", 0),
+    ]
+    assert merge(definition, chosen, rest) == {"model": odd}
+    assert [format_path(path)[1:] for path in [*split(odd, ...)[1]]] == ODD_KEYS
+
+
+@pytest.mark.parametrize("leaf", [None, object(), 3, jax.ShapeDtypeStruct((2,), jnp.float32), P("model")])
+def test_anything_may_stand_for_a_leaf(odd, leaf):
+    leaves, structure = jax.tree.flatten(odd)
+    other = structure.unflatten([leaf] * len(leaves))
+    assert list(other) == list(odd)
+    assert other[("net", "a/b")].value is leaf
+    assert other.is_locked
+    assert jax.tree.leaves(other, is_leaf=lambda x: x is leaf) == [leaf] * 5
+    assert jax.tree.structure(other, is_leaf=lambda x: x is leaf) == structure
+
+
+def test_params_of_something_else_than_parameters(odd):
+    marks = jax.tree.map(lambda param: P(*param.tags), odd, is_leaf=lambda x: isinstance(x, Param))
+    assert marks[("net", "a/b")] == P("trainable")
+    assert pickle.loads(pickle.dumps(marks)) == copy.deepcopy(marks) == marks
+    assert list(jax.tree.map(lambda mark, param: mark, marks, odd, is_leaf=lambda x: isinstance(x, P))) == list(odd)
+
+
+def test_what_makes_a_structure_another_one(odd):
+    structure = jax.tree.structure(odd)
+    path = ("net", "a/b")
+    assert jax.tree.structure(odd.set(path, Param(0.0))) == structure
+    assert hash(jax.tree.structure(odd.set(path, Param(0.0)))) == hash(structure)
+    others = [
+        odd.unlocked(),
+        odd.set(path, Param(5.0, trainable=False)),
+        odd.set(path, Param(5.0, metadata={"n": 1})),
+        odd.set(path, Param(5.0, metadata={"n": True})),
+        odd.unlocked().set(("net", "new"), Param(5.0)).locked(),
+        odd.split(lambda path, _: path[-1] != "a", ...)[0],
+    ]
+    structures = [structure, *map(jax.tree.structure, others)]
+    assert all((a == b) == (a is b) for a in structures for b in structures)
+
+
+def test_params_go_through_every_transformation():
+    params = Params({("a", "w"): Param(jnp.arange(4.0)), ("a",): Param(jnp.ones(4), trainable=False)})
+
+    def total(params):
+        return sum(jnp.sum(param.value**2) for param in params.values())
+
+    def twice(params, _=None):
+        return jax.tree.map(lambda x: 2 * x, params)
+
+    mesh = jax.make_mesh((4,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    doubled = twice(params)
+    ways = [
+        jax.jit(twice)(params),
+        jax.grad(total)(params),
+        jax.vmap(twice)(params),
+        jax.pmap(twice)(params),
+        jax.shard_map(twice, mesh=mesh, in_specs=P("d"), out_specs=P("d"))(params),
+        jax.lax.scan(lambda carry, _: (twice(carry), None), params, length=1)[0],
+        jax.lax.cond(True, twice, lambda params: params, params),
+        jax.jvp(twice, (params,), (params,))[1],
+        jax.vjp(twice, params)[1](params)[0],
+        jax.device_get(doubled),
+    ]
+    for way in ways:
+        assert jax.tree.structure(way) == jax.tree.structure(params)
+        assert jax.tree.map(np.asarray, way) == jax.tree.map(np.asarray, doubled)
+    axes = {("a", "w"): Param(0), ("a",): Param(None, trainable=False)}
+    assert jax.vmap(total, in_axes=(Params(axes),))(params).shape == (4,)
+
+
+def test_what_does_not_match_is_told_by_its_path():
+    params = Params({("net", "w"): Param(jnp.ones(4)), ("net", "b"): Param(jnp.ones(3))})
+    with pytest.raises(ValueError, match=r"\['net'\]\['w'\]"):
+        jax.vmap(lambda params: params)(params)
+
+
+def test_functions_of_params_can_be_exported():
+    class Wide(Params):
+        label: str = field(static=True, default="x")
+
+    for cls in (Param, Wide):
+        register_jax_export(cls, name=f"test.{cls.__name__}")
+    params = Wide({("a",): Param(jnp.ones(2)), ("a", "b"): Param(jnp.ones(3), metadata={"n": 1})}).locked()
+    exported = jax.export.export(jax.jit(lambda params: jax.tree.map(lambda x: 2 * x, params)))(params)
+    again = jax.export.deserialize(exported.serialize())
+    doubled = again.call(params)
+    assert type(doubled) is Wide
+    assert doubled == jax.tree.map(lambda x: 2 * x, params)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[3]", b'["a"]', b'[["a"], ["a", 3]]', b'{"a": 1}', b'[["b"], ["a"]]', b"[" * 10**5]
+)
+def test_paths_of_an_exported_function_are_checked(data):
+    assert paths_from_bytes(b'[["a"], ["a", "b"]]') == (("a",), ("a", "b"))
+    with pytest.raises(SerializationError, match="expected the sorted paths of a PathTree as JSON, got something else"):
+        paths_from_bytes(data)
+
+
+def test_a_subclass_may_have_fields_of_its_own(tmp_path):
+    class Counted(Params):
+        step: int = 0
+        label: str = field(static=True, default="x")
+
+    params = Counted({("a",): Param(1.0)}, step=3, label="y")
+    made = [params.locked(), *params.split(), params.merge(params), params.set(("b",), Param(2.0))]
+    assert {(type(p), p.step, p.label) for p in made} == {(Counted, 3, "y")}
+    assert repr(params).startswith("Counted(")
+    assert Counted.load(params.export(tmp_path / "ckpt")) == params
+
+
+def test_the_tree_reads_as_nested_dicts(odd):
+    plain = {"net": {"a": {"": odd[("net", "a")], "b/c": odd[("net", "a", "b/c")]}, "a%2Fb": odd[("net", "a%2Fb")]}}
+    plain["net"]["a/b"] = odd[("net", "a/b")]
+    assert odd.tree == plain
+    assert Params(plain) == Params(odd.tree) == odd.unlocked()
+    assert Params(odd.tree["net"]["a"]["b/c"].replace(value=odd.tree).value) == odd.unlocked()
+    assert checkpoint.to_state_dict({"x": odd.tree}) == checkpoint.to_state_dict({"x": plain})
+    assert odd.to_dict(recursive=True)["tree"]["net"]["a/b"]["value"] == 5.0
+    with pytest.raises(ValidationError, match="expected a path of names"):
+        Params(odd.tree["net"]["a"])
+    with pytest.raises(TypeError):
+        odd.tree["net"]["a"]["b/c"] = Param(0.0)
+
+
+def test_pickles_with_nested_dicts_are_read(odd):
+    make, (cls, fields) = odd.__reduce__()
+    assert make(cls, {**fields, "tree": {"net": {"a": Param(1)}}}) == Params({("net", "a"): Param(1)}).locked()
+
+
+def test_files_do_not_tell_in_which_order_parameters_were_made(odd):
+    backwards = Params()
+    for path, param in reversed(odd.items()):
+        backwards = backwards.set(path, param)
+    assert checkpoint.to_state_dict(backwards.locked()) == checkpoint.to_state_dict(odd)
 
 
 # --- saving --------------------------------------------------------------------------------------------------------
