@@ -53,7 +53,7 @@ from neuralqx_struct.lifecycle import (
     untraced,
 )
 from neuralqx_struct.printing import Text
-from neuralqx_struct.pytree import Layout, put, register_struct
+from neuralqx_struct.pytree import Layout, Pair, put, register_struct
 from neuralqx_struct.registry import register_ref
 from neuralqx_struct.schema.migration import Migration
 from neuralqx_struct.versioned import Claim, claim, register_claim
@@ -108,7 +108,7 @@ class StructMeta(type):
     __nqx_check__: Callable[[Any], list[Diagnostic]] | None
     __nqx_generated_init__: bool
     __nqx_plain__: bool
-    __nqx_sound__: Callable[[type, tuple[Any, ...]], bool] | None  # of classes with a check and without other hooks
+    __nqx_sound__: Callable[[type, Pair], bool] | None  # of classes with a check and without other hooks
     __nqx_value_hooks__: bool
     __nqx_own_init_vars__: Mapping[str, FieldSpec]
     __nqx_own_order__: tuple[str, ...]
@@ -224,7 +224,9 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     cls.__nqx_value_hooks__ = _has_value_hooks(cls)
     hooks = cls.__nqx_converters__, cls.__nqx_validators__, cls.__nqx_check__
     cls.__nqx_plain__ = cls.__nqx_value_hooks__ and not any(hooks)
-    cls.__nqx_sound__ = getattr(hooks[-1], "sound", None) if cls.__nqx_value_hooks__ and not any(hooks[:-1]) else None
+    cls.__nqx_sound__ = (
+        getattr(hooks[-1], "sound_pair", None) if cls.__nqx_value_hooks__ and not any(hooks[:-1]) else None
+    )
     _install_init(cls, own)
     cls.__match_args__ = tuple(s.name for s in specs if s.init and not s.kw_only)  # type: ignore[attr-defined,misc]
     _keep_getattr(cls)
@@ -443,14 +445,19 @@ def _straight(cls: StructMeta, own_self: str, namespace: dict[str, Any]) -> str:
     statics = "".join(f"_nqx_type({name}), " for name in layout.statics)
     nodes = "".join(f"{name}, " for name in layout.nodes)
     held = [*layout.statics, *(f"_nqx_ref({name}, {name!r})" for name in layout.opaques)]
-    sound = getattr(cls.__nqx_check__, "sound", None)
+    check: Any = cls.__nqx_check__
+    sound = getattr(check, "sound", None)
     opaques = "".join(f"{name}, " for name in layout.opaques)
     held_values = f"{nodes}{''.join(f'{name}, ' for name in layout.statics)}{opaques}"
     verdicts = [f"_nqx_valid_{place}({name})" for place, (name, _, _) in enumerate(cls.__nqx_validators__)]
     fine = [f"((_nqx_v := {verdict}) is True or _nqx_v is None or not _nqx_is_false(_nqx_v))" for verdict in verdicts]
     if sound is not None:
         namespace |= {"_nqx_sound": sound, "_nqx_cls": cls}
-        fine.append(f"_nqx_sound(_nqx_cls, ({held_values}))")
+        shown = f"_nqx_sound(_nqx_cls, ({held_values}))"
+        if (proof := check.proof) is not None:
+            namespace |= proof.namespace
+            shown = f"({proof.text} or {shown})"
+        fine.append(shown)
     lines += [f"_nqx_keys = ({statics})", f"_nqx_fine = {' and '.join(['_nqx_exact(_nqx_keys)', *fine])}"]
     if fine:
         lines[-1:] = ["try:", f"    {lines[-1]}", "except _nqx_error:", "    _nqx_fine = False"]
@@ -462,6 +469,7 @@ def _straight(cls: StructMeta, own_self: str, namespace: dict[str, Any]) -> str:
     if not cls.__nqx_plain__:
         converted = ", ".join(f"{name!r}: {name}" for name in cls.__nqx_fields__)
         lines += [f"return _nqx_settle({own_self}, {{{converted}}})"]
+    if cls.__nqx_converters__ or cls.__nqx_validators__:
         lines = ["if _nqx_untraced():", *(f"    {line}" for line in lines)]
     namespace |= {
         "_nqx_exact": EXACT_TYPES.issuperset,

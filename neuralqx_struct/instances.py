@@ -1,14 +1,14 @@
 """Instances of schema-made classes: what a schema sees of live values, and the check of each new instance.
 
-Owns the reader of live values (:func:`see_value`) and :class:`InstanceCheck`, which remembers what it has found sound.
-A verdict depends on types, dtypes and shapes, and on those plain values that the schema has something to say about. All
-these together are the *signature* of an instance: where one of equal signature was sound, no walk is needed. What a
+Owns the reader of live values (:func:`see_value`) and :class:`InstanceCheck`, which decides in three ways, from the
+quickest to the most thorough. Straight code shows what is usual to be sound (``soundness.py``). What it leaves open has
+a *signature*: the types, dtypes and shapes of the instance, and those plain values that the schema has something to
+say about; where one of equal signature was sound before, this one is. All others the schema is walked for. What a
 schema says of numbers inside arrays is looked at in every instance; such verdicts are not remembered.
 """
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,15 +17,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.conditions import ARRAYS, dtype_name
+from neuralqx_struct.errors import Diagnostic, ValidationError
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.path_tree import PathTree
 from neuralqx_struct.paths import FieldName
+from neuralqx_struct.pytree import Pair, is_frozen, load_pair
 from neuralqx_struct.registry import class_ref, stored_class
 from neuralqx_struct.schema.conform import Seen, Shaped, conform, shown_scalar
 from neuralqx_struct.schema.fingerprint import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.types import LiteralOf, Named, Null, PyTree, Union, walk_type
+from neuralqx_struct.soundness import Proof, proof_of_arguments, proof_of_pairs
 
 __all__ = ["InstanceCheck", "see_value"]
 
@@ -59,7 +62,7 @@ def see_value(value: Any) -> Seen:
         refs = tuple(dict.fromkeys(map(class_ref, kinds)))
         fields = {FieldName(n, s): getattr(value, n) for n, s in type(value).__nqx_fields__.items() if not s.is_derived}
         return Seen("struct", type(value).__name__, refs=refs, items=fields)
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
+    if hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type):
         return _see_array(value)
     if isinstance(value, Path):
         return Seen("scalar", repr(value), value=value, type_name="path")
@@ -68,19 +71,13 @@ def see_value(value: Any) -> Seen:
     return Seen("other", f"a {type(value).__name__}")
 
 
-@functools.lru_cache(maxsize=256)
-def _name_of(dtype: Any) -> str:
-    """The name of a dtype, which numpy takes long to say."""
-    return str(dtype)
-
-
 def _see_array(value: Any) -> Seen:
     shape = tuple(value.shape)
     # Extended dtypes, which keys have, are no dtypes of numpy; asking that first is what most arrays need.
     if not isinstance(value.dtype, np.dtype) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         impl = str(jax.random.key_impl(value)) if isinstance(value, jax.Array) else str(value.dtype)
         return Seen("key", f"prng_key[{impl}]", impl, shape)
-    dtype = _name_of(value.dtype)
+    dtype = dtype_name(value.dtype)
     traced = isinstance(value, jax.core.Tracer)
     shown = value if not traced and hasattr(value, "__array__") else Shaped(dtype, shape)
     return Seen("array", f"{dtype}[{', '.join(map(str, shape))}]", dtype, shape, shown, loose=traced)
@@ -97,7 +94,8 @@ class _Apart:
         if seen.sort != "array":
             return seen
         shown = Shaped(seen.dtype, seen.shape)
-        self._shown.append(shown)
+        if not seen.loose:  # the numbers of tracers are nobody's
+            self._shown.append(shown)
         return Seen(seen.sort, seen.text, seen.dtype, seen.shape, shown, loose=seen.loose)
 
     @property
@@ -135,9 +133,6 @@ class _Room:
             raise _UnseenError
 
 
-_JAX_ARRAYS: set[type] = set()  # those met so far: to ask a type whether it is one takes long
-
-
 def _array_of(kind: type, value: Any) -> Signature:
     aval = value.aval
     return (kind, aval.dtype, aval.shape)
@@ -146,7 +141,7 @@ def _array_of(kind: type, value: Any) -> Signature:
 def _sort_of(value: Any, room: _Room) -> Signature:
     """The signature of a value of which the schema says the type alone."""
     kind = type(value)
-    if kind in _JAX_ARRAYS:
+    if kind in ARRAYS:
         return _array_of(kind, value)
     return kind if kind in _SCALARS else _inside(value, room, _sort_of)
 
@@ -155,7 +150,7 @@ def _value_of(value: Any, room: _Room) -> Signature:
     """The signature of a value that the schema compares with something."""
     kind = type(value)
     if kind not in _SCALARS:
-        return _array_of(kind, value) if kind in _JAX_ARRAYS else _inside(value, room, _value_of)
+        return _array_of(kind, value) if kind in ARRAYS else _inside(value, room, _value_of)
     if (kind is int and value.bit_length() > _WIDEST_INT) or (kind in (str, bytes) and len(value) > _LONGEST_TEXT):
         raise _UnseenError
     return (kind, value)
@@ -167,7 +162,7 @@ def _inside(value: Any, room: _Room, look: Look) -> Signature:
     if value is None:
         return None
     if isinstance(value, jax.Array):
-        _JAX_ARRAYS.add(kind)
+        ARRAYS.add(kind)
         return _array_of(kind, value)
     if kind is list or kind is tuple:
         room.enter(len(value))
@@ -270,18 +265,21 @@ class InstanceCheck:
         name: The struct.
     """
 
-    __slots__ = ("_last", "_plan", "_plans", "_sound", "document", "name")
+    __slots__ = ("_last", "_plan", "_plans", "_prove", "_sound", "document", "name")
 
     def __init__(self, document: Document, name: str) -> None:
         self.document = document
         self.name = name
         self._plan: _Plan | None = None
         self._plans: dict[type, _Plan | None] = {}
+        self._prove: Callable[[Any], object] | None = None
         self._sound: set[Signature] = set()
         self._last: Signature = None
 
     def __call__(self, instance: Any) -> list[Diagnostic]:
         """Everything that is wrong with the instance."""
+        if self._proves(instance):
+            return []
         try:
             signature = self.plan.signature(instance, _Room(self._plan_of))
             if signature == self._last or signature in self._sound:
@@ -297,6 +295,11 @@ class InstanceCheck:
         self._sound.add(signature)
         return []
 
+    @property
+    def proof(self) -> Proof | None:
+        """The straight code that shows an instance to be sound, from its fields; it may leave the question open."""
+        return proof_of_arguments(self.document, self.name, see_value)
+
     def sound(self, cls: type, values: tuple[Any, ...]) -> bool:
         """True if an instance with such values has been found sound before; else :meth:`__call__` has to decide.
 
@@ -309,6 +312,36 @@ class InstanceCheck:
             return bool(signature == self._last) or signature in self._sound
         except (_UnseenError, TypeError, AttributeError):
             return False
+
+    def sound_pair(self, cls: Any, pair: Pair) -> bool:
+        """True if an instance with such a pair is known to be sound; else :meth:`__call__` has to decide.
+
+        Args:
+            cls: The class that the schema made.
+            pair: What :class:`~neuralqx_struct.pytree.Layout` makes of an instance of it.
+        """
+        return self._shows(cls, pair) or self.sound(cls, (*pair[0], *cls.__nqx_layout__.held(pair)))
+
+    def _shows(self, cls: Any, pair: Pair) -> bool:
+        if self._prove is None:
+            self._prove = proof_of_pairs(self.document, self.name, cls.__nqx_layout__, see_value)
+        try:
+            return self._prove(pair) is not None
+        except Exception:  # noqa: BLE001 - whatever odd values do in it, the walk will look at them
+            return False
+
+    def _proves(self, instance: Any) -> bool:
+        """True if straight code shows the instance to be sound: one of the class itself, as others have other fields."""
+        cls = type(instance)
+        if vars(cls).get("__nqx_check__") is not self:
+            return False
+        values = vars(instance)
+        try:
+            pair = load_pair(instance) if is_frozen(instance) else cls.__nqx_layout__.pair(values, cls.__name__)
+        except (KeyError, ValidationError):
+            return False
+        shown: bool = self._shows(cls, pair)
+        return shown
 
     def _conform(self, instance: Any, read: Callable[[Any], Seen]) -> list[Diagnostic]:
         # Fields are all there (the constructor saw to that), but what is derived may still wait for concrete values.

@@ -51,6 +51,7 @@ from neuralqx_struct.registry import class_ref, find_class, register_ref
 __all__ = [
     "FieldKey",
     "Layout",
+    "Pair",
     "PyTreeSpec",
     "holder_of",
     "is_frozen",

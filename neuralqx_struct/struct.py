@@ -98,7 +98,7 @@ class Struct(Displayed, metaclass=StructMeta):
             return new
         if cls.__nqx_sound__ is not None and changes.keys() <= cls.__nqx_fields__.keys():
             pair = cls.__nqx_layout__.changed(getattr(self, "_nqx_pair"), changes, cls.__name__)  # noqa: B009
-            if cls.__nqx_sound__(cls, (*pair[0], *cls.__nqx_layout__.held(pair))):
+            if cls.__nqx_sound__(cls, pair):
                 new = object.__new__(cls)
                 store_pair(new, pair)
                 return new

@@ -21,7 +21,7 @@ from neuralqx_struct.schema.bounds import length_misses, scalar_misses, shown_sc
 from neuralqx_struct.schema.dims import Dim, Solver
 from neuralqx_struct.schema.evaluation import evaluate
 from neuralqx_struct.schema.expressions import Expression
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.model import Constraint, Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.seen import NeedsDataError, Reader, Seen, Shaped, see_node
 from neuralqx_struct.schema.types import (
     DTYPES,
@@ -40,7 +40,7 @@ from neuralqx_struct.schema.types import (
     format_type,
 )
 
-__all__ = ["Reader", "Seen", "Shaped", "conform", "see_node", "shown_scalar"]
+__all__ = ["Condition", "Reader", "Seen", "Shaped", "conform", "see_node", "shown_scalar"]
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The walk.
@@ -115,7 +115,7 @@ class _Walk:
                 continue
             here = self.read(seen.items[field_name])
             if field_name in declaration.compared:
-                values[field_name] = self.known(here)
+                values[field_name] = _known(self.read, here)
             where = (*path, FieldName(field_name))
             self.field(field_declaration, here, where, dims)
             if outermost and field_declaration.kind == "static" and isinstance(here.value, int):
@@ -126,23 +126,6 @@ class _Walk:
                 self.report("NQX415", (*path, unknown), f"expected a field of {name}, got {str(unknown)!r}", hint)
         if declaration.constraints:
             self._conditions.append((declaration, values, path, dims))
-
-    def known(self, seen: Seen, depth: int = 0) -> Any:
-        """What expressions know of a value; None where they can say nothing, as of lists inside themselves."""
-        if depth > _DEEPEST:
-            return None
-        match seen.sort:
-            case "scalar" | "array":
-                return seen.value
-            case "list" | "tuple":
-                items = [self.known(self.read(item), depth + 1) for item in seen.items.values()]
-                return items if seen.sort == "list" else tuple(items)
-            case "dict":
-                return {key: self.known(self.read(item), depth + 1) for key, item in seen.items.items()}
-            case "struct" | "key" | "other":
-                return Shaped("", seen.shape)
-            case _:
-                return None
 
     def field(self, declaration: FieldDeclaration, seen: Seen, path: tuple[Hashable, ...], dims: Solver) -> None:
         if declaration.type is None or declaration.derived is not None:
@@ -188,6 +171,24 @@ class _Walk:
         return found
 
 
+def _known(read: Reader, seen: Seen, depth: int = 0) -> Any:
+    """What expressions know of a value; None where they can say nothing, as of lists inside themselves."""
+    if depth > _DEEPEST:
+        return None
+    match seen.sort:
+        case "scalar" | "array":
+            return seen.value
+        case "list" | "tuple":
+            items = [_known(read, read(item), depth + 1) for item in seen.items.values()]
+            return items if seen.sort == "list" else tuple(items)
+        case "dict":
+            return {key: _known(read, read(item), depth + 1) for key, item in seen.items.items()}
+        case "struct" | "key" | "other":
+            return Shaped("", seen.shape)
+        case _:
+            return None
+
+
 def _derive(declaration: StructDeclaration, name: str, known: dict[str, Any]) -> None:
     """Add the value of a derived field, as far as it can be computed here; payloads do not hold it."""
     field_declaration = declaration.fields.get(name)
@@ -215,6 +216,51 @@ def _holds(expression: Expression, known: Mapping[str, Any]) -> bool | str:
         return True
     except SchemaError as error:
         return f"\n{error.diagnostics[0].message}"
+
+
+class Condition:
+    """One constraint of a struct, to be asked of one instance after the other whose types and sizes are sound.
+
+    Args:
+        declaration: The struct.
+        constraint: One of its constraints.
+        read: Reads the values of fields.
+    """
+
+    __slots__ = ("_declaration", "_read", "expression", "fields", "names")
+
+    def __init__(self, declaration: StructDeclaration, constraint: Constraint, read: Reader) -> None:
+        self._declaration, self.expression, self._read = declaration, constraint.expression, read
+        names: set[str] = set()
+        todo = [*constraint.expression.names]
+        while todo:
+            name = todo.pop()
+            if name not in names:
+                names.add(name)
+                derivation = declaration.fields[name].derivation if name in declaration.fields else None
+                todo += derivation.names if derivation is not None else ()
+        derived = {
+            name for name in names if name in declaration.fields and declaration.fields[name].derived is not None
+        }
+        #: All that has to be known: fields that are not derived, and sizes.
+        self.names = frozenset(names - derived)
+        #: Those of them that are fields.
+        self.fields = self.names & declaration.fields.keys()
+
+    def __call__(self, fields: Mapping[str, Any], sizes: Mapping[str, int | None]) -> bool:
+        """True if it holds, or if nobody could decide it, as of tracers.
+
+        Args:
+            fields: The values of :attr:`fields`.
+            sizes: All other :attr:`names`; None for a size that the instance does not show.
+        """
+        if None in sizes.values():  # what is around the instance may show it
+            return False
+        known: dict[str, Any] = {name: _known(self._read, self._read(value)) for name, value in fields.items()}
+        known = {**sizes, **known}
+        for name in self.expression.names:
+            _derive(self._declaration, name, known)
+        return _holds(self.expression, known) is True
 
 
 _DEEPEST = 20  # containers inside containers that expressions see
