@@ -15,113 +15,24 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import chain, islice
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 import jax
-from jax.tree_util import DictKey
 
-from neuralqx_struct.display import Displayed
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.fieldspec import FieldSpec, tagged
-from neuralqx_struct.filters import Filter, to_predicate
-from neuralqx_struct.identity import same_value
+from neuralqx_struct.filters import Filter, FilterError, to_predicate
 from neuralqx_struct.leaves import Selection, combine_leaves, match_leaves, merge_leaves, partition_leaves, split_leaves
 from neuralqx_struct.path_keys import path_parts
 from neuralqx_struct.paths import FieldName, Path, format_path
-from neuralqx_struct.printing import Text, brief
+from neuralqx_struct.states import Definition, State
 
 __all__ = ["Definition", "State", "axes", "combine", "leaves_with_paths", "map_where", "merge", "partition", "split"]
 
-_SHOWN = 40
 T = TypeVar("T")
 Report: TypeAlias = list[Diagnostic] | None
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Definition(Generic[T]):
-    """What is left of an object without its leaves; hashable, so it can be a static argument of ``jax.jit``.
-
-    Attributes:
-        treedef: The structure.
-        paths: The path of each leaf, in the order of the structure.
-    """
-
-    treedef: Any
-    paths: tuple[Path, ...] = field(compare=False)  # the structure fixes them
-
-    def __repr__(self) -> str:
-        return f"<Definition of {len(self.paths):,} leaves>"
-
-
-@jax.tree_util.register_pytree_with_keys_class
-class State(Displayed, Mapping[Path, Any]):
-    """Some leaves of an object by their paths; a pytree, and like all of them not to be changed in place.
-
-    A state equals a mapping with equal leaves at the same paths, arrays by dtype, shape and value. They pickle, and so do
-    definitions, of everything whose class and static values do.
-    """
-
-    __slots__ = ("_by_path", "_leaves", "_paths")
-
-    def __init__(self, paths: tuple[Path, ...], leaves: tuple[Any, ...]) -> None:
-        self._paths = paths
-        self._leaves = leaves
-        self._by_path: dict[Path, Any] | None = None  # made when first asked for: JAX rebuilds states and never asks
-
-    def _held(self) -> dict[Path, Any]:
-        if self._by_path is None:
-            self._by_path = dict(zip(self._paths, self._leaves, strict=True))
-        return self._by_path
-
-    def __getitem__(self, path: Path) -> Any:
-        return self._held()[path]
-
-    def __iter__(self) -> Iterator[Path]:
-        return iter(self._paths)
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Mapping):
-            return NotImplemented
-        return self._held().keys() == other.keys() and all(same_value(leaf, other[path]) for path, leaf in self.items())
-
-    __hash__ = None  # type: ignore[assignment]  # as of all mappings
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return State, (self._paths, self._leaves)
-
-    def items(self) -> ItemsView[Path, Any]:
-        """The paths with their leaves, without looking each of them up."""
-        return self._held().items()
-
-    def values(self) -> ValuesView[Any]:
-        """The leaves."""
-        return self._held().values()
-
-    def __nqx_shown__(self) -> tuple[str, Iterator[tuple[str, Any]]]:
-        """The leaves by their paths, for ``repr`` and notebooks."""
-        pairs = zip(map(format_path, self._paths), self._leaves, strict=False)
-        more = len(self._paths) - _SHOWN
-        return "State", chain(islice(pairs, _SHOWN), [("...", Text(f"{more:,} more"))] if more > 0 else [])
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{path}: {brief(leaf)}" for path, leaf in self.__nqx_shown__()[1])
-        return f"State({{{shown}}})"
-
-    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[Path, ...]]:
-        """The leaves, keyed by their paths, and the paths."""
-        return [(DictKey(path), leaf) for path, leaf in zip(self._paths, self._leaves, strict=True)], self._paths
-
-    @classmethod
-    def tree_unflatten(cls, paths: tuple[Path, ...], leaves: Any) -> State:
-        """The inverse of :meth:`tree_flatten_with_keys`."""
-        return cls(paths, tuple(leaves))
 
 
 def leaves_with_paths(obj: Any) -> list[tuple[Path, Any]]:
@@ -141,7 +52,7 @@ def _opened(obj: Any) -> tuple[list[Any], Any, tuple[Path, ...]]:
     Training loops take objects of one structure apart again and again, and making the paths costs ten times what
     flattening does.
     """
-    leaves, treedef = jax.tree_util.tree_flatten(obj)
+    leaves, treedef = flattened(obj)
     try:
         with _keeping:
             paths = _paths_of.get(treedef)
@@ -156,6 +67,48 @@ def _opened(obj: Any) -> tuple[list[Any], Any, tuple[Path, ...]]:
         while len(_paths_of) > _KEPT_PATHS:
             _paths_of.popitem(last=False)
     return leaves, treedef, paths
+
+
+def flattened(obj: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
+    """The leaves and the structure of an object.
+
+    Raises:
+        ValueError: Dicts have keys that JAX cannot sort; names every such dict.
+    """
+    try:
+        leaves, treedef = jax.tree_util.tree_flatten(obj, is_leaf)
+    except ValueError:
+        pairs, _ = jax.tree_util.tree_flatten_with_path(obj, is_leaf=is_without_order)
+        wrong = [
+            Diagnostic(
+                "NQX010",
+                "error",
+                f"expected keys that can be sorted, as JAX demands of dicts, got {_kinds(value)}",
+                path=format_path(path_parts(keys)),
+                hint="use keys of one kind, or an OrderedDict, which is not sorted",
+            )
+            for keys, value in pairs
+            if is_without_order(value)
+        ]
+        if not wrong:
+            raise
+        raise FilterError(wrong) from None
+    return leaves, treedef
+
+
+def is_without_order(value: Any) -> bool:
+    """True for dicts whose keys JAX cannot sort; ordered ones are left as they are."""
+    if not isinstance(value, dict) or isinstance(value, OrderedDict):
+        return False
+    try:
+        sorted(value)
+    except TypeError:
+        return True
+    return False
+
+
+def _kinds(keys: Iterable[Any]) -> str:
+    return " and ".join(sorted({type(key).__name__ for key in keys}))
 
 
 def _paths(obj: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Path]:
@@ -263,7 +216,7 @@ def combine(*parts: T) -> T:
     Raises:
         ValueError: Two parts have a leaf at one place, or the parts have different structures.
     """
-    opened: list[tuple[list[Any], Any]] = [jax.tree_util.tree_flatten(part, is_leaf=_is_hole) for part in parts]
+    opened: list[tuple[list[Any], Any]] = [flattened(part, _is_hole) for part in parts]
     if not parts:
         raise ValueError("combine(): expected parts of one structure, got none")
     if any(treedef != opened[0][1] for _, treedef in opened):
@@ -286,10 +239,17 @@ def map_where(obj: T, filter: Filter, function: Callable[[Any], Any], *, report:
         function: Called with each leaf that matches.
         report: Gets the parts of the filter that match no leaf.
 
+    Raises:
+        TypeError: ``function`` cannot be called, or ``filter`` is none.
+
     Example:
         >>> map_where({"w": 1.5, "n": 2}, float, lambda leaf: leaf * 2)
         {'n': 2, 'w': 3.0}
     """
+    if not callable(function):
+        raise TypeError(
+            f"map_where(): expected a function of a leaf as the third argument, got a {type(function).__name__}"
+        )
     leaves, treedef, paths = _opened(obj)
     predicate = to_predicate(filter) if report is None else Selection(filter)
     mapped = [function(leaf) if predicate(path, leaf) else leaf for path, leaf in zip(paths, leaves, strict=True)]

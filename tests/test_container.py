@@ -160,6 +160,41 @@ def test_traverse_deep_with_the_identity_changes_nothing_and_agrees_with_reduce_
     assert seen == container.reduce_deep(tree, [], collect)
 
 
+@pytest.mark.parametrize(
+    ("walk", "name"), [(container.traverse, "traverse"), (container.traverse_deep, "traverse_deep")]
+)
+@pytest.mark.parametrize(
+    ("returned", "got"),
+    [
+        (None, "a NoneType for a int"),
+        (3, "a int for a int"),
+        ("ab", "a str for a int"),
+        ([1, 2], "a list for a int"),
+        (np.ones(2), "a ndarray for a int"),
+        ((1, 2, 3), "a tuple of 3 for a int"),
+    ],
+    ids=repr,
+)
+def test_functions_that_return_no_pair_are_named(walk, name, returned, got):
+    def forgetful(value, acc):
+        return returned
+
+    for obj in ((1, 2), 1):
+        with pytest.raises(TypeError) as caught:
+            walk(obj, 0, forgetful)
+        assert f"{name}(): expected a pair (new value, new acc) of " in str(caught.value)
+        assert f"forgetful, got {got}\n  return both" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["traverse", "traverse_deep", "reduce", "reduce_deep"])
+def test_what_is_no_function_is_refused_before_anything_is_walked(name):
+    with pytest.raises(TypeError) as caught:
+        getattr(container, name)((1, 2), count, 0)
+    assert str(caught.value) == (
+        f"{name}(): expected a function as the third argument, got a int\n  the order is {name}(obj, acc, fun)"
+    )
+
+
 # --- derive --------------------------------------------------------------------------------------------------------
 
 
@@ -320,8 +355,12 @@ def test_paths_of_derived_classes_name_their_fields():
 
 
 def test_containers_are_required_and_must_be_a_list():
-    with pytest.raises(TypeError, match="containers"):
+    with pytest.raises(TypeError, match="expected the containers by keyword, got neither"):
         derive()
+    with pytest.raises(
+        TypeError, match=r"got <class '.*Point'> in their place\n  name the attributes that hold arrays"
+    ):
+        derive(Point)
     with pytest.raises(TypeError, match="expected a list of attribute names as containers, got 'mean'"):
         derive(containers="mean")
     with pytest.raises(TypeError, match="expected a list of attribute names as keep, got 3"):
@@ -340,14 +379,75 @@ def test_containers_are_required_and_must_be_a_list():
         (
             lambda: derive(containers=["kernal"])(dataclasses.make_dataclass("K", [("kernel", Any, 0)])),
             ValueError,
-            "expected a field, got 'kernal'; did you mean 'kernel'?",
+            "expected fields, got 'kernal'; did you mean 'kernel'?",
         ),
+        (
+            lambda: derive(containers=["zz"], keep=["nmae"])(Named),
+            ValueError,
+            "expected attributes that the class sets, got 'zz', 'nmae'; did you mean 'name'?",
+        ),
+        (
+            lambda: derive(containers=["zz"])(Named),
+            ValueError,
+            "got 'zz'; look at the spelling, or declare in the class body what others set",
+        ),
+        (lambda: derive(containers=["name"], serialize=1, deserialize=2), TypeError, "a function as serialize, got 1"),
     ],
 )
 def test_misuse_of_derive_is_refused(decorate, error, message):
     with pytest.raises(error) as caught:
         decorate()
     assert message in str(caught.value)
+
+
+class Named:
+    kind: str
+
+    def __init__(self, name="a"):
+        self.name = name
+        self.rest = [(lambda: part)() for part in "ab"]
+
+    @property
+    def size(self):
+        return len(self.name)
+
+    def grow(self):
+        self.grown = 1
+
+
+def loose(setter):
+    def __init__(self, **values):
+        setter(self, values)
+
+    return type("Loose", (), {"__init__": __init__})
+
+
+class Slotted:
+    __slots__ = ("x",)
+
+
+class ByName:
+    def __init__(self):
+        for name in ("x", "y"):
+            setattr(self, name, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("cls", "names"),
+    [
+        (Named, ["name", "rest", "size", "kind", "grown"]),
+        (type("Below", (Named,), {"__init__": lambda self: Named.__init__(self)}), ["name", "grown"]),
+        (loose(lambda self, values: vars(self).update(values)), ["anything"]),
+        (type("Bag", (), {}), ["anything"]),
+        (type("Tight", (Slotted,), {}), ["x"]),
+        (ByName, ["x"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_names_that_a_class_may_have_are_taken(cls, names):
+    for name in names:
+        made = type(cls.__name__, (cls,), dict(vars(cls)) if cls is Named else {})
+        assert derive(containers=[name])(made) is made
 
 
 def test_a_container_that_is_not_there_is_named():
@@ -410,6 +510,20 @@ def test_classes_registered_by_functions_come_back():
 def test_leaves_cannot_be_serialized(leaf):
     with pytest.raises(TypeError, match="which is a leaf"):
         container.serialize(leaf)
+
+
+@pytest.mark.parametrize(
+    ("cls", "items", "metadata", "message"),
+    [
+        (State, [("w", 1)], None, r"expected what State keeps by name as metadata, got a NoneType\n  give the three"),
+        (Estimate, [], [1], "expected what Estimate keeps by name as metadata, got a list"),
+        (dict, [1], None, "expected pairs of key and container, got 1 among them"),
+        (State, [("w", 1, 2)], {}, r"expected pairs .* got \('w', 1, 2\) among them"),
+    ],
+)
+def test_what_serialize_cannot_have_given_is_refused(cls, items, metadata, message):
+    with pytest.raises(TypeError, match=rf"deserialize\(\): {message}"):
+        container.deserialize(cls, items, metadata)
 
 
 def test_what_is_no_container_type_cannot_be_deserialized():
@@ -505,6 +619,11 @@ def test_conversions_are_registered_once_and_must_convert():
     with pytest.raises(ValueError, match="register_lazy knows"):
         container.register_lazy(Samples, lambda samples: 0)
 
+    with pytest.raises(TypeError, match="expected a type, got 'x'"):
+        container.register_lazy("x", list)
+    with pytest.raises(TypeError, match="expected a function that converts Samples, got 3"):
+        container.register_lazy(Samples, 3)
+
     class Stuck:
         pass
 
@@ -534,6 +653,18 @@ def test_numpy_arrays_keep_their_dtype_also_without_x64():
 def test_templates_name_every_leaf_without_shape():
     with pytest.raises(TypeError, match=r"\$\['a'\] is a str, \$\['b'\]\.w is a object"):
         container.to_template({"a": "x", "b": State(object())})
+
+
+def test_templates_of_dicts_whose_keys_have_no_order():
+    obj = {"s": State({2: 1.0, "a": (jnp.ones(2), None)}), (1, 2): 3, 0: 1}
+    template = container.to_template(obj)
+    assert list(template) == list(obj) and type(template["s"].w) is dict
+    assert template["s"].w["a"][0] == jax.ShapeDtypeStruct((2,), jnp.float32)
+    turned = {0: 5, (1, 2): 4, "s": State({"a": (jnp.zeros(2), None), 2: 0.5})}
+    assert container.compatible(obj, turned) and container.compatible(turned, template)
+    assert not container.compatible(obj, {**turned, 0: 1.5})
+    with pytest.raises(TypeError, match=r"\$\['x'\] is a str"):
+        container.to_template({1: 1, "x": "text"})
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,6 @@ def test_parse(text, expected):
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("", "character 1: expected a filter, got the end", "as in"),
         ("tag:a &", "character 8: expected a filter, got the end", "as in"),
         ("tag:a && tag:b", "character 8: expected a filter, got '&'", "as in"),
         ("tag:a tag:b", "character 7: expected &, | or the end, got 'tag:b'", None),
@@ -133,3 +132,13 @@ def test_another_language():
 def test_quotes_protect_every_name(name):
     language = Language({"n": lambda value: value}, {"none": str}, str, str, str, StructError)
     assert read(f"n:{quoted(name)}", language) == name
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t"])
+def test_an_empty_text_is_no_filter(text):
+    with pytest.raises(FilterError) as caught:
+        parse(text)
+    assert str(caught.value) == (
+        "filter: expected a filter, got an empty text [NQX010]\n"
+        "  as in tag:trainable & !path:**/bias; `all` is for every leaf"
+    )

@@ -421,6 +421,7 @@ class Pair(typing.NamedTuple):
             lambda: to_predicate("tag:decay & !path:bias"),
             r"filter: expected a tag, got str 'tag:decay.*\n  a str is one tag: write filters.parse\('tag:decay",
         ),
+        (lambda: to_predicate("!(tag:a)"), r"filters.parse\('!\(tag:a\)'\)"),
         (
             lambda: to_predicate(1.5),
             "filter: expected a class, tag, predicate, tuple or list of these, .*, got float 1.5",

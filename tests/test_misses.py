@@ -55,6 +55,7 @@ TREE = [
             "a leaf with the tag 'kernel'",
             "a tag is not a key of the path: for that write PathContains('kernel'), or path:**/kernel in text",
         ),
+        ("a & b", "a leaf with the tag 'a & b'", "a str is one tag: for text with & | ! write filters.parse('a & b')"),
         (parse("tag:trainabel"), "a leaf with the tag 'trainabel'", "did you mean 'trainable'?"),
         (PathGlob("bias"), "a leaf whose path matches 'bias'", "did you mean '**/bias'? ** is any number of keys"),
         (

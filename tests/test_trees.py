@@ -117,6 +117,45 @@ def test_trees_with_auxiliary_data_that_has_no_hash():
     assert s.map_where(Odd(1.0, ["a"]), float, lambda x: x + 1).x == 2.0
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda obj: s.split(obj, ...),
+        lambda obj: s.partition(obj, ...),
+        lambda obj: s.combine(obj, obj),
+        lambda obj: s.map_where(obj, ..., lambda leaf: leaf),
+        lambda obj: s.filters.axes(obj, {...: 0}),
+    ],
+    ids=["split", "partition", "combine", "map_where", "axes"],
+)
+def test_dicts_that_jax_cannot_sort_are_named_all_at_once(use):
+    with pytest.raises(ValueError) as caught:
+        use({"a": Net(w={1: 1.0, "b": 2.0}, stats=0), "b": [{"x": 1}, {(1,): 1, None: 2}]})
+    assert str(caught.value).splitlines() == [
+        "$['a'].w: expected keys that can be sorted, as JAX demands of dicts, got int and str [NQX010]",
+        "  use keys of one kind, or an OrderedDict, which is not sorted",
+        "$['b'][1]: expected keys that can be sorted, as JAX demands of dicts, got NoneType and tuple [NQX010]",
+        "  use keys of one kind, or an OrderedDict, which is not sorted",
+    ]
+
+
+def test_what_else_is_wrong_with_a_tree_is_told_as_jax_tells_it():
+    class Broken:
+        pass
+
+    def flatten(_):
+        raise ValueError("broken")
+
+    jax.tree_util.register_pytree_node(Broken, flatten, lambda aux, children: Broken())
+    with pytest.raises(ValueError, match="^broken$"):
+        s.split(Broken(), ...)
+
+
+def test_map_where_wants_a_function():
+    with pytest.raises(TypeError, match="expected a function of a leaf as the third argument, got a int"):
+        s.map_where({"a": 1}, ..., 3)
+
+
 def test_states_are_merged_in_one_pass():
     class Counted(str):
         hashed = 0

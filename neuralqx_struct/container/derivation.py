@@ -14,21 +14,20 @@ Example:
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import jax
 from jax.tree_util import GetAttrKey
 
+from neuralqx_struct.container.attributes import attributes, check_names, declared_defaults
 from neuralqx_struct.container.completion import complete
-from neuralqx_struct.errors import SerializationError, ValidationError, did_you_mean
+from neuralqx_struct.errors import SerializationError, ValidationError
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.pytree import Layout, Pair, register_pytree_type
-from neuralqx_struct.registry import class_ref
 
 __all__ = ["Derivation", "derivation_of", "derive"]
 
@@ -71,7 +70,7 @@ class Derivation:
             if self._defaults is None:
                 # Outside of any trace: what is made once must not hold a tracer of the first caller.
                 with jax.ensure_compile_time_eval():
-                    self._defaults = _attributes(self.cls()) if self.has_defaults else _declared_defaults(self.cls)
+                    self._defaults = attributes(self.cls()) if self.has_defaults else declared_defaults(self.cls)
             return self._defaults
 
     def flatten(self, obj: Any) -> Pair:
@@ -80,7 +79,7 @@ class Derivation:
         Raises:
             ValidationError: One of them is not there, or something else could not be reset to a default.
         """
-        values = _attributes(obj)
+        values = attributes(obj)
         missing = [name for name in self.named if name not in values and not hasattr(obj, name)]
         if missing:
             raise ValidationError(
@@ -161,31 +160,28 @@ def derivation_of(cls: type) -> Derivation | None:
     return _DERIVED.get(cls)
 
 
-def _attributes(obj: Any) -> dict[str, Any]:
-    """The state of an instance, slots included, whatever its class says about pickling."""
-    state: Any = object.__getstate__(obj)
-    held, slots = state if isinstance(state, tuple) else (state, None)
-    return {**(held or {}), **(slots or {})}
+_Decorator: TypeAlias = Callable[[type[C]], type[C]]
 
 
-def _declared_defaults(cls: type) -> dict[str, Any]:
-    """The defaults of a dataclass some of whose fields have none."""
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
-        if field.default is not dataclasses.MISSING:
-            found[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            found[field.name] = field.default_factory()
-    return found
-
-
+@overload
+def derive(*, containers: Sequence[str], keep: Sequence[str] = ...) -> _Decorator[C]: ...
+@overload
 def derive(
     *,
     containers: Sequence[str],
+    keep: Sequence[str] = ...,
+    serialize: Callable[[Any], tuple[Iterable[tuple[Hashable, Any]], Any]],
+    deserialize: Callable[[Items, Any], Any],
+) -> _Decorator[C]: ...
+def derive(
+    cls: Any = None,
+    /,
+    *,
+    containers: Sequence[str] | None = None,
     keep: Sequence[str] = (),
     serialize: Callable[[Any], tuple[Iterable[tuple[Hashable, Any]], Any]] | None = None,
     deserialize: Callable[[Items, Any], Any] | None = None,
-) -> Callable[[type[C]], type[C]]:
+) -> _Decorator[C]:
     """Make a plain class a container: a pytree that is walked, saved and compared like a Struct.
 
     Inside transformations the containers are traced, and every other attribute is reset to its default: to what one
@@ -193,6 +189,7 @@ def derive(
     each of its values, so keep only what is used while compiling.
 
     Args:
+        cls: Nothing: that ``@derive`` alone is refused in words.
         containers: Attributes that hold arrays, numbers or containers.
         keep: Attributes that keep their value; it must be hashable and hold no array.
         serialize: ``serialize(obj) -> (pairs of key and container, metadata)``: what is saved of an instance, where that is
@@ -203,8 +200,10 @@ def derive(
         A decorator that gives the class itself back.
 
     Raises:
-        TypeError: ``containers`` or ``keep`` is not a sequence of names, or what is decorated is not a plain class.
-        ValueError: One of ``serialize`` and ``deserialize`` is given, a name stands twice, is no field of the dataclass, or the class is registered already.
+        TypeError: ``containers`` is missing, it or ``keep`` is not a sequence of names, or what is decorated is not a
+            plain class.
+        ValueError: One of ``serialize`` and ``deserialize`` is given, a name stands twice or nowhere in the class, or the
+            class is registered already.
 
     Example:
         >>> @derive(containers=["w"])
@@ -216,6 +215,12 @@ def derive(
         >>> jax.tree.map(lambda x: x + 1, layer).calls
         0
     """
+    if cls is not None or containers is None:
+        got = "neither" if cls is None else f"{cls!r} in their place"
+        raise TypeError(
+            f"derive(): expected the containers by keyword, got {got}\n"
+            '  name the attributes that hold arrays: @derive(containers=["mean"]); @derive alone has none to go by'
+        )
     nodes, statics = (_names(given, what) for given, what in ((containers, "containers"), (keep, "keep")))
     twice = sorted({name for name in (*nodes, *statics) if (*nodes, *statics).count(name) > 1})
     if twice:
@@ -223,6 +228,9 @@ def derive(
 
     if (serialize is None) != (deserialize is None):
         raise ValueError("derive(): expected serialize and deserialize, or neither, got one of them")
+    for name, hook in (("serialize", serialize), ("deserialize", deserialize)):
+        if hook is not None and not callable(hook):
+            raise TypeError(f"derive(): expected a function as {name}, got {hook!r}")
     hooks = None if serialize is None or deserialize is None else Hooks(serialize, deserialize)
 
     def decorate(cls: type[C]) -> type[C]:
@@ -230,12 +238,7 @@ def derive(
             raise TypeError(
                 f"derive(): expected a plain class, got {cls!r}; the containers of a Struct are its node fields"
             )
-        if dataclasses.is_dataclass(cls):
-            fields = [field.name for field in dataclasses.fields(cls)]
-            for name in (*nodes, *statics):
-                if name not in fields:
-                    hint = did_you_mean(name, fields)
-                    raise ValueError(f"{class_ref(cls)}: expected a field, got {name!r}{f'; {hint}' if hint else ''}")
+        check_names(cls, (*nodes, *statics))
         derivation = Derivation(cls, Layout(nodes, statics, ()), hooks)
         keys = tuple(map(GetAttrKey, nodes))
 

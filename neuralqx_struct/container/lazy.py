@@ -30,6 +30,7 @@ def register_lazy(cls: type, convert: Callable[[Any], Any]) -> type:
         ``cls``.
 
     Raises:
+        TypeError: ``cls`` is no type, or ``convert`` cannot be called.
         ValueError: The type has another conversion already.
 
     Example:
@@ -37,6 +38,11 @@ def register_lazy(cls: type, convert: Callable[[Any], Any]) -> type:
         >>> to_container({"sites": range(3)})
         {'sites': [0, 1, 2]}
     """
+    given: Any = cls
+    if not isinstance(given, type):
+        raise TypeError(f"register_lazy(): expected a type, got {given!r}")
+    if not callable(convert):
+        raise TypeError(f"register_lazy(): expected a function that converts {cls.__name__}, got {convert!r}")
     if _LAZY.setdefault(cls, convert) is not convert:
         raise ValueError(f"{class_ref(cls)}: expected a type without a conversion, got one that register_lazy knows")
     return cls

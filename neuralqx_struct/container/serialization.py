@@ -79,7 +79,12 @@ def deserialize(cls: type, items: Iterable[tuple[Hashable, Any]], metadata: Any)
         >>> deserialize(*serialize((1, 2)))
         (1, 2)
     """
-    pairs = list(items)
+    pairs = _pairs(items)
+    if (is_struct(cls) or getattr(derivation_of(cls), "hooks", ()) is None) and not isinstance(metadata, Mapping):
+        raise TypeError(
+            f"deserialize(): expected what {cls.__name__} keeps by name as metadata, got a {type(metadata).__name__}\n"
+            "  give the three values that serialize() gave, {} where nothing was kept"
+        )
     if is_struct(cls):
         specs = {name: spec for name, spec in _specs(cls).items() if not spec.is_derived and not spec.reset}
         stored = {**dict(pairs), **metadata}
@@ -103,6 +108,14 @@ def deserialize(cls: type, items: Iterable[tuple[Hashable, Any]], metadata: Any)
     if isinstance(metadata, jax.tree_util.PyTreeDef):
         return metadata.unflatten([value for _, value in pairs])
     raise TypeError(f"deserialize(): expected a type of container and its metadata, got {cls!r} and {metadata!r}")
+
+
+def _pairs(items: Iterable[Any]) -> Items:
+    pairs = list(items)
+    wrong = next((item for item in pairs if not isinstance(item, (tuple, list)) or len(item) != 2), None)
+    if wrong is not None:
+        raise TypeError(f"deserialize(): expected pairs of key and container, got {wrong!r} among them")
+    return pairs
 
 
 _BUILTIN: Mapping[type, Callable[[Items], Any]] = {

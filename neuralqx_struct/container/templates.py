@@ -11,8 +11,9 @@ import numbers
 from typing import Any
 
 import jax
-from jax.tree_util import keystr, tree_flatten_with_path
+from jax.tree_util import keystr, tree_flatten, tree_flatten_with_path
 
+from neuralqx_struct.container.walks import sortable, traverse_deep
 from neuralqx_struct.identity import is_array
 
 __all__ = ["compatible", "to_template"]
@@ -34,12 +35,11 @@ def to_template(obj: Any) -> Any:
         >>> to_template({"n": 1})
         {'n': ShapeDtypeStruct(shape=(), dtype=int32, weak_type=True)}
     """
-    structure: Any
-    pairs, structure = tree_flatten_with_path(obj)
+    pairs, _ = tree_flatten_with_path(sortable(obj))
     wrong = [f"${keystr(path)} is a {type(leaf).__name__}" for path, leaf in pairs if not _has_template(leaf)]
     if wrong:
         raise TypeError(f"to_template(): expected arrays and numbers, got others: {', '.join(wrong)}")
-    return structure.unflatten([_template(leaf) for _, leaf in pairs])
+    return traverse_deep(obj, None, lambda leaf, acc: (_template(leaf), acc))[0]
 
 
 def _has_template(leaf: Any) -> bool:
@@ -72,9 +72,8 @@ def compatible(a: Any, b: Any) -> bool:
         >>> compatible((1, 2.0), (3, 4.0)), compatible((1, 2.0), (1, 2))
         (True, False)
     """
-    a, b = to_template(a), to_template(b)
-    structures: list[Any] = [jax.tree_util.tree_structure(tree) for tree in (a, b)]
-    if structures[0] != structures[1]:
+    flat: list[tuple[list[Any], Any]] = [tree_flatten(sortable(to_template(tree))) for tree in (a, b)]
+    (leaves, structure), (others, other) = flat
+    if structure != other:
         return False
-    leaves = zip(jax.tree_util.tree_leaves(a), jax.tree_util.tree_leaves(b), strict=True)
-    return all(x.shape == y.shape and x.dtype == y.dtype for x, y in leaves)
+    return all(x.shape == y.shape and x.dtype == y.dtype for x, y in zip(leaves, others, strict=True))

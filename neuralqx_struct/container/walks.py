@@ -9,10 +9,13 @@ Example:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from jax.tree_util import tree_flatten_with_path
+
+from neuralqx_struct.trees import is_without_order
 
 __all__ = ["open_level", "reduce", "reduce_deep", "traverse", "traverse_deep"]
 
@@ -47,6 +50,16 @@ def _in_order(mapping: Mapping[Any, Any]) -> Items:
         return list(mapping.items())
 
 
+def sortable(obj: Any) -> Any:
+    """The object as JAX can flatten it: dicts whose keys have no order become ordered dicts, equal ones equal."""
+    if is_without_order(obj):
+        in_order = sorted(obj.items(), key=lambda item: (type(item[0]).__name__, repr(item[0])))
+        return OrderedDict((key, sortable(value)) for key, value in in_order)
+    if open_level(obj) is None:
+        return obj
+    return _traverse(obj, None, lambda value, acc: (sortable(value), acc))[0]
+
+
 def _plain_key(key: Any) -> Hashable:
     """The plain key behind one of JAX's: a position, a dict key, the name of a field."""
     for attribute in ("name", "key", "idx"):
@@ -54,6 +67,35 @@ def _plain_key(key: Any) -> Hashable:
             plain: Hashable = getattr(key, attribute)
             return plain
     return str(key)
+
+
+def _called(name: str, fun: Any) -> None:
+    """Refuse what is no function, before anything is walked.
+
+    Raises:
+        TypeError: ``fun`` cannot be called.
+    """
+    if not callable(fun):
+        raise TypeError(
+            f"{name}(): expected a function as the third argument, got a {type(fun).__name__}\n"
+            f"  the order is {name}(obj, acc, fun)"
+        )
+
+
+def _pair(name: str, fun: Callable[[Any, A], tuple[Any, A]], value: Any, acc: A) -> tuple[Any, A]:
+    """What ``fun`` makes of a value and the accumulator.
+
+    Raises:
+        TypeError: It gives something else than two values.
+    """
+    made: Any = fun(value, acc)
+    if isinstance(made, tuple) and len(made) == 2:
+        return made
+    got = f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"
+    raise TypeError(
+        f"{name}(): expected a pair (new value, new acc) of {getattr(fun, '__qualname__', repr(fun))}, got {got} for a "
+        f"{type(value).__name__}\n  return both, also where one of them has not changed; to fold without changing, use reduce"
+    )
 
 
 def traverse(obj: Any, acc: A, fun: Callable[[Any, A], tuple[Any, A]]) -> tuple[Any, A]:
@@ -67,10 +109,18 @@ def traverse(obj: Any, acc: A, fun: Callable[[Any, A], tuple[Any, A]]) -> tuple[
     Returns:
         The container with the new values, and the final accumulator.
 
+    Raises:
+        TypeError: ``fun`` cannot be called, or returns no pair.
+
     Example:
         >>> traverse((1, [2, 3]), 0, lambda x, n: (x, n + 1))
         ((1, [2, 3]), 2)
     """
+    _called("traverse", fun)
+    return _traverse(obj, acc, lambda value, acc: _pair("traverse", fun, value, acc))
+
+
+def _traverse(obj: Any, acc: A, fun: Callable[[Any, A], tuple[Any, A]]) -> tuple[Any, A]:
     opened = open_level(obj)
     if opened is None:
         return fun(obj, acc)
@@ -93,10 +143,14 @@ def reduce(obj: Any, acc: A, fun: Callable[[Any, A], A]) -> A:
     Returns:
         The final accumulator.
 
+    Raises:
+        TypeError: ``fun`` cannot be called.
+
     Example:
         >>> reduce({"a": 1, "b": 2}, 0, lambda x, total: total + x)
         3
     """
+    _called("reduce", fun)
     opened = open_level(obj)
     for value in [obj] if opened is None else [value for _, value in opened.items if value is not None]:
         acc = fun(value, acc)
@@ -110,9 +164,14 @@ def traverse_deep(obj: Any, acc: A, fun: Callable[[Any, A], tuple[Any, A]]) -> t
         >>> traverse_deep((1, [2, 3]), 0, lambda x, total: (10 * x, total + x))
         ((10, [20, 30]), 6)
     """
-    if open_level(obj) is None:
-        return fun(obj, acc)
-    return traverse(obj, acc, lambda value, acc: traverse_deep(value, acc, fun))
+    _called("traverse_deep", fun)
+
+    def below(value: Any, acc: A) -> tuple[Any, A]:
+        if open_level(value) is None:
+            return _pair("traverse_deep", fun, value, acc)
+        return _traverse(value, acc, below)
+
+    return below(obj, acc)
 
 
 def reduce_deep(obj: Any, acc: A, fun: Callable[[Any, A], A]) -> A:
@@ -122,6 +181,7 @@ def reduce_deep(obj: Any, acc: A, fun: Callable[[Any, A], A]) -> A:
         >>> reduce_deep((1, [2, 3]), 0, lambda x, total: total + x)
         6
     """
+    _called("reduce_deep", fun)
     if open_level(obj) is None:
         return fun(obj, acc)
     return reduce(obj, acc, lambda value, acc: reduce_deep(value, acc, fun))

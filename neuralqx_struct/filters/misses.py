@@ -120,6 +120,8 @@ def _tag(term: WithTag, leaves: Leaves) -> tuple[str, str]:
         hint = (
             f"a tag is not a key of the path: for that write PathContains({term.tag!r}), or path:**/{term.tag} in text"
         )
+    elif not set(term.tag).isdisjoint("&|!"):
+        hint = f"a str is one tag: for text with & | ! write filters.parse({term.tag!r})"
     return expected, hint
 
 

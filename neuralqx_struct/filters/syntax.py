@@ -36,6 +36,7 @@ _TOKEN: Final = re.compile(
 _BLANK: Final = re.compile(r"\s+")
 _OPERATOR_WORDS: Final = {"and": "&", "not": "!", "or": "|"}
 _MAX_DEPTH: Final = 64
+_EXAMPLE: Final = "tag:trainable & !path:**/bias"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,11 @@ def read(text: str, language: Language[_T]) -> _T:
     Raises:
         StructError: Of the class ``language.error``: all unknown names, and the first place where the grammar breaks.
     """
+    if not text.strip():
+        hint = f"as in {_EXAMPLE}; `all` is for every leaf"
+        raise language.error(
+            [Diagnostic("NQX010", "error", "expected a filter, got an empty text", path="filter", hint=hint)]
+        )
     parser = _Parser(text, language)
     meaning = parser.disjunction(_MAX_DEPTH)
     parser.finish()
@@ -168,7 +174,7 @@ class _Parser(Generic[_T]):
                 term = self.term()
                 self.token = next(self.tokens)
                 return term
-        raise self.stop("a filter", "as in tag:trainable & !path:**/bias")
+        raise self.stop("a filter", f"as in {_EXAMPLE}")
 
     def term(self) -> _T:
         """The filter of the current token; a name that is wrong is noted, so that reading can go on."""

@@ -244,9 +244,12 @@ def _(filter: type, where: str) -> Predicate:  # noqa: A002, ARG001
     return OfType(filter)
 
 
+_TEXT: Final = re.compile(r"[!(\s]*(?:tag|path|kind|dtype|type):")
+
+
 @predicate_of.register(str)
 def _(filter: str, where: str) -> Predicate:  # noqa: A002
-    if filter.startswith(("tag:", "path:", "kind:", "dtype:", "type:")):
+    if _TEXT.match(filter):
         hint = f"a str is one tag: write filters.parse({filter!r})"
         raise type_error(where, "a tag", filter, f"{hint}, or WithTag({filter!r}) if the tag is called that")
     return WithTag(filter)

@@ -1,0 +1,111 @@
+"""States: what `split` takes an object apart into, its definition and leaves by their paths.
+
+Owns the two records, how they are shown, compared and pickled. Taking apart and putting together is ``trees.py``.
+
+Example:
+    >>> State((("w",),), (1.5,))
+    State({$['w']: 1.5})
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any, Generic, TypeVar
+
+import jax
+from jax.tree_util import DictKey
+
+from neuralqx_struct.display import Displayed
+from neuralqx_struct.identity import same_value
+from neuralqx_struct.paths import Path, format_path
+from neuralqx_struct.printing import Text, brief
+
+__all__ = ["Definition", "State"]
+
+_SHOWN = 40
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Definition(Generic[T]):
+    """What is left of an object without its leaves; hashable, so it can be a static argument of ``jax.jit``.
+
+    Attributes:
+        treedef: The structure.
+        paths: The path of each leaf, in the order of the structure.
+    """
+
+    treedef: Any
+    paths: tuple[Path, ...] = field(compare=False)  # the structure fixes them
+
+    def __repr__(self) -> str:
+        return f"<Definition of {len(self.paths):,} leaves>"
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class State(Displayed, Mapping[Path, Any]):
+    """Some leaves of an object by their paths; a pytree, and like all of them not to be changed in place.
+
+    A state equals a mapping with equal leaves at the same paths, arrays by dtype, shape and value. They pickle, and so do
+    definitions, of everything whose class and static values do.
+    """
+
+    __slots__ = ("_by_path", "_leaves", "_paths")
+
+    def __init__(self, paths: tuple[Path, ...], leaves: tuple[Any, ...]) -> None:
+        self._paths = paths
+        self._leaves = leaves
+        self._by_path: dict[Path, Any] | None = None  # made when first asked for: JAX rebuilds states and never asks
+
+    def _held(self) -> dict[Path, Any]:
+        if self._by_path is None:
+            self._by_path = dict(zip(self._paths, self._leaves, strict=True))
+        return self._by_path
+
+    def __getitem__(self, path: Path) -> Any:
+        return self._held()[path]
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return self._held().keys() == other.keys() and all(same_value(leaf, other[path]) for path, leaf in self.items())
+
+    __hash__ = None  # type: ignore[assignment]  # as of all mappings
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, (self._paths, self._leaves)
+
+    def items(self) -> ItemsView[Path, Any]:
+        """The paths with their leaves, without looking each of them up."""
+        return self._held().items()
+
+    def values(self) -> ValuesView[Any]:
+        """The leaves."""
+        return self._held().values()
+
+    def __nqx_shown__(self) -> tuple[str, Iterator[tuple[str, Any]]]:
+        """The leaves by their paths, for ``repr`` and notebooks."""
+        pairs = zip(map(format_path, self._paths), self._leaves, strict=False)
+        more = len(self._paths) - _SHOWN
+        return "State", chain(islice(pairs, _SHOWN), [("...", Text(f"{more:,} more"))] if more > 0 else [])
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{path}: {brief(leaf)}" for path, leaf in self.__nqx_shown__()[1])
+        return f"State({{{shown}}})"
+
+    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[Path, ...]]:
+        """The leaves, keyed by their paths, and the paths."""
+        return [(DictKey(path), leaf) for path, leaf in zip(self._paths, self._leaves, strict=True)], self._paths
+
+    @classmethod
+    def tree_unflatten(cls, paths: tuple[Path, ...], leaves: Any) -> State:
+        """The inverse of :meth:`tree_flatten_with_keys`."""
+        return cls(paths, tuple(leaves))
