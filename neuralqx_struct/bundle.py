@@ -44,7 +44,7 @@ from neuralqx_struct.manifest import (
 from neuralqx_struct.manifest_text import check_digest, format_manifest, parse_manifest, reseal
 from neuralqx_struct.payload import HeldArrays, Payload, Region, StoredArrays, check, check_arrays, raise_findings
 from neuralqx_struct.replacement import BundleExistsError, BundleWriteError, standing
-from neuralqx_struct.stores import STORES, Access, ArrayStore, Source, Tick, about, store_named, store_of_file
+from neuralqx_struct.stores import STORES, Access, ArrayStore, Records, Source, Tick, about, store_named, store_of_file
 from neuralqx_struct.stores.archive import Progress
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ __all__ = [
     "read_manifest",
     "seal",
     "survey",
+    "ticking",
+    "unfinished",
     "verify",
     "write",
     "write_linked",
@@ -338,7 +340,7 @@ def _read(held: Opened, path: Path, *, verify: bool, mmap: bool, limits: Limits,
     records = document["arrays"]
     homes: dict[str, tuple[StoredArrays, str]] = {}
     found: list[Diagnostic] = []
-    tick = _ticking(progress, records)
+    tick = ticking(progress, records)
     for file, own in _by_file(held, records).items():
         where = str(path / file)
         try:
@@ -363,7 +365,7 @@ def _bytes_in_all(records: Mapping[str, Any]) -> int:
     return sum(prod(record["shape"]) * dtype_named(record["dtype"]).itemsize for record in records.values())
 
 
-def _ticking(progress: Progress | None, records: Mapping[str, Any]) -> Tick | None:
+def ticking(progress: Progress | None, records: Mapping[str, Any]) -> Tick | None:
     """Adds up what the stores tell piece by piece; never to more than all, though arrays may be read twice."""
     if progress is None:
         return None
@@ -414,7 +416,7 @@ def _damage(held: Opened, path: Path, limits: Limits, progress: Progress | None)
         return found
     records = document["arrays"]
     files = _by_file(held, records)
-    tick = _ticking(progress, records)
+    tick = ticking(progress, records)
     for file, own in files.items():
         try:
             store = store_of_file(file)
@@ -473,13 +475,37 @@ def write(
     module = store_named(store)
     names = [*payload.document["arrays"]]
     arrays = {name: payload.arrays[name] for name in names} if not _lazy(payload) else payload.arrays
-    with collector_paused(), new_bundle(path, overwrite=overwrite) as new:
-        tick = _ticking(progress, payload.document["arrays"])
-        records = new.put(module.FILE, lambda place: module.write(place, arrays, compress=compress, tick=tick))
-        given = payload.document["arrays"]
-        named = {name: _recorded(given.get(name, {}), records[name], module.FILE) for name in names}
-        new.finish(_formatted(_signed(payload.document, named)))
+    tick = ticking(progress, payload.document["arrays"])
+    with collector_paused(), unfinished(path, payload.document, store=store, overwrite=overwrite) as (put, finish):
+        finish(put(lambda place: module.write(place, arrays, compress=compress, tick=tick)))
     return path
+
+
+@contextmanager
+def unfinished(
+    path: Path, document: Mapping[str, Any], *, store: str, overwrite: bool
+) -> Iterator[tuple[Callable[[Callable[[Any], _T]], _T], Callable[[Records], None]]]:
+    """A new bundle in two steps, its array file and its manifest; it takes its place at the end.
+
+    Args:
+        path: As for :func:`write`.
+        document: The manifest, its records still without what a store knows.
+        store: The store of the arrays.
+        overwrite: As for :func:`write`.
+
+    Yields:
+        Calls a function with the place of the array file, and gives what that gives; and writes the manifest, once there
+        are records of what was written.
+    """
+    file = store_named(store).FILE
+    with new_bundle(path, overwrite=overwrite) as new:
+
+        def finish(records: Records) -> None:
+            given = document["arrays"]
+            named = {name: _recorded(given[name], records[name], file) for name in given}
+            new.finish(_formatted(_signed(document, named)))
+
+        yield lambda fill: new.put(file, fill), finish
 
 
 def _lazy(payload: Payload) -> bool:
@@ -544,7 +570,7 @@ def write_linked(
             for file in files:
                 new.take(held, file)
             if changed:
-                tick = _ticking(progress, {name: probe[name] for name in changed if name in probe})
+                tick = ticking(progress, {name: probe[name] for name in changed if name in probe})
                 written = new.put(fresh, lambda place: store_of_file(fresh).write(place, changed, tick=tick))
                 given = document["arrays"]
                 records |= {name: _recorded(given.get(name, {}), own, fresh) for name, own in written.items()}

@@ -22,7 +22,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import jax
 import numpy as np
@@ -36,6 +36,7 @@ from neuralqx_struct.filters import FilterError, parse
 from neuralqx_struct.leaves import Selection
 from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
 from neuralqx_struct.payload import HeldArrays, Payload, check, dtype_name, raise_findings
+from neuralqx_struct.pending import PendingBundle, begin
 from neuralqx_struct.placement import placed, targets_of
 from neuralqx_struct.registry import class_ref, find_class, stored_class
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
@@ -82,8 +83,8 @@ class ExportOptions(TypedDict, total=False):
     progress: Progress | None
 
 
-def _to_payload(obj: Any, *, copy: bool, metadata: Mapping[str, Any] | None = None) -> Payload:
-    encoder = StructEncoder(copy=copy)
+def _to_payload(obj: Any, *, copy: bool, spread: bool = False, metadata: Mapping[str, Any] | None = None) -> Payload:
+    encoder = StructEncoder(copy=copy, spread=spread)
     try:
         with collector_paused():
             node = encoder.encode(obj)
@@ -232,6 +233,14 @@ def from_state_dict(
     return _from_payload(held, load_cls, dataclasses.replace(reading, copies=True))
 
 
+@overload
+def export(
+    obj: Any, path: str | Path, *, asynchronous: Literal[True], **options: Unpack[ExportOptions]
+) -> PendingBundle: ...
+@overload
+def export(
+    obj: Any, path: str | Path, *, asynchronous: Literal[False] = False, **options: Unpack[ExportOptions]
+) -> Path: ...
 def export(
     obj: Any,
     path: str | Path,
@@ -241,20 +250,25 @@ def export(
     compress: bool = False,
     metadata: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
-) -> Path:
+    asynchronous: bool = False,
+) -> Path | PendingBundle:
     """Save an object as a bundle: a directory, or with the suffix ``.zip`` one file.
+
+    Where a JAX program has several processes, all of them call this with ``store="orbax"`` and the same arguments: each
+    writes its own shards.
 
     Args:
         obj: A Struct, or any tree of values that can be saved.
         path: Where; missing parents are made.
         overwrite: Replace a bundle that is there; nothing but a bundle is ever replaced.
-        store: ``npz``, ``safetensors`` or ``orbax`` (in folders, with the extra ``orbax``: sharded arrays by shards).
+        store: ``npz``, ``safetensors`` or ``orbax`` (in folders, with the extra ``orbax``: sharded arrays by shards, of one or many hosts).
         compress: Smaller files that cannot be mapped.
         metadata: Free JSON values, kept in the manifest.
         progress: Called with bytes written and bytes in all.
+        asynchronous: Return when all arrays have been copied from their devices, and write meanwhile; with ``orbax`` only.
 
     Returns:
-        The path.
+        The path; with ``asynchronous`` a :class:`~neuralqx_struct.pending.PendingBundle`, whose ``wait()`` gives it.
 
     Raises:
         SerializationError: A value cannot be saved (NQX430); or the target exists (then also a FileExistsError).
@@ -264,8 +278,18 @@ def export(
         >>> export([1, 2], f"{tempfile.mkdtemp()}/numbers").name
         'numbers'
     """
-    payload = _to_payload(obj, copy=False, metadata=metadata)
-    return bundle.write(path, payload, overwrite=overwrite, store=store, compress=compress, progress=progress)
+    together = store == "orbax" and (asynchronous or jax.process_count() > 1)
+    if asynchronous and not together:
+        message = f"expected store='orbax' for asynchronous=True, got {store!r}"
+        raise SerializationError(message, code="NQX614", hint="the other stores write files of one process, and wait")
+
+    def payload() -> Payload:
+        return _to_payload(obj, copy=False, spread=together, metadata=metadata)
+
+    if together:
+        pending = begin(path, payload, overwrite=overwrite, progress=progress)
+        return pending if asynchronous else pending.wait()
+    return bundle.write(path, payload(), overwrite=overwrite, store=store, compress=compress, progress=progress)
 
 
 @overload

@@ -43,8 +43,9 @@ Node = Any
 class StructEncoder(Encoder):
     """An encoder with the full table."""
 
-    def __init__(self, *, copy: bool = False) -> None:
+    def __init__(self, *, copy: bool = False, spread: bool = False) -> None:
         super().__init__(CODECS, copy=copy)
+        self.spread = spread  # whether arrays may be spread over several processes
         self.classes: set[type] = set()  # of all structs that were met
         self.own: versioned.Written | None = None  # the document that declares what is saved, if a class claims one
 
@@ -156,10 +157,11 @@ def _encode_jax(value: jax.Array, encoder: Encoder, owner: Any = None) -> dict[s
     if isinstance(value, jax.core.Tracer):
         encoder.refuse("expected a concrete array, got a tracer", hint="export outside of jit, grad and vmap")
         return {"name": "", "dtype": "", "shape": []}
-    if not value.is_fully_addressable:
+    if not value.is_fully_addressable and not (isinstance(encoder, StructEncoder) and encoder.spread):
         encoder.refuse(
             "expected an array of this process, got one spread over several hosts",
-            hint="gather it first: jax.experimental.multihost_utils.process_allgather",
+            hint="export with store='orbax', which every host then calls, or gather it first: "
+            "jax.experimental.multihost_utils.process_allgather",
         )
         return {"name": "", "dtype": "", "shape": []}
     if value.is_deleted():

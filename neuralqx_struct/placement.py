@@ -96,6 +96,10 @@ def _put(path: tuple[Hashable, ...], leaf: Any, sharding: Any) -> Any:
         if isinstance(leaf, jax.ShapeDtypeStruct):
             update: Any = leaf.update  # JAX leaves it untyped
             return update(sharding=sharding)
-        return jax.device_put(leaf, sharding) if isinstance(leaf, jax.Array) else leaf
+        if not isinstance(leaf, jax.Array):
+            return leaf
+        if getattr(sharding, "is_fully_addressable", True) or not leaf.is_fully_addressable:
+            return jax.device_put(leaf, sharding)
+        return jax.make_array_from_callback(leaf.shape, sharding, leaf.__getitem__)  # every host has the same
     except ValueError as error:
         raise ValueError(f"shardings=: {format_path(path)}: expected a sharding that fits\n{error}") from None

@@ -23,7 +23,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, cast, dataclass_transform, overload
 
 import jax
 
@@ -34,6 +34,7 @@ from neuralqx_struct.errors import FrozenStructError, did_you_mean
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
 from neuralqx_struct.lifecycle import build, convert, derive_all, drop_traced, evaluation, finish, read_missing
 from neuralqx_struct.path_tree import PathTree
+from neuralqx_struct.pending import PendingBundle
 from neuralqx_struct.pytree import is_frozen, put, store_pair
 
 __all__ = [
@@ -299,9 +300,20 @@ class Struct(Displayed, metaclass=StructMeta):
         given = _wanted(cls, options)
         return cast("Self", checkpoint.from_state_dict(payload, **given))
 
-    def export(self, path: str | Path, **options: Unpack[checkpoint.ExportOptions]) -> Path:
+    @overload
+    def export(
+        self, path: str | Path, *, asynchronous: Literal[True], **options: Unpack[checkpoint.ExportOptions]
+    ) -> PendingBundle: ...
+    @overload
+    def export(
+        self, path: str | Path, *, asynchronous: Literal[False] = False, **options: Unpack[checkpoint.ExportOptions]
+    ) -> Path: ...
+    def export(
+        self, path: str | Path, *, asynchronous: Any = False, **options: Unpack[checkpoint.ExportOptions]
+    ) -> Path | PendingBundle:
         """Save the instance as a bundle; see :func:`neuralqx_struct.export`."""
-        return checkpoint.export(self, path, **options)
+        written: Path | PendingBundle = checkpoint.export(self, path, asynchronous=asynchronous, **options)
+        return written
 
     @classmethod
     def load(cls, path: str | Path, **options: Unpack[checkpoint.LoadOptions]) -> Self:

@@ -42,6 +42,7 @@ __all__ = [
     "ArrayStore",
     "Entry",
     "FileArrays",
+    "Records",
     "Source",
     "Tick",
     "about",

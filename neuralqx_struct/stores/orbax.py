@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["FILE", "FOLDER", "begin", "members", "read", "verify", "write"]
+__all__ = ["FILE", "FOLDER", "members", "read", "verify", "write"]
 
 FILE: Final = "arrays.orbax"
 FOLDER: Final = True

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["begin"]
+__all__ = ["begin", "folder_of"]
 
 _Records = dict[str, dict[str, Any]]
 
@@ -82,7 +82,6 @@ def begin(
         return np.array(ready.sums, "<u4").tobytes()
 
     told = agreed(prepare)
-    assert isinstance(target, Path)  # else it has not been agreed to
     sums = map(sum, zip(*(np.frombuffer(each, "<u4").tolist() for each in told), strict=True))  # one of them is not 0
     for name, pieces in ready.shared.items():
         record = ready.records[name]
@@ -91,7 +90,7 @@ def begin(
         if len(whole.sums) > 1:
             record |= {"chunk": list(whole.chunk), "chunk_crc32": list(whole.sums)}
     with _faults_told():
-        writer = _started(target, ready.tree)
+        writer = _started(folder_of(target), ready.tree)
 
     def finish() -> dict[str, dict[str, Any]]:
         with _faults_told():
@@ -107,13 +106,23 @@ def begin(
     return finish
 
 
+def folder_of(target: Path | BinaryIO) -> Path:
+    """The place of a new checkpoint, which is a folder.
+
+    Raises:
+        SerializationError: The bundle is a zip, which has none.
+    """
+    if not isinstance(target, Path):
+        message = "expected a folder for store 'orbax', got a zip"
+        raise SerializationError(message, code="NQX614", hint="leave the suffix .zip out, or use store='npz'")
+    return target
+
+
 def _prepare(ready: _Ready, target: Path | BinaryIO, arrays: Mapping[str, Array], tick: Tick | None) -> None:
     """Look at all arrays: what this process has of them gets its checksums, and nobody can change it any more."""
     import numpy as np
 
-    if not isinstance(target, Path):
-        message = "expected a folder for store 'orbax', got a zip"
-        raise SerializationError(message, code="NQX614", hint="leave the suffix .zip out, or use store='npz'")
+    target = folder_of(target)
     package("orbax.checkpoint")
     if not target.parent.is_dir():
         message = f"expected a path that every process sees, got {str(target.parent)!r}, which this one does not"
