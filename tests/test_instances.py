@@ -349,3 +349,41 @@ def test_reset_fields_and_subclasses_are_checked_whole():
             with pytest.raises(ValidationError):
                 made().replace(**wrong)
     assert Mine().replace(more=2).more == 2
+
+
+COMPARED = """
+language: "1"
+schema: lab.deep
+version: 1
+root: Net
+structs:
+  Layer: {fields: {w: "float32[n]"}}
+  Net:
+    fields:
+      n_layers: {type: int, kind: static}
+      layers: list[Layer]
+      x: "float32[k]"
+    constraints:
+      - {expr: len(layers) == n_layers, message: one layer for each}
+      - {expr: sum(x) <= max(x)}
+      - {expr: "shape(x) == (2,)"}
+      - {expr: all(x < 9)}
+"""
+
+
+def test_what_a_condition_compared_is_told():
+    net = s.load_schema(COMPARED)
+    layers = [net.Layer(w=jnp.ones(2)), net.Layer(w=jnp.ones(3))]
+    good = net.Net(n_layers=2, layers=layers, x=jnp.array([1.0, -1.0]))
+    with pytest.raises(ValidationError) as caught:
+        net.Net(n_layers=3, layers=layers, x=jnp.array([1.0, 2.0, 9.0]))
+    assert str(caught.value).splitlines() == [
+        "$: expected len(layers) == n_layers, got len(layers) = 2, n_layers = 3 [NQX416]",
+        "  one layer for each",
+        "$: expected sum(x) <= max(x), got max(x) = 9.0, sum(x) = 12.0 [NQX416]",
+        "$: expected shape(x) == (2,), got shape(x) = (3,) [NQX416]",
+        "$: expected all(x < 9), got a value that fails it [NQX416]",
+    ]
+    # Numbers wait for values while JAX traces; what is counted does not.
+    with pytest.raises(ValidationError, match=r"len\(layers\) = 1, n_layers = 2"):
+        jax.jit(lambda net: net.replace(layers=net.layers[:1], x=net.x * 9))(good)

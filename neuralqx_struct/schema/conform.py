@@ -11,6 +11,7 @@ Example:
 
 from __future__ import annotations
 
+import ast
 import contextlib
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
@@ -19,10 +20,11 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.bounds import length_misses, scalar_misses, shown_scalar
 from neuralqx_struct.schema.dims import Dim, Solver
-from neuralqx_struct.schema.evaluation import evaluate
+from neuralqx_struct.schema.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.model import Constraint, Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.seen import NeedsDataError, Reader, Seen, Shaped, see_node
+from neuralqx_struct.schema.syntax import format_tree
 from neuralqx_struct.schema.types import (
     DTYPES,
     Array,
@@ -159,12 +161,8 @@ class _Walk:
                     _derive(declaration, name, known)
                 verdict = _holds(constraint.expression, known)
                 if isinstance(verdict, str):
-                    reads = ", ".join(
-                        f"{name} = {shown_scalar(known[name])}"
-                        for name in sorted(constraint.expression.names)
-                        if isinstance(known.get(name), (int, float, str))
-                    )
-                    message = f"expected {constraint.expression.text}, got {reads or 'a value that fails it'}{verdict}"
+                    reads = _read_by(constraint.expression, known) or "a value that fails it"
+                    message = f"expected {constraint.expression.text}, got {reads}{verdict}"
                     found.append(
                         Diagnostic("NQX416", "error", message, path=format_path(path), hint=constraint.message or None)
                     )
@@ -262,6 +260,22 @@ class Condition:
             _derive(self._declaration, name, known)
         return _holds(self.expression, known) is True
 
+
+def _read_by(expression: Expression, known: Mapping[str, Any]) -> str:
+    """The numbers that a condition compared: its names that are some, and what it counted or reduced to one."""
+    shown: dict[str, str] = {}
+    for node in ast.walk(expression.tree):
+        if isinstance(node, ast.Name) and isinstance(known.get(node.id), (int, float, str)):
+            shown[node.id] = shown_scalar(known[node.id])
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _NUMBERING:
+            with contextlib.suppress(NeedsDataError, SchemaError):
+                value = evaluate_tree(node, known)
+                shown[format_tree(node)] = shown_scalar(value) if isinstance(value, (int, float, tuple)) else str(value)
+    return ", ".join(f"{text} = {value}" for text, value in sorted(shown.items()))
+
+
+#: Functions whose result says more than that the condition fails.
+_NUMBERING = ("len", "size", "shape", "ndim", "min", "max", "sum")
 
 _DEEPEST = 20  # containers inside containers that expressions see
 
