@@ -2,8 +2,8 @@
 
 Owns what a document means as a whole (do the names exist, can the sizes be found, do defaults fit, is each expression
 closed) and what its versions mean together (gaps, reserved names, the lock file, the proof of each migration). One
-check is one generator and a row of a table, in ``schema/checks.py``, ``schema/expression_checks.py`` and ``schema/defaults.py`` for one
-version, here for two. Unknown members and malformed types have been found before, by ``schema/reading.py``.
+check is one generator and a row of a table: for one version in ``schema/checks.py``, ``schema/expression_checks.py``
+and ``schema/defaults.py``, here for two. Unknown members and malformed types have been found before, by ``schema/reading.py``.
 
 A comment ``# nqx: ignore[NQX104]`` on the line of a warning silences it. Errors cannot be silenced: what reads the
 schema relies on them not being there.
@@ -38,9 +38,10 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_err
 from neuralqx_struct.paths import parse_path
 from neuralqx_struct.schema import limits
 from neuralqx_struct.schema.advice import ADVICE
-from neuralqx_struct.schema.checks import CHECKS, Finding, Findings
+from neuralqx_struct.schema.checks import CHECKS
 from neuralqx_struct.schema.defaults import VALUE_CHECKS
 from neuralqx_struct.schema.expression_checks import EXPRESSION_CHECKS
+from neuralqx_struct.schema.findings import Finding, Findings
 from neuralqx_struct.schema.loader import Source, read_file
 from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.reading import parse_document

@@ -28,9 +28,9 @@ import numpy as np
 from neuralqx_struct.errors import SchemaError, ValidationError, did_you_mean
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.payload import dtype_named
-from neuralqx_struct.schema.checks import root_ints
 from neuralqx_struct.schema.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.schema.expressions import Expression
+from neuralqx_struct.schema.findings import root_ints
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.types import (
     DTYPES,

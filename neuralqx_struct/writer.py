@@ -43,9 +43,10 @@ from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, is_struct
 from neuralqx_struct.params import Param, Params
 from neuralqx_struct.printing import brief
 from neuralqx_struct.registry import stored_class
-from neuralqx_struct.schema.checks import CHECKS, Finding
+from neuralqx_struct.schema.checks import CHECKS
 from neuralqx_struct.schema.defaults import VALUE_CHECKS
 from neuralqx_struct.schema.expressions import parse as parse_expression
+from neuralqx_struct.schema.findings import Finding
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.loader import dump_yaml
 from neuralqx_struct.schema.migration import Migration

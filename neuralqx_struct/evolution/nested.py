@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.evolution.plans import plan
-from neuralqx_struct.schema.checks import Finding, Findings
+from neuralqx_struct.schema.findings import Finding, Findings
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.schema.uses import Find

@@ -9,7 +9,7 @@ import difflib
 from collections import Counter
 from collections.abc import Callable
 
-from neuralqx_struct.schema.checks import Finding, Findings, fields_of
+from neuralqx_struct.schema.findings import Finding, Findings, fields_of
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.types import (
     DTYPES,

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from neuralqx_struct.schema.bounds import scalar_misses
-from neuralqx_struct.schema.checks import Finding, Findings, fields_of
 from neuralqx_struct.schema.expressions import Expression
+from neuralqx_struct.schema.findings import Finding, Findings, fields_of
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.patterns import objection_to
 from neuralqx_struct.schema.types import (

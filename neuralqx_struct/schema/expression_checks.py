@@ -18,8 +18,8 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 
 from neuralqx_struct.errors import did_you_mean
-from neuralqx_struct.schema.checks import Finding, Findings, listed, root_ints, sizes_of
 from neuralqx_struct.schema.expressions import Expression
+from neuralqx_struct.schema.findings import Finding, Findings, listed, root_ints, sizes_of
 from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.static_types import Problem, Sorts, infer, named, sorts_of
 from neuralqx_struct.schema.types import LiteralOf, Named, Null, Type, Union
