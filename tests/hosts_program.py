@@ -110,6 +110,17 @@ def what_stands_is_replaced():
     return holds(s.load(ROOT / "b", shardings={**dict.fromkeys(state()), "w": layout("x")})["w"], VALUES + 1)
 
 
+def one_process_alone():
+    if RANK:
+        from neuralqx_struct.payload import HeldArrays
+
+        with_records = {"v": np.arange(3)}
+        return caught(lambda: orbax.write(ROOT / "d", HeldArrays(with_records)))
+    s.convert(ROOT / "a", ROOT / "d", store="npz")
+    s.convert(ROOT / "d", ROOT / "e", store="orbax")
+    return [str(found) for found in s.verify(ROOT / "e")]
+
+
 def another_store():
     return caught(lambda: s.export(state(), ROOT / "c", store="npz"))
 
@@ -164,6 +175,7 @@ SCENES = (
     going_on_meanwhile,
     what_stands_is_kept,
     what_stands_is_replaced,
+    one_process_alone,
     another_store,
     an_array_that_one_process_has_deleted,
     a_folder_that_one_process_does_not_see,

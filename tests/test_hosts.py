@@ -102,6 +102,13 @@ def test_what_stands_is_replaced_or_kept_for_all(seen):
     assert "in process 0 of the 2 that write this bundle together" in second[3] and "process" not in first[3]
 
 
+def test_one_process_writes_alone_what_has_no_part_of_the_others(seen):
+    first, second = (scene["one_process_alone"] for scene in seen[0])
+    assert first == []
+    assert np.array_equal(s.load(seen[1] / "e")["w"], VALUES)
+    assert "expected the first of 2 processes to write a bundle alone, got process 1" in second[3]
+
+
 def test_other_stores_name_orbax(seen):
     for scene in seen[0]:
         assert scene["another_store"][2] == "NQX430"
@@ -127,7 +134,7 @@ def test_nobody_takes_a_bundle_for_written_that_one_process_could_not_finish(see
         first, again = scene["one_process_that_fails_at_the_end"]
         assert first == again and first[2] == "NQX406" and "expected to go on, got stopped" in first[3]
         assert ("in process 0" in first[3]) == (number == 1)
-        assert scene["left"] == ["a", "b"]
+        assert scene["left"] == ["a", "b", "d", "e"]
     assert np.array_equal(s.load(work / "b")["w"], VALUES + 1)
     assert s.verify(work / "b") == []
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import mmap
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["begin", "folder_of"]
 
+_PATIENCE = 24 * 60 * 60  # seconds that Orbax waits for a write; JAX ends a program that has lost a process long before
 _Records = dict[str, dict[str, Any]]
 
 
@@ -44,19 +45,41 @@ class _Ready:
         records: A record for each array, those of shared arrays still without checksums.
         tree: What Orbax is given, by key.
         shared: The arrays that devices share.
-        sums: For each piece of each of them, one after the other: its checksum where this process has it, else 0.
+        pieces: How many pieces these have, all together.
+        sums: The checksums of those of them that this process writes, by their position among all.
     """
 
     records: _Records = field(default_factory=dict)
     tree: dict[str, Any] = field(default_factory=dict)
     shared: dict[str, Pieces] = field(default_factory=dict)
-    sums: list[int] = field(default_factory=list)
+    pieces: int = 0
+    sums: dict[int, int] = field(default_factory=dict)
+
+    def told(self) -> bytes:
+        """What the other processes must know of this one."""
+        import numpy as np
+
+        return np.array(list(self.sums.items()), "<u8").tobytes()
+
+    def recorded(self, told: Iterable[bytes]) -> _Records:
+        """The records with the checksums of all processes."""
+        import numpy as np
+
+        sums = {place: crc for each in told for place, crc in np.frombuffer(each, "<u8").reshape(-1, 2).tolist()}
+        places = iter(range(self.pieces))
+        for name, pieces in self.shared.items():
+            record = self.records[name]
+            whole = Pieces(pieces.shape, pieces.chunk, [sums[next(places)] for _ in range(pieces.count())])
+            record["crc32"] = whole.whole(dtype_named(record["dtype"]).itemsize)
+            if len(whole.sums) > 1:
+                record |= {"chunk": list(whole.chunk), "chunk_crc32": list(whole.sums)}
+        return self.records
 
 
 def begin(
-    target: Path | BinaryIO, arrays: Mapping[str, Array], *, tick: Tick | None = None
+    target: Path | BinaryIO, arrays: Mapping[str, Array], *, alone: bool = False, tick: Tick | None = None
 ) -> Callable[[], dict[str, dict[str, Any]]]:
-    """Begin to write a checkpoint; every process of the program calls this.
+    """Begin to write a checkpoint; every process of the program calls this, or one that does so alone.
 
     Numpy arrays and arrays of a compressed bundle pass through a temporary file: no second copy of all of them is in
     memory, and nobody writes into it. Shards pass through the memory of the process that has them.
@@ -64,6 +87,7 @@ def begin(
     Args:
         target: The new folder, the same for all.
         arrays: What is written.
+        alone: The other processes have no part in it.
         tick: Called with bytes looked at and, at the end, written; both add up to the bytes of all arrays.
 
     Returns:
@@ -73,24 +97,18 @@ def begin(
         SerializationError: There is no folder, the extra is not installed, an array was deleted, or a dtype cannot be
             stored; in whichever of the processes.
     """
-    import numpy as np
-
     ready = _Ready()
 
     def prepare() -> bytes:
+        if alone and rank():
+            message = f"expected the first of {count()} processes to write a bundle alone, got process {rank()}"
+            raise SerializationError(message, code="NQX406", hint="call this where jax.process_index() is 0")
         _prepare(ready, target, arrays, tick)
-        return np.array(ready.sums, "<u4").tobytes()
+        return ready.told()
 
-    told = agreed(prepare)
-    sums = map(sum, zip(*(np.frombuffer(each, "<u4").tolist() for each in told), strict=True))  # one of them is not 0
-    for name, pieces in ready.shared.items():
-        record = ready.records[name]
-        whole = Pieces(pieces.shape, pieces.chunk, [next(sums) for _ in range(pieces.count())])
-        record["crc32"] = whole.whole(dtype_named(record["dtype"]).itemsize)
-        if len(whole.sums) > 1:
-            record |= {"chunk": list(whole.chunk), "chunk_crc32": list(whole.sums)}
+    told = [prepare()] if alone else agreed(prepare)
     with _faults_told():
-        writer = _started(folder_of(target), ready.tree)
+        writer = _started(folder_of(target), ready.tree, alone=alone)
 
     def finish() -> dict[str, dict[str, Any]]:
         with _faults_told():
@@ -101,7 +119,7 @@ def begin(
                     writer.close()
         if tick is not None:
             tick(sum(record["nbytes"] - record["nbytes"] // 2 for record in ready.records.values()))
-        return ready.records
+        return ready.recorded(told)
 
     return finish
 
@@ -141,7 +159,7 @@ def _prepare(ready: _Ready, target: Path | BinaryIO, arrays: Mapping[str, Array]
                 pass  # its record says all there is
             elif not isinstance(held, np.ndarray) and (count() == 1 or not held.is_fully_addressable):
                 assert isinstance(arrays, HeldArrays)  # nobody else has what is not numpy's
-                ready.tree[key_of(name)], ready.shared[name] = _shared(held, code, arrays.fetch, ready.sums, name)
+                ready.tree[key_of(name)] = _shared(held, name, code, arrays.fetch, ready)
             elif rank():  # the first process writes it
                 ready.tree[key_of(name)] = np.broadcast_to(np.zeros((), code), shape)
             elif _is_map(held):
@@ -164,17 +182,17 @@ def _prepare(ready: _Ready, target: Path | BinaryIO, arrays: Mapping[str, Array]
         ready.tree[key_of(name)] = np.ndarray(shape, dtype_named(code), room, at)
 
 
-def _shared(held: Any, code: str, fetch: Callable[[Any], Array], sums: list[int], name: str) -> tuple[Any, Pieces]:
-    """A JAX array as Orbax takes it, and its pieces, the checksums of those that this process has put behind ``sums``."""
+def _shared(held: Any, name: str, code: str, fetch: Callable[[Any], Array], ready: _Ready) -> Any:
+    """A JAX array as Orbax takes it, the checksums of the pieces that this process writes noted."""
     pieces = Pieces(held.shape, held.sharding.shard_shape(held.shape), ())
-    own = [0] * pieces.count()
     try:
         for shard in held.addressable_shards:
             if shard.replica_id == 0:
                 first = tuple(part.indices(size)[0] for part, size in zip(shard.index, held.shape, strict=True))
-                own[pieces.index(first)] = checksum(bytes_of(fetch(shard.data)))
-        sums += own
-        return (held if code == str(held.dtype) else _as_bytes(held, fetch)), pieces
+                ready.sums[ready.pieces + pieces.index(first)] = checksum(bytes_of(fetch(shard.data)))
+        ready.shared[name] = pieces
+        ready.pieces += pieces.count()
+        return held if code == str(held.dtype) else _as_bytes(held, fetch)
     except RuntimeError as error:  # raised by JAX alone
         message = f"expected an array that keeps its data until it is written, got: {error}"
         raise SerializationError(about("NQX430", name, message, "donate it after the export has returned")) from error
@@ -201,7 +219,7 @@ def _is_map(array: Any) -> bool:
     return isinstance(view, memoryview) and isinstance(view.obj, mmap.mmap)
 
 
-def _started(target: Path, tree: Mapping[str, Any]) -> Any:
+def _started(target: Path, tree: Mapping[str, Any], *, alone: bool) -> Any:
     """Orbax at work on a tree, of which it has its own copy in host memory by now; None if there is nothing to write."""
     import numpy as np
 
@@ -217,8 +235,11 @@ def _started(target: Path, tree: Mapping[str, Any]) -> Any:
     )
     handler = checkpoint.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=False, type_handler_registry=registry)
     # The folder that the target is in has a new name each time: barriers must not be taken for those of other exports.
-    together = checkpoint.options.MultiprocessingOptions(barrier_sync_key_prefix=target.parent.name)
-    writer = checkpoint.AsyncCheckpointer(handler, multiprocessing_options=together)
+    together = checkpoint.options.MultiprocessingOptions(
+        barrier_sync_key_prefix=target.parent.name, active_processes={0} if alone else None
+    )
+    patience = checkpoint.options.AsyncOptions(timeout_secs=_PATIENCE)
+    writer = checkpoint.AsyncCheckpointer(handler, async_options=patience, multiprocessing_options=together)
     writer.save(target.absolute(), args=checkpoint.args.PyTreeSave(dict(tree)))  # no other will do
     return writer
 

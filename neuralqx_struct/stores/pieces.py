@@ -76,15 +76,15 @@ class Pieces:
         nbytes = prod(self.chunk) * itemsize
         return reduce(lambda crc, own: joined(crc, own, nbytes), self.sums)
 
-    def problem(self, itemsize: int, crc32: int) -> str | None:
-        """Why an array of this shape and checksum has no such pieces, in words."""
+    def problem(self, itemsize: int, crc32: int | None) -> str | None:
+        """Why an array of this shape, and of this checksum if one is given, has no such pieces, in words."""
         if len(self.chunk) != len(self.shape) or any(
             not 0 < size <= whole or whole % size for whole, size in zip(self.shape, self.chunk, strict=True)
         ):
             return f"expected a chunk that divides {list(self.shape)}, got {list(self.chunk)}"
         if len(self.sums) != self.count():
             return f"expected {self.count()} checksums of chunks, got {len(self.sums)}"
-        if (whole := self.whole(itemsize)) != crc32:
+        if crc32 is not None and (whole := self.whole(itemsize)) != crc32:
             return f"expected checksums of chunks that make up {crc32:#010x}, got {whole:#010x}"
         return None
 

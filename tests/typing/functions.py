@@ -6,6 +6,7 @@ from typing import Any, assert_type
 import neuralqx_struct as s
 from neuralqx_struct.evolution.changes import Change
 from neuralqx_struct.inspection import Inspection
+from neuralqx_struct.pending import PendingBundle
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.trees import Definition, State
 
@@ -20,6 +21,9 @@ net = Net(1.0)
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 assert_type(s.export(net, "ckpt", overwrite=True, store="npz", compress=True, metadata={"a": 1}), Path)
+assert_type(s.export(net, "ckpt", store="orbax", asynchronous=True), PendingBundle)
+assert_type(net.export("ckpt", store="orbax", asynchronous=True).wait(), Path)
+assert_type(net.export("ckpt", store="orbax"), Path)
 assert_type(s.load("ckpt", load_cls=Net), Net)
 assert_type(s.load("ckpt", load_cls=Net, select="tag:trainable", mmap=False, unknown="drop"), Net)
 assert_type(s.load("ckpt"), Any)
@@ -28,7 +32,7 @@ found: list[s.Diagnostic] = []
 assert_type(Net.load("ckpt", report=found, trust=["lab"]), Net)
 Net.load("ckpt", maps=False)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 Net.load("ckpt", unknown="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-net.export("ckpt", overwrit=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+net.export("ckpt", overwrit=True)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 assert_type(s.validate("ckpt"), list[s.Diagnostic])
 assert_type(s.verify("ckpt"), list[s.Diagnostic])
 assert_type(s.inspect("ckpt", filter=s.filters.WithTag("a")), Inspection)
