@@ -56,6 +56,7 @@ class StructDecoder(ClassDecoder):
     def __init__(self, arrays: Mapping[str, np.ndarray[Any, Any]], reading: Reading) -> None:
         super().__init__(CODECS, arrays, reading)
         self.seen_fields: set[str] = set()  # of all Structs that were read: what `fill` may name
+        self._held: dict[str, np.ndarray[Any, Any]] = {}
         self._shared: dict[tuple[str, Any, Any], Any] = {}
 
     def leaf(self, node: Mapping[str, Node]) -> Any:
@@ -71,13 +72,15 @@ class StructDecoder(ClassDecoder):
             if self.reading.met is not None:
                 self.reading.met[id(node)] = leaf
             return leaf
+        if self.reading.as_numpy or wanted == "numpy":
+            return self._array(node)
         foreign = not _in_jax(dtype)
-        if foreign and wanted == "jax" and not self.reading.as_numpy:
+        if foreign and wanted == "jax":
             raise SerializationError(
                 f"expected a dtype that JAX has, got {node['dtype']}", code="NQX411", hint="load with as_numpy=True"
             )
         narrowed = dtype.kind in "iufc" and not foreign and jax.dtypes.canonicalize_dtype(dtype) != dtype
-        if self.reading.as_numpy or wanted == "numpy" or (wanted is None and (narrowed or foreign)):
+        if wanted is None and (narrowed or foreign):
             return self._array(node)
         if narrowed:
             raise SerializationError(
@@ -109,8 +112,11 @@ class StructDecoder(ClassDecoder):
     def _array(self, node: Mapping[str, Node]) -> np.ndarray[Any, Any]:
         if node["__kind__"] != "array":
             return PLAIN_CODECS.by_kind[node["__kind__"]].decode(node, self)  # type: ignore[no-any-return]
-        held: np.ndarray[Any, Any] = self.shared(("numpy", node["name"], None), lambda: self.array(node))
-        return self.shared(("copy", node["name"], None), held.copy) if self.reading.copies else held
+        name: str = node["name"]
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = self.array(node)
+        return self.shared(("copy", name, None), held.copy) if self.reading.copies else held
 
 
 @functools.cache

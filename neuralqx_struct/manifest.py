@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
-from operator import itemgetter
 from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic, did_you_mean
@@ -303,20 +302,24 @@ _MANY = 16  # from here on columns are faster than rows
 
 def _sound_all(values: Collection[dict[str, Any]], layout: _Layout) -> bool:
     """True if every one is :func:`_sound`, told column by column at the speed of C; false also where that is not clear."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for value in values:
-        groups.setdefault(tuple(value), []).append(value)
+    orders = set(map(tuple, values))  # of members: mostly one
+    groups: dict[tuple[Any, ...], Collection[dict[str, Any]]] = dict.fromkeys(orders, values)
+    if len(orders) > 1:
+        sorted_out: dict[tuple[Any, ...], list[dict[str, Any]]] = {names: [] for names in orders}
+        for value in values:
+            sorted_out[tuple(value)].append(value)
+        groups |= sorted_out
     for names, group in groups.items():
         if not set(layout.required) <= set(names):
             return False
-        for name in names:
+        for name, column in zip(names, zip(*map(dict.values, group), strict=True), strict=True):
             rule = layout.known.get(name)
-            if rule is None or rule not in _RULES or not _column_sound(list(map(itemgetter(name), group)), rule):
+            if rule is None or rule not in _RULES or not _column_sound(column, rule):
                 return False
     return True
 
 
-def _column_sound(column: list[Any], rule: str) -> bool:
+def _column_sound(column: Sequence[Any], rule: str) -> bool:
     types = set(map(type, column))
     if rule == "shape":
         if types != {list} or max(map(len, column)) > MOST_DIMS:
@@ -331,10 +334,10 @@ def _column_sound(column: list[Any], rule: str) -> bool:
     return types <= {str, bool} and all(map(_RULES[rule][1], set(column)))
 
 
-def _sound_arrays(nodes: Iterable[Any]) -> bool:
-    """True if there are many array nodes among these and nothing is wrong with them."""
+def _sound_arrays(nodes: Iterable[Any]) -> int:
+    """How many array nodes are among these, if they are many and nothing is wrong with any; else 0."""
     arrays = [node for node in nodes if type(node) is dict and node.get("__kind__") == "array"]
-    return len(arrays) >= _MANY and _sound_all(arrays, _LAYOUTS["array"])
+    return len(arrays) if len(arrays) >= _MANY and _sound_all(arrays, _LAYOUTS["array"]) else 0
 
 
 def _layout_of(node: dict[str, Any]) -> _Layout | None:
@@ -432,7 +435,7 @@ def _descend(  # noqa: PLR0917
         """Nothing can be wrong with this node, or has been found to be."""
         kind = type(child)
         if kind is dict:
-            return known and child.get("__kind__") == "array"
+            return known > 0 and child.get("__kind__") == "array"
         return kind in plain or (quiet and kind is float and isfinite(child))
 
     if place == "fields":
@@ -442,7 +445,7 @@ def _descend(  # noqa: PLR0917
         for name in value:
             if type(name) is not str:
                 found.add("NQX006", chain, f"expected member names to be strings, got {shown(name)}")
-        known = quiet and len(value) >= _MANY and _sound_arrays(value.values())
+        known = _sound_arrays(value.values()) if quiet else 0
         below = [(child, (chain, name), allowed, depth) for name, child in value.items() if not sure(child)]
         total = len(value)
     elif type(value) is not list:
@@ -450,12 +453,14 @@ def _descend(  # noqa: PLR0917
         found.add("NQX612", chain, f"expected a list of {what}, got {shown(value)}")
         return 0
     elif place == "nodes":
-        known = quiet and len(value) >= _MANY and _sound_arrays(value)
+        known = _sound_arrays(value) if quiet else 0
         below = [(c, (chain, i), allowed, depth) for i, c in enumerate(value) if type(c) not in plain and not sure(c)]
         total = len(value)
     else:
-        known = quiet and len(value) >= _MANY and _sound_arrays(p[1] for p in value if type(p) is list and len(p) == 2)
+        known = _sound_arrays(p[1] for p in value if type(p) is list and len(p) == 2) if quiet else 0
         below, total = [], 2 * len(value)
+        if known == len(value) and known and plain.issuperset(type(key) for key, _ in value):
+            return total  # nothing but array nodes, which is what large containers hold
         for index, pair in enumerate(value):
             if type(pair) is not list or len(pair) != 2:
                 found.add("NQX612", (chain, index), f"expected a pair [key, value] of nodes, got {shown(pair)}")

@@ -25,32 +25,24 @@ from neuralqx_struct.manifest_grammar import RECORDS
 __all__ = ["check_digest", "format_manifest", "parse_manifest", "reseal"]
 
 
-class _DuplicateKeyError(Exception):
-    pass
-
-
 class _Pairs(list[tuple[str, Any]]):
     """An object with its duplicate members kept, for the message."""
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise _DuplicateKeyError
-    return made
-
-
-_NOT_MARKS = bytes(set(range(256)) - set(b'"[]{}'))
+_NOT_MARKS = bytes(set(range(256)) - set(b'"[]{}:'))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 
 
-def _nesting_exceeds(data: bytes, limit: int) -> bool:
-    """True if brackets outside strings nest deeper than ``limit``: told without recursion, by C loops alone."""
+def _marks(data: bytes) -> bytes:
+    """Brackets, all of one kind, and colons outside strings: told without a parser, by C loops alone."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = data.translate(_ONE_KIND, _NOT_MARKS).replace(b'""', b"")
-    if b'"' in marks:
-        marks = b"".join(marks.split(b'"')[::2])
+    return b"".join(marks.split(b'"')[::2]) if b'"' in marks else marks
+
+
+def _nesting_exceeds(marks: bytes, limit: int) -> bool:
+    """True if brackets nest deeper than ``limit``; without recursion."""
     straight = b"[" * (limit + 1)
     for _ in range(limit):
         before = len(marks)
@@ -81,23 +73,29 @@ def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str,
     if len(data) > limits.manifest_bytes:
         message = f"expected a manifest of at most {limits.manifest_bytes} bytes, got {len(data)}"
         raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
-    if _nesting_exceeds(data, 3 * limits.depth + 8):
+    marks = _marks(data)
+    members = marks.count(b":")
+    if _nesting_exceeds(marks.replace(b":", b""), 3 * limits.depth + 8):
         message = f"expected a manifest whose nodes are at most {limits.depth} deep, got more"
         raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
     constants: list[str] = []
+    kept = 0
 
     def constant(token: str) -> float:
         constants.append(token)
         return float(token)
 
+    def counted(made: dict[str, Any]) -> dict[str, Any]:
+        nonlocal kept
+        kept += len(made)
+        return made
+
     try:
         text = data.decode("utf-8")
         with collector_paused():
-            try:
-                document = json.loads(text, object_pairs_hook=_unique, parse_constant=constant)
-            except _DuplicateKeyError as error:
-                # The text behind the duplicate may have problems of its own; those of the syntax come first.
-                raise SerializationError(_duplicates(json.loads(text, object_pairs_hook=_Pairs))) from error
+            document = json.loads(text, object_hook=counted, parse_constant=constant)
+            if kept != members:  # of members with one name the parser keeps the last
+                raise SerializationError(_duplicates(json.loads(text, object_pairs_hook=_Pairs)))
         if b"\\u" in data:
             json.dumps(document, ensure_ascii=False).encode("utf-8")  # half of a surrogate pair is no text
     except UnicodeDecodeError as error:

@@ -305,11 +305,13 @@ def iter_nodes(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 _ITEMS: Final = frozenset({"list", "tuple"})
-_SIZED: Final = frozenset({"array", "full", "numpy-scalar"})
+_SIZED: Final = frozenset({"full", "numpy-scalar"})
 
 
-def _sized_nodes(root: Any) -> Iterator[dict[str, Any]]:
-    """The nodes with a dtype, which take room in memory, in no promised order: the quick walk."""
+def _sized_nodes(root: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The nodes with a dtype, those of stored arrays and the others, in no promised order: the quick walk."""
+    stored: list[dict[str, Any]] = []
+    described: list[dict[str, Any]] = []
     stack = [root]
     pop, push = stack.pop, stack.append
     while stack:
@@ -317,8 +319,10 @@ def _sized_nodes(root: Any) -> Iterator[dict[str, Any]]:
         if type(node) is not dict:
             continue
         kind = node["__kind__"]
-        if kind in _SIZED:
-            yield node
+        if kind == "array":
+            stored.append(node)
+        elif kind in _SIZED:
+            described.append(node)
         elif kind == "struct":
             stack.extend(node["fields"].values())
         elif kind in _ITEMS:
@@ -328,6 +332,7 @@ def _sized_nodes(root: Any) -> Iterator[dict[str, Any]]:
         else:
             for _, _, child in node_children(node):
                 push(child)
+    return stored, described
 
 
 def check(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diagnostic]:
@@ -353,13 +358,10 @@ def check_arrays(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diag
     document, arrays = payload.document, payload.arrays
     records = document["arrays"]
     found: list[Diagnostic] = []
+    nodes, described = _sized_nodes(document["manifest"])
     named: set[str] = set()
     agree = True
-    described: list[dict[str, Any]] = []
-    for node in _sized_nodes(document["manifest"]):
-        if node["__kind__"] != "array":
-            described.append(node)
-            continue
+    for node in nodes:
         name = node["name"]
         record = records.get(name)
         named.add(name)
@@ -370,8 +372,11 @@ def check_arrays(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diag
     if described:
         found += _measure(described, limits)
     lazy = isinstance(arrays, StoredArrays)
+    held = set(arrays)
+    if lazy and held == named == records.keys() and not any("unused" in record for record in records.values()):
+        return found  # nothing is missing and nothing is left over
     for name, record in records.items():
-        if name not in arrays:
+        if name not in held:
             found.append(_record("NQX409", name, "expected an array of this name in the array file, got none"))
         elif not lazy:
             found += _compare_array(name, record, arrays[name])
@@ -380,12 +385,11 @@ def check_arrays(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diag
         elif "unused" in record:
             message = 'expected no node to name an array whose record says "unused": true, got one'
             found.append(_record("NQX410", name, message))
-    if len(arrays) > len(records) or not lazy:
-        found += [
-            _record("NQX410", str(name), "expected a record for every array, got none for this one")
-            for name in arrays
-            if name not in records
-        ]
+    found += [
+        _record("NQX410", str(name), "expected a record for every array, got none for this one")
+        for name in arrays
+        if name not in records
+    ]
     return found
 
 

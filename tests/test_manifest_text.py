@@ -57,6 +57,42 @@ def test_any_json_survives(value):
     assert m.check_digest(data) is None
 
 
+marks = st.text('a:"[]{}\\\\,\u00e9 \n', max_size=4)
+pair_trees = st.recursive(
+    marks | st.integers(),
+    lambda v: st.lists(v, max_size=3) | st.lists(st.tuples(marks, v), max_size=3).map(lambda pairs: {"pairs": pairs}),
+    max_leaves=12,
+)
+
+
+def text_of(value, ensure_ascii):
+    """JSON in which members stand as often as there are pairs."""
+    if isinstance(value, dict):
+        pairs = (f"{json.dumps(k, ensure_ascii=ensure_ascii)} : {text_of(v, ensure_ascii)}" for k, v in value["pairs"])
+        return "{" + ",".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(text_of(item, ensure_ascii) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=ensure_ascii)
+
+
+def has_duplicates(value):
+    if isinstance(value, dict):
+        keys = [key for key, _ in value["pairs"]]
+        return len(set(keys)) < len(keys) or any(has_duplicates(child) for _, child in value["pairs"])
+    return isinstance(value, list) and any(map(has_duplicates, value))
+
+
+@given(value=pair_trees, ensure_ascii=st.booleans())
+def test_a_member_that_stands_twice_is_found_anywhere(value, ensure_ascii):
+    text = f'{{"x": {text_of(value, ensure_ascii)}}}'
+    if has_duplicates(value):
+        with pytest.raises(SerializationError) as caught:
+            m.parse_manifest(text.encode())
+        assert {d.code for d in caught.value.diagnostics} == {"NQX014"}
+    else:
+        assert m.parse_manifest(text.encode()) == json.loads(text)
+
+
 @pytest.mark.parametrize(
     ("data", "code", "words"),
     [

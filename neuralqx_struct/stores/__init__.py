@@ -287,11 +287,12 @@ class FileArrays(StoredArrays):
         return made
 
     def _array(self, entry: Entry, data: memoryview, at: int) -> Array:
-        if entry.nbytes == 0:
-            made: Array = self._numpy.empty(entry.shape, entry.dtype)
+        if entry.nbytes:
+            made: Array = self._numpy.ndarray(entry.shape, entry.dtype, data, at, order=entry.order)
         else:
-            made = self._numpy.ndarray(entry.shape, entry.dtype, data, at, order=entry.order)
-        made.flags.writeable = False
+            made = self._numpy.empty(entry.shape, entry.dtype)
+        if made.flags.writeable:  # not in a map
+            made.flags.writeable = False
         return made
 
     def verify(self, name: str, header_too: int | None = None) -> Diagnostic | None:
@@ -307,22 +308,21 @@ class FileArrays(StoredArrays):
 
     def _bytes(self, entry: Entry, tick: Tick | None, *, check: bool) -> tuple[memoryview, int, int | None]:
         """Bytes that hold the array, where in them it begins, and their checksum where it is wanted and known."""
-        check = check and entry.crc32 is not None
-        lead, size, private = entry.lead, entry.lead + entry.nbytes, self._private
-        skipped = 0 if entry.with_lead else lead
-        begin = entry.start - lead
-        if entry.packed is not None:
-            start, stored, expanded = entry.packed
-            packed = self._view[start : start + stored] if private is None else private.copy(start, stored)
-            data = memoryview(inflate(packed, expanded))
+        _, _, start, nbytes, crc, lead, with_lead, _, packed = entry
+        check, private = check and crc is not None, self._private
+        if packed is not None:
+            place, stored, expanded = packed
+            deflated = self._view[place : place + stored] if private is None else private.copy(place, stored)
+            data = memoryview(inflate(deflated, expanded))
         elif private is None:
             data = self._view
         elif check:
-            data, found = private.checked(begin, size, skipped, tick)
+            data, found = private.checked(start - lead, lead + nbytes, 0 if with_lead else lead, tick)
             return data, lead, found
         else:
-            return private.copy(begin, size), lead, None
-        return data, begin + lead, checksum(data[begin + skipped : begin + size], tick) if check else None
+            return private.copy(start - lead, lead + nbytes), lead, None
+        begin = start - lead if with_lead else start
+        return data, start, checksum(data[begin : start + nbytes], tick) if check else None
 
 
 def checksum_finding(name: str, found: int, expected: int | None, where: str = "") -> Diagnostic | None:

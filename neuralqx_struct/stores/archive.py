@@ -21,7 +21,7 @@ import re
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
@@ -37,6 +37,7 @@ __all__ = [
     "Progress",
     "inflate",
     "inflated_start",
+    "leave_a_folder",
     "read_directory",
 ]
 
@@ -58,7 +59,7 @@ _PADDING = 0xD935  # the extra field by which zipalign marks padding
 _PIECE = 4 << 20  # what is deflated at a time
 _LARGE = 1 << 20  # from here on data are written from where they are
 _ADVISE = getattr(os, "posix_fadvise", None)
-_UNSAFE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\\:\x00-\x09\x0b-\x1f\x7f]", re.MULTILINE)
+_UNSAFE = re.compile(r"[\\:\x00-\x1f\x7f]")
 
 
 class Member(NamedTuple):
@@ -334,7 +335,7 @@ def read_directory(view: memoryview) -> list[Member]:
         UntrustedError: Names appear twice or lead out of the archive, members overlap or are no plain files.
     """
     try:
-        return list(_members(view))
+        return _members(view)
     except (struct.error, IndexError) as error:
         raise _broken("expected a whole zip archive, got one that ends early") from error
 
@@ -362,14 +363,15 @@ def _end_of_directory(view: memoryview) -> tuple[int, int, int, int]:
     return count, begin, size, end
 
 
-def _members(view: memoryview) -> Iterator[Member]:
+def _members(view: memoryview) -> list[Member]:
     count, begin, size, end = _end_of_directory(view)
     directory = bytes(view[begin:end])
     if count > size // _CENTRAL.size:
         raise _broken(f"expected {count} members in the zip directory, got room for fewer")
-    places: list[tuple[int, Member]] = []
+    found: list[tuple[int, Member]] = []
+    names: list[str] = []
     position = 0
-    unpack = _CENTRAL.unpack_from
+    unpack, make = _CENTRAL.unpack_from, Member._make
     for _ in range(count):
         (mark, _, _, flags, method, _, _, crc, stored, size, name_size, extra_size, comment, disk, _, mode, at) = (
             unpack(directory, position)
@@ -389,44 +391,45 @@ def _members(view: memoryview) -> Iterator[Member]:
             name = raw.decode("utf-8" if flags & _UTF8 or raw.isascii() else "cp437")
         except UnicodeDecodeError as error:
             raise _broken(f"expected member names in UTF-8, got {raw[:60]!r}") from error
-        if mode >> 28 not in (0, 8):
+        if mode and mode >> 28 not in (0, 8):
             raise _broken(f"expected plain files, got {name!r} that is none", "NQX504", UntrustedError)
-        if flags & _ENCRYPTED or method not in (STORED, DEFLATED) or (method == STORED and size != stored):
+        if flags & _ENCRYPTED or (size != stored if method == STORED else method != DEFLATED):
             raise _broken(f"expected members stored or deflated, got {name!r} in another way", "NQX508", UntrustedError)
-        head = bytes(view[at : at + 30])
-        if (
-            head[4:28] == same
-            and head[:4] == b"PK\3\4"
-            and size < _MAX32
-            and view[at + 30 : at + 30 + name_size] == raw
-        ):
+        head = view[at : at + 30 + name_size].tobytes()
+        if head[4:28] == same and head[:4] == b"PK\3\4" and size < _MAX32 and head[30:] == raw:
             start = at + 30 + name_size + head[28] + (head[29] << 8)
         else:
             start = _check_local(view, at, raw, (flags, method, crc, stored, size))
         if start + stored > begin:
             raise _broken(f"expected the data of member {name!r} to end by byte {begin}, got {start + stored}")
-        places.append((at, Member(name, start, size, stored, crc, method)))
+        names.append(name)
+        found.append((at, make((name, start, size, stored, crc, method))))
     if position != len(directory):
         raise _broken(f"expected {count} entries in the zip directory, got more bytes after them")
-    _check_names([member.name for _, member in places])
-    places.sort()
+    _check_names(names)
+    found.sort()
     free = 0
-    for at, member in places:
+    for at, member in found:
         if at < free:
-            name = member.name
-            raise _broken(
-                f"expected members apart from each other, got {name!r} inside another", "NQX509", UntrustedError
-            )
-        free = member.start + member.stored
-        yield member
+            message = f"expected members apart from each other, got {member.name!r} inside another"
+            raise _broken(message, "NQX509", UntrustedError)
+        free = member[1] + member[3]
+    return [member for _, member in found]
+
+
+def leave_a_folder(names: Collection[str]) -> bool:
+    """True if any of these names could lead out of the folder where somebody unpacks them, or is no name everywhere."""
+    text = f"/{'/'.join(names)}/"
+    dots = any(part in text for part in ("//", "/./", "/../"))
+    return bool(names) and (dots or _UNSAFE.search(text) is not None)
 
 
 def _check_names(names: list[str]) -> None:
     if len(set(names)) < len(names):
         name = next(name for name, count in Counter(names).items() if count > 1)
         raise _broken(f"expected member names once, got {name!r} twice", "NQX509", UntrustedError)
-    if (names and _UNSAFE.search("\n".join(names))) or any("\n" in name for name in names):
-        name = next((name for name in names if "\n" in name or _UNSAFE.search(name)), names[0])
+    if leave_a_folder(names):
+        name = next(name for name in names if leave_a_folder([name]))
         raise _broken(f"expected member names that stay inside, got {name!r}", "NQX503", UntrustedError)
 
 

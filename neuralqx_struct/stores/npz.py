@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -39,7 +39,14 @@ from neuralqx_struct.stores import (
     opened,
     require_possible,
 )
-from neuralqx_struct.stores.archive import STORED, ArchiveWriter, Member, inflated_start, read_directory
+from neuralqx_struct.stores.archive import (
+    STORED,
+    ArchiveWriter,
+    Member,
+    inflated_start,
+    leave_a_folder,
+    read_directory,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,9 +63,8 @@ _HEADER: Final = re.compile(
     rb"\{'descr': '(?P<descr>[^']{1,40})', 'fortran_order': (?P<fortran>True|False), "
     rb"'shape': \((?P<shape>(?:\d{1,20}(?:, ?\d{1,20})*,?)?)\), \} *\n"  # one way to match each, whatever stands there
 )
-# Parts of a member's name that lead elsewhere; the second form looks through many names, one a line.
+# The parts of a member's name that lead out of a folder.
 _SPECIAL: Final = re.compile(r"(?:(?<=/)|^)\.{0,2}(?=/|$)|[\\:\x00-\x1f\x7f]")
-_SPECIAL_LINES: Final = re.compile(_SPECIAL.pattern.replace(r"\x00-\x1f", r"\x00-\x09\x0b-\x1f"), re.MULTILINE)
 
 
 @lru_cache(maxsize=4096)
@@ -100,11 +106,9 @@ def _parse_header(data: memoryview) -> _Parsed:
     return _Parsed(found["descr"].decode("latin1"), shape, "F" if found["fortran"] == b"True" else "C", size)
 
 
-def _member_names(names: Iterable[str]) -> dict[str, str]:
+def _member_names(names: Collection[str]) -> dict[str, str]:
     """The zip members of arrays: never a name that leads out of a folder where somebody unpacks the file."""
-    names = list(names)
-    lines = "\n".join(names)
-    if lines.count("\n") < max(len(names), 1) and not _SPECIAL_LINES.search(lines):
+    if not leave_a_folder(names):
         return {name: f"{name}.npy" for name in names}
     return {name: f"{_SPECIAL.sub(_escaped, name)}.npy" for name in names}
 
@@ -233,19 +237,34 @@ def _survey(source: Source, records: Records, access: Access) -> tuple[FileArray
     return FileArrays(view, private, entries, access), found, used
 
 
-def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry:
-    """Where the array of one member lies, once its header agrees with its record."""
-    logical, shape = record["dtype"], tuple(record["shape"])
-    dtype, descr = _dtypes(logical)
+class _Kind(NamedTuple):
+    """What the arrays of one dtype and shape have in common."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    nbytes: int
+    head: bytes
+
+
+@lru_cache(maxsize=4096)
+def _kind(logical: str, shape: tuple[int, ...]) -> _Kind:
+    dtype = dtype_named(logical)
     nbytes = prod(shape) * dtype.itemsize
     if nbytes == 0 or len(shape) > 32:  # else its bytes would have to be in the file
         require_possible(shape, dtype.itemsize)
-    head = _header(descr, shape)
+    return _Kind(dtype, shape, nbytes, _header(storage_dtype(logical), shape))
+
+
+def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry:
+    """Where the array of one member lies, once its header agrees with its record."""
+    logical = record["dtype"]
+    dtype, shape, nbytes, head = _kind(logical, tuple(record["shape"]))
     lead = len(head)
     order: Literal["C", "F"] = "C"
     _, begin, size, length, crc, method = member
     stored = method == STORED
-    if (bytes(view[begin : begin + lead]) if stored else inflated_start(view[begin : begin + length], lead)) != head:
+    start = view[begin : begin + lead].tobytes() if stored else inflated_start(view[begin : begin + length], lead)
+    if start != head:
         data = view[begin : begin + length]
         parsed = _parse_header(data if stored else memoryview(inflated_start(data, 1 << 16)))
         _compare(parsed, logical, dtype, shape)
@@ -262,22 +281,9 @@ def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry
         where = f"at byte {at}" if stored else "deflated"
         raise IntegrityError(f"expected data at byte {record['offset']}, got them {where}", code="NQX408")
     own = record.get("crc32")
-    return Entry(
-        dtype,
-        shape,
-        at if stored else lead,
-        nbytes,
-        crc if own is None else own,
-        lead,
-        own is None,
-        order,
-        None if stored else (begin, length, size),
-    )
-
-
-@lru_cache(maxsize=4096)
-def _dtypes(logical: str) -> tuple[np.dtype[Any], str]:
-    return dtype_named(logical), storage_dtype(logical)
+    known = own is not None
+    packed = None if stored else (begin, length, size)
+    return Entry(dtype, shape, at if stored else lead, nbytes, own if known else crc, lead, not known, order, packed)
 
 
 def _compare(parsed: _Parsed, logical: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
