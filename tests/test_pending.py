@@ -26,8 +26,8 @@ class Held:
 
         self.go, self.closed, self.error, original = threading.Event(), 0, error, orbax_writing._started
 
-        def started(target, tree):
-            self.real = original(target, tree)
+        def started(*given, **options):
+            self.real = original(*given, **options)
             return self
 
         monkeypatch.setattr(orbax_writing, "_started", started)
@@ -151,7 +151,7 @@ def stop(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 if moment == "while Orbax writes":
     started = orbax_writing._started
-    orbax_writing._started = lambda *given: started(*given) and stop()
+    orbax_writing._started = lambda *given, **options: started(*given, **options) and stop()
 if moment == "before the manifest":
     bundle._formatted = stop
 if moment == "before its place is taken":
