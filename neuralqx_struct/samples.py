@@ -192,8 +192,9 @@ class _Sample:
         equal = {n: self.document.dims[n].equation for n in said}
         meant = {equation.text: said[n] for n, equation in equal.items() if equation is not None}
         ints = root_ints(self.document) & self.sizes.keys() - self.document.dims.keys() if depth == 0 else set()
-        # Numbers come first: sizes may be equal to static ints of the root.
-        for field_name, declaration in sorted(fields.items(), key=lambda item: isinstance(item[1].declared, Array)):
+        counted = _lengths_in(self.document.structs[name])
+        # Numbers come first: sizes may be equal to static ints of the root, and lengths to any.
+        for field_name, declaration in sorted(fields.items(), key=lambda item: _turn(item[1], item[0] in counted)):
             if declaration.kind == "opaque" and declaration.has_default:
                 continue
             if depth == 0 and field_name in ints:
@@ -202,6 +203,8 @@ class _Sample:
             if depth == 0 and field_name in meant:
                 values[field_name] = self.root[field_name] = meant[field_name]
                 continue
+            if field_name in counted:
+                declaration = self.counted(declaration, counted[field_name], values, local)  # noqa: PLW2901
             try:
                 values[field_name] = self.value(declaration.declared, declaration, local, depth)
             except SchemaError as error:
@@ -212,6 +215,25 @@ class _Sample:
             if depth == 0 and isinstance(values[field_name], int):
                 self.root[field_name] = values[field_name]
         return self.classes[name](**values)
+
+    def counted(
+        self, said: FieldDeclaration, length: ast.expr, values: Mapping[str, Any], local: dict[str, int]
+    ) -> FieldDeclaration:
+        """The declaration of a field of which a constraint says how long it is, as far as what it names is known."""
+        named = {node.id for node in ast.walk(length) if isinstance(node, ast.Name)}
+        sizes = {name: self.dim(name) for name in sorted(named & self.document.dims.keys())}
+        try:
+            found = evaluate_tree(length, {**self.sizes, **local, **sizes, **values})
+        except SchemaError:
+            return said
+        if type(found) is not int or found < 0:
+            return said
+        if not isinstance(said.declared, Array):
+            return said.model_copy(update={"min_length": found, "max_length": found})
+        first = said.declared.shape[0] if said.declared.shape else ...
+        if first is not ... and first.text in first.names - self.document.dims.keys() - self.sizes.keys():
+            local.setdefault(first.text, found)
+        return said
 
     # --- values ----------------------------------------------------------------------------------------------------
 
@@ -363,6 +385,33 @@ def _bounds_in(node: ast.expr) -> Iterator[tuple[str, str, float]]:
                 if bound is not None:
                     yield from _bound(a, bound, b)
                     yield from _bound(b, _MIRRORED[bound], a)
+
+
+def _lengths_in(struct: StructDeclaration) -> dict[str, ast.expr]:
+    """Fields whose length is equal to something by a condition such as ``len(layers) == n_layers``, and to what."""
+    found: dict[str, ast.expr] = {}
+    todo = [constraint.expression.tree for constraint in struct.constraints]
+    while todo:
+        match todo.pop():
+            case ast.BoolOp(op=ast.And(), values=values):
+                todo += values
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
+                for side, other in ((left, right), (right, left)):
+                    match side:
+                        case ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=name)]):
+                            found[name] = other
+                        case _:
+                            pass
+            case _:
+                pass
+    return found
+
+
+def _turn(declaration: FieldDeclaration, counted: bool) -> tuple[int, bool]:
+    """When a field is drawn: what is counted after all numbers, arrays last, those that give a size first."""
+    if isinstance(declaration.declared, Array):
+        return 2, not counted
+    return int(counted), False
 
 
 def _bound(side: ast.expr, bound: str, other: ast.expr) -> Iterator[tuple[str, str, float]]:

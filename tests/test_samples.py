@@ -210,3 +210,27 @@ def test_the_shipped_schema():
         cls = s.load_schema("schemas/vmc_state").at(version).root
         made = s.example(cls, dims={"n_sites": 6}, key=version)
         assert type(made) is cls
+
+
+def test_lengths_that_a_constraint_gives_are_met():
+    cls = schema(
+        "dims: {width: {min: 3}}\n"
+        "structs:\n"
+        '  Layer: {fields: {w: "float32[k]"}}\n'
+        "  A:\n"
+        "    fields:\n"
+        "      layers: list[Layer]\n"
+        '      betas: "float32[T]"\n'
+        '      alphas: "float32[T]"\n'
+        "      table: 'dict[str, int]'\n"
+        "      names: {type: 'tuple[str, ...]', kind: static}\n"
+        '      rows: "float32[width]"\n'
+        "      steps: {type: int, kind: static, choices: [40]}\n"
+        "    constraints:\n"
+        "      - {expr: steps == len(layers) and len(betas) == 2 * steps}\n"
+        "      - {expr: len(table) == width}\n"
+        "      - {expr: len(names) == len(layers)}\n"
+    ).A
+    made = s.example(cls, key=3)
+    assert (len(made.layers), made.betas.shape, made.alphas.shape) == (40, (80,), (80,))
+    assert len(made.table) == len(made.rows) and len(made.names) == 40
