@@ -90,8 +90,11 @@ def _check_texts(document: Document) -> Findings:
             f"expected a node of arrays and numbers, got {format_type(held)} in {name!r}\n"
             "jax.jit and other transformations refuse a leaf that is no number"
         )
-        lists = any(isinstance(part, ListOf) for part in parts)
-        hint = "write `kind: static`" + (" and a tuple in place of the list" if lists else "")
+        hint = "write `kind: static`"
+        if any(isinstance(part, DictOf) for part in parts):
+            hint = "write `kind: opaque` and `serialize: true`, as no static value is a dict"
+        elif any(isinstance(part, ListOf) for part in parts):
+            hint += " and a tuple in place of the list"
         yield Finding("NQX136", (*path, "type"), message, hint, "warning")
 
 
@@ -99,7 +102,7 @@ def _is_for_nodes(document: Document, declared: Type) -> bool:
     """True for what no static field may hold, so that the text beside it stays where it is."""
     if isinstance(declared, Named):
         return document.is_struct(declared.name)
-    return isinstance(declared, (Array, DictOf, Key, PyTree))
+    return isinstance(declared, (Array, Key, PyTree))
 
 
 def _is_text(document: Document, declared: Type) -> bool:

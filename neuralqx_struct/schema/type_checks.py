@@ -217,6 +217,8 @@ def _check_kinds(document: Document) -> Findings:
                 message = f"expected a counter to be a node, got the static field {name}\nevery new value compiles anew"
                 yield Finding("NQX130", (*path, "kind"), message, "remove `kind: static`", "warning")
         elif declaration.kind == "opaque" and declaration.serialize:
+            if _unhashable(document, declaration.declared) == "a dict":  # no other kind takes it under jit, too
+                continue
             message = "expected an opaque field to be left out of payloads, got serialize: true"
             yield Finding("NQX129", (*path, "serialize"), message, "make it static if it is a setting", "warning")
 
