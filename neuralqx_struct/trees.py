@@ -259,13 +259,13 @@ def map_where(obj: T, filter: Filter, function: Callable[[Any], Any], *, report:
     return changed
 
 
-def axes(obj: Any, groups: Mapping[Filter, Any], *, report: Report = None) -> Any:
+def axes(obj: Any, groups: Mapping[Filter, Any] | Iterable[tuple[Filter, Any]], *, report: Report = None) -> Any:
     """What stands for an object in ``in_axes`` or ``out_axes`` of :func:`jax.vmap`: each leaf's axis by the first filter that matches.
 
     Args:
         obj: A Struct or any pytree, as it will be given to the mapped function.
-        groups: An axis, or None for leaves that are not mapped, by filter; ``...`` last is for the rest. For other
-            transformations any value will do, such as a ``PartitionSpec``.
+        groups: An axis, or None for leaves that are not mapped, by filter, as a mapping or as pairs; ``...`` last is for
+            the rest. For other transformations any value will do, such as a ``PartitionSpec``.
         report: Gets filters that matched nothing and filters that overlap.
 
     Returns:
@@ -273,7 +273,7 @@ def axes(obj: Any, groups: Mapping[Filter, Any], *, report: Report = None) -> An
 
     Raises:
         ValueError: A leaf matches no filter; names all such paths.
-        TypeError: ``groups`` is no mapping.
+        TypeError: ``groups`` is neither a mapping nor pairs.
 
     Example:
         >>> import jax.numpy as jnp
@@ -285,11 +285,13 @@ def axes(obj: Any, groups: Mapping[Filter, Any], *, report: Report = None) -> An
         >>> jax.vmap(lambda m: m["w"] * m["scale"], in_axes=(in_axes,))(model).shape
         (3, 2)
     """
-    if not isinstance(groups, Mapping):
+    pairs = list(groups.items() if isinstance(groups, Mapping) else groups) if isinstance(groups, Iterable) else None
+    if pairs is None or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise TypeError(
-            f"axes(): expected a mapping from filters to axes, {{A: 0, ...: None}}, got a {type(groups).__name__}"
+            "axes(): expected a mapping from filters to axes, {A: 0, ...: None}, or such pairs, "
+            f"got a {type(groups).__name__}"
         )
+    filters, values = [given for given, _ in pairs], [axis for _, axis in pairs]
     leaves, treedef, paths = _opened(obj)
-    values = tuple(groups.values())
-    first = match_leaves(zip(paths, leaves, strict=True), *groups, report=report)
+    first = match_leaves(zip(paths, leaves, strict=True), *filters, report=report)
     return jax.tree_util.tree_unflatten(treedef, [values[i] for i in first])

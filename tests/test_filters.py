@@ -146,9 +146,16 @@ def test_rest_comes_last_as_in_nnx(literals):
         assert len(filters_to_predicates(literals)) == expected
 
 
-def test_nnx_filters_are_predicates():
+@given(st.recursive(LEAF_FILTERS, _grown, max_leaves=6))
+def test_filters_of_nnx_become_ours(both):
+    ours, theirs = to_predicate(both[0]), nnx.filterlib.to_predicate(both[1])
+    assert to_predicate(theirs) == ours
+    assert hash(to_predicate(theirs)) == hash(ours)
+
+
+def test_filters_of_nnx_combine_with_ours():
     theirs = nnx.All(nnx.OfType(Param), nnx.PathContains("a"))
-    assert to_predicate(theirs) is theirs
+    assert WithTag("x") | theirs == Any("x", All(Param, PathContains("a")))
     assert (WithTag("x") | theirs)(("a",), Param())
 
 

@@ -81,6 +81,8 @@ def test_axes_are_those_of_the_first_filter():
     a = net()
     found = s.filters.axes(a, {("batch", s.filters.PathContains("b")): 0, "trainable": 1, ...: None})
     assert (found.stats, found.w, found.layers[0]["b"], found.layers[1].w) == (0, 1, 0, 1)
+    pairs = [(["batch", s.filters.PathContains("b")], 0), ("trainable", 1), (..., None)]
+    assert s.filters.axes(a, pairs) == found == s.filters.axes(a, iter(pairs))
     with pytest.raises(ValueError, match=r"\$\.stats"):
         s.filters.axes(a, {"trainable": 0})
     with pytest.raises(AttributeError, match="nope"):
@@ -178,7 +180,9 @@ def test_what_is_no_definition_state_or_mapping_of_axes_is_a_type_error():
     with pytest.raises(TypeError, match="expected states"):
         s.merge(definition, [1])
     with pytest.raises(TypeError, match="expected a mapping from filters to axes"):
-        s.filters.axes({"a": 1}, [(..., 0)])
+        s.filters.axes({"a": 1}, [..., 0])
+    with pytest.raises(TypeError, match="or such pairs, got a int"):
+        s.filters.axes({"a": 1}, 0)
     with pytest.raises(ValueError, match="got none"):
         s.combine()
 

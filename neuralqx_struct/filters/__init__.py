@@ -21,6 +21,7 @@ from __future__ import annotations
 import importlib
 import typing
 
+import neuralqx_struct.filters.nnx  # noqa: F401 - makes the filters of Flax known
 from neuralqx_struct.filters.algebra import (
     All,
     Any,

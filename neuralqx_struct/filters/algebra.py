@@ -20,13 +20,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from types import EllipsisType
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.filters.syntax import quoted
 from neuralqx_struct.paths import Path
 
 __all__ = [
+    "FOREIGN",
     "All",
     "Any",
     "Everything",
@@ -213,7 +214,7 @@ def to_predicate(filter: Filter) -> Predicate:  # noqa: A002
     """The predicate that a filter stands for.
 
     Args:
-        filter: A predicate ``(path, value) -> bool``; ``...`` or True (all); None or False (none); a class
+        filter: A predicate ``(path, value) -> bool``, also a filter of Flax NNX; ``...`` or True (all); None or False (none); a class
             (:class:`OfType`); a str (:class:`WithTag`; text such as ``tag:a & tag:b`` is read by :func:`parse`); a
             tuple or list of filters (:class:`Any`).
 
@@ -251,6 +252,10 @@ def filters_to_predicates(filters: Sequence[Filter]) -> tuple[Predicate, ...]:
     return predicates
 
 
+#: Filters of other libraries by the names of their classes, and what makes them records of ours.
+FOREIGN: Final[dict[str, Callable[[typing.Any], Matcher]]] = {}
+
+
 @singledispatch
 def predicate_of(filter: object, where: str) -> Predicate:  # noqa: A002
     """The predicate that a filter stands for; ``where`` is its place in messages.
@@ -262,6 +267,9 @@ def predicate_of(filter: object, where: str) -> Predicate:  # noqa: A002
     """
     if typing.get_origin(filter) is not None:
         raise type_error(where, "a plain class", filter, "values do not know their parameters; for a union use a tuple")
+    cls = type(filter)
+    if (ours := FOREIGN.get(f"{cls.__module__}.{cls.__qualname__}")) is not None:
+        return ours(filter)
     if callable(filter):
         return _checked(filter, where)
     raise type_error(where, "a class, tag, predicate, tuple or list of these, bool, ... or None", filter)
