@@ -7,9 +7,10 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
@@ -185,44 +186,110 @@ def test_the_rest_stands_last():
 
 # --- both libraries on random trees --------------------------------------------------------------------------------
 
-KEYS = st.sampled_from(["a", "b", "kernel", "bias"])
+
 CLASSES = [nnx.Param, SpecialParam, nnx.BatchStat, nnx.Variable, nnx.Cache]
-LEAVES = st.builds(
+WORDS = st.sampled_from(["a", "b", "kernel", "bias", "0", ""])
+NUMBERS = st.integers(0, 3)
+VARIABLES = st.builds(
     lambda cls, value, tag: cls(value) if tag is None else cls(value, tag=tag),
     st.sampled_from(CLASSES),
-    st.integers(0, 9) | st.floats(0, 1),
+    st.integers(0, 9) | st.floats(0, 1) | st.just(np.ones(2)),
     st.sampled_from([None, "params", "dropout"]),
 )
-TREES = st.dictionaries(
-    KEYS, st.recursive(LEAVES, lambda inner: st.dictionaries(KEYS, inner, min_size=1, max_size=3)), max_size=4
-)
+LEAVES = VARIABLES | st.builds(np.full, st.integers(1, 2), st.integers(0, 9))
+
+
+def _nested(inner):
+    few = st.lists(inner, min_size=1, max_size=3)
+    return st.one_of(
+        few,
+        few.map(tuple),
+        st.dictionaries(WORDS, inner, min_size=1, max_size=3),
+        st.dictionaries(NUMBERS, inner, min_size=1, max_size=3),
+        st.dictionaries(WORDS.filter(str.isidentifier), inner, max_size=3).map(as_module),
+    )
+
+
+def as_module(attributes):
+    module = nnx.Module()
+    for name, value in attributes.items():
+        setattr(module, name, nnx.data(value))
+    return module
+
+
+TREES = _nested(st.recursive(LEAVES, _nested, max_leaves=10))
+PATHS = st.lists(WORDS | NUMBERS, max_size=3).map(tuple)
+
+
+def stands_at(*paths):
+    """PathIn for both: the variable is the leaf there, what it holds is the leaf here."""
+    return f.PathIn(*paths, *((*path, "value") for path in paths)), nnx.filterlib.PathIn(*paths)
+
+
+def starts_with_a(path, value):
+    return path[:1] == ("a",)
+
+
 PAIRS = st.one_of(
-    st.sampled_from([*CLASSES, "params", "dropout", None, False, lambda path, value: path[0] == "a"]).map(
+    st.sampled_from([*CLASSES, np.ndarray, "params", "dropout", None, False, starts_with_a, nnx.OfType(nnx.Param)]).map(
         lambda given: (given, given)
     ),
-    KEYS.map(lambda key: (f.PathContains(key), nnx.PathContains(key))),
+    st.builds(
+        lambda key, exact: (f.PathContains(key, exact), nnx.PathContains(key, exact)),
+        WORDS.filter(lambda key: key not in "value") | NUMBERS,
+        st.booleans(),
+    ),
+    st.lists(PATHS, max_size=2).map(lambda paths: stands_at(*paths)),
 )
 
 
 def _grown(inner):
-    several = st.lists(inner, min_size=1, max_size=3).map(lambda pairs: tuple(zip(*pairs, strict=True)))
+    several = st.lists(inner, min_size=0, max_size=3).map(lambda pairs: tuple(zip(*pairs, strict=True)) or ((), ()))
     return st.one_of(
         several,
+        several.map(lambda both: (list(both[0]), list(both[1]))),
         several.map(lambda both: (f.All(*both[0]), nnx.All(*both[1]))),
         several.map(lambda both: (f.Any(*both[0]), nnx.Any(*both[1]))),
         inner.map(lambda both: (f.Not(both[0]), nnx.Not(both[1]))),
     )
 
 
-FILTERS = st.lists(st.recursive(PAIRS, _grown, max_leaves=4), max_size=3)
+FILTERS = st.lists(st.recursive(PAIRS, _grown, max_leaves=5), max_size=4)
+
+
+def by_their_paths(state):
+    """A state of ours by NNX's paths, where the variable is the leaf, not what it holds."""
+    return {
+        tuple(path[:-1] if getattr(path[-1], "holder", None) else path): id(leaf) if np.ndim(leaf) else leaf
+        for path, leaf in state.items()
+    }
+
+
+def by_paths(state):
+    values = ((path, getattr(leaf, "get_value", lambda leaf=leaf: leaf)()) for path, leaf in nnx.to_flat_state(state))
+    return {tuple(path): id(leaf) if np.ndim(leaf) else leaf for path, leaf in values}
 
 
 @given(TREES, FILTERS)
+@settings(max_examples=300)
 def test_both_libraries_group_random_trees_alike(tree, pairs):
-    mine = s.split(tree, *[own for own, _ in pairs], ...)[1:]
-    other = nnx.split_state(nnx.State(tree), *[given for _, given in pairs], ...)
-    other = other if isinstance(other, tuple) else (other,)
-    assert [plain(state) for state in mine] == [theirs(state) for state in other]
+    definition, *mine = s.split(tree, *[own for own, _ in pairs], ...)
+    _, *other = nnx.split(tree, *[given for _, given in pairs], ...)
+    assert [by_their_paths(state) for state in mine] == [by_paths(state) for state in other]
+    assert jax.tree.structure(s.merge(definition, *reversed(mine))) == jax.tree.structure(tree)
+
+
+@given(TREES, FILTERS.filter(bool))
+def test_both_libraries_refuse_the_same_trees(tree, pairs):
+    """Without a filter for the rest, the first leaf that nobody wants is an error; here all of them are named."""
+    own, given = zip(*pairs, strict=True)
+    try:
+        nnx.split(tree, *given)
+    except ValueError:
+        with pytest.raises(ValueError, match="NQX428"):
+            s.split(tree, *own)
+    else:
+        s.split(tree, *own)
 
 
 class Sampler(s.Struct):
