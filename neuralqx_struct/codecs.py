@@ -57,6 +57,7 @@ class StructDecoder(ClassDecoder):
         super().__init__(CODECS, arrays, reading)
         self.seen_fields: set[str] = set()  # of all Structs that were read: what `fill` may name
         self._held: dict[str, np.ndarray[Any, Any]] = {}
+        self.standing_for: jax.ShapeDtypeStruct | None = None  # what filters see in place of the array that is read
         self._shared: dict[tuple[str, Any, Any], Any] = {}
 
     def leaf(self, node: Mapping[str, Node]) -> Any:
@@ -64,8 +65,10 @@ class StructDecoder(ClassDecoder):
         wanted = node.get("leaf")
         dtype = dtype_named(node["dtype"])
         shape = tuple(node["shape"])
-        if self.reading.select is not None and not self.reading.select(self.path, _abstract(shape, dtype)):
-            return None
+        if self.reading.select is not None:
+            seen = _abstract(shape, dtype) if self.standing_for is None else self.standing_for
+            if not self.reading.select(self.path, seen):
+                return None
         if self.reading.abstract:
             weak = bool(node.get("weak_type", False)) and wanted != "numpy" and dtype.kind not in "USmM"
             leaf = _abstract(shape, dtype, weak_type=weak)
@@ -187,13 +190,16 @@ def _encode_key(value: jax.Array, encoder: Encoder) -> dict[str, Node]:
 
 
 def _decode_key(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
-    data = decoder.decode(node["data"])
-    if data is None:
-        return None
     impl: str = node["impl"]
+    data = _abstract(tuple(node["data"]["shape"]), dtype_named(node["data"]["dtype"]))
     try:
+        if decoder.reading.select is not None:  # filters choose keys, as in the object, not their words
+            decoder.standing_for = _abstract_key(data, impl)
+        data = decoder.decode(node["data"])
+        if data is None:
+            return None
         if isinstance(data, jax.ShapeDtypeStruct):
-            return jax.eval_shape(lambda words: jax.random.wrap_key_data(words, impl=impl), data)
+            return _abstract_key(data, impl)
         return decoder.shared(
             ("key", node["data"]["name"], impl), lambda: jax.random.wrap_key_data(jnp.asarray(data), impl=impl)
         )
@@ -201,6 +207,12 @@ def _decode_key(node: Mapping[str, Node], decoder: StructDecoder) -> Any:
         raise SerializationError(
             f"expected the words of a {impl[:60]} key, got {data.dtype}{list(data.shape)}\n{error}", code="NQX420"
         ) from None
+    finally:
+        decoder.standing_for = None
+
+
+def _abstract_key(words: jax.ShapeDtypeStruct, impl: str) -> Any:
+    return jax.eval_shape(lambda data: jax.random.wrap_key_data(data, impl=impl), words)
 
 
 def _encode_struct(value: Any, encoder: Encoder) -> dict[str, Node]:

@@ -443,7 +443,7 @@ def inspect(
         kind = "" if spec is None else str(spec.kind)
         rows.append(Row(format_path(here), len(here), seen.text, seen.value, nbytes, tags, kind))
     if chosen is not None:
-        _tell(chosen, str(path), report)
+        _tell(chosen, str(path), report, declared="schemas" in document)
     return Inspection(
         file=str(path),
         version=document["version"],
@@ -463,15 +463,21 @@ def _selection(filter: Any) -> Selection:  # noqa: A002
     return Selection(parse(filter) if isinstance(filter, str) else filter)
 
 
-def _tell(chosen: Selection, file: str, report: list[Diagnostic] | None) -> None:
+def _tell(chosen: Selection, file: str, report: list[Diagnostic] | None, *, declared: bool) -> None:
     """What the filter looked for in vain: an error if that was all."""
     from neuralqx_struct.filters import FilterError
 
-    found = chosen.findings("filter")
+    found = [finding.in_file(file) for finding in chosen.findings("filter")]
+    if not declared:
+        found = [replace(d, hint=f"{d.hint}; {_UNDECLARED}") if d.hint in _NOTHING else d for d in found]
     if has_errors(found):
-        raise FilterError(found).in_file(file)
+        raise FilterError(found)
     if report is not None:
-        report.extend(replace(finding, file=file) for finding in found)
+        report.extend(found)
+
+
+_NOTHING = ("no leaf here has a tag", "no leaf here has a kind")
+_UNDECLARED = "bundles say tags and kinds of classes that have a schema (`schema=`); here choose by path: or dtype:"
 
 
 def _nbytes(record: Mapping[str, Any], array: _Array) -> int:

@@ -248,7 +248,7 @@ def test_kinds(path, kind):
     assert Kind("static") == Kind(FieldKind.STATIC)
 
 
-FAMILIES = ["bool", "complexfloating", "floating", "integer"]
+FAMILIES = ["bool", "complexfloating", "floating", "integer", "prng_key"]
 
 
 @pytest.mark.parametrize(
@@ -271,12 +271,16 @@ def test_dtypes_of_arrays(dtype, family):
         assert DType(dtype)((), value)
         assert not DType("uint16")((), value)
     assert jnp.issubdtype(jnp.dtype(dtype), getattr(jnp, family, jnp.bool_)) is True
+    assert jnp.issubdtype(jnp.dtype(dtype), jax.dtypes.prng_key) is False
 
 
 @pytest.mark.parametrize(
     ("value", "name"),
     [
         (jax.random.key(0), "key<fry>"),
+        (jax.random.key(0), "key<threefry2x32>"),
+        (jax.random.key(0, impl="unsafe_rbg"), "key<urbg>"),
+        (types.SimpleNamespace(dtype="key<unsafe_rbg>"), "key<urbg>"),
         (np.array([None]), "object"),
         (np.array(["ab"]), "str64"),
         (np.array(["2020"], "datetime64[D]"), "datetime64[D]"),
@@ -285,7 +289,8 @@ def test_dtypes_of_arrays(dtype, family):
 )
 def test_other_dtypes(value, name):
     assert DType(name)((), value)
-    assert [f for f in FAMILIES if DType(f)((), value)] == (["floating"] if name == "float32" else [])
+    family = "prng_key" if name.startswith("key<") else "floating"
+    assert [f for f in FAMILIES if DType(f)((), value)] == ([family] if name == "float32" or "<" in name else [])
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,10 @@ def test_inspecting_nothing_is_an_error(ckpt):
     assert str(caught.value) == (
         f"{ckpt}: filter: expected a leaf whose path matches 'msk/*', got none among 3 [NQX426]\n  did you mean 'mask/*'?"
     )
+    with pytest.raises(
+        FilterError, match=r"no leaf here has a tag; bundles say tags and kinds of classes that have a sch"
+    ):
+        s.inspect(ckpt, "tag:trainable")
     report = []
     assert len(s.inspect(ckpt, "path:w | path:v", report=report).rows) == 1
     assert [(d.severity, d.file) for d in report] == [("info", str(ckpt))]

@@ -183,14 +183,23 @@ _FAMILIES: Final = {
     "complexfloating": re.compile(r"b?complex\d+"),
     "floating": re.compile(r"b?float[1-9]\w*"),
     "integer": re.compile(r"u?int\d+"),
+    "prng_key": re.compile(r"key<\w+>"),
 }
-_OTHER_DTYPES: Final = re.compile(r"key<\w+>|object|(?:void|str|bytes)\d*|(?:datetime64|timedelta64)(?:\[\w+\])?")
-_DTYPE_WORDS: Final = {"float": "floating", "int": "integer", "uint": "integer", "complex": "complexfloating"}
+_OTHER_DTYPES: Final = re.compile(r"object|(?:void|str|bytes)\d*|(?:datetime64|timedelta64)(?:\[\w+\])?")
+_DTYPE_WORDS: Final = {
+    "complex": "complexfloating",
+    "float": "floating",
+    "int": "integer",
+    "key": "prng_key",
+    "uint": "integer",
+}
+# What JAX prints of a key's dtype, and what bundles say: the name of its implementation.
+_KEY_DTYPES: Final = {"key<threefry2x32>": "key<fry>", "key<unsafe_rbg>": "key<urbg>"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DType(Term):
-    """Arrays by dtype: a name such as ``bfloat16``, or ``floating``, ``integer``, ``complexfloating``, ``bool``.
+    """Arrays by dtype: a name such as ``bfloat16``, or ``floating``, ``integer``, ``complexfloating``, ``bool``, ``prng_key``.
 
     Example:
         >>> import types
@@ -227,7 +236,7 @@ class DType(Term):
 
 def _name_of(dtype: object) -> str | None:
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
-    return name if isinstance(name, str) else None
+    return _KEY_DTYPES.get(name, name) if isinstance(name, str) else None
 
 
 @lru_cache(maxsize=1024)  # numpy works a dtype's name out anew each time it is asked
@@ -236,7 +245,7 @@ def _is_dtype(dtype: object, wanted: str) -> bool:
     if name is None:
         return False
     family = _FAMILIES.get(wanted)
-    return name == wanted if family is None else family.fullmatch(name) is not None
+    return name == _KEY_DTYPES.get(wanted, wanted) if family is None else family.fullmatch(name) is not None
 
 
 @predicate_of.register(type)
