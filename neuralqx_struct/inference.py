@@ -299,7 +299,8 @@ class _Inference:
 
     def field(self, struct: _Struct, name: str) -> str:
         self.todo = ""
-        held = [(number, instance[name]) for number, instance in enumerate(struct.instances)]
+        # Of a root that stands inside itself too, some may lack it.
+        held = [(number, instance[name]) for number, instance in enumerate(struct.instances) if name in instance]
         text = self.of(held, f"{struct.name}.{name}")
         declared: Any = {"type": text, "kind": "static"} if text.removesuffix(" | null") in _STATIC else text
         line = dump_yaml({name: declared}).strip()

@@ -20,6 +20,8 @@ import datetime as dt
 import enum
 import json
 import pathlib
+import sys
+from cmath import isfinite
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -57,11 +59,15 @@ def _encode_set(value: Any, encoder: Encoder) -> dict[str, Node]:
 
 
 def _read_set(make: Callable[[list[Any]], Any], node: Mapping[str, Node], decoder: Decoder) -> Any:
+    problems = len(decoder.problems)
     items = decoder.all(node["items"])
     try:
-        return make(items)
+        made = make(items)
     except TypeError as error:
         raise SerializationError(f"expected items that a set can hold, got others\n{error}", code="NQX612") from None
+    if len(made) < len(items) and len(decoder.problems) == problems:  # items that could not be read are all None
+        raise SerializationError(f"expected each item of a set once, got {len(items)} for {len(made)}", code="NQX612")
+    return made
 
 
 def _encode_pairs(value: Any, encoder: Encoder) -> dict[str, Node]:
@@ -114,7 +120,7 @@ def _encode_deque(value: deque[Any], encoder: Encoder) -> dict[str, Node]:
 
 def _decode_deque(node: Mapping[str, Node], decoder: Decoder) -> deque[Any]:
     items, most = decoder.all(node["items"]), node["maxlen"]
-    if most is not None and (type(most) is not int or most < len(items)):
+    if most is not None and (type(most) is not int or not len(items) <= most <= sys.maxsize):
         raise SerializationError(f"expected room for {len(items)} items, got a maxlen of {brief(most)}", code="NQX612")
     return deque(items, most)
 
@@ -138,7 +144,11 @@ def _encode_complex(value: complex, encoder: Encoder) -> dict[str, Node]:
 
 
 def _decode_complex(node: Mapping[str, Node], decoder: Decoder) -> complex:
-    return complex(decoder.decode(node["real"]), decoder.decode(node["imag"]))
+    parts = [decoder.decode(node[part]) for part in ("real", "imag")]
+    try:
+        return complex(*parts)
+    except (TypeError, OverflowError) as error:
+        raise SerializationError(f"expected the two parts of a complex number\n{error}", code="NQX612") from None
 
 
 def _encode_base64(value: bytes | bytearray, _: Encoder) -> dict[str, Node]:
@@ -209,11 +219,21 @@ def _number(node: Mapping[str, Node], decoder: Decoder, dtype: np.dtype[Any]) ->
         if dtype.kind in "mM":
             return np.array(value, np.int64).view(dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.array(value, dtype)
+            made = np.array(value, dtype)
+        if not _holds(made.item(), value):
+            raise ValueError(f"it would become {brief(made.item())}")
+        return made
     except (TypeError, ValueError, OverflowError) as error:
         raise SerializationError(
             f"expected a value of dtype {node['dtype']}, got {brief(value)}\n{error}", code="NQX612"
         ) from None
+
+
+def _holds(made: Any, value: Any) -> bool:
+    """True if a dtype took a value as it is, but for digits of which a float has too few."""
+    if isinstance(made, float | complex) and isinstance(value, int | float | complex):
+        return not isfinite(value) or isfinite(made)
+    return bool(made == value)
 
 
 def _read_timedelta(text: str) -> dt.timedelta:

@@ -312,3 +312,13 @@ def test_it_needs_neither_jax_nor_numpy(ckpt):
         "assert not {'jax', 'numpy'} & sys.modules.keys(), 'imported'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_root_that_lacks_fields_where_it_stands_inside_itself(tmp_path):
+    path = write(tmp_path, struct("m:A", x=struct("m:A", y=1), n=2))
+    text = s.infer(path)
+    assert "TODO" in field_of_root(text)["x"] + text and field_of_root(text)["n"] == "int"
+
+
+def field_of_root(text):
+    return yaml.safe_load(text)["structs"]["A"]["fields"]
