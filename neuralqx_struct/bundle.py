@@ -14,6 +14,7 @@ Example:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from neuralqx_struct.bundle_forms import (
     manifest_bytes,
     new_bundle,
     opened_bundle,
+    refused_reading,
     replace_manifest,
 )
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError, has_errors
@@ -176,7 +178,7 @@ def _named(error: StructError, path: Path) -> StructError:
     """The error with the file that its problems are in: those that have a line are about the text of the manifest."""
     if all(d.file is not None for d in error.diagnostics):
         return error
-    text = path / MANIFEST if path.is_dir() else path
+    text = path / MANIFEST if os.path.isdir(path) else path  # noqa: PTH112 - Path.is_dir raises where it may not look
     return type(error)(d.in_file(str(path if d.line is None else text)) for d in error.diagnostics)
 
 
@@ -230,6 +232,8 @@ class _BundleArrays(StoredArrays):
             return arrays[name]
         except SerializationError as error:
             raise error.in_file(file) from error.__cause__
+        except OSError as error:  # where arrays are copied, a bad disk is met here
+            raise refused_reading(error, Path(file)) from error
 
     def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
         arrays, file = self._homes[name]
@@ -333,6 +337,8 @@ def _naming(path: Path) -> Iterator[None]:
         yield
     except StructError as error:
         raise _named(error, path) from error.__cause__
+    except OSError as error:
+        raise refused_reading(error, path) from error
 
 
 def _read(held: Opened, path: Path, *, verify: bool, mmap: bool, limits: Limits, progress: Progress | None) -> Payload:
@@ -404,9 +410,10 @@ def verify(path: str | Path, *, limits: Limits | None = None, progress: Progress
         return found
 
     try:
-        found = _settled(path, look)
+        with _naming(path):
+            found = _settled(path, look)
     except StructError as error:
-        found = list(_named(error, path).diagnostics)
+        found = list(error.diagnostics)
     return [d.in_file(str(path)) for d in found]
 
 
@@ -436,7 +443,7 @@ def _damage(held: Opened, path: Path, limits: Limits, progress: Progress | None)
 
 def _around(path: Path) -> Path:
     """The bundle that a path means: a ``manifest.json`` stands for the folder that it is in."""
-    return path.parent if path.suffix == ".json" and path.is_file() else path
+    return path.parent if path.suffix == ".json" and os.path.isfile(path) else path  # noqa: PTH113 - see _named
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ __all__ = [
     "FOREIGN_MEMBERS",
     "MANIFEST",
     "BundleMissingError",
+    "BundleReadError",
     "Folder",
     "NewBundle",
     "Opened",
@@ -44,6 +45,7 @@ __all__ = [
     "manifest_bytes",
     "new_bundle",
     "opened_bundle",
+    "refused_reading",
     "region_bytes",
     "replace_manifest",
 ]
@@ -58,6 +60,24 @@ class BundleMissingError(SerializationError, FileNotFoundError):
     """There is nothing at the path of a bundle."""
 
     default_code = "NQX401"
+
+
+class BundleReadError(SerializationError, OSError):
+    """The system refused to read a bundle: it has no permission, say, or the disk is broken."""
+
+    default_code = "NQX401"
+
+
+def refused_reading(error: OSError, path: Path) -> SerializationError:
+    """An error of the system as one that names the bundle."""
+    if isinstance(error, FileNotFoundError):
+        missing = BundleMissingError("expected a bundle, got a link that leads to nothing", file=str(path))
+        return numbered(missing, errno.ENOENT, path)
+    message = f"expected to read the bundle, got: {error.strerror or error}"
+    if error.filename is not None and os.fspath(error.filename) != os.fspath(path):
+        message += f"\nthe system refused {os.fsdecode(error.filename)}"
+    hint = "look at the owner and the mode of the file, or at the disk"
+    return numbered(BundleReadError(message, file=str(path), hint=hint), error.errno, path)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -337,7 +357,7 @@ def new_bundle(path: Path, *, overwrite: bool) -> Iterator[NewBundle]:
         path: The folder, or with the suffix ``.zip`` the file; a link to one is followed.
         overwrite: Replace a bundle that is there; nothing but a bundle is ever replaced.
     """
-    target = path.resolve() if os.path.islink(path) else path  # noqa: PTH114 - Path.is_symlink raises for long names
+    target = Path(os.path.realpath(path)) if os.path.islink(path) else path  # noqa: PTH114 - Path.is_symlink raises for long names
     folder = target.suffix.lower() != ".zip"
     with (
         staged(target, folder=folder, overwrite=overwrite, foreign=_foreign) as stage,

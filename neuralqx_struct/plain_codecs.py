@@ -220,20 +220,22 @@ def _number(node: Mapping[str, Node], decoder: Decoder, dtype: np.dtype[Any]) ->
             return np.array(value, np.int64).view(dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             made = np.array(value, dtype)
-        if not _holds(made.item(), value):
-            raise ValueError(f"it would become {brief(made.item())}")
-        return made
+        _require_same(made.item(), value)
     except (TypeError, ValueError, OverflowError) as error:
         raise SerializationError(
             f"expected a value of dtype {node['dtype']}, got {brief(value)}\n{error}", code="NQX612"
         ) from None
+    return made
 
 
-def _holds(made: Any, value: Any) -> bool:
-    """True if a dtype took a value as it is, but for digits of which a float has too few."""
+def _require_same(made: Any, value: Any) -> None:
+    """Raise unless a dtype took a value as it is, but for digits of which a float has too few."""
     if isinstance(made, float | complex) and isinstance(value, int | float | complex):
-        return not isfinite(value) or isfinite(made)
-    return bool(made == value)
+        same = not isfinite(value) or isfinite(made)
+    else:
+        same = bool(made == value)
+    if not same:
+        raise ValueError(f"it would become {brief(made)}")
 
 
 def _read_timedelta(text: str) -> dt.timedelta:

@@ -9,7 +9,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from neuralqx_struct import bundle
+from neuralqx_struct import bundle, bundle_forms, stores
+from neuralqx_struct.bundle_forms import BundleMissingError, BundleReadError
 from neuralqx_struct.errors import SerializationError, UntrustedError
 from tests.test_bundle import FORMS, everything, files, simple
 
@@ -135,3 +136,45 @@ def test_where_links_are_impossible_bytes_are_copied(tmp_path, monkeypatch):
     target = bundle.write_linked(source, tmp_path / "b", bundle.read_manifest(source))
     assert (source / "arrays.npz").stat().st_ino != (target / "arrays.npz").stat().st_ino
     assert everything(target)[1]["w"][0, 0] == 3
+
+
+READERS = [bundle.read, bundle.read_manifest, bundle.seal]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_links_that_lead_nowhere_or_in_a_circle(tmp_path, read):
+    (tmp_path / "lost").symlink_to(tmp_path / "nothing")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(BundleMissingError, match="a link that leads to nothing") as caught:
+        read(tmp_path / "lost")
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, str(tmp_path / "lost"))
+    with pytest.raises(BundleReadError, match="expected to read the bundle, got") as told:
+        read(tmp_path / "circle")
+    assert (told.value.errno, told.value.filename) == (errno.ELOOP, str(tmp_path / "circle"))
+    assert [d.code for d in bundle.verify(tmp_path / "circle")] == ["NQX401"]
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_link_in_a_circle_is_not_written(tmp_path, overwrite):
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(SerializationError) as caught:
+        bundle.write(tmp_path / "circle", simple(), overwrite=overwrite)
+    assert isinstance(caught.value, OSError)
+    assert (tmp_path / "circle").is_symlink()
+
+
+def test_what_the_system_refuses_names_the_bundle_and_the_file(tmp_path, monkeypatch):
+    path = bundle.write(tmp_path / "c", simple())
+
+    def refuse(name, *_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bundle_forms.os, "open", refuse)
+        with pytest.raises(BundleReadError) as caught:
+            bundle.read(path)
+    assert (caught.value.errno, caught.value.filename) == (errno.EACCES, str(path))
+    arrays = bundle.read(path, mmap=False).arrays
+    monkeypatch.setattr(stores, "_PREADV", lambda *_: refuse(None))
+    with pytest.raises(BundleReadError, match=r"arrays\.npz: expected to read the bundle, got: Permission denied"):
+        arrays["w"]

@@ -554,7 +554,11 @@ def test_texts_that_are_no_manifest(tmp_path, name):
         {"__kind__": "bytes", "base64": "A"},
         {"__kind__": "complex", "real": "1", "imag": 0},
         {"__kind__": "complex", "real": 10**400, "imag": 0},
-        {"__kind__": "numpy-scalar", "dtype": "complex64", "value": {"__kind__": "complex", "real": 10**400, "imag": 0}},
+        {
+            "__kind__": "numpy-scalar",
+            "dtype": "complex64",
+            "value": {"__kind__": "complex", "real": 10**400, "imag": 0},
+        },
         {"__kind__": "deque", "items": [], "maxlen": 10**30},
         {"__kind__": "deque", "items": [1, 2], "maxlen": 1},
         {"__kind__": "deque", "items": [], "maxlen": 2.0},
