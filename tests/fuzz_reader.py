@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 import neuralqx_struct as s
+from neuralqx_struct.filters import FilterError
 from neuralqx_struct.manifest_grammar import NODE_KINDS
 from neuralqx_struct.manifest_text import reseal
 
@@ -308,7 +309,7 @@ def read_all_ways(path, dice, outcomes):
         try:
             WAYS[name](path)
             outcomes["value"] += 1
-        except s.SerializationError as error:
+        except (s.SerializationError, FilterError) as error:  # a filter may choose nothing of what is left
             outcomes[error.code] += 1
             if not str(error):
                 return f"{name}: an empty error"
