@@ -112,7 +112,22 @@ WORDS = [
     *("../x", "arrays.npz", "manifest.json", "arrays.safetensors", "\0", "é", "A===", "9" * 50, "lab.x@1:State"),
 ]
 NAMES = ["__kind__", "type", "fields", "items", "name", "dtype", "shape", "value", "mode", "children", "aux", "payload"]
-NAMES += ["real", "imag", "leaf", "weak_type", "data", "impl", "base64", "crc32", "offset", "nbytes", "file", "unused"]
+NAMES += [
+    "real",
+    "imag",
+    "leaf",
+    "weak_type",
+    "data",
+    "impl",
+    "base64",
+    "crc32",
+    "chunk",
+    "chunk_crc32",
+    "offset",
+    "nbytes",
+    "file",
+    "unused",
+]
 NAMES += ["version", "manifest", "arrays", "schema", "schemas", "metadata", "writer", "id", "fingerprint", "$schema"]
 
 

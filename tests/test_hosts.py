@@ -166,6 +166,21 @@ def test_what_is_told_arrives_whole(monkeypatch, size):
     assert hosts.agreed(lambda: told) == [told, told]
 
 
+def test_a_process_that_is_gone_is_told_unless_there_is_worse(monkeypatch):
+    def gone(told):
+        raise RuntimeError("Connection closed by peer\nand more")
+
+    monkeypatch.setattr(hosts, "count", lambda: 2)
+    monkeypatch.setattr(hosts, "_gathered", gone)
+    with pytest.raises(
+        s.SerializationError, match="expected every process to answer, got: Connection closed by peer"
+    ) as caught:
+        hosts.agreed(lambda: b"")
+    assert caught.value.code == "NQX406" and "and more" not in str(caught.value)
+    with pytest.raises(ZeroDivisionError):
+        hosts.agreed(lambda: 1 // 0)
+
+
 def test_errors_of_others_are_of_their_class_and_say_where(monkeypatch):
     def elsewhere(told):
         return [

@@ -50,7 +50,12 @@ def agreed(step: Callable[[], bytes]) -> list[bytes]:
         told = _GOOD + step()
     except Exception as error:  # noqa: BLE001 - raised below, once the others know
         failure, told = error, _FAILED + _failure_text(error)
-    everyone = _gathered(told)
+    try:
+        everyone = _gathered(told)
+    except RuntimeError as lost:  # raised by JAX alone
+        message = f"expected every process to answer, got: {str(lost).partition(chr(10))[0][:300]}"
+        hint = "one of them has ended; what stood at the path before is untouched"
+        raise failure or SerializationError(message, code="NQX406", hint=hint) from lost
     if failure is not None:
         raise failure
     for number, text in enumerate(everyone):

@@ -36,7 +36,8 @@ __all__ = ["FILE", "FOLDER", "members", "read", "verify", "write"]
 
 FILE: Final = "arrays.orbax"
 FOLDER: Final = True
-_AHEAD: Final = 4  # so many parts of an array are on their way at a time
+_AHEAD: Final = 4  # so many parts of an array are on their way at a time,
+_ROOM: Final = 256 << 20  # and so many bytes of them, if more than one
 #: What tensorstore raises about files that are not what they should be.
 _FAULTS: Final = (ValueError, KeyError, OSError, RuntimeError, NotImplementedError, TypeError)
 
@@ -89,8 +90,10 @@ class _Arrays(StoredArrays):
             yield from (np.empty(extent(region), dtype) for region in regions)
             return
         store = _opened(self._root, name, *stored_as(record["dtype"], record["shape"]))
-        left = iter(regions)
-        coming = deque((region, _asked(store, region)) for region in islice(left, _AHEAD))
+        wanted = list(regions)
+        room = _ROOM // max((prod(extent(region)) * dtype.itemsize for region in wanted), default=1)
+        left = iter(wanted)
+        coming = deque((region, _asked(store, region)) for region in islice(left, min(max(room, 1), _AHEAD)))
         while coming:
             region, answer = coming.popleft()
             coming.extend((each, _asked(store, each)) for each in islice(left, 1))
