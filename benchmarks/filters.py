@@ -1,8 +1,8 @@
 """What grouping leaves by filters costs, against flax nnx and equinox, side by side in one process.
 
 A model of many layers is split in two and put together again, at 1,000 and at 10,000 leaves. Every candidate holds the
-same arrays in a container of its own kind: Structs, nnx Modules, equinox Modules, and for the last line Params against
-those of jax-blox. The candidates take turns in every round; printed are medians and the median of the round-by-round ratios of
+same arrays in a container of its own kind: Structs, nnx Modules, equinox Modules. The last lines are what Params cost
+under JAX, against those of jax-blox. The candidates take turns in every round; printed are medians and the median of the round-by-round ratios of
 ours to the peer. Run it with
 
     python benchmarks/filters.py [--rounds N]
@@ -65,11 +65,6 @@ def jobs(leaves):
     n, x, y = leaves // 4, jnp.ones(2), jnp.arange(2)
     net, other = Net([Layer(x, x, y, y) for _ in range(n)]), NnxNet(n, x)
     module = EqxNet([EqxLayer(x, x, y, y) for _ in range(n)])
-    names = [(f"layer{i}", part) for i in range(n) for part in ("w", "b", "mean", "var")]
-    params = s.Params({("net", *path): s.Param(x, trainable=path[1] in "wb") for path in names})
-    peer = blox.Params()
-    for path in names:
-        peer[("net", *path)] = blox.Param(x, trainable=path[1] in "wb")
 
     def nnx_split_merge():
         return nnx.merge(*nnx.split(other, nnx.Param, ...))
@@ -86,8 +81,38 @@ def jobs(leaves):
     return {
         "split + merge": (split_merge, {"nnx.split/merge": nnx_split_merge}),
         "partition + combine": (partition_combine, {"eqx.partition/combine": eqx_partition_combine}),
-        "flatten Params": (lambda: jax.tree.flatten(params), {"blox.Params": lambda: jax.tree.flatten(peer)}),
+        **params_jobs(n, x),
     }
+
+
+def params_jobs(n, x):
+    names = [(f"layer{i}", part) for i in range(n) for part in ("w", "b", "mean", "var")]
+    ours = s.Params({("net", *path): s.Param(x, trainable=path[1] in "wb") for path in names})
+    peer = blox.Params()
+    for path in names:
+        peer[("net", *path)] = blox.Param(x, trainable=path[1] in "wb")
+    identity = jax.jit(lambda params: params)
+
+    def candidate(params):
+        leaves, structure = jax.tree.flatten(params)
+        halves = params.split()
+
+        def step():
+            trainable, rest = jax.tree.unflatten(structure, leaves).split()
+            return jax.tree.leaves(trainable.merge(rest))
+
+        return {
+            "flatten Params": lambda: jax.tree.flatten(params),
+            "unflatten Params": lambda: jax.tree.unflatten(structure, leaves),
+            "tree.map Params": lambda: jax.tree.map(lambda leaf: leaf, params),
+            "jit identity of Params": lambda: identity(params),
+            "unflatten, split, merge, flatten Params": step,
+            "merge Params": lambda: halves[0].merge(halves[1]),
+            "read all Params": lambda: [param.value for _, param in params.items()],
+        }
+
+    jobs, peers = candidate(ours.locked()), candidate(peer.locked())
+    return {name: (job, {"blox.Params": peers[name]}) for name, job in jobs.items()}
 
 
 def seconds(job):
@@ -111,7 +136,7 @@ def main() -> None:
             ratios = {p: statistics.median(a / b for a, b in zip(times["ours"], times[p], strict=True)) for p in peers}
             results[f"{name}, {leaves}"] = {"ms": row, "ratio": ratios}
             shown = "  ".join(f"{peer} {row[peer]:.2f} ms (ratio {ratio:.2f})" for peer, ratio in ratios.items())
-            print(f"{leaves:6} {name:20} ours {row['ours']:.2f} ms  {shown}")
+            print(f"{leaves:6} {name:40} ours {row['ours']:.2f} ms  {shown}")
     folder = Path(__file__).parent / "results"
     folder.mkdir(exist_ok=True)
     (folder / "filters.json").write_text(json.dumps({"jax": jax.__version__, "results": results}, indent=2) + "\n")
