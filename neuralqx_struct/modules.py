@@ -26,10 +26,14 @@ from neuralqx_struct.params import Param, Params, ParamsError
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.printing import brief
 
-__all__ = ["Module", "Rng"]
+__all__ = ["Module", "Rng", "SeedError"]
 
 Path = tuple[str, ...]
 Init = Callable[[Any, tuple[int, ...], Any], Any]
+
+
+class SeedError(ParamsError, ValueError):
+    """An Rng is to be seeded, and nothing says with what."""
 
 
 class Module:
@@ -37,7 +41,7 @@ class Module:
 
     Args:
         graph: The node; not a root, and not bound yet.
-        rng: Where :meth:`get_param` draws keys from; by default the only Rng of the graph.
+        rng: Where :meth:`get_param` draws keys from if it is not told; by default the only Rng of the graph.
 
     Raises:
         GraphError: The node is a root or bound already; it is a ValueError.
@@ -77,6 +81,16 @@ class Module:
         self.graph = graph
         self.rng = rng
 
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("graph", "rng"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        # No AttributeError: behind a property, Python would report that one as missing.
+        raise GraphError(
+            f"expected a module that is bound to a graph, got one without {name!r}",
+            path=type(self).__name__,
+            hint="call super().__init__(graph) first in its __init__",
+        )
+
     @property
     def path(self) -> Path:
         """The path of the node."""
@@ -86,14 +100,13 @@ class Module:
         """The path of a parameter of this module."""
         return (*self.path, name)
 
-    def get_param(
+    def get_param(  # noqa: PLR0917 - in the order of jax-blox
         self,
         params: Params,
         name: str,
         shape: Sequence[int] | None = None,
         init: Init | None = None,
         dtype: Any = jnp.float32,
-        *,
         trainable: bool = True,
         metadata: Mapping[str, Any] | None = None,
         rng: Rng | None = None,
@@ -108,8 +121,9 @@ class Module:
             dtype: The dtype that ``init`` is asked for.
             trainable: Whether gradients change it.
             metadata: What to note about it, such as ``{"sharding": ("model", None)}``.
-            rng: Where to draw the key from; by default this module's Rng, else the only one of the graph. Where there is
-                none, ``init`` gets None as its key, which is enough for constants.
+            rng: Where to draw the key from; then one is drawn for constants too, so that another ``init`` changes no key
+                that is drawn later. If nothing is said, ``init`` gets None as its key; where it needs one, it gets one
+                from this module's Rng, else from the only one of the graph.
 
         Returns:
             The value and the params, which the first call has extended by the parameter and advanced in their counter.
@@ -133,15 +147,19 @@ class Module:
                 path=format_path(path),
                 hint=f"self.get_param(params, {name!r}, shape, init)",
             )
-        source = self._rng_for(path, rng)
-        key, params = (None, params) if source is None else source(params)
-        try:
-            value = init(key, tuple(shape), dtype)
-        except TypeError as error:
-            if key is not None:
-                raise
-            raise _no_rng(self, path, 0) from error
+        value, params = self._first_value(params, path, lambda key: init(key, tuple(shape), dtype), rng)
         return value, params.set(path, Param(value, trainable=trainable, metadata=metadata or {}))
+
+    def _first_value(
+        self, params: Params, path: Path, init: Callable[[Any], Any], rng: Rng | None
+    ) -> tuple[Any, Params]:
+        if rng is None:
+            try:
+                return init(None), params
+            except (TypeError, AttributeError) as error:  # it needs a key
+                rng = self._rng_for(path, error)
+        key, params = rng(params)
+        return init(key), params
 
     def _check_shape(self, path: Path, value: Any, wanted: tuple[int, ...]) -> None:
         if tuple(getattr(value, "shape", wanted)) != wanted:
@@ -157,7 +175,6 @@ class Module:
         params: Params,
         name: str,
         value: Any = None,
-        *,
         trainable: bool | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Params:
@@ -184,25 +201,20 @@ class Module:
             raise ValueError(f"{format_path(path)}: expected a value, trainable or metadata to set, got none of them")
         return params.set(path, old.replace(**changes))
 
-    def _rng_for(self, path: Path, rng: Rng | None) -> Rng | None:
-        chosen = rng or self.rng
-        if chosen is not None:
-            return chosen
+    def _rng_for(self, path: Path, error: Exception) -> Rng:
+        if self.rng is not None:
+            return self.rng
         found = [module for _, module in self.graph.root.walk() if isinstance(module, Rng)]
-        if len(found) > 1:
-            raise _no_rng(self, path, len(found))
-        return found[0] if found else None
+        if len(found) != 1:
+            raise ParamsError(
+                f"expected one Rng to draw the first value from, got {len(found)} in the graph",
+                path=format_path(path),
+                hint=f"pass it on: {type(self).__name__}(graph, rng=rng)",
+            ) from error
+        return found[0]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({'/'.join(self.path)!r})"
-
-
-def _no_rng(module: Module, path: Path, found: int) -> ParamsError:
-    return ParamsError(
-        f"expected one Rng to draw the first value from, got {found} in the graph",
-        path=format_path(path),
-        hint=f"pass it on: {type(module).__name__}(graph, rng=rng)",
-    )
 
 
 class Rng(Module):
@@ -231,13 +243,18 @@ class Rng(Module):
             counter: How many keys are to count as drawn; by default none at first, and what it is later.
 
         Raises:
-            ParamsError: There is no seed yet, and none is given beside the counter; it is a KeyError.
+            SeedError: There is no seed yet and none is given, or neither is given; it is a ValueError and a KeyError.
             ValidationError: The seed is neither an integer nor a key.
         """
-        if seed is not None or counter is None:
+        if seed is not None:
             params = self._put(params, "seed", _as_key(seed, self.path))
-        else:
-            self.get_seed(params)
+        elif counter is None or self.param_path("seed") not in params:
+            what = "a seed or a counter to set" if counter is None else "a seed beside the counter"
+            raise SeedError(
+                f"expected {what}, got none: the seed must be set first",
+                path=format_path(self.param_path("seed")),
+                hint="params = rng.seed(params, seed=42)",
+            )
         if counter is None and self.param_path("counter") in params:
             return params
         return self._put(params, "counter", jnp.uint32(0 if counter is None else counter))

@@ -22,7 +22,7 @@ from jax.sharding import PartitionSpec
 import neuralqx_struct.path_keys  # noqa: F401 - tells JAX of path trees
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, ValidationError, did_you_mean
 from neuralqx_struct.fieldspec import field
-from neuralqx_struct.filters import Filter
+from neuralqx_struct.filters import Filter, to_predicate
 from neuralqx_struct.identity import static_key
 from neuralqx_struct.leaves import match_leaves, merge_leaves
 from neuralqx_struct.param_tags import param_tags
@@ -344,18 +344,22 @@ class Params(Struct):
         """Params sorted into groups; :meth:`merge` puts them together again.
 
         Args:
-            *filters: Filters as in :func:`neuralqx_struct.split`, asked about each path and Param, one group for each;
-                ``...`` takes the rest. Without filters the groups are what is trainable and what is not.
+            *filters: Filters as in :func:`neuralqx_struct.split`, asked about each path and Param. One makes two groups:
+                what matches it, and the rest; none, what is trainable and the rest. Several make one group each; ``...``
+                takes the rest.
 
         Raises:
-            FilterError: A parameter matches no filter; it is a ValueError.
+            FilterError: A parameter matches none of several filters; it is a ValueError.
         """
         tree = self._tree
-        if filters:
-            which = match_leaves(tree.entries(), *filters)
-        else:
+        if not filters:
             which = [0 if peek(param, "trainable") else 1 for param in tree.pair[0]]
-        return tuple(self._with(tree=tree.where([i == n for i in which])) for n in range(len(filters) or 2))
+        elif len(filters) == 1:
+            matches = to_predicate(filters[0])
+            which = [0 if matches(path, param) else 1 for path, param in tree.entries()]
+        else:
+            which = match_leaves(tree.entries(), *filters)
+        return tuple(self._with(tree=tree.where([i == n for i in which])) for n in range(max(len(filters), 2)))
 
     def merge(self, other: Params, *, on_conflict: Literal["override", "error"] = "override") -> Self:
         """These params and others.

@@ -149,6 +149,18 @@ def test_modules_cannot_bind_twice():
         Mean(rng.graph)
 
 
+def test_a_module_that_has_not_called_its_base_says_so():
+    class Forgetful(Module):
+        def __init__(self, graph, size):
+            self.size = size
+
+    forgetful = Forgetful(Graph("net") / "m", 3)
+    with pytest.raises(ValueError, match=r"(?s)expected a module that is bound .* call super\(\).__init__\(graph\)"):
+        forgetful.get_param(Params(), "w", (), normal)
+    with pytest.raises(AttributeError, match="'Forgetful' object has no attribute 'grape'"):
+        forgetful.grape
+
+
 def test_modules_bind_to_graphs_only():
     with pytest.raises(GraphError, match="expected a Graph to bind Module to, got a str"):
         Module("net")
@@ -282,8 +294,11 @@ def test_split_takes_filters():
     assert len(rest) == 3
     tagged = Params({("w",): Param(1, metadata={"tags": ["big"]}), ("v",): Param(2)})
     assert [list(group) for group in tagged.split("big", ...)] == [[("w",)], [("v",)]]
+    assert sample().split(PathContains("kernel")) == (kernels, rest), "one filter makes two groups"
+    assert [len(group) for group in sample().split(...)] == [4, 0]
+    assert [len(group) for group in sample().split(PathContains("rng"), "trainable", ...)] == [1, 2, 1]
     with pytest.raises(FilterError, match="got a Param that none does"):
-        sample().split(PathContains("kernel"))
+        sample().split(PathContains("kernel"), PathContains("b"))
 
 
 def test_merge_overrides_or_refuses():
@@ -415,7 +430,7 @@ def test_the_first_call_creates_and_later_calls_use():
     second, again = model(params, jnp.ones((1, 3)))
     assert (first == second).all()
     assert again == params
-    assert int(rng.get_counter(params)) == 4
+    assert int(rng.get_counter(params)) == 2, "constants draw no key"
 
 
 def test_get_param_takes_dtype_trainable_and_metadata():
@@ -473,11 +488,11 @@ def test_without_exactly_one_rng_none_is_guessed():
     assert (value, list(params)) == (0.0, [("net", "m", "w")]), "a constant needs no key"
     first, second = Rng(graph / "first"), Rng(graph / "second")
     with pytest.raises(ParamsError, match="got 2 in the graph"):
-        module.get_param(first.seed(Params(), 0), "w", (), zeros)
+        module.get_param(first.seed(Params(), 0), "w", (), normal)
     module.rng = second
-    _, params = module.get_param(second.seed(Params(), 0), "w", (), zeros)
+    _, params = module.get_param(second.seed(Params(), 0), "w", (), normal)
     assert int(second.get_counter(params)) == 1
-    _, params = module.get_param(first.seed(params, 0), "v", (), zeros, rng=first)
+    _, params = module.get_param(first.seed(params, 0), "v", (), zeros, rng=first)  # an Rng that is named is used
     assert (int(first.get_counter(params)), int(second.get_counter(params))) == (1, 1)
 
 
@@ -526,7 +541,7 @@ def test_seeds_are_integers_or_keys(seed):
     assert jax.random.key_data(rng.get_seed(rng.seed(Params(), seed))).tolist() == [0, 7]
 
 
-@pytest.mark.parametrize("seed", [1.5, "x", True, None, np.zeros(2, np.uint32)])
+@pytest.mark.parametrize("seed", [1.5, "x", True, np.zeros(2, np.uint32)])
 def test_other_seeds_are_refused(seed):
     _, rng, _ = net()
     with pytest.raises(ValidationError, match=r"\['seed'\]: expected an integer or a key"):
@@ -544,8 +559,11 @@ def test_the_counter_can_be_set():
     params = rng.seed(Params(), 0, counter=5)
     assert int(rng.get_counter(params)) == 5
     assert int(rng.get_counter(rng.seed(params, counter=2))) == 2
-    with pytest.raises(KeyError, match="the seed must be set first"):
-        rng.seed(Params(), counter=2)
+    for error in (KeyError, ValueError):
+        with pytest.raises(error, match="expected a seed beside the counter, got none: the seed must be set first"):
+            rng.seed(Params(), counter=2)
+        with pytest.raises(error, match="expected a seed or a counter to set, got none"):
+            rng.seed(params)
 
 
 def folded(rng, dropout, params, x, index):
