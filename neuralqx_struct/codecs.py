@@ -63,6 +63,9 @@ class StructDecoder(ClassDecoder):
     def leaf(self, node: Mapping[str, Node]) -> Any:
         """An array as the caller wants it: read or abstract, numpy or JAX, or None if it is not selected."""
         wanted = node.get("leaf")
+        as_numpy = self.reading.as_numpy or wanted == "numpy"
+        if as_numpy and self.reading.select is None and not self.reading.abstract:
+            return self._array(node)
         dtype = dtype_named(node["dtype"])
         shape = tuple(node["shape"])
         if self.reading.select is not None:
@@ -75,7 +78,7 @@ class StructDecoder(ClassDecoder):
             if self.reading.met is not None:
                 self.reading.met[id(node)] = leaf
             return leaf
-        if self.reading.as_numpy or wanted == "numpy":
+        if as_numpy:
             return self._array(node)
         foreign = not _in_jax(dtype)
         if foreign and wanted == "jax":

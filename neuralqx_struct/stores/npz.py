@@ -263,8 +263,7 @@ def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry
     order: Literal["C", "F"] = "C"
     _, begin, size, length, crc, method = member
     stored = method == STORED
-    start = view[begin : begin + lead].tobytes() if stored else inflated_start(view[begin : begin + length], lead)
-    if start != head:
+    if (view[begin : begin + lead].tobytes() if stored else inflated_start(view[begin : begin + length], lead)) != head:
         data = view[begin : begin + length]
         parsed = _parse_header(data if stored else memoryview(inflated_start(data, 1 << 16)))
         _compare(parsed, logical, dtype, shape)
@@ -283,7 +282,8 @@ def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry
     own = record.get("crc32")
     known = own is not None
     packed = None if stored else (begin, length, size)
-    return Entry(dtype, shape, at if stored else lead, nbytes, own if known else crc, lead, not known, order, packed)
+    start = at if stored else lead
+    return Entry._make((dtype, shape, start, nbytes, own if known else crc, lead, not known, order, packed))
 
 
 def _compare(parsed: _Parsed, logical: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
