@@ -2,15 +2,16 @@
 
 Four sets: 20 arrays of 1 GiB in all, 20 of 128 MiB, 10,000 arrays of 1 KiB, and 100 mixed ones with bfloat16. The
 candidates take turns in every round, each starting one place later than in the round before; printed are the median of each
-and the median of the round-by-round ratios against the reference of the row, then the same of the best
-rounds, which says more where other programs share the machine. "raw" is one write (with fsync) or read of
+and the median of the round-by-round ratios against the reference of the table, then the same of the best
+rounds and of the time on the processors, which say more where other programs share the machine. "raw" is one write (with fsync) or read of
 the same bytes in one file, the limit of every format. Our save always ends with fsync; a peer's name with "+fsync" is the
 peer followed by one. Cold means that the pages of the file were given up before (posix_fadvise), which the host below may
 not know. Run it with
 
-    python benchmarks/bundles.py [--sets 1GiB 128MiB 10k mixed] [--rounds N] [--scale 0.1] [--folder DIR]
+    python benchmarks/bundles.py [--sets 1GiB 128MiB 10k mixed] [--only save load cold read one shapes manifest]
+        [--peers safetensors orbax ...] [--rounds N] [--scale 0.1] [--folder DIR] [--out FILE]
 
-The tables also go to `benchmarks/results/bundles.json`.
+The tables also go to `benchmarks/results/bundles.json`; parts that are measured again replace those that are there.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import statistics
 import tempfile
 import time
 import warnings
+from operator import truediv
 from pathlib import Path
 
 import equinox
@@ -44,6 +46,7 @@ from neuralqx_struct.manifest import check_manifest
 from neuralqx_struct.manifest_text import parse_manifest
 
 DTYPES = ("float32", "float64", "int32", "complex64", "bfloat16", "float16", "uint8", "bool")
+PARTS = ("save", "load", "cold", "read", "one", "shapes", "manifest")
 SLOW = {"np.savez_compressed", "orbax", "flax msgpack", "equinox", "pickle"}
 
 
@@ -182,7 +185,7 @@ SUFFIX = {"np.savez": ".npz", "np.savez_compressed": ".npz"}
 
 
 def rounds_of(jobs, rounds, before=lambda: None):
-    """Seconds of each job in each round; a job that fails is dropped, and its error is the result."""
+    """Seconds of each job in each round, by the clock and on the processors; a job that fails is dropped for its error."""
     times = {name: [] for name in jobs}
     failed = {}
     for number in range(rounds + 1):  # one to warm up
@@ -193,13 +196,13 @@ def rounds_of(jobs, rounds, before=lambda: None):
                 continue
             before()
             gc.collect()
-            start = time.perf_counter()
+            start, busy = time.perf_counter(), time.process_time()
             try:
                 held = jobs[name]()
             except Exception as error:  # noqa: BLE001 - what a peer cannot do is a result
                 failed[name] = f"{type(error).__name__}: {str(error)[:120]}"
                 continue
-            spent = time.perf_counter() - start
+            spent = time.perf_counter() - start, time.process_time() - busy
             del held
             if number:
                 times[name].append(spent)
@@ -215,16 +218,19 @@ def table(title, jobs, reference, rounds, before=lambda: None):
             rows[name] = {"fails": failed[name]}
             print(f"  {name:34} fails: {failed[name]}")
             continue
+        (clock, busy), (against, against_busy) = zip(*taken, strict=True), zip(*times[reference], strict=True)
         rows[name] = {
-            "median_ms": 1e3 * statistics.median(taken),
-            "best_ms": 1e3 * min(taken),
-            "ratio": statistics.median(a / b for a, b in zip(taken, times[reference], strict=True)),
-            "best_ratio": min(taken) / min(times[reference]),
+            "median_ms": 1e3 * statistics.median(clock),
+            "best_ms": 1e3 * min(clock),
+            "cpu_ms": 1e3 * statistics.median(busy),
+            "ratio": statistics.median(map(truediv, clock, against)),
+            "best_ratio": min(clock) / min(against),
+            "cpu_ratio": statistics.median(map(truediv, busy, against_busy)),
         }
         row = rows[name]
         print(
-            f"  {name:34} {row['median_ms']:10.2f} ms {row['ratio']:8.3f}   "
-            f"best {row['best_ms']:10.2f} ms {row['best_ratio']:8.3f}",
+            f"  {name:34} {row['median_ms']:10.2f} ms {row['ratio']:8.3f}   best {row['best_ms']:10.2f} ms "
+            f"{row['best_ratio']:8.3f}   cpu {row['cpu_ms']:10.2f} ms {row['cpu_ratio']:8.3f}",
             flush=True,
         )
     return rows
@@ -260,7 +266,7 @@ def saves(arrays, folder, peers, rounds):
     return table("save", jobs, "np.savez", rounds, clear)
 
 
-def loads(arrays, folder, peers, rounds, heavy):
+def loads(arrays, folder, peers, rounds, only):
     paths = {}
     for name, (save, _, _) in peers.items():
         paths[name] = folder / f"load-{name.replace(' ', '-')}{SUFFIX.get(name, '')}"
@@ -287,51 +293,41 @@ def loads(arrays, folder, peers, rounds, heavy):
         "raw mmap": lambda: touch_held(read_mmap(paths["raw"], None)),
         **{peer: load(peer) for peer in peers},
     }
-    results = {}
-    results["load + touch, warm"] = table("load + touch, warm", jobs, "safetensors", rounds)
     quick = {n: job for n, job in jobs.items() if n not in SLOW}
-    if heavy:
-        files = [*paths.values(), ours, packed]
-        results["load + touch, cold"] = table(
-            "load + touch, cold", quick, "safetensors", rounds, lambda: [forget(p) for p in files]
-        )
-    results["load, no touch, no decoding"] = table(
-        "load, no touch, no decoding",
-        {
-            "ours, verified": lambda: dict(bundle.read(ours).arrays),
-            "ours, mapped (verify=False)": lambda: dict(bundle.read(ours, verify=False).arrays),
-            "np.savez": lambda: npz_load(paths["np.savez"], None),
-            "safetensors": lambda: safetensors.numpy.load_file(paths["safetensors"]),
-        },
-        "np.savez",
-        rounds,
-    )
+    files = [path for path in (*paths.values(), ours, packed) if path.exists()]
+    reads = {
+        "ours, verified": lambda: dict(bundle.read(ours).arrays),
+        "ours, mapped (verify=False)": lambda: dict(bundle.read(ours, verify=False).arrays),
+        "np.savez": lambda: npz_load(paths["np.savez"], None),
+        "safetensors": lambda: safetensors.numpy.load_file(paths["safetensors"]),
+    }
     ones = {
         "ours, verified": lambda: touch_held(one_of_ours(ours, name)),
         "ours, mapped (verify=False)": lambda: touch_held(one_of_ours(ours, name, verify=False)),
         "np.savez": lambda: touch_held(one_npz(paths["np.savez"], name)),
         "safetensors safe_open": lambda: touch_held(one_safetensors(paths["safetensors"], name)),
     }
-    results["one array + touch"] = table("one array + touch, warm", ones, "safetensors safe_open", max(rounds, 9))
     shapes = {
         "ours, abstract": lambda: s.load(ours, abstract=True),
         "ours, inspect": lambda: inspection.inspect(ours),
         "safetensors safe_open, shapes": lambda: shapes_of(paths["safetensors"]),
     }
-    results["abstract"] = table("shapes alone", shapes, "safetensors safe_open, shapes", max(rounds, 9))
     data = (ours / "manifest.json").read_bytes()
     document = parse_manifest(data)
-    results["manifest"] = table(
-        "manifest",
-        {
-            "json.loads": lambda: json.loads(data),
-            "parse and check": lambda: check_manifest(parse_manifest(data)),
-            "check alone": lambda: check_manifest(document),
-        },
-        "json.loads",
-        max(rounds, 15),
-    )
-    return results
+    manifests = {
+        "json.loads": lambda: json.loads(data),
+        "parse and check": lambda: check_manifest(parse_manifest(data)),
+        "check alone": lambda: check_manifest(document),
+    }
+    tables = {
+        "load": ("load + touch, warm", jobs, "safetensors", rounds),
+        "cold": ("load + touch, cold", quick, "safetensors", rounds, lambda: [forget(p) for p in files]),
+        "read": ("load, no touch, no decoding", reads, "np.savez", rounds),
+        "one": ("one array + touch, warm", ones, "safetensors safe_open", max(rounds, 9)),
+        "shapes": ("shapes alone", shapes, "safetensors safe_open, shapes", max(rounds, 9)),
+        "manifest": ("manifest", manifests, "json.loads", max(rounds, 15)),
+    }
+    return {part: table(*how) for part, how in tables.items() if part in only}
 
 
 def shapes_of(path):
@@ -343,6 +339,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     known = sets(1.0)
     parser.add_argument("--sets", nargs="+", choices=list(known), default=list(known))
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="the parts to measure")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="size of the sets; 0.01 for a quick run")
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
@@ -351,7 +348,8 @@ def main() -> None:
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     chosen = {name: PEERS[name] for name in PEERS if name in given.peers or name in ("raw", "np.savez", "safetensors")}
-    results = {}
+    old = json.loads(given.out.read_text()) if given.out.exists() else {}
+    results = old["results"] if old.get("scale") == given.scale else {}
     for name in given.sets:
         arrays = sets(given.scale)[name]()
         nbytes = sum(array.nbytes for array in arrays.values())
@@ -360,9 +358,12 @@ def main() -> None:
         if nbytes > 300 << 20:
             peers.pop("np.savez_compressed", None)  # half a minute for each GiB
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-            results[name] = {"nbytes": nbytes, "arrays": len(arrays)}
-            results[name]["save"] = saves(arrays, Path(folder), peers, given.rounds)
-            results[name] |= loads(arrays, Path(folder), peers, given.rounds, heavy=nbytes > 64 << 20)
+            found = results.setdefault(name, {}) | {"nbytes": nbytes, "arrays": len(arrays)}
+            if "save" in given.only:
+                found["save"] = saves(arrays, Path(folder), peers, given.rounds)
+            if set(given.only) - {"save"}:
+                found |= loads(arrays, Path(folder), peers, given.rounds, given.only)
+            results[name] = found
         del arrays
     about = {
         "python": platform.python_version(),
