@@ -31,8 +31,8 @@ class PathKey(DictKey):  # type: ignore[misc]  # JAX types its keys as Any
     Tools that take a key for one name get the names with slashes between them.
     """
 
-    def __init__(self, parts: tuple[str, ...]) -> None:
-        super().__init__("/".join([part.replace("%", "%25").replace("/", "%2F") for part in parts]))
+    def __init__(self, parts: Path) -> None:
+        super().__init__("/".join([str(part).replace("%", "%25").replace("/", "%2F") for part in parts]))
         self.parts = parts
 
     def __str__(self) -> str:

@@ -15,11 +15,11 @@ from itertools import chain, islice
 from typing import Any, Generic, TypeVar
 
 import jax
-from jax.tree_util import DictKey
 
 from neuralqx_struct.display import Displayed
 from neuralqx_struct.identity import same_value
-from neuralqx_struct.paths import Path, format_path
+from neuralqx_struct.path_keys import PathKey
+from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import Text, brief
 
 __all__ = ["Definition", "State"]
@@ -44,6 +44,39 @@ class Definition(Generic[T]):
         return f"<Definition of {len(self.paths):,} leaves>"
 
 
+class Places(tuple[Path, ...]):  # noqa: SLOT001 - a tuple has no room for slots
+    """The paths of a state as the static part of its structure: equal only where filters see the same of the fields.
+
+    So a function that is compiled for one state is not taken for another whose fields bear the same names and other tags.
+    """
+
+    _hash: int
+    _fields: tuple[Any, ...]
+
+    def _asked(self) -> tuple[Any, ...]:
+        """What filters ask of the fields on the way, besides their names."""
+        if not hasattr(self, "_fields"):
+            fields = [key for path in self for key in path if isinstance(key, FieldName)]
+            self._fields = tuple([(f.holder, *((f.spec.kind, f.spec.tags) if f.spec else ())) for f in fields])
+        return self._fields
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Places) and super().__eq__(other) and self._asked() == other._asked()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        if not hasattr(self, "_hash"):  # asked for each time that a compiled function is called
+            self._hash = super().__hash__()
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Places, (tuple(self),)
+
+
 @jax.tree_util.register_pytree_with_keys_class
 class State(Displayed, Mapping[Path, Any]):
     """Some leaves of an object by their paths; a pytree, and like all of them not to be changed in place.
@@ -55,7 +88,7 @@ class State(Displayed, Mapping[Path, Any]):
     __slots__ = ("_by_path", "_leaves", "_paths")
 
     def __init__(self, paths: tuple[Path, ...], leaves: tuple[Any, ...]) -> None:
-        self._paths = paths
+        self._paths = paths if isinstance(paths, Places) else Places(paths)
         self._leaves = leaves
         self._by_path: dict[Path, Any] | None = None  # made when first asked for: JAX rebuilds states and never asks
 
@@ -81,7 +114,7 @@ class State(Displayed, Mapping[Path, Any]):
     __hash__ = None  # type: ignore[assignment]  # as of all mappings
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return State, (self._paths, self._leaves)
+        return State, (tuple(self._paths), self._leaves)
 
     def items(self) -> ItemsView[Path, Any]:
         """The paths with their leaves, without looking each of them up."""
@@ -103,7 +136,7 @@ class State(Displayed, Mapping[Path, Any]):
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[Path, ...]]:
         """The leaves, keyed by their paths, and the paths."""
-        return [(DictKey(path), leaf) for path, leaf in zip(self._paths, self._leaves, strict=True)], self._paths
+        return list(zip(map(PathKey, self._paths), self._leaves, strict=True)), self._paths
 
     @classmethod
     def tree_unflatten(cls, paths: tuple[Path, ...], leaves: Any) -> State:

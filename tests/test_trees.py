@@ -221,6 +221,44 @@ def test_states_and_definitions_can_be_pickled_and_copied(obj, again):
         assert [getattr(key, "holder", None) for key in path] == [getattr(key, "holder", None) for key in other]
 
 
+def test_states_are_trees_that_filters_see_as_the_object():
+    """A state can be split again: its leaves keep their paths, tags and kinds."""
+    a = net()
+    definition, state = s.split(a, ...)
+    again, train, rest = s.split(state, "trainable", ...)
+    assert (train, rest) == s.split(a, "trainable", ...)[1:]
+    assert s.merge(definition, s.merge(again, rest, train)) == a == s.merge(definition, train, rest)
+    assert (
+        s.map_where(state, "batch", lambda leaf: leaf * 2)
+        == s.split(s.map_where(a, "batch", lambda leaf: leaf * 2), ...)[1]
+    )
+    assert s.filters.axes(state, {s.filters.PathContains(1): 0, ...: None})[("layers", 1, "w")] == 0
+    assert list(s.split([state, {"x": 1}], s.filters.PathGlob("0/layers/0/*"), ...)[1]) == [(0, "layers", 0, "b")]
+    assert jax.tree_util.keystr(jax.tree_util.tree_leaves_with_path(state)[2][0]) == "['layers'][0]['b']"
+
+
+class Untagged(s.Struct):
+    w: object
+
+
+def test_states_of_other_fields_are_other_structures():
+    """Names alone do not make a structure: tags and kinds of another class are not taken for those of this one."""
+    tagged, plain = s.split(Hooked(w=1.0), ...)[1], s.split(Untagged(w=1.0), ...)[1]
+    kept = s.split({"w": 1.0}, ...)[1]
+    chosen = jax.jit(lambda state: s.map_where(state, "trainable", lambda leaf: leaf * 10))
+    for _ in range(2):
+        for state in (tagged, plain, kept):
+            doubled = s.map_where(state, "trainable", lambda leaf: leaf * 10)
+            assert doubled == chosen(state) or float(doubled[("w",)]) == float(chosen(state)[("w",)])
+            assert doubled[("w",)] == (10.0 if state is tagged else 1.0)
+    structures = [jax.tree.structure(state) for state in (tagged, plain, kept)]
+    assert len(set(structures)) == 3
+    again = pickle.loads(pickle.dumps(tagged))
+    assert jax.tree.structure(again) == structures[0] and hash(jax.tree.structure(again)) == hash(structures[0])
+    assert jax.tree.map(lambda a, b: a + b, tagged, again)[("w",)] == 2.0
+    assert tagged == plain == kept  # as mappings
+
+
 def test_states_are_compared_by_their_leaves():
     state = s.split(net(), ...)[1]
     assert state == s.split(net(), ...)[1]
