@@ -3,6 +3,7 @@
 import gc
 import json
 import sys
+import time
 
 import pytest
 from hypothesis import given
@@ -179,3 +180,30 @@ def test_the_collector_is_paused_and_comes_back():
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def nested(depth):
+    """JSON of exactly this many levels, with brackets and quotes in its texts."""
+    tricky = st.sampled_from(["[[[", "]", '"', "\\", '\\"{', ":", "a"])
+    if depth == 0:
+        return tricky | st.none()
+    smaller = st.integers(0, depth - 1).flatmap(nested)
+    deepest = nested(depth - 1)
+    lists = st.tuples(st.lists(smaller, max_size=1), deepest, st.lists(smaller, max_size=1))
+    return lists.map(lambda parts: [*parts[0], parts[1], *parts[2]]) | st.builds(lambda k, v: {k: v}, tricky, deepest)
+
+
+@given(st.integers(0, 30).flatmap(lambda depth: st.tuples(st.just(depth), nested(depth))))
+def test_the_depth_is_counted_without_a_parser(chosen):
+    depth, value = chosen
+    marks = m._marks(json.dumps(value).encode()).replace(b":", b"")
+    assert not m._nesting_exceeds(marks, depth)
+    assert depth == 0 or m._nesting_exceeds(marks, depth - 1)
+
+
+def test_many_deep_nests_are_refused_soon():
+    nest = b"[" * 600 + b"]" * 600
+    started = time.process_time()
+    with pytest.raises(SerializationError, match="deep"):
+        m.parse_manifest(b"[" + b",".join([nest] * 2000) + b"[" * 10 + nest + b"]" * 11)
+    assert time.process_time() - started < 4
