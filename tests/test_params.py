@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+import orbax.checkpoint as ocp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -857,6 +859,35 @@ def test_paths_of_an_exported_function_are_checked(data):
     assert paths_from_bytes(b'[["a"], ["a", "b"]]') == (("a",), ("a", "b"))
     with pytest.raises(SerializationError, match="expected the sorted paths of a PathTree as JSON, got something else"):
         paths_from_bytes(data)
+
+
+def test_optimisers_take_params_as_they_are(odd):
+    def is_param(x):
+        return isinstance(x, Param)
+
+    params = jax.tree.map(lambda x: jnp.full(3, x), odd)
+    trainable, _ = params.split()
+    ones = jax.tree.map(jnp.ones_like, trainable)
+    by_tag = jax.tree.map(lambda p: "lora" if "lora" in p.tags else "rest", trainable, is_leaf=is_param)
+    by_path = jax.tree_util.tree_map_with_path(
+        lambda path, _: "lora" if "['b/c']" in jax.tree_util.keystr(path) else "rest", trainable
+    )
+    for labels in (by_tag, by_path):
+        optimiser = optax.multi_transform({"lora": optax.sgd(1.0), "rest": optax.set_to_zero()}, labels)
+        updates, _ = optimiser.update(ones, optimiser.init(trainable), trainable)
+        changed = optax.apply_updates(trainable, updates)
+        assert [path for path in changed if changed[path] != trainable[path]] == [("net", "a", "b/c")]
+    adam = optax.adam(0.1)
+    updates, state = jax.jit(adam.update)(ones, adam.init(trainable))
+    assert jax.tree.structure(updates) == jax.tree.structure(state[0].mu) == jax.tree.structure(trainable)
+
+
+def test_orbax_saves_params_by_itself(odd, tmp_path):
+    params = jax.tree.map(lambda x: jnp.full(3, x), odd)
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "orbax", params)
+        checkpointer.wait_until_finished()
+        assert checkpointer.restore(tmp_path / "orbax", params) == params
 
 
 def test_a_subclass_may_have_fields_of_its_own(tmp_path):

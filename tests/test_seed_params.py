@@ -5,6 +5,7 @@ blocks give them.
 """
 
 import functools
+import textwrap
 from types import SimpleNamespace
 
 import jax
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from neuralqx_struct import stores
+from neuralqx_struct.stores import checksums
 
 uniform = jax.nn.initializers.uniform(0.5)
 zeros = jax.nn.initializers.zeros
@@ -334,25 +337,54 @@ def test_initialisation_by_jit_with_shardings_from_metadata():
 
     mesh = jax.make_mesh((4,), ("model",), axis_types=(jax.sharding.AxisType.Auto,))
 
-    def init():
-        params = rng.seed(s.Params(), seed=42)
-        _, params = model(params, dummy_input)
+    def structure():
+        _, params = model(rng.seed(s.Params(), seed=42), dummy_input)
         return params.locked()
 
     def placed(param):
         return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*param.sharding))
 
-    params_sharding = jax.tree.map(placed, jax.eval_shape(init), is_leaf=lambda x: isinstance(x, s.Param))
-    params = jax.jit(init, out_shardings=params_sharding)()
+    # Build from param metadata
+    params_sharding = jax.tree.map(placed, jax.eval_shape(structure), is_leaf=lambda x: isinstance(x, s.Param))
+
+    @jax.jit(out_shardings=params_sharding)
+    def init():
+        params = rng.seed(s.Params(), seed=42)
+        _, params = model(params, dummy_input)
+        return params.locked()
+
+    params = init()  # JIT handles sharding automatically
 
     kernel = params[("net", "mlp", "dense1", "kernel")]
     assert kernel.sharding == (None, "model")
     assert {shard.data.shape for shard in kernel.value.addressable_shards} == {(8, 4)}
     assert params[("net", "mlp", "dense2", "kernel")].value.sharding.is_fully_replicated
     assert params[("net", "rng", "seed")].value.sharding.is_fully_replicated
-    plain = init()
+    plain = structure()
     assert jax.tree.structure(plain) == jax.tree.structure(params)
     np.testing.assert_allclose(kernel.value, plain[("net", "mlp", "dense1", "kernel")].value, rtol=1e-6)
+
+
+def test_shard_map_with_specs_from_metadata():
+    spec = jax.sharding.PartitionSpec
+    mesh = jax.make_mesh((4,), ("model",), axis_types=(jax.sharding.AxisType.Auto,))
+    graph = s.Graph("net")
+    rng = s.Rng(graph / "rng")
+    model = Linear(graph / "dense", 8, rng, sharding=(None, "model"))
+    x = jnp.ones((2, 3))
+    _, params = model(rng.seed(s.Params(), seed=0), x)
+    params = params.locked()
+    specs = jax.tree.map(lambda param: spec(*param.sharding), params, is_leaf=lambda x: isinstance(x, s.Param))
+    assert specs[("net", "dense", "kernel")] == spec(None, "model")
+
+    def halves(params, x):
+        kernel = params[("net", "dense", "kernel")].value
+        return x @ kernel, params
+
+    mapped = jax.shard_map(halves, mesh=mesh, in_specs=(specs, spec()), out_specs=(spec(None, "model"), specs))
+    out, after = mapped(params, x)
+    np.testing.assert_allclose(out, x @ params[("net", "dense", "kernel")].value, rtol=1e-6)
+    assert after == params
 
 
 def test_eval_shape_gives_the_structure_without_memory(net):
@@ -412,7 +444,7 @@ def test_the_training_step_with_donation():
         inputs, params = dropout(params, inputs, is_training=True)
         return mlp(params, inputs)
 
-    @functools.partial(jax.jit, donate_argnames="params")
+    @jax.jit(donate_argnames="params")
     def train_step(params, inputs, targets):
         # Split into trainable (weights) and non-trainable (RNG, etc).
         trainable, non_trainable = params.split()
@@ -530,3 +562,113 @@ def test_an_actor_and_a_learner_share_params():
     # The actor needs no more than what it reads.
     small, _ = params.split(lambda path, _: path[1] in ("torso", "policy"), ...)
     assert actor(small, x)[0]["policy"].shape == (2, 3)
+
+
+# --- what Params gain here -----------------------------------------------------------------------------------------
+
+
+def network(rank=0):
+    """A backbone and a head, with a low-rank adapter beside the backbone."""
+    graph = s.Graph("net")
+    rng = s.Rng(graph / "rng")
+    backbone, head = Linear(graph / "backbone", 64, rng), Linear(graph / "head", 2, rng)
+    adapter = graph / "adapter"
+    down, up = Linear(adapter / "down", rank, rng), Linear(adapter / "up", 64, rng)
+
+    def model(params, x):
+        hidden, params = backbone(params, x)
+        if rank:
+            low, params = down(params, x)
+            more, params = up(params, low)
+            hidden = hidden + more
+        return head(params, hidden)
+
+    return rng, model
+
+
+@pytest.fixture
+def adapted(tmp_path):
+    """Pretrained without an adapter, saved, loaded, and made longer by one."""
+    x = jnp.full((4, 16), 0.02)
+    rng, model = network()
+    pretrained = model(rng.seed(s.Params(), seed=42), x)[1].locked()
+    loaded = s.Params.load(pretrained.export(tmp_path / "pretrained"))
+    _, longer = network(rank=2)
+    params = longer(loaded.unlocked(), x)[1].locked()
+    assert params.split(lambda path, _: path in loaded)[0] == loaded.set(
+        ("net", "rng", "counter"), params[("net", "rng", "counter")]
+    )
+    return SimpleNamespace(model=longer, params=params, x=x, path=params.export(tmp_path / "adapted"))
+
+
+def test_a_frozen_backbone_with_adapters(adapted):
+    adapters, frozen = adapted.params.split(s.filters.PathContains("adapter"))
+    assert {path[1] for path in adapters} == {"adapter"}
+
+    @jax.jit
+    def step(adapters, frozen, x):
+        def loss(adapters):
+            return jnp.mean((adapted.model(adapters.merge(frozen), x)[0] - 1.0) ** 2)
+
+        value, grads = jax.value_and_grad(loss)(adapters)
+        return value, jax.tree.map(lambda w, g: w - 0.003 * g, adapters, grads)
+
+    losses = []
+    for _ in range(20):
+        loss, adapters = step(adapters, frozen, adapted.x)
+        losses.append(float(loss))
+    assert losses[-1] < 0.5 * losses[0]
+    trained = adapters.merge(frozen)
+    assert trained.split(s.filters.PathContains("adapter"))[1] == frozen
+    assert trained.keys() == adapted.params.keys()
+
+
+@pytest.mark.parametrize("select", ["path:**/adapter/**", s.filters.PathContains("adapter")])
+def test_a_partial_load_touches_the_bytes_of_its_parameters_alone(adapted, monkeypatch, select):
+    touched = []
+    monkeypatch.setattr(
+        stores, "checksum", lambda data, tick=None: touched.append(len(data)) or checksums.checksum(data, tick)
+    )
+    part = s.Params.load(adapted.path, select=select)
+    wanted = adapted.params.split(s.filters.PathContains("adapter"))[0]
+    assert sum(touched) == sum(leaf.nbytes for leaf in jax.tree.leaves(wanted))
+    assert part.split(s.filters.PathContains("adapter"))[0] == wanted
+    assert part.keys() == adapted.params.keys()
+    assert all(param.value is None for path, param in part.items() if "adapter" not in path)
+    assert jax.tree.map(jnp.zeros_like, adapted.params).merge(part).split(lambda path, _: path in wanted)[0] == wanted
+
+
+def test_params_are_validated_by_a_schema_and_a_subtree_is_renamed_by_one_step(adapted, tmp_path):
+    head = """
+        language: "1"
+        schema: lab.train
+        version: {}
+        root: Train
+        structs: {{Train: {{fields: {{params: pytree, step: int}}}}}}
+    """
+    folder = tmp_path / "lab.train"
+    folder.mkdir()
+    (folder / "v1.yaml").write_text(textwrap.dedent(head.format(1)))
+    moved = "migrations: [{from: 1, steps: [{rename_path: {field: params, path: net/backbone, to: net/encoder}}]}]\n"
+    (folder / "v2.yaml").write_text(textwrap.dedent(head.format(2)) + moved)
+    schema = s.load_schema(folder)
+    run = schema.at(1).Train(params=adapted.params, step=10).export(tmp_path / "run")
+    assert s.validate(run) == s.validate(run, schema) == []
+    params = schema.load(run).params
+    assert isinstance(params, s.Params) and params.is_locked
+    renamed = {
+        ("net", "encoder", *path[2:]) if path[1] == "backbone" else path: p for path, p in adapted.params.items()
+    }
+    assert params == s.Params(renamed).locked()
+    bad = s.to_state_dict(schema.at(1).Train(params=adapted.params, step=10))
+    bad["manifest"]["fields"]["step"] = "ten"
+    with pytest.raises(s.SerializationError, match=r"\$\.step: expected"):
+        s.from_state_dict(bad)
+
+
+def test_params_are_inspected_by_path(adapted):
+    rows = {row.path: row for row in s.inspect(adapted.path, "path:**/adapter/**/value").rows}
+    assert list(rows) == [
+        f"$.tree['net']['adapter']['{part}']['{name}'].value" for part in ("down", "up") for name in ("bias", "kernel")
+    ]
+    assert s.verify(adapted.path) == []
