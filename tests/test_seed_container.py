@@ -67,6 +67,21 @@ def test_transformations_take_containers_and_return_them(obj):
     ]
 
 
+def test_inside_any_container_can_be_made_and_what_comes_out_must_be_one():
+    """Arguments are (lazy) containers, and a data structure that is a Container is returned; inside, any can be used."""
+
+    @jax.jit
+    def f(x):
+        inner = Keeping((x, {"y": x + 1}), Plain(x * 2), "made inside", rest=[1])
+        return {"all": (inner, Model(w=x))}
+
+    out = jax.jit(lambda x: f(x)["all"])(jnp.ones(2))
+    assert (type(out[0]), out[0].another_field, out[0].rest) == (Keeping, "made inside", None)
+    assert out[0].field_name[1]["y"].tolist() == [2.0, 2.0] and out[1].w.tolist() == [1.0, 1.0]
+    with pytest.raises(TypeError, match="Dataset"):
+        jax.jit(lambda x: Dataset("x.csv"))(1.0)
+
+
 def test_maps_of_keys_that_jax_cannot_sort_are_walked():
     new, count = container.traverse_deep({1: 1.0, "a": 2.0, (1, 2): 3.0}, 0, lambda x, n: (x + 1, n + 1))
     assert (new, count) == ({1: 2.0, "a": 3.0, (1, 2): 4.0}, 3)
@@ -281,3 +296,20 @@ def test_templates_have_shapes_and_dtypes_and_are_compatible(obj):
     assert container.compatible(obj, template)
     assert container.compatible(template, jax.eval_shape(lambda x: x, obj))
     assert not container.compatible(obj, (obj, obj))
+
+
+# --- the guide -----------------------------------------------------------------------------------------------------
+
+
+def test_the_guide_has_every_function_and_word_of_the_document(root):
+    told = (root / "docs/from_nx.md").read_text()
+    container_functions = ["traverse", "reduce", "serialize"]
+    composite_functions = ["traverse", "reduce", "count", "flatten_list", "compatible?"]
+    words = [
+        *(f"Nx.Container.{name}" for name in container_functions),
+        *(f"Nx.Defn.Composite.{name}" for name in composite_functions),
+        *("@derive", "containers:", "keep:", "defstruct", "defimpl", "Nx.LazyContainer", "module.deserialize", "defn"),
+        *("cache key", "maps of any key", "reset to their default", "removing fields", "old type", "new fields"),
+    ]
+    assert [word for word in words if word.removeprefix("Nx.Defn.Composite.") not in told] == []
+    assert [name for name in container.__all__ if f"c.{name}" not in told] == []

@@ -3,6 +3,8 @@
 Then the same splits by both libraries on random trees.
 """
 
+import re
+import types
 from functools import partial
 
 import jax
@@ -308,3 +310,34 @@ def test_params_of_ours_and_variables_of_flax_are_known_by_their_type(tmp_path):
     part = s.load(s.export({"ours": params, "array": jnp.ones(1)}, tmp_path / "ckpt"), select=s.Param)
     assert part["array"] is None
     assert part["ours"] == params
+
+
+# --- the guide -----------------------------------------------------------------------------------------------------
+
+#: Modules of layers and training, which have one row together, and what is no public name.
+BESIDE = ("flax.nnx.nn", "flax.nnx.training", "flax.linen", "flax.core", "jax", "typing", "builtins")
+UNTOLD = {"A", "M"}
+
+
+def public(module):
+    return {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and not isinstance(value, types.ModuleType)
+        and not getattr(value, "__module__", type(value).__module__).startswith(BESIDE)
+    } - UNTOLD
+
+
+def test_the_guide_has_every_name_of_nnx(root):
+    """A user who looks for a function finds what stands for it."""
+    told = set(re.findall(r"\w+", (root / "docs/from_nnx.md").read_text()))
+    assert public(nnx) - told == set()
+    own = {name for name in public(nnx.filterlib) if getattr(nnx.filterlib, name).__module__ == nnx.filterlib.__name__}
+    assert own - told - {"HasTag"} == set()
+    assert {name for name in own if hasattr(f, name)} == own - {"HasTag"}
+
+
+def test_the_page_of_filters_has_every_name_of_ours(root):
+    told = set(re.findall(r"\w+", (root / "docs/filters.md").read_text()))
+    assert {name for name in f.__all__ if name not in told} <= {"Filter", "FilterError", "Matcher", "Predicate"}
