@@ -254,7 +254,7 @@ def test_the_defaults_come_from_one_instance_made_when_first_needed():
     class Counted:
         def __init__(self, x=0.0):
             made.append(x)
-            self.x, self.table, self.handle = x, {"n": [1]}, object()
+            self.x, self.table, self.handle = x, {"n": [1], "m": ([], np.zeros(1))}, object()
 
     one = Counted(1.0)
     leaves, structure = jax.tree.flatten(one)
@@ -262,8 +262,13 @@ def test_the_defaults_come_from_one_instance_made_when_first_needed():
     first, second = structure.unflatten(leaves), structure.unflatten(leaves)
     assert made == [1.0, 0.0]
     assert first.handle is second.handle
-    first.table["m"] = 2
-    assert second.table == {"n": [1]}, "containers of the default instance are not shared"
+    first.table["n"].append(2)
+    first.table["m"][0].append(3)
+    first.table["m"][1][0] = 4
+    first.table["k"] = 5
+    third = structure.unflatten(leaves)
+    for other in (second, third):
+        assert other.table["n"] == [1] and other.table["m"] == ([], [0.0]), "what can be changed in place is not shared"
 
 
 def test_threads_make_one_default_instance():
@@ -515,15 +520,48 @@ def test_leaves_cannot_be_serialized(leaf):
 @pytest.mark.parametrize(
     ("cls", "items", "metadata", "message"),
     [
-        (State, [("w", 1)], None, r"expected what State keeps by name as metadata, got a NoneType\n  give the three"),
+        (
+            State,
+            [("w", 1)],
+            None,
+            r"deserialize\(\): expected what State keeps by name as metadata, got a NoneType\n  give the three",
+        ),
         (Estimate, [], [1], "expected what Estimate keeps by name as metadata, got a list"),
-        (dict, [1], None, "expected pairs of key and container, got 1 among them"),
+        (dict, [1], None, "dict: expected pairs of key and container, got 1 among them"),
         (State, [("w", 1, 2)], {}, r"expected pairs .* got \('w', 1, 2\) among them"),
     ],
 )
 def test_what_serialize_cannot_have_given_is_refused(cls, items, metadata, message):
-    with pytest.raises(TypeError, match=rf"deserialize\(\): {message}"):
+    with pytest.raises(TypeError, match=message):
         container.deserialize(cls, items, metadata)
+
+
+@pytest.mark.parametrize(
+    ("serialize", "deserialize", "error", "message"),
+    [
+        (lambda obj: [("x", obj.x)], None, SerializationError, "Hooked: expected .* from serialize=, got a list"),
+        (lambda obj: ([("x", obj.x)],), None, SerializationError, "got a tuple"),
+        (
+            lambda obj: ([obj.x], None),
+            None,
+            TypeError,
+            "Hooked: expected pairs of key and container, got 1.0 among them",
+        ),
+        (None, lambda items, metadata: dict(items), SerializationError, "expected an instance of Hooked .* got a dict"),
+    ],
+)
+def test_hooks_that_do_not_keep_to_the_protocol(serialize, deserialize, error, message):
+    @derive(
+        containers=["x"],
+        serialize=serialize or (lambda obj: ([("x", obj.x)], None)),
+        deserialize=deserialize or (lambda items, metadata: Hooked(dict(items)["x"])),
+    )
+    class Hooked:
+        def __init__(self, x=1.0):
+            self.x = x
+
+    with pytest.raises(error, match=message):
+        container.deserialize(*container.serialize(Hooked()))
 
 
 def test_what_is_no_container_type_cannot_be_deserialized():

@@ -421,6 +421,10 @@ def test_what_text_cannot_say_prints_as_python(f):
 # --- misuse -------------------------------------------------------------------------------------------------------
 
 
+def callable_of_one(value):
+    return True
+
+
 class Pair(typing.NamedTuple):
     a: object
     b: object
@@ -449,7 +453,9 @@ class Pair(typing.NamedTuple):
         (lambda: filters_to_predicates("ab"), "filters: expected a sequence of filters, got str 'ab'"),
         (lambda: filters_to_predicates(...), "filters: expected a sequence of filters, got ellipsis"),
         (lambda: to_predicate(lambda value: True), r"expected a predicate that is called as predicate\(path, value\)"),
-        (lambda: to_predicate(lambda path, value, more: True), "missing a required argument: 'more'"),
+        (lambda: to_predicate(lambda value: True), r"write lambda path, value: f\(value\)"),
+        (lambda: to_predicate(callable_of_one), r"value alone write lambda path, value: callable_of_one\(value\)"),
+        (lambda: to_predicate(lambda path, value, more: True), r"it takes \(path, value, more\)"),
         (lambda: to_predicate(list[int]), "expected a plain class"),
         (lambda: to_predicate(typing.Union[int, None]), "for a union use a tuple"),  # noqa: UP007
         (lambda: to_predicate(int | str), "for a union use a tuple"),

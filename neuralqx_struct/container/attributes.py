@@ -17,10 +17,12 @@ import types
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import numpy as np
+
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.registry import class_ref
 
-__all__ = ["attributes", "check_names", "declared_defaults"]
+__all__ = ["attributes", "check_names", "declared_defaults", "fresh"]
 
 
 def attributes(obj: Any) -> dict[str, Any]:
@@ -39,6 +41,15 @@ def declared_defaults(cls: type) -> dict[str, Any]:
         elif field.default_factory is not dataclasses.MISSING:
             found[field.name] = field.default_factory()
     return found
+
+
+def fresh(value: Any) -> Any:
+    """A default as an instance gets it: what can be changed in place, and is no object of its own, is not shared."""
+    if type(value) in (list, tuple, set):
+        return type(value)(map(fresh, value))
+    if type(value) is dict:
+        return {key: fresh(member) for key, member in value.items()}
+    return value.copy() if type(value) is np.ndarray else value
 
 
 #: Ways to set attributes without writing their names.

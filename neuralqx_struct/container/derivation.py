@@ -23,13 +23,13 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 import jax
 from jax.tree_util import GetAttrKey
 
-from neuralqx_struct.container.attributes import attributes, check_names, declared_defaults
+from neuralqx_struct.container.attributes import attributes, check_names, declared_defaults, fresh
 from neuralqx_struct.container.completion import complete
 from neuralqx_struct.errors import SerializationError, ValidationError
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.pytree import Layout, Pair, register_pytree_type
 
-__all__ = ["Derivation", "derivation_of", "derive"]
+__all__ = ["Derivation", "derivation_of", "derive", "pairs_of"]
 
 C = TypeVar("C")
 Items = list[tuple[Hashable, Any]]
@@ -102,8 +102,7 @@ class Derivation:
 
     def unflatten(self, aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
         """The inverse of :meth:`flatten`; all other attributes have their defaults."""
-        # A list, dict or set of the one default instance is not shared by all that are made.
-        values = {n: v.copy() if type(v) in (list, dict, set) else v for n, v in self.defaults().items()}
+        values = {name: fresh(value) for name, value in self.defaults().items()}
         values.update(self.layout.values((tuple(children), aux)))
         obj: Any = object.__new__(self.cls)
         for name, value in values.items():
@@ -114,8 +113,15 @@ class Derivation:
         """What the containers hold, and what is needed beside that: as the class says, else what it keeps by name."""
         if self.hooks is None:
             return items, {name: getattr(obj, name) for name in self.layout.statics}
-        containers, metadata = self.hooks.serialize(obj)
-        return list(containers), metadata
+        made: Any = self.hooks.serialize(obj)
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise SerializationError(
+                f"expected (pairs of key and container, metadata) from serialize=, got a {type(made).__name__}",
+                path=self.cls.__name__,
+                code="NQX430",
+                hint="return both, metadata as None where there is none",
+            )
+        return pairs_of(made[0], self.cls), made[1]
 
     def whole(self, items: Items, metadata: Any) -> Any:
         """The inverse of :meth:`parts`; what was not stored gets its default, what is not known is refused.
@@ -124,7 +130,15 @@ class Derivation:
             SerializationError: The fields are not those of the class.
         """
         if self.hooks is not None:
-            return self.hooks.deserialize(items, metadata)
+            made = self.hooks.deserialize(items, metadata)
+            if not isinstance(made, self.cls):
+                raise SerializationError(
+                    f"expected an instance of {self.cls.__name__} from deserialize=, got a {type(made).__name__}",
+                    path=self.cls.__name__,
+                    code="NQX401",
+                    hint="return what was made of the pairs and the metadata",
+                )
+            return made
         defaults = self.defaults()
         stored = {**dict(items), **metadata}
         values = complete(self.cls, stored, self.named, defaults.__contains__, defaults.__getitem__)
@@ -153,6 +167,19 @@ class Derivation:
 
 
 _DERIVED: dict[type, Derivation] = {}
+
+
+def pairs_of(items: Iterable[Any], cls: type) -> Items:
+    """What a container holds, as pairs of key and container.
+
+    Raises:
+        TypeError: One of them is no pair.
+    """
+    pairs = list(items)
+    wrong = [item for item in pairs if not isinstance(item, (tuple, list)) or len(item) != 2]
+    if wrong:
+        raise TypeError(f"{cls.__name__}: expected pairs of key and container, got {wrong[0]!r} among them")
+    return pairs
 
 
 def derivation_of(cls: type) -> Derivation | None:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from neuralqx_struct.container.completion import complete
-from neuralqx_struct.container.derivation import derivation_of
+from neuralqx_struct.container.derivation import derivation_of, pairs_of
 from neuralqx_struct.container.walks import open_level
 from neuralqx_struct.fieldspec import FieldKind, FieldSpec, is_struct
 from neuralqx_struct.pytree import pytree_spec
@@ -79,7 +79,7 @@ def deserialize(cls: type, items: Iterable[tuple[Hashable, Any]], metadata: Any)
         >>> deserialize(*serialize((1, 2)))
         (1, 2)
     """
-    pairs = _pairs(items)
+    pairs = pairs_of(items, cls)
     if (is_struct(cls) or getattr(derivation_of(cls), "hooks", ()) is None) and not isinstance(metadata, Mapping):
         raise TypeError(
             f"deserialize(): expected what {cls.__name__} keeps by name as metadata, got a {type(metadata).__name__}\n"
@@ -108,14 +108,6 @@ def deserialize(cls: type, items: Iterable[tuple[Hashable, Any]], metadata: Any)
     if isinstance(metadata, jax.tree_util.PyTreeDef):
         return metadata.unflatten([value for _, value in pairs])
     raise TypeError(f"deserialize(): expected a type of container and its metadata, got {cls!r} and {metadata!r}")
-
-
-def _pairs(items: Iterable[Any]) -> Items:
-    pairs = list(items)
-    wrong = next((item for item in pairs if not isinstance(item, (tuple, list)) or len(item) != 2), None)
-    if wrong is not None:
-        raise TypeError(f"deserialize(): expected pairs of key and container, got {wrong!r} among them")
-    return pairs
 
 
 _BUILTIN: Mapping[type, Callable[[Items], Any]] = {

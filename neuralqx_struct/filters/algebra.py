@@ -298,11 +298,20 @@ def _checked(predicate: Predicate, where: str) -> Predicate:
         signature = inspect.signature(predicate)
     except (TypeError, ValueError):  # compiled callables without a readable signature
         return predicate
-    try:
-        signature.bind((), None)
-    except TypeError as error:
-        raise type_error(where, "a predicate that is called as predicate(path, value)", predicate, str(error)) from None
+    if not _takes(signature, 2):
+        name = getattr(predicate, "__name__", "predicate")
+        alone = f"lambda path, value: {'f' if name == '<lambda>' else name}(value)"
+        hint = f"for a function of the value alone write {alone}" if _takes(signature, 1) else f"it takes {signature}"
+        raise type_error(where, "a predicate that is called as predicate(path, value)", predicate, hint)
     return predicate
+
+
+def _takes(signature: inspect.Signature, arguments: int) -> bool:
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def _wrapped(predicate: Predicate, *wrapped: type[Matcher]) -> str | None:
