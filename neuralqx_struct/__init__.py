@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from neuralqx_struct.graph import Graph as Graph
     from neuralqx_struct.inference import infer as infer
     from neuralqx_struct.inspection import inspect as inspect
-    from neuralqx_struct.inspection import validate as validate
     from neuralqx_struct.modules import Module as Module
     from neuralqx_struct.modules import Rng as Rng
     from neuralqx_struct.params import Param as Param
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.trees import merge as merge
     from neuralqx_struct.trees import partition as partition
     from neuralqx_struct.trees import split as split
+    from neuralqx_struct.validation import validate as validate
     from neuralqx_struct.writer import dump_schema as dump_schema
     from neuralqx_struct.writer import schema_of as schema_of
 
@@ -117,10 +117,7 @@ _HOME = {
     ),
     "neuralqx_struct.graph": ("Graph",),
     "neuralqx_struct.inference": ("infer",),
-    "neuralqx_struct.inspection": (
-        "inspect",
-        "validate",
-    ),
+    "neuralqx_struct.inspection": ("inspect",),
     "neuralqx_struct.modules": ("Module", "Rng"),
     "neuralqx_struct.params": ("Param", "Params"),
     "neuralqx_struct.pytree": (
@@ -146,6 +143,7 @@ _HOME = {
     ),
     "neuralqx_struct.treedefs": ("register_jax_export",),
     "neuralqx_struct.trees": ("combine", "map_where", "merge", "partition", "split"),
+    "neuralqx_struct.validation": ("validate",),
     "neuralqx_struct.writer": (
         "dump_schema",
         "schema_of",

@@ -27,7 +27,6 @@ from neuralqx_struct.evolution.baselines import ask_git
 from neuralqx_struct.evolution.changes import Change
 from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.evolution.migrations import migrate
-from neuralqx_struct.inspection import validate
 from neuralqx_struct.lint import lint_series
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import (
@@ -39,6 +38,7 @@ from neuralqx_struct.schema.series import (
     lock_entry,
     read_lock,
 )
+from neuralqx_struct.validation import validate
 
 __all__ = ["Frozen", "Release", "check_golden", "freeze", "golden_findings", "golden_place", "history"]
 

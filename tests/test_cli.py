@@ -375,7 +375,7 @@ def test_an_error_of_the_system_is_a_failure(monkeypatch, ckpt, command):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied", str(ckpt / "manifest.json"))
 
-    monkeypatch.setattr("neuralqx_struct.inspection.validate", refuse)
+    monkeypatch.setattr("neuralqx_struct.validation.validate", refuse)
     monkeypatch.setattr("neuralqx_struct.bundle.verify", refuse)
     result, data = report(command, ckpt)
     assert result.exit_code == 2

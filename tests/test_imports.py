@@ -81,5 +81,5 @@ def test_a_sound_bundle_is_validated_without_any_of_them(tmp_path, root, monkeyp
 
     monkeypatch.chdir(root)
     path = bundle.write(tmp_path / "ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
-    code = f"import neuralqx_struct.inspection as i; assert i.validate({str(path)!r}) == []"
+    code = f"import neuralqx_struct.validation as v; assert v.validate({str(path)!r}) == []"
     assert not modules_after(code) & {"jax", "numpy", "pydantic", "yaml", "typer", "jsonschema"}

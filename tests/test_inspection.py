@@ -9,12 +9,13 @@ import pytest
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle import BundleMissingError
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
-from neuralqx_struct.inspection import inspect, validate
+from neuralqx_struct.inspection import inspect
 from neuralqx_struct.payload import Payload
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.loader import read_text
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import load_series
+from neuralqx_struct.validation import validate
 from tests.test_manifest import ARRAY, EVERY_KIND
 
 V1 = """

@@ -31,7 +31,7 @@ def present(path: Path) -> Path:
 
 def validate(paths: Sequence[Path], schema: Path | None = None) -> Report:
     """Check manifests against the published format and their schemas."""
-    from neuralqx_struct import inspection
+    from neuralqx_struct import validation
 
     wanted: Any = None
     if schema is not None:
@@ -39,7 +39,7 @@ def validate(paths: Sequence[Path], schema: Path | None = None) -> Report:
 
         wanted = load_series(present(schema))
     return each(
-        "validate", paths, lambda path: inspection.validate(path, wanted), "valid (arrays not read: verify reads them)"
+        "validate", paths, lambda path: validation.validate(path, wanted), "valid (arrays not read: verify reads them)"
     )
 
 
