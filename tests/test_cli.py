@@ -385,7 +385,7 @@ def test_an_error_of_the_system_is_a_failure(monkeypatch, ckpt, command):
 
 
 def test_an_error_of_the_program_is_one_line_with_a_request(monkeypatch, ckpt):
-    def crash(*_):
+    def crash(*_, **__):
         raise RuntimeError("boom")
 
     monkeypatch.setattr("neuralqx_struct.inspection.inspect", crash)
@@ -400,7 +400,7 @@ def test_an_error_of_the_program_is_one_line_with_a_request(monkeypatch, ckpt):
 
 
 def test_an_interrupt_ends_quietly(monkeypatch, ckpt):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("neuralqx_struct.inspection.inspect", interrupt)
