@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from neuralqx_struct.modules import Rng as Rng
     from neuralqx_struct.params import Param as Param
     from neuralqx_struct.params import Params as Params
-    from neuralqx_struct.pytree import is_registered_pytree_type as is_registered_pytree_type
-    from neuralqx_struct.pytree import register_attrs_type as register_attrs_type
-    from neuralqx_struct.pytree import register_pytree_type as register_pytree_type
-    from neuralqx_struct.pytree import resolve_pytree_spec as resolve_pytree_spec
+    from neuralqx_struct.pytree_types import is_registered_pytree_type as is_registered_pytree_type
+    from neuralqx_struct.pytree_types import register_attrs_type as register_attrs_type
+    from neuralqx_struct.pytree_types import register_pytree_type as register_pytree_type
+    from neuralqx_struct.pytree_types import resolve_pytree_spec as resolve_pytree_spec
     from neuralqx_struct.registry import class_ref as class_ref
     from neuralqx_struct.registry import resolve_class as resolve_class
     from neuralqx_struct.samples import example as example
@@ -120,7 +120,7 @@ _HOME = {
     "neuralqx_struct.inspection": ("inspect",),
     "neuralqx_struct.modules": ("Module", "Rng"),
     "neuralqx_struct.params": ("Param", "Params"),
-    "neuralqx_struct.pytree": (
+    "neuralqx_struct.pytree_types": (
         "is_registered_pytree_type",
         "register_attrs_type",
         "register_pytree_type",

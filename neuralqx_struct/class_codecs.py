@@ -29,7 +29,8 @@ from jax.tree_util import PyTreeDef, default_registry
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, UntrustedError, did_you_mean
 from neuralqx_struct.nodes import Codec, Codecs, Decoder, Encoder, known_remedy
 from neuralqx_struct.paths import FieldName
-from neuralqx_struct.pytree import PyTreeSpec, path_part, pytree_spec
+from neuralqx_struct.pytree import path_part
+from neuralqx_struct.pytree_types import PyTreeSpec, pytree_spec
 from neuralqx_struct.registry import class_ref, find_class
 
 __all__ = ["CLASS_CODECS", "ClassDecoder", "Reading", "Unknown"]

@@ -29,7 +29,8 @@ from neuralqx_struct.param_tags import param_tags
 from neuralqx_struct.path_tree import HERE, Path, PathTree, is_path
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.printing import brief
-from neuralqx_struct.pytree import peek, register_pytree_type, store_pair
+from neuralqx_struct.pytree import peek, store_pair
+from neuralqx_struct.pytree_types import register_pytree_type
 from neuralqx_struct.struct import Struct
 
 __all__ = ["Metadata", "Param", "Params", "ParamsError"]

@@ -17,7 +17,7 @@ from neuralqx_struct import checkpoint, container
 from neuralqx_struct.container import derive
 from neuralqx_struct.errors import SerializationError, ValidationError
 from neuralqx_struct.fieldspec import field
-from neuralqx_struct.pytree import register_attrs_type, register_pytree_type
+from neuralqx_struct.pytree_types import register_attrs_type, register_pytree_type
 from neuralqx_struct.struct import Struct
 
 

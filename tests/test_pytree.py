@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.errors import SerializationError, ValidationError
-from neuralqx_struct.pytree import Layout, pytree_spec
+from neuralqx_struct.pytree import Layout
+from neuralqx_struct.pytree_types import pytree_spec
 
 
 def node_class():

@@ -27,7 +27,8 @@ from neuralqx_struct.container.attributes import attributes, check_names, declar
 from neuralqx_struct.container.completion import complete
 from neuralqx_struct.errors import SerializationError, ValidationError
 from neuralqx_struct.fieldspec import is_struct
-from neuralqx_struct.pytree import Layout, Pair, register_pytree_type
+from neuralqx_struct.pytree import Layout, Pair
+from neuralqx_struct.pytree_types import register_pytree_type
 
 __all__ = ["Derivation", "derivation_of", "derive", "pairs_of"]
 

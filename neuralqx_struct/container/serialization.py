@@ -16,7 +16,7 @@ from neuralqx_struct.container.completion import complete
 from neuralqx_struct.container.derivation import derivation_of, pairs_of
 from neuralqx_struct.container.walks import open_level
 from neuralqx_struct.fieldspec import FieldKind, FieldSpec, is_struct
-from neuralqx_struct.pytree import pytree_spec
+from neuralqx_struct.pytree_types import pytree_spec
 
 __all__ = ["deserialize", "serialize"]
 
