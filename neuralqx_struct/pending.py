@@ -47,10 +47,9 @@ class PendingBundle:
 
     def __init__(self, path: Path, finish: Callable[[], None]) -> None:
         self.path = path
-        self._finish = finish
         self._failure: BaseException | None = None
         self._told = False
-        self._thread = threading.Thread(target=self._run, name=f"export to {path}")
+        self._thread = threading.Thread(target=self._run, args=(finish,), name=f"export to {path}")
         self._thread.start()
 
     def __repr__(self) -> str:
@@ -91,9 +90,9 @@ class PendingBundle:
             raise self._failure
         return b""
 
-    def _run(self) -> None:
+    def _run(self, finish: Callable[[], None]) -> None:
         try:
-            self._finish()
+            finish()
         except BaseException as failure:  # noqa: BLE001 - raised by wait(), and told even if nobody waits
             self._failure = failure
             _LOG.error("%s: the bundle was not written: %s", self.path, failure)

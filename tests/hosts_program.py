@@ -43,6 +43,7 @@ def state(values=VALUES):
         "small": spread(values.astype(ml_dtypes.float8_e4m3fn), "y", "x"),
         "empty": spread(np.zeros((0, 4), np.int8), None),
         "host": np.arange(5),
+        "half": np.ones(3, ml_dtypes.bfloat16),
         "local": jnp.arange(3),
         "key": jax.random.key(7),
         "step": 7,

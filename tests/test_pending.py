@@ -1,10 +1,12 @@
 """Bundles that are written while the program goes on: what they hold, how they fail, and what a killed program leaves."""
 
+import gc
 import logging
 import os
 import signal
 import subprocess
 import sys
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -75,6 +77,17 @@ def test_donating_right_away_changes_nothing(tmp_path):
     jax.block_until_ready(jax.jit(lambda w: w * 0, donate_argnums=0)(w))
     w.delete()  # JAX makes a copy in place of a donation where somebody still reads
     assert np.array_equal(s.load(pending.wait())["w"], np.arange(1 << 18))
+
+
+def test_arrays_are_let_go(tmp_path):
+    state = {"w": jnp.ones(3), "v": jax.device_put(jnp.ones(8), jax.devices()[1])}
+    held = [weakref.ref(array) for array in state.values()]
+    pending = s.export(state, tmp_path / "a", store="orbax", asynchronous=True)
+    del state
+    pending.wait()
+    gc.collect()
+    assert [ref() for ref in held] == [None, None]
+    assert pending.done
 
 
 def test_methods_of_structs_take_it_too(tmp_path):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["begin", "folder_of"]
 
-_PATIENCE = 24 * 60 * 60  # seconds that Orbax waits for a write; JAX ends a program that has lost a process long before
+_PATIENCE = 3 * 60 * 60  # seconds that Orbax waits for a write; JAX ends a program that has lost a process long before
 _Records = dict[str, dict[str, Any]]
 
 
@@ -106,9 +106,16 @@ def begin(
         _prepare(ready, target, arrays, tick)
         return ready.told()
 
-    told = [prepare()] if alone else agreed(prepare)
-    with _faults_told():
-        writer = _started(folder_of(target), ready.tree, alone=alone)
+    writer: Any = None
+
+    def start() -> bytes:
+        nonlocal writer
+        with _faults_told():
+            writer = _started(folder_of(target), ready.tree, alone=alone)
+        ready.tree.clear()  # from here on nothing keeps the arrays on their devices
+        return b""
+
+    told, _ = ([prepare()], start()) if alone else (agreed(prepare), agreed(start))
 
     def finish() -> dict[str, dict[str, Any]]:
         with _faults_told():
@@ -161,7 +168,7 @@ def _prepare(ready: _Ready, target: Path | BinaryIO, arrays: Mapping[str, Array]
                 assert isinstance(arrays, HeldArrays)  # nobody else has what is not numpy's
                 ready.tree[key_of(name)] = _shared(held, name, code, arrays.fetch, ready)
             elif rank():  # the first process writes it
-                ready.tree[key_of(name)] = np.broadcast_to(np.zeros((), code), shape)
+                ready.tree[key_of(name)] = np.broadcast_to(np.zeros((), dtype_named(code)), shape)
             elif _is_map(held):
                 crc = checksum(bytes_of(held))
                 ready.tree[key_of(name)] = (
@@ -202,9 +209,11 @@ def _as_bytes(held: Any, fetch: Callable[[Any], Array]) -> Any:
     """A JAX array of a dtype that zarr has no name for, as bytes that lie on the same devices."""
     import numpy as np
 
-    jax = importlib.import_module("jax")
+    jax, memory = importlib.import_module("jax"), held.sharding.memory_kind
     shards = [
-        jax.device_put(fetch(shard.data).view(np.uint8), jax.sharding.SingleDeviceSharding(shard.device))
+        jax.device_put(
+            fetch(shard.data).view(np.uint8), jax.sharding.SingleDeviceSharding(shard.device, memory_kind=memory)
+        )
         for shard in held.addressable_shards
     ]
     return jax.make_array_from_single_device_arrays(held.shape, held.sharding, shards)
