@@ -104,7 +104,12 @@ def _require_standing(held: Opened, path: Path, found: list[Diagnostic]) -> None
 
 def _examined(data: bytes, limits: Limits) -> tuple[dict[str, Any], list[Diagnostic]]:
     """The document, and everything wrong with it that can be told without the arrays."""
-    document = parse_manifest(data, limits=limits)
+    try:
+        document = parse_manifest(data, limits=limits)
+    except SerializationError as error:
+        if (problem := check_digest(data)) is not None and b'"digest"' in data[-200:]:
+            raise IntegrityError([*error.diagnostics, problem]) from error.__cause__
+        raise
     found = check_manifest(document, limits=limits)
     if any(d.code == "NQX402" for d in found) or document.keys() == FOREIGN_MEMBERS:
         return document, found  # another format's digest is its own affair, and neuraLQX writes none

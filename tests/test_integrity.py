@@ -345,3 +345,39 @@ def test_without_a_checksum_neuralqx_files_are_still_protected(tmp_path):
             assert all(d.file and d.file.startswith(str(path)) for d in error.diagnostics)
         else:
             assert np.array_equal(found, wanted)
+
+
+def test_verify_looks_at_the_arrays_of_a_file_whose_directory_is_broken(tmp_path):
+    arrays = {f"a{i}": np.full(100, i + 0.5) for i in range(5)}
+    path = s.export(arrays, tmp_path / "c")
+    records = json.loads((path / "manifest.json").read_bytes())["arrays"]
+    whole = (path / "arrays.npz").read_bytes()
+    data = bytearray(whole)
+    data[2] ^= 1  # the first member's own header
+    for name in ("a1", "a3"):
+        data[records[name]["offset"] + 9] ^= 1
+    (path / "arrays.npz").write_bytes(data)
+    found = s.verify(path)
+    assert [d.code for d in found] == ["NQX408", "NQX407", "NQX407"]
+    assert [d.path for d in found] == ["", "$.arrays.a1", "$.arrays.a3"]
+    (path / "arrays.npz").write_bytes(whole[: records["a3"]["offset"] + 8])
+    assert [d.path for d in s.verify(path)] == ["", "$.arrays.a3", "$.arrays.a4"]
+    (path / "arrays.npz").write_bytes(b"")
+    assert [d.path for d in s.verify(path)] == ["", *(f"$.arrays.{name}" for name in arrays)]
+    (path / "manifest.json").write_bytes((path / "manifest.json").read_bytes().replace(b"float64", b"floot64"))
+    bundle.seal(path)
+    assert [d.code for d in s.verify(path)] == ["NQX408", *["NQX411"] * 5]
+
+
+@pytest.mark.parametrize(("store", "place"), [("npz", 3), ("npz", 40), ("safetensors", 9), ("safetensors", 3)])
+def test_damage_to_a_text_is_an_integrity_error_too(tmp_path, store, place):
+    path = s.export({"w": np.arange(3)}, tmp_path / "c", store=store)
+    file = path / ("manifest.json" if store == "npz" else "arrays.safetensors")
+    data = bytearray(file.read_bytes())
+    data[place] ^= 0x80
+    file.write_bytes(data)
+    for read in (s.load, bundle.read_manifest) if store == "npz" else (s.load,):
+        with pytest.raises(s.IntegrityError) as caught:
+            read(path)
+        assert all(str(path) in d.file for d in caught.value.diagnostics)
+    assert {d.code for d in s.verify(path)} & {"NQX001", "NQX408"}

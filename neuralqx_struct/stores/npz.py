@@ -184,14 +184,42 @@ def read(source: Source, records: Records, access: Access = WHOLE) -> FileArrays
 
 def verify(source: Source, records: Records, access: Access = WHOLE) -> list[Diagnostic]:
     """Everything that is wrong with the file; see :class:`~neuralqx_struct.stores.ArrayStore`."""
-    arrays, found, found_members = _survey(source, records, replace(access, verify=True, mmap=True))
+    access = replace(access, verify=True, mmap=True)
+    arrays, found, found_members = _survey(source, records, access)
+    if any(not d.path for d in found):
+        arrays, lost = _by_records(source, records, access)
+        found += lost
     for name in arrays:
         if (problem := arrays.verify(name)) is not None:
             found.append(problem)
-        elif arrays.verify(name, found_members[name].crc32) is not None:
+        elif name in found_members and arrays.verify(name, found_members[name].crc32) is not None:
             message = "expected the checksum in the zip directory to be that of the member, got another"
             found.append(about("NQX407", name, message, "np.load and unzip refuse this array"))
     return found
+
+
+def _by_records(source: Source, records: Records, access: Access) -> tuple[FileArrays, list[Diagnostic]]:
+    """The arrays where their records say that they lie: what else is damaged in a file whose own directory is broken."""
+    try:
+        view, _ = opened(source, mmap=True)
+    except StructError:
+        view = memoryview(b"")
+    entries: dict[str, Entry] = {}
+    lost: list[Diagnostic] = []
+    for name, record in records.items():
+        if "offset" not in record or "crc32" not in record:
+            continue
+        try:
+            kind, at = _kind(record["dtype"], tuple(record["shape"])), record["offset"]
+        except StructError as error:
+            lost += [about(d.code, name, d.message, d.hint) for d in error.diagnostics]
+            continue
+        if at + kind.nbytes <= len(view):
+            entries[name] = Entry(kind.dtype, kind.shape, at, kind.nbytes, record["crc32"])
+        else:
+            message = f"expected {kind.nbytes} bytes at byte {at}, got a file of {len(view)}"
+            lost.append(about("NQX408", name, message))
+    return FileArrays(view, None, entries, access), lost
 
 
 def members(source: Source) -> tuple[str, ...]:

@@ -174,7 +174,14 @@ def _header(view: memoryview) -> tuple[dict[str, dict[str, Any]], int]:
         raise IntegrityError("expected a whole safetensors file, got one that ends inside its header", code="NQX408")
     if size > _MOST_HEADER:
         raise IntegrityError(f"expected a header of at most {_MOST_HEADER} bytes, got {size}", code="NQX506")
-    header = parse_manifest(bytes(view[8 : 8 + size]).rstrip(b" "), limits=Limits(manifest_bytes=_MOST_HEADER, depth=2))
+    text = bytes(view[8 : 8 + size]).rstrip(b" ")
+    try:
+        header = parse_manifest(text, limits=Limits(manifest_bytes=_MOST_HEADER, depth=2))
+    except SerializationError as error:
+        told = error.diagnostics[0].message
+        raise IntegrityError(
+            f"expected the header of a safetensors file, got other text\n{told}", code="NQX408"
+        ) from None
     header.pop("__metadata__", None)
     free, end = 0, len(view) - 8 - size
     for name, item in sorted(header.items(), key=_begin):
