@@ -201,6 +201,8 @@ _KEY_DTYPES: Final = {"key<threefry2x32>": "key<fry>", "key<unsafe_rbg>": "key<u
 class DType(Term):
     """Arrays by dtype: a name such as ``bfloat16``, or ``floating``, ``integer``, ``complexfloating``, ``bool``, ``prng_key``.
 
+    Python numbers have no dtype, until JAX traces them: then they are arrays.
+
     Example:
         >>> import types
         >>> DType("floating")((), types.SimpleNamespace(dtype="float8_e4m3fn"))
