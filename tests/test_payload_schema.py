@@ -139,6 +139,7 @@ WRONG = {
     "list-for-tuple": (lambda f: f["row"].update(__kind__="list"), f"{FIELDS}/row/__kind__"),
     "key": (lambda f: f["key"].update(impl="rbg"), f"{FIELDS}/key/impl"),
     "keys": (lambda f: f["keys"]["data"].update(shape=[3]), f"{FIELDS}/keys/data/shape"),
+    "key-numbers": (lambda f: f["key"]["data"].update(dtype="float32"), f"{FIELDS}/key/data/dtype"),
     "bytes": (lambda f: f.update(raw="abc"), f"{FIELDS}/raw"),
 }
 

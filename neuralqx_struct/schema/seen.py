@@ -111,6 +111,8 @@ def see_node(node: Any) -> Seen:
     if kind == "prng-key":
         data = node["data"]
         shape = tuple(data["shape"][:-1])
+        if data["dtype"] != "uint32":
+            return Seen("other", f"prng_key[{node['impl']}] of {data['dtype']} numbers")
         return Seen("key", f"prng_key[{node['impl']}]", node["impl"], shape)
     if kind in _SCALAR_NODES:
         value = float(node["value"]) if kind == "float" else read_decimal(node["value"]) if kind == "bigint" else node
