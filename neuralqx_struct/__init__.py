@@ -9,6 +9,7 @@ never imports JAX.
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +165,8 @@ _importing = threading.RLock()
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE and name not in _MODULES:
-        raise AttributeError(f"module 'neuralqx_struct' has no attribute {name!r}")
+        message = f"module 'neuralqx_struct' has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
     with _importing:
         module = importlib.import_module(_WHERE.get(name) or _MODULES[name])
     value = getattr(module, name) if name in _WHERE else module
@@ -173,4 +175,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

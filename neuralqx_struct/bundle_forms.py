@@ -298,9 +298,9 @@ class Zip:
 Opened = Folder | Zip | Text
 
 
-def _no_bundle(path: Path, got: str) -> SerializationError:
+def _no_bundle(path: Path, got: str, hint: str | None = None) -> SerializationError:
     message = f"expected a bundle (a folder with {MANIFEST}, or a zip of one), got {got}"
-    return SerializationError(message, code="NQX401", file=str(path))
+    return SerializationError(message, code="NQX401", file=str(path), hint=hint)
 
 
 @contextmanager
@@ -341,7 +341,9 @@ def manifest_bytes(held: Opened, limits: Limits) -> bytes:
     """The bytes of the manifest of an open bundle."""
     source = held.region(MANIFEST, lambda: limits.manifest_bytes)
     if source is None:
-        raise _no_bundle(held.path, f"one with {', '.join(held.names()[:8]) or 'nothing'} in it")
+        inside = held.path.is_dir() and any((inner / MANIFEST).is_file() for inner in held.path.iterdir())
+        hint = f"it has bundles in it: name them, as in {held.path / '*'}" if inside else None
+        raise _no_bundle(held.path, f"one with {', '.join(held.names()[:8]) or 'nothing'} in it", hint)
     return region_bytes(source, limits)
 
 

@@ -442,13 +442,6 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading, shardings: 
         if has_errors(found):
             raise FilterError(found)
         reading.report.extend(found)
-    for name in reading.fill.keys() - decoder.seen_fields:
-        raise SerializationError(
-            f"expected names of fields in fill=, got {name!r}, which no Struct of this payload has",
-            path="$",
-            code="NQX415",
-            hint=did_you_mean(name, decoder.seen_fields) or "leave it out",
-        )
     for diagnostic in reading.report[told:]:
         _LOG.log(logging.WARNING if diagnostic.severity == "warning" else logging.INFO, "%s", diagnostic)
     if load_cls is not None and not isinstance(value, load_cls):
@@ -460,6 +453,13 @@ def _from_payload(payload: Payload, load_cls: Any, reading: Reading, shardings: 
             hint=f"{got} was defined again, and the newest definition is what is loaded; call load on that one"
             if got == class_ref(load_cls)
             else "load it with the class that wrote it, or with neuralqx_struct.load(path)",
+        )
+    for name in reading.fill.keys() - decoder.seen_fields:
+        raise SerializationError(
+            f"expected names of fields in fill=, got {name!r}, which no Struct of this payload has",
+            path="$",
+            code="NQX415",
+            hint=did_you_mean(name, decoder.seen_fields) or "leave it out",
         )
     return value
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import sys
 import threading
 import types
@@ -34,6 +35,7 @@ from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
 from neuralqx_struct.lint import lint_series
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.payload import dtype_named
+from neuralqx_struct.printing import brief
 from neuralqx_struct.registry import register_ref
 from neuralqx_struct.schema.evaluation import evaluate
 from neuralqx_struct.schema.expressions import Expression
@@ -128,9 +130,9 @@ class Schema:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self.document.structs:
-            raise AttributeError(
-                f"schema {self._series.id} version {self._version} has no struct {name!r}", name=name, obj=self
-            )
+            hint = did_you_mean(name, [*self.document.structs])
+            message = f"schema {self._series.id} version {self._version} has no struct {name!r}"
+            raise AttributeError(f"{message}; {hint}" if hint else message, name=name, obj=self)
         return self[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -159,6 +161,8 @@ def load_schema(where: str | Path) -> Schema:
         >>> load_schema("schemas/vmc_state/v2.yaml").version
         2
     """
+    if not isinstance(where, (str, os.PathLike)):
+        raise TypeError(f"load_schema(): expected a folder, a file or text, got {brief(where)}")
     series = load_series(where)
     problems = lint_series(series)
     if has_errors(problems):

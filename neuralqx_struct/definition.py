@@ -56,7 +56,7 @@ from neuralqx_struct.printing import Text
 from neuralqx_struct.pytree import Layout, Pair, put, register_struct
 from neuralqx_struct.registry import register_ref
 from neuralqx_struct.schema.migration import Migration
-from neuralqx_struct.versioned import Claim, claim, register_claim
+from neuralqx_struct.versioned import Claim, claim, refuse_keywords, register_claim
 
 __all__ = ["StructABCMeta", "StructMeta"]
 
@@ -142,6 +142,7 @@ class StructMeta(type):
                 in front of that one the migrations of earlier versions, each to the version behind it.
             **kwargs: Those of ``__init_subclass__``.
         """
+        refuse_keywords(name, bases, kwargs)
         said = claim(name, schema, version, migrations)
         slots = namespace.get("__slots__", ())
         if slots:

@@ -45,14 +45,21 @@ from neuralqx_struct.schema.findings import Finding, Findings
 from neuralqx_struct.schema.loader import Source, read_file
 from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.reading import parse_document
-from neuralqx_struct.schema.series import LOCK_NAME, SchemaMissingError, Series, load_series, lock_entry, read_lock
+from neuralqx_struct.schema.series import (
+    LOCK_NAME,
+    SchemaMissingError,
+    Series,
+    load_series,
+    lock_entry,
+    read_lock,
+    refuse_bundle,
+)
 from neuralqx_struct.schema.uses import among, beside
 
 __all__ = ["lint", "lint_document", "lint_series"]
 
 _DOCUMENT_CHECKS = (*CHECKS, *EXPRESSION_CHECKS, *VALUE_CHECKS, *ADVICE)
 _SUFFIXES = (".yaml", ".yml", ".json")
-_MANIFEST = "manifest.json"
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Entry points.
@@ -77,10 +84,10 @@ def lint(path: str | Path) -> list[Diagnostic]:
     where = Path(path)
     if not where.exists():
         raise SchemaMissingError.at(path)
-    if _is_bundle(where):
-        message = "expected a schema, got a bundle"
-        hint = f"`neuralqx-struct validate {where}` checks it"
-        return [Diagnostic("NQX010", "error", message, file=str(path), hint=hint)]
+    try:
+        refuse_bundle(where)
+    except SchemaError as error:
+        return list(error.diagnostics)
     if where.is_dir() and not _schema_files(where):
         folders = [inner for inner in sorted(where.iterdir()) if inner.is_dir() and _is_schema_folder(inner)]
         if folders:
@@ -89,11 +96,6 @@ def lint(path: str | Path) -> list[Diagnostic]:
         return lint_series(load_series(where))
     except SchemaError as error:
         return _sorted({*error.diagnostics, *_readable_parts(where)})
-
-
-def _is_bundle(where: Path) -> bool:
-    """True for a folder with a manifest, a manifest and a zip: none of them is a schema, whatever they hold."""
-    return where.suffix.lower() == ".zip" or where.name == _MANIFEST or (where / _MANIFEST).is_file()
 
 
 def _schema_files(folder: Path) -> list[Path]:

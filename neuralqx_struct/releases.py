@@ -27,6 +27,7 @@ from neuralqx_struct.evolution.baselines import ask_git
 from neuralqx_struct.evolution.changes import Change
 from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.evolution.migrations import migrate
+from neuralqx_struct.evolution.steps import step_text
 from neuralqx_struct.lint import lint_series
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import (
@@ -192,22 +193,10 @@ def history(path: str | Path) -> list[Release]:
         date, dated_by = _dated(file)
         changes = () if before is None else tuple(diff(before, document))
         migration = None if before is None else document.migration_from(before.version)
-        steps = (
-            ()
-            if migration is None
-            else tuple(
-                _step(item.model_dump(mode="json", by_alias=True, exclude_unset=True)) for item in migration.steps
-            )
-        )
+        steps = () if migration is None else tuple(step_text(item.step).removeprefix("- ") for item in migration.steps)
         releases.append(Release(version, str(file), date, dated_by, version in lock, changes, steps))
         before = document
     return releases
-
-
-def _step(data: dict[str, Any]) -> str:
-    """A step as a schema file in JSON has it, without the outermost braces."""
-    ((name, arguments),) = data.items()
-    return f"{name} {json.dumps(arguments, ensure_ascii=False)}"
 
 
 def _dated(file: Path) -> tuple[datetime, str]:

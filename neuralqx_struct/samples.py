@@ -28,6 +28,7 @@ import numpy as np
 from neuralqx_struct.errors import SchemaError, ValidationError, did_you_mean
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.payload import dtype_named
+from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.findings import root_ints
@@ -88,7 +89,9 @@ def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) ->
         (True, False)
     """
     if not isinstance(cls, type) or not is_struct(cls):
-        raise TypeError(f"example(): expected a Struct class, got {cls!r}")
+        root = getattr(cls, "root", type(cls))
+        hint = f"; did you mean {root.__name__}?" if isinstance(root, type) and is_struct(root) else ""
+        raise TypeError(f"example(): expected a Struct class, got {brief(cls)}{hint}")
     document, name, classes = described(cls)
     _check_dims(document, dims or {})
     seeds = np.random.SeedSequence(_seed(key)).spawn(_TRIES)

@@ -22,9 +22,9 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
-from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.plans import Unknown, apply, plan
 from neuralqx_struct.fieldspec import FieldSpec, is_struct
 from neuralqx_struct.payload import Payload, iter_nodes
@@ -101,6 +101,30 @@ class Written:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Claims.
+
+
+_KEYWORDS = ("kw_only", "schema", "version", "migrations", "metaclass")
+
+
+def refuse_keywords(name: str, bases: tuple[type, ...], unknown: Mapping[str, Any]) -> None:
+    """Refuse keywords of a class statement that neither Structs nor the ``__init_subclass__`` of a base know.
+
+    Args:
+        name: The class, for messages.
+        bases: Its bases.
+        unknown: The keywords that Structs do not know.
+
+    Raises:
+        TypeError: There are some, and no base takes keywords of its own.
+    """
+    if not unknown or any(
+        "__init_subclass__" in vars(each) for base in bases for each in base.__mro__ if each not in (object, Generic)
+    ):
+        return
+    word = next(iter(unknown))
+    hint = did_you_mean(word, _KEYWORDS)
+    message = f"{name}: expected {', '.join(_KEYWORDS[:-1])} or no keyword in the class statement, got {word!r}"
+    raise TypeError(f"{message}; {hint}" if hint else message)
 
 
 def claim(name: str, schema: Any, version: Any, migrations: Any) -> Claim | None:

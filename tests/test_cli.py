@@ -168,6 +168,7 @@ def test_explain(monkeypatch, tmp_path):
     page = tmp_path / "diagnostics.md"
     page.write_text("# Codes\n\n## NQX104 unused-dim\n\nNo shape uses it.\n\n## NQX105 other\n\nElse.\n")
     monkeypatch.setattr("neuralqx_struct.cli.shipped.shipped", lambda name: page)
+    assert invoke("explain", "104").stdout == invoke("explain", "NQX104").stdout
     assert invoke("explain", "nqx104").stdout == "## NQX104 unused-dim\n\nNo shape uses it.\n"
     assert report("explain", "NQX105")[1]["code"] == "NQX105"
     result = invoke("explain", "NQX999")
@@ -254,6 +255,11 @@ def unreachable(tmp_path):
     return "migrate", write_bundle(tmp_path / "ckpt"), "--to", "9", "--out", tmp_path / "out"
 
 
+def dangling(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    return tmp_path / "link"
+
+
 def schema_with_errors(tmp_path):
     _, _, path = bad_schema("step: int", "step: strr")(tmp_path)
     return "schema", "show", path
@@ -275,6 +281,10 @@ BAD = [
     ("no such path: diff", lambda p: ("diff", p / "nope", p), 2, "NQX404", "nope", None, ("got no such path",)),
     ("no such path: migrate", lambda p: ("migrate", p / "nope", "--out", p / "out"), 2, "NQX401", "nope", None, ("got no file",)),
     ("no such path: show", lambda p: ("schema", "show", p / "nope.yaml"), 2, "NQX404", "nope.yaml", None, ("got no such path",)),
+    ("no such path: link", lambda p: ("schema", "show", dangling(p)), 2, "NQX404", "link", None, ("got no such path",)),
+    ("no such path: revision", lambda p: ("schema", "revision", p / "nope.yaml"), 2, "NQX404", "nope.yaml", None, ("got no such path",)),
+    ("a bundle for a schema", lambda p: ("schema", "show", write_bundle(p / "ckpt")), 1, "NQX010", "ckpt", None, ("got a bundle", "validate")),
+    ("a folder of bundles", lambda p: ("validate", write_bundle(p / "ckpt").parent), 1, "NQX401", None, None, ("has bundles in it", "*")),
     ("no such schema", lambda p: ("validate", p, "--schema", p / "nope"), 2, "NQX404", "nope", None, ("got no such path",)),
     ("target exists", target_exists, 2, "NQX431", "out", None, ("exists", "--out")),
     ("unknown filter", unknown_filter, 2, "NQX010", None, None, ("foo",)),
@@ -307,6 +317,14 @@ def test_bad_input_is_told_clearly(tmp_path, case):
     assert "Traceback" not in text.output
     if exit_code == 2:
         assert text.stdout == ""
+
+
+def test_a_bundle_that_knows_no_newer_version_is_told_of_schemas(ckpt, tmp_path):
+    done = invoke("migrate", ckpt, "--out", tmp_path / "out")
+    assert "as it is (the newest version that the bundle knows; --schema names" in done.stdout
+    (tmp_path / "v1.yaml").write_text(V1)
+    for more in (("--schema", tmp_path / "v1.yaml"), ("--to", "1")):
+        assert "--schema" not in invoke("migrate", ckpt, "--dry-run", "--out", tmp_path / "other", *more).stdout
 
 
 def test_an_existing_target_is_left_alone(tmp_path):

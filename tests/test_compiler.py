@@ -315,3 +315,11 @@ def test_deprecated_fields_warn_of_values_that_are_no_default():
     ) as told:
         made.replace(w=jnp.ones(2))
     assert [warning.filename for warning in told] == [__file__]
+
+
+def test_a_name_that_is_nearly_one_is_named(vmc_folder):
+    schema = s.load_schema(vmc_folder)
+    with pytest.raises(AttributeError, match=r"has no struct 'VMCstate'; did you mean 'VMCState'\?"):
+        schema.VMCstate
+    with pytest.raises(TypeError, match=r"load_schema\(\): expected a folder, a file or text, got <Schema"):
+        s.load_schema(schema)

@@ -202,3 +202,28 @@ def test_members_of_other_languages_are_answered_with_ours(member, hint):
     with pytest.raises(SchemaError) as caught:
         parse_document(read_text(f"{head}  A:\n    steps: int\n    mode: str\n"))
     assert "fields stand one level deeper, under `fields:`" in {d.hint for d in caught.value.diagnostics}
+
+
+@pytest.mark.parametrize(
+    ("members", "line", "meant"),
+    [
+        ("rooot: A\nstructs: {A: {fields: {x: int}}}", 4, "root"),
+        ("root: A\ndims: {n: {mni: 1}}\nstructs: {A: {fields: {x: int}}}", 5, "min"),
+        ("root: A\nenums: {E: {membres: [a]}}\nstructs: {A: {fields: {x: int}}}", 5, "members"),
+        ("root: A\nstructs: {A: {feilds: {x: int}}}", 5, "fields"),
+        ("root: A\nstructs: {A: {fields: {x: {type: int, tagz: [a]}}}}", 5, "tags"),
+        ("root: A\nstructs: {A: {fields: {x: int}, constraints: [{exp: x > 1}]}}", 5, "expr"),
+        ("root: A\nmigrations: [{form: 0, steps: []}]\nstructs: {A: {fields: {x: int}}}", 5, "from"),
+        ("root: A\nmigrations: [{from: 0, steps: [{renam: {}}]}]\nstructs: {A: {fields: {x: int}}}", 5, "rename"),
+        (
+            "root: A\nmigrations: [{from: 0, steps: [{rename: {feild: x}}]}]\nstructs: {A: {fields: {x: int}}}",
+            5,
+            "field",
+        ),
+    ],
+)
+def test_misspelt_members_are_recognised_at_every_level(members, line, meant):
+    with pytest.raises(SchemaError) as caught:
+        parse_document(read_text(f'language: "1"\nschema: lab.a\nversion: 1\n{members}\n'))
+    found = [d for d in caught.value.diagnostics if d.code == "NQX009"]
+    assert [(d.line, d.hint) for d in found] == [(line, f"did you mean {meant!r}?")]

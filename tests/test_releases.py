@@ -176,7 +176,7 @@ def test_files_outside_of_git_have_the_date_of_the_file(folder, monkeypatch):
     assert {change.code for change in second.changes} == {
         c.code for c in s.diff(folder / "v1.yaml", folder / "v2.yaml")
     }
-    assert second.steps[0] == 'rename {"field": "step", "to": "count"}'
+    assert second.steps[0] == "rename: {field: step, to: count}"
     assert "2001-09-09 01:46 (file, frozen)" in str(first) and "step cast" in str(second)
     assert json.loads(json.dumps(second.to_json()))["steps"] == list(second.steps)
 

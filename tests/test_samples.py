@@ -212,6 +212,13 @@ def test_the_shipped_schema():
         assert type(made) is cls
 
 
+@pytest.mark.parametrize("wrong", ["schema", "instance"])
+def test_what_was_likely_meant_is_named(wrong):
+    loaded = schema("structs:\n  A: {fields: {a: int}}\n")
+    with pytest.raises(TypeError, match=r"expected a Struct class, got .*; did you mean A\?"):
+        s.example(loaded if wrong == "schema" else loaded.A(a=1))
+
+
 def test_lengths_that_a_constraint_gives_are_met():
     cls = schema(
         "dims: {width: {min: 3}}\n"

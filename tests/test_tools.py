@@ -79,6 +79,14 @@ def test_completion_of_the_package_imports_nothing():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_completion_of_the_package_offers_what_is_public():
+    offered = [name for name in dir(s) if not name.startswith("__")]
+    assert {*offered} == {*s.__all__} - {"__version__"}
+    with pytest.raises(AttributeError) as caught:
+        s.loadschema
+    assert (caught.value.name, caught.value.obj) == ("loadschema", s)  # by which Python says: did you mean load_schema
+
+
 def test_autodoc_documents_a_struct(tmp_path, root):
     source = "import neuralqx_struct as s\n" + inspect.getsource(Layer)
     (tmp_path / "layers.py").write_text(source)

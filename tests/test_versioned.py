@@ -475,7 +475,8 @@ MIGRATION = steps.migration(1, [])
             {"schema": "lab.a", "version": 3, "migrations": [MIGRATION]},
             r"one from each version up to 2, got 1; one that",
         ),
-        ({"shema": "lab.a"}, r"takes no keyword arguments"),
+        ({"shema": "lab.a"}, r"A: expected kw_only, .* in the class statement, got 'shema'; did you mean 'schema'\?"),
+        ({"frozen": True}, r"got 'frozen'$"),
     ],
 )
 def test_wrong_keywords_are_told_where_the_class_is_defined(keywords, message):
@@ -532,3 +533,19 @@ def test_what_a_plain_struct_holds_is_brought_to_the_version_that_its_fields_nam
     fields = {"a": adam, "all": list[newer], "inner": inner}
     both = type(s.Struct)("Outer", (s.Struct,), {"__annotations__": fields, "__module__": __name__})
     assert both.load(path).a == adam(lr=0.1)
+
+
+def test_bases_may_take_keywords_of_their_own():
+    class Base(s.Struct):
+        def __init_subclass__(cls, *, tag: str = "none", **more):
+            super().__init_subclass__(**more)
+            cls.tag = tag
+
+    class Derived(Base, tag="mine"):
+        x: int
+
+    assert Derived.tag == "mine"
+    with pytest.raises(TypeError, match="takes no keyword arguments"):
+
+        class Other(Base, tagg="mine"):
+            pass

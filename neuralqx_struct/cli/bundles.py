@@ -97,7 +97,10 @@ def migrate(source: Path, out: Path, **how: Any) -> Report:
         done = migrations.migrate(source, out, **how, progress=advance)
     written = "nothing was written (--dry-run)" if done.out is None else f"written to {done.out}"
     members = {"plan": _plan(done.plan), "out": None if done.out is None else str(done.out), "dry_run": how["dry_run"]}
-    return Report("migrate", done.report, f"{done.plan}\n{written}", members)
+    note = ""
+    if not done.plan.hops and how["schema"] is None and how["to"] == "head":
+        note = " (the newest version that the bundle knows; --schema names the folder with newer ones)"
+    return Report("migrate", done.report, f"{done.plan}{note}\n{written}", members)
 
 
 def _plan(plan: Any) -> dict[str, Any]:

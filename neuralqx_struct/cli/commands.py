@@ -261,7 +261,7 @@ def explain(
 
         from neuralqx_struct.cli.shipped import shipped
 
-        wanted = code.upper()
+        wanted = f"NQX{code}" if re.fullmatch(r"\d{3}", code) else code.upper()
         page = shipped("docs/diagnostics.md")
         text = page.read_text(encoding="utf-8")
         sections = re.split(r"(?m)^(?=## )", text)

@@ -15,6 +15,7 @@ Example:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from neuralqx_struct.schema.loader import Source, dump_yaml, read_file, read_tex
 from neuralqx_struct.schema.migration import RenameStruct, Step
 from neuralqx_struct.schema.model import LANGUAGE_SCHEMA_ID, Document
 from neuralqx_struct.schema.reading import document_from_data, parse_document
-from neuralqx_struct.schema.series import Series, load_series
+from neuralqx_struct.schema.series import SchemaMissingError, Series, load_series
 from neuralqx_struct.schema.uses import beside, link
 
 __all__ = ["Revision", "revise"]
@@ -107,6 +108,8 @@ def revise(path: str | Path, *, edited: Document | str | Path | None = None, aga
         >>> revision.version, revision.file.name, revision.steps, revision.questions
         (4, 'v4.yaml', (), ())
     """
+    if not os.path.exists(path):  # noqa: PTH110 - Path.exists() fails for names that no file can have
+        raise SchemaMissingError.at(path)
     series = load_series(path if Path(path).is_dir() else Path(path).parent)
     case = _case(series, edited, against)
     old, new = case.old, case.new

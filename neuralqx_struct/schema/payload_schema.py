@@ -180,7 +180,9 @@ def _array(_: Document, declared: Array) -> Rule:
 
 def _key(_: Document, declared: Key) -> Rule:
     impl: Rule = {"type": "string"} if declared.impl is None else {"const": declared.impl}
-    return _kind("prng-key", impl=impl, data=_kind("array", dtype={"const": "uint32"}, shape=_shape(declared.shape, more=1)))
+    return _kind(
+        "prng-key", impl=impl, data=_kind("array", dtype={"const": "uint32"}, shape=_shape(declared.shape, more=1))
+    )
 
 
 def _scalar(_: Document, declared: Scalar) -> Rule:

@@ -284,8 +284,6 @@ def _step_into(schema: Any, here: Any, part: str | int) -> Any:
             return option["items"]
         if part in option.get("properties", {}):
             return option["properties"][part]
-        for key in ("patternProperties", "additionalProperties"):
-            inner = option.get(key)
-            if isinstance(inner, dict):
-                return next(iter(inner.values())) if key == "patternProperties" else inner
+        if isinstance(option.get("additionalProperties"), dict):
+            return option["additionalProperties"]
     return {}

@@ -38,9 +38,11 @@ __all__ = [
     "load_series",
     "lock_entry",
     "read_lock",
+    "refuse_bundle",
     "series_of",
 ]
 
+_MANIFEST = "manifest.json"
 LOCK_NAME = "schema.lock"
 #: What the files of versions end in.
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -212,8 +214,9 @@ def load_series(where: str | Path) -> Series:
         document = link(parse_document(source), among(()))
         return series_of([document], {document.version: source})
     path = Path(where)
-    if not os.path.lexists(path):
+    if not os.path.exists(path):  # noqa: PTH110 - Path.exists() fails for names that no file can have
         raise SchemaMissingError.at(where)
+    refuse_bundle(path)
     if not path.is_dir():
         source = read_file(path)
         find = beside(path.parent)
@@ -263,6 +266,17 @@ def _with_earlier(series: Series, find: Find) -> Series:
             earlier.append(link(document, find))
             known -= 1
     return replace(series, earlier=tuple(earlier)) if earlier else series
+
+
+def refuse_bundle(path: Path) -> None:
+    """Refuse a folder with a manifest, a manifest and a zip: none of them is a schema, whatever they hold.
+
+    Raises:
+        SchemaError: NQX010: it is one of these.
+    """
+    if path.suffix.lower() == ".zip" or path.name == _MANIFEST or (path / _MANIFEST).is_file():
+        hint = f"`neuralqx-struct validate {path}` checks it"
+        raise SchemaError("expected a schema, got a bundle", code="NQX010", file=str(path), hint=hint)
 
 
 def _nested_hint(path: Path) -> str:
