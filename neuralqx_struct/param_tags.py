@@ -16,6 +16,8 @@ from typing import Any
 __all__ = ["TRAINABLE", "node_tags", "param_tags"]
 
 TRAINABLE = "trainable"
+_ONLY_TRAINABLE = frozenset({TRAINABLE})
+_NONE = frozenset[str]()
 
 
 def param_tags(*, trainable: object, metadata: Mapping[str, Any]) -> frozenset[str]:
@@ -25,6 +27,8 @@ def param_tags(*, trainable: object, metadata: Mapping[str, Any]) -> frozenset[s
         trainable: Whether gradients change it; the tag ``trainable`` says so.
         metadata: Its members ``tag`` and ``tags`` are a tag or several.
     """
+    if not metadata:  # as most have none
+        return _ONLY_TRAINABLE if trainable is True else _NONE
     noted = [metadata.get("tag", ()), metadata.get("tags", ())]
     tags = {tag for value in noted for tag in ([value] if isinstance(value, str) else _several(value))}
     return frozenset(tags | ({TRAINABLE} if trainable is True else set()))

@@ -52,6 +52,7 @@ class Metadata(Mapping[str, Any]):
     """
 
     __slots__ = ("_items", "_key")
+    __nqx_exact__ = True  # its own items are compared exactly, and have been looked through for arrays
 
     def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /) -> None:
         given = dict(items)
@@ -176,7 +177,7 @@ class Param(Struct):
     @property
     def tags(self) -> frozenset[str]:
         """The tags by which filters know it: those of ``metadata["tag"]`` and ``["tags"]``, and ``trainable``."""
-        return param_tags(trainable=self.trainable, metadata=self.metadata)
+        return param_tags(trainable=peek(self, "trainable"), metadata=peek(self, "metadata"))
 
     def __nqx_tags__(self) -> frozenset[str]:
         return self.tags
@@ -259,7 +260,7 @@ class Params(Struct):
 
     @property
     def _tree(self) -> PathTree:
-        return cast("PathTree", self.tree)
+        return cast("PathTree", peek(self, "tree"))
 
     def _with(self, **changes: Any) -> Self:
         # The parameters have been checked when they came in; checking them all again would make n changes cost n * n.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Hashable, Iterable
+from functools import lru_cache
 from typing import Any
 
 from jax.tree_util import DictKey, register_pytree_with_keys
@@ -32,7 +33,10 @@ class PathKey(DictKey):  # type: ignore[misc]  # JAX types its keys as Any
     """
 
     def __init__(self, parts: Path) -> None:
-        super().__init__("/".join([str(part).replace("%", "%25").replace("/", "%2F") for part in parts]))
+        name = "/".join(map(str, parts))
+        if "%" in name or name.count("/") >= len(parts):
+            name = "/".join([str(part).replace("%", "%25").replace("/", "%2F") for part in parts])
+        super().__init__(name)
         self.parts = parts
 
     def __str__(self) -> str:
@@ -50,9 +54,14 @@ def path_parts(keys: Iterable[Any]) -> Path:
     return tuple(parts)
 
 
+@lru_cache(maxsize=16)
+def _keys(paths: tuple[tuple[str, ...], ...]) -> tuple[PathKey, ...]:
+    return tuple(map(PathKey, PathTree.of(paths, paths).places()))
+
+
 def _flatten_with_keys(tree: PathTree) -> tuple[Iterable[tuple[Any, Any]], Any]:
     leaves, paths = tree.pair
-    return tuple(zip(map(PathKey, tree.places()), leaves, strict=True)), paths
+    return tuple(zip(_keys(paths), leaves, strict=True)), paths
 
 
 register_pytree_with_keys(PathTree, _flatten_with_keys, PathTree.of, operator.attrgetter("pair"))

@@ -75,11 +75,14 @@ class PathTree(Mapping[str, Any]):
 
     def with_entry(self, path: Path, leaf: Any) -> Self:
         """The tree with another leaf at a path, which may be new."""
-        leaves, paths = self.pair
+        leaves, paths = list(self.pair[0]), self.pair[1]
         at = bisect_left(paths, path)
         if at < len(paths) and paths[at] == path:
-            return self.of(paths, (*leaves[:at], leaf, *leaves[at + 1 :]))
-        return self.of((*paths[:at], path, *paths[at:]), (*leaves[:at], leaf, *leaves[at:]))
+            leaves[at] = leaf
+        else:
+            leaves.insert(at, leaf)
+            paths = (*paths[:at], path, *paths[at:])
+        return self.of(paths, tuple(leaves))
 
     def where(self, kept: Sequence[bool]) -> Self:
         """The leaves for which there is a True."""
