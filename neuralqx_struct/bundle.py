@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from neuralqx_struct.arrays import HeldArrays, ListedArrays, Region, StoredArrays
 from neuralqx_struct.bundle_forms import (
     FOREIGN_MEMBERS,
     MANIFEST,
@@ -44,7 +45,7 @@ from neuralqx_struct.manifest import (
     collector_paused,
 )
 from neuralqx_struct.manifest_text import check_digest, format_manifest, parse_manifest, reseal
-from neuralqx_struct.payload import HeldArrays, Payload, Region, StoredArrays, check, check_arrays, raise_findings
+from neuralqx_struct.payload import Payload, check, check_arrays, raise_findings
 from neuralqx_struct.replacement import BundleExistsError, BundleWriteError, standing
 from neuralqx_struct.stores import STORES, Access, ArrayStore, Records, Source, Tick, about, store_named, store_of_file
 from neuralqx_struct.stores.archive import Progress
@@ -220,16 +221,8 @@ class _BundleArrays(StoredArrays):
     __slots__ = ("_homes",)
 
     def __init__(self, homes: Mapping[str, tuple[StoredArrays, str]]) -> None:
+        super().__init__(homes)
         self._homes = homes
-
-    def __len__(self) -> int:
-        return len(self._homes)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._homes)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._homes
 
     def __getitem__(self, name: str) -> Array:
         arrays, file = self._homes[name]
@@ -251,30 +244,6 @@ class _BundleArrays(StoredArrays):
         arrays, file = self._homes[name]
         problem = arrays.verify(name)
         return None if problem is None else problem.in_file(file)
-
-
-class _Names(StoredArrays):
-    """Stands for arrays that are looked at elsewhere, where only the agreement of nodes and records matters."""
-
-    __slots__ = ("_names",)
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = dict.fromkeys(names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __getitem__(self, name: str) -> Array:
-        raise IntegrityError(about("NQX409", name, "expected a stored array, got its name alone"))
-
-    def verify(self, name: str) -> Diagnostic | None:  # noqa: ARG002
-        return None
 
 
 def _by_file(held: Opened, records: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -437,7 +406,7 @@ def _damage(held: Opened, path: Path, limits: Limits, progress: Progress | None)
         except StructError as error:
             damage = list(error.diagnostics)
         found += (_in(d, str(path / file)) for d in damage)
-    found += check_arrays(Payload(document, _Names(records)), limits)
+    found += check_arrays(Payload(document, ListedArrays(records)), limits)
     found += (
         Diagnostic("NQX410", "warning", f"expected no file that the manifest does not name, got {name}")
         for name in held.names()
@@ -577,7 +546,7 @@ def write_linked(
         fresh = _free_name({record.get("file", DEFAULT_FILE) for record in original.values()})
         probe = {**records, **{name: document["arrays"][name] for name in changed if name in document["arrays"]}}
         judged = {**document, "arrays": probe}
-        raise_findings(check_manifest(judged) or check_arrays(Payload(judged, _Names(probe))), str(target))
+        raise_findings(check_manifest(judged) or check_arrays(Payload(judged, ListedArrays(probe))), str(target))
         with new_bundle(target, overwrite=overwrite) as new:
             for file in files:
                 new.take(held, file)
@@ -587,7 +556,7 @@ def write_linked(
                 given = document["arrays"]
                 records |= {name: _recorded(given.get(name, {}), own, fresh) for name, own in written.items()}
             signed = _signed(document, records)
-            raise_findings(check_arrays(Payload(signed, _Names(records))), str(target))
+            raise_findings(check_arrays(Payload(signed, ListedArrays(records))), str(target))
             new.finish(_formatted(signed))
     return target
 

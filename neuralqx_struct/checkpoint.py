@@ -28,6 +28,7 @@ import jax
 import numpy as np
 
 from neuralqx_struct import bundle
+from neuralqx_struct.arrays import HeldArrays
 from neuralqx_struct.codecs import Reading, StructDecoder, StructEncoder, Unknown
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, did_you_mean, has_errors
 from neuralqx_struct.evolution.migrations import resolve
@@ -35,7 +36,7 @@ from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.filters import FilterError, parse
 from neuralqx_struct.leaves import Selection
 from neuralqx_struct.manifest import DEFAULT_LIMITS, FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
-from neuralqx_struct.payload import HeldArrays, Payload, check, dtype_name, raise_findings
+from neuralqx_struct.payload import Payload, check, dtype_name, raise_findings
 from neuralqx_struct.pending import PendingBundle, begin
 from neuralqx_struct.placement import placed, targets_of
 from neuralqx_struct.registry import class_ref, find_class, stored_class

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct import versioned
+from neuralqx_struct.arrays import StoredArrays
 from neuralqx_struct.class_codecs import CLASS_CODECS, ClassDecoder, Reading, Unknown
 from neuralqx_struct.errors import Diagnostic, SerializationError, Severity, ValidationError, did_you_mean
 from neuralqx_struct.fieldspec import FieldSpec, is_struct, tagged
@@ -30,7 +31,7 @@ from neuralqx_struct.identity import is_key_array
 from neuralqx_struct.nodes import Codec, Encoder
 from neuralqx_struct.param_tags import node_tags
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.payload import ML_DTYPES, StoredArrays, dtype_named
+from neuralqx_struct.payload import ML_DTYPES, dtype_named
 from neuralqx_struct.plain_codecs import PLAIN_CODECS
 from neuralqx_struct.pytree import holder_of
 from neuralqx_struct.registry import class_ref, stored_class

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct import bundle
+from neuralqx_struct.arrays import HeldArrays
 from neuralqx_struct.bundle_forms import FOREIGN_MEMBERS
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.manifest import DEFAULT_FILE, Limits
-from neuralqx_struct.payload import HeldArrays, Payload, dtype_named
+from neuralqx_struct.payload import Payload, dtype_named
 from neuralqx_struct.stores import STORES
 from neuralqx_struct.stores.archive import Progress
 

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
+from neuralqx_struct.arrays import ListedArrays
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
 from neuralqx_struct.manifest import MOST_FINDINGS, node_children
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.payload import Payload, StoredArrays, check_arrays, dtype_named, iter_nodes
+from neuralqx_struct.payload import Payload, check_arrays, dtype_named, iter_nodes
 from neuralqx_struct.schema.types import DTYPES
 
 if TYPE_CHECKING:
@@ -76,31 +77,6 @@ def _series_of(schema: Any) -> Series | None:
     return load_series(schema)
 
 
-class _Listed(StoredArrays):
-    """The names of the arrays that a manifest lists, in place of the arrays."""
-
-    __slots__ = ("_names",)
-
-    def __init__(self, names: Mapping[str, Any]) -> None:
-        self._names = names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __getitem__(self, name: str) -> Any:
-        raise SerializationError(f"expected no array to be read, got {name!r}", code="NQX409")
-
-    def verify(self, name: str) -> Diagnostic | None:  # noqa: ARG002
-        """Nothing is read here."""
-        return None
-
-
 def _array_findings(document: dict[str, Any]) -> list[Diagnostic]:
     """Whether nodes and records agree, and whether their dtypes exist."""
     records = document["arrays"]
@@ -112,7 +88,7 @@ def _array_findings(document: dict[str, Any]) -> list[Diagnostic]:
             except SerializationError as error:
                 where = format_path((FieldName("arrays"), name, FieldName("dtype")))
                 found += [Diagnostic(d.code, "error", d.message, where, hint=d.hint) for d in error.diagnostics]
-    return found or check_arrays(Payload(document, _Listed(records)))
+    return found or check_arrays(Payload(document, ListedArrays(records)))
 
 
 def carried_schemas(document: Mapping[str, Any]) -> tuple[dict[str, Series], list[Diagnostic]]:

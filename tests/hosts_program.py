@@ -113,7 +113,7 @@ def what_stands_is_replaced():
 
 def one_process_alone():
     if RANK:
-        from neuralqx_struct.payload import HeldArrays
+        from neuralqx_struct.arrays import HeldArrays
 
         with_records = {"v": np.arange(3)}
         return caught(lambda: orbax.write(ROOT / "d", HeldArrays(with_records)))

@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
+from neuralqx_struct.arrays import StoredArrays
 from neuralqx_struct.bundle import BundleExistsError
 from neuralqx_struct.cli.commands import app
 from neuralqx_struct.conversion import convert
 from neuralqx_struct.errors import IntegrityError, SerializationError
-from neuralqx_struct.payload import Payload, StoredArrays
+from neuralqx_struct.payload import Payload
 
 FORMS = ["ckpt", "ckpt.zip"]
 WAYS = [{"store": "npz"}, {"store": "npz", "compress": True}, {"store": "safetensors"}]
@@ -282,6 +283,7 @@ class _Computed(StoredArrays):
     """Arrays that are made when they are asked for; knows how many of them live at most."""
 
     def __init__(self, names):
+        super().__init__(names)
         self.names, self.living, self.most = names, 0, 0
 
     def __getitem__(self, name):

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from neuralqx_struct.arrays import StoredArrays
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError, UntrustedError
-from neuralqx_struct.payload import ML_DTYPES, StoredArrays, dtype_named
+from neuralqx_struct.payload import ML_DTYPES, dtype_named
 from neuralqx_struct.stores import Access, archive, npz
 
 NUMPY = [

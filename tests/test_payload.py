@@ -11,7 +11,6 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import (
     ML_DTYPES,
-    HeldArrays,
     Payload,
     check,
     dtype_name,
@@ -253,25 +252,3 @@ def test_what_is_described_and_not_stored_has_a_limit(tree, codes):
         assert check(held, Limits(full_bytes=1 << 60)) == []
         with pytest.raises(UntrustedError):
             raise_findings(check(held))
-
-
-def test_held_arrays_are_fetched_made_and_chosen_by_name():
-    fetched = []
-    arrays = HeldArrays(
-        {"a": [1, 2], "b": [3]},
-        lambda items: fetched.append(items) or np.array(items),
-        made={"c": lambda: np.zeros(1), "b": lambda: np.ones(1)},
-        names=["c", "a", "b"],
-    )
-    assert list(arrays) == ["c", "a", "b"] and len(arrays) == 3 and "a" in arrays and "d" not in arrays
-    assert fetched == []
-    assert {name: array.tolist() for name, array in arrays.items()} == {"c": [0], "a": [1, 2], "b": [1]}
-    assert fetched == [[1, 2]]
-    assert arrays.original("a") == [1, 2] and arrays.original("c").tolist() == [0]
-    assert arrays.verify("a") is arrays.verify("c") is None
-    chosen = HeldArrays({"a": np.ones(1), "b": np.ones(1)}, names=["b"])
-    for absent in ("a", "z"):
-        with pytest.raises(KeyError):
-            chosen[absent]
-        with pytest.raises(KeyError):
-            chosen.original(absent)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neuralqx_struct.arrays import HeldArrays
 from neuralqx_struct.errors import MigrationError, SchemaError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.casts import cast, join_complex, part_complex, promotes
@@ -14,7 +15,7 @@ from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import stages_of, undone
 from neuralqx_struct.evolution.sizes import readable_as, same_size, substitute
-from neuralqx_struct.payload import HeldArrays, Payload, check, dtype_named
+from neuralqx_struct.payload import Payload, check, dtype_named
 from neuralqx_struct.schema.conform import conform, see_node
 from neuralqx_struct.schema.expressions import parse
 from neuralqx_struct.schema.fingerprint import payload_fingerprint

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from neuralqx_struct import bundle
+from neuralqx_struct.arrays import HeldArrays
 from neuralqx_struct.errors import Diagnostic, MigrationError, StructError
 from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_member
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.payload import HeldArrays, Payload, dtype_named, iter_nodes
+from neuralqx_struct.payload import Payload, dtype_named, iter_nodes
 from neuralqx_struct.schema.conform import conform, see_node
 from neuralqx_struct.schema.migration import Cast
 from neuralqx_struct.schema.model import Document

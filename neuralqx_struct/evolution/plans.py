@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from neuralqx_struct.arrays import HeldArrays
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity, StructError
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.edits import Cost
@@ -24,7 +25,7 @@ from neuralqx_struct.evolution.python_steps import find_function
 from neuralqx_struct.evolution.steps import apply_to_workspace, cost, step_text
 from neuralqx_struct.evolution.tree import Workspace
 from neuralqx_struct.paths import FieldName, format_path, parse_path
-from neuralqx_struct.payload import HeldArrays, Payload, iter_nodes
+from neuralqx_struct.payload import Payload, iter_nodes
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.migration import Python, Remove, Step
 from neuralqx_struct.schema.model import Document

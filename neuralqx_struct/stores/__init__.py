@@ -15,17 +15,17 @@ import importlib
 import mmap as mmap_module
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple, Protocol, cast
 
+from neuralqx_struct.arrays import StoredArrays
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, did_you_mean
 from neuralqx_struct.manifest_grammar import MOST_DIMS
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.payload import StoredArrays
 from neuralqx_struct.stores.archive import inflate
 from neuralqx_struct.stores.checksums import checksum
 
@@ -258,21 +258,13 @@ class FileArrays(StoredArrays):
     def __init__(
         self, view: memoryview, private: _PrivateBytes | None, entries: Mapping[str, Entry], access: Access
     ) -> None:
+        super().__init__(entries)
         self._view = view if private is None else memoryview(b"")  # no page of the file stays in use
         import numpy as np
 
         self._numpy = np
         self._private, self._entries, self._access = private, entries, access
         self._made: MutableMapping[str, Array] = {}
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
 
     def __getitem__(self, name: str) -> Array:
         made = self._made.get(name)

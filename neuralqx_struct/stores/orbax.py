@@ -19,8 +19,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from neuralqx_struct.arrays import Region, StoredArrays
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError, UntrustedError
-from neuralqx_struct.payload import Region, StoredArrays, dtype_named, raise_findings
+from neuralqx_struct.payload import dtype_named, raise_findings
 from neuralqx_struct.stores import WHOLE, Access, Records, Source, Tick, about, checksum_finding, require_possible
 from neuralqx_struct.stores.checksums import checksum
 from neuralqx_struct.stores.orbax_layout import bytes_of, key_of, package, stored_as
@@ -48,16 +49,8 @@ class _Arrays(StoredArrays):
     __slots__ = ("_access", "_records", "_root")
 
     def __init__(self, root: Path, records: Records, access: Access) -> None:
+        super().__init__(records)
         self._root, self._records, self._access = root, records, access
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._records
 
     def __getitem__(self, name: str) -> Array:
         return next(self.parts(name, [tuple(slice(0, size) for size in self._records[name]["shape"])]))

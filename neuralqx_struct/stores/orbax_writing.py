@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from neuralqx_struct.arrays import HeldArrays
 from neuralqx_struct.errors import SerializationError, StructError
-from neuralqx_struct.payload import HeldArrays, dtype_name, dtype_named
+from neuralqx_struct.payload import dtype_name, dtype_named
 from neuralqx_struct.stores import Tick, about
 from neuralqx_struct.stores.checksums import checksum, write_checked
 from neuralqx_struct.stores.hosts import agreed, count, rank

@@ -18,7 +18,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from neuralqx_struct.payload import Region
+from neuralqx_struct.arrays import Region
 from neuralqx_struct.stores.checksums import joined
 
 __all__ = ["Corner", "Pieces", "extent", "inside", "region_text"]
