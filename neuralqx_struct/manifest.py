@@ -1,8 +1,8 @@
 """The check of a manifest: one pass over ``manifest.json`` without recursion, every problem at once.
 
 Owns :func:`check_manifest`, the limits of readers and the constants of the format. What a manifest may hold stands in the
-tables of ``manifest_grammar.py``; ``manifest_schema.py`` publishes the same tables as a JSON Schema, and
-``manifest_text.py`` turns documents into bytes and back. Does not look at array bytes (``payload.py``) nor at files
+tables of ``manifest_grammar.py``, and whether members are that is told by ``manifest_rules.py``; ``manifest_schema.py`` publishes
+the tables as a JSON Schema, and ``manifest_text.py`` turns documents into bytes and back. Does not look at array bytes (``payload.py``) nor at files
 (``bundle.py``), and gives nodes no meaning (``nodes.py``).
 
 Example:
@@ -14,26 +14,30 @@ Example:
 from __future__ import annotations
 
 import gc
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from math import isfinite
 from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.manifest_grammar import (
-    CHOICES,
-    LENGTHS,
-    MODES,
     MOST_DIMS,
     NODE_KINDS,
-    PATTERNS,
     PLACES,
     PLAIN,
     RANGES,
-    RECORDS,
+)
+from neuralqx_struct.manifest_rules import (
+    LAYOUTS,
+    RULES,
+    Layout,
+    ignorable,
+    is_size,
+    layout_of,
+    sound,
+    sound_all,
+    sound_arrays,
 )
 from neuralqx_struct.paths import FieldName, format_path
 
@@ -49,7 +53,6 @@ __all__ = [
     "Limits",
     "check_manifest",
     "collector_paused",
-    "node_children",
     "shown",
 ]
 
@@ -58,7 +61,6 @@ SCHEMA_URL: Final = "https://neuralqx.github.io/neuralqx-struct/schemas/manifest
 WRITER: Final[Mapping[str, str]] = {"name": "neuralqx-struct", "version": "0.1.0"}
 DEFAULT_FILE: Final = "arrays.npz"
 MOST_FINDINGS: Final = 1000
-_MOST_PLANS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,92 +94,6 @@ def collector_paused() -> Iterator[None]:
         if enabled:
             gc.enable()
 
-
-def _range_rule(low: int, high: int | None) -> Callable[[Any], bool]:
-    if high is None:
-        return lambda value: type(value) is int and value >= low
-    return lambda value: type(value) is int and low <= value <= high
-
-
-def _choice_rule(known: tuple[str, ...]) -> Callable[[Any], bool]:
-    return lambda value: type(value) is str and value in known
-
-
-def _pattern_rule(pattern: str, most: int | None) -> Callable[[Any], bool]:
-    compiled = re.compile(pattern[1:-1])
-    if most is not None:
-        return lambda value: type(value) is str and len(value) <= most and compiled.fullmatch(value) is not None
-    return lambda value: type(value) is str and compiled.fullmatch(value) is not None
-
-
-def _is_text(value: Any) -> bool:
-    return type(value) is str
-
-
-_LARGEST = RANGES["size"][1] or 0
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _LARGEST
-
-
-def _is_shape(value: Any) -> bool:
-    if type(value) is not list or len(value) > MOST_DIMS:
-        return False
-    for size in value:  # noqa: SIM110 - twice as fast as all(), and this runs once an array
-        if type(size) is not int or not 0 <= size <= _LARGEST:
-            return False
-    return True
-
-
-def _are_checksums(value: Any) -> bool:
-    return type(value) is list and (
-        not value or (set(map(type, value)) == {int} and min(value) >= 0 and max(value) < 2**32)
-    )
-
-
-# What a member's value must be: the words of the message, and the test.
-_RULES: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
-    "text": ("a string", _is_text),
-    "true": ("true", lambda value: value is True),
-    "shape": (f"a list of at most {MOST_DIMS} integers from 0 to 2**63 - 1", _is_shape),
-    "checksums": ("a list of integers from 0 to 4294967295", _are_checksums),
-    "object": ("an object", lambda value: type(value) is dict),
-    "documents": ("a list of objects", lambda v: type(v) is list and all(type(item) is dict for item in v)),
-    **{name: (" or ".join(map(repr, known)), _choice_rule(known)) for name, known in CHOICES.items()},
-    **{name: (words, _pattern_rule(pattern, LENGTHS.get(name))) for name, (words, pattern) in PATTERNS.items()},
-    **{
-        name: (f"an integer >= {low}" if high is None else f"an integer from {low} to {high}", _range_rule(low, high))
-        for name, (low, high) in RANGES.items()
-    },
-}
-
-
-class _Layout:
-    """The members of one kind, sorted for the checking pass: rules to test, structures to descend into."""
-
-    __slots__ = ("descent", "known", "places", "plans", "required", "rules")
-
-    def __init__(self, members: Mapping[str, str], *, tagged: bool) -> None:
-        names = {name.rstrip("?"): rule for name, rule in members.items()}
-        self.rules = {name: _RULES[rule][1] for name, rule in names.items() if rule in _RULES}
-        self.places = {name: rule for name, rule in names.items() if rule not in _RULES}
-        self.descent = tuple(reversed(self.places.items()))  # onto a stack: the last member first
-        self.plans: dict[tuple[Any, ...], tuple[Callable[[Any], bool] | None, ...]] = {}
-        self.required = tuple(name for name in members if not name.endswith("?"))
-        self.known = {**({"__kind__": "text"} if tagged else {}), **names}
-        if tagged:
-            self.rules["__kind__"] = _RULES["text"][1]
-
-
-_LAYOUTS: Final = {
-    **{kind: _Layout(members, tagged=True) for kind, members in NODE_KINDS.items()},
-    **{
-        f"registered-pytree/{mode}": _Layout({**NODE_KINDS["registered-pytree"], **members}, tagged=True)
-        for mode, members in MODES.items()
-    },
-    **{name: _Layout(members, tagged=False) for name, members in RECORDS.items()},
-}
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Checking. A path is a chain (parent, key), turned into text only where something is wrong.
@@ -218,7 +134,7 @@ class Findings(list[Diagnostic]):
         if not self.full:
             self.append(Diagnostic(code, "error", message, path=_path(chain), hint=hint))
 
-    def members(self, value: dict[str, Any], chain: Chain, layout: _Layout) -> None:
+    def members(self, value: dict[str, Any], chain: Chain, layout: Layout) -> None:
         """Explain what is wrong with the members of ``value`` that are missing, unknown or of a wrong type."""
         if self.full:
             return
@@ -228,22 +144,22 @@ class Findings(list[Diagnostic]):
         for name, member in value.items():
             rule = layout.known.get(name)
             if rule is None:
-                if type(name) is not str or not _ignorable(member):
+                if type(name) is not str or not ignorable(member):
                     self.unknown(name, member, chain, layout)
             elif rule == "shape" and type(member) is list:
                 if len(member) > MOST_DIMS:
                     self.add("NQX614", (chain, name), f"expected at most {MOST_DIMS} dimensions, got {len(member)}")
                 for index, size in enumerate(member):
-                    if not _is_size(size):
+                    if not is_size(size):
                         code = "NQX614" if type(size) is int else "NQX612"
                         expected = "an integer >= 0" if code == "NQX612" or size < 0 else "an integer < 2**63"
                         self.add(code, ((chain, name), index), f"expected {expected}, got {shown(size)}")
-            elif rule in _RULES and not layout.rules[name](member):
+            elif rule in RULES and not layout.rules[name](member):
                 same_type = type(member) is (int if rule in RANGES else str) and rule != "text"
                 code = "NQX503" if rule == "filename" else "NQX614" if same_type else "NQX612"
-                self.add(code, (chain, name), f"expected {_RULES[rule][0]}, got {shown(member)}")
+                self.add(code, (chain, name), f"expected {RULES[rule][0]}, got {shown(member)}")
 
-    def unknown(self, name: Any, member: Any, chain: Chain, layout: _Layout) -> None:
+    def unknown(self, name: Any, member: Any, chain: Chain, layout: Layout) -> None:
         """Explain a member that the table does not know and that must not be passed over."""
         if self.full:
             return
@@ -255,119 +171,6 @@ class Findings(list[Diagnostic]):
         else:
             hint = did_you_mean(name, layout.known) or f"known members: {', '.join(layout.known)}"
             self.add("NQX611", (chain, name), f"expected no such member, got {name!r}", hint)
-
-
-def _ignorable(member: Any) -> bool:
-    return type(member) is dict and member.get("must_understand") is False
-
-
-def _sound(value: dict[str, Any], layout: _Layout) -> bool:
-    """True if the members are the known ones and satisfy their rules; places are not looked into."""
-    names = tuple(value)
-    plan = layout.plans.get(names)
-    if plan is None:
-        plan = _plan(names, layout)
-        if plan is None:
-            return False
-        if len(layout.plans) < _MOST_PLANS:
-            layout.plans[names] = plan
-    for rule, member in zip(plan, value.values(), strict=True):
-        if rule is _is_text:  # the most frequent one, without a call
-            if type(member) is not str:
-                return False
-        elif rule is not None and not rule(member):
-            return False
-    return True
-
-
-def _plan(names: tuple[Any, ...], layout: _Layout) -> tuple[Callable[[Any], bool] | None, ...] | None:
-    """The rules for members in this order, None for a place; no plan at all if a required one is missing.
-
-    The nodes of a large manifest have few different orders of members, so that plans are made once and found again.
-    """
-    if not set(layout.required) <= set(names):
-        return None
-    return tuple(
-        None if name in layout.places else layout.rules.get(name, _ignorable if type(name) is str else _never)
-        for name in names
-    )
-
-
-def _never(_: Any) -> bool:
-    return False
-
-
-_MANY = 16  # from here on columns are faster than rows
-
-
-def _sound_all(values: Collection[dict[str, Any]], layout: _Layout) -> bool:
-    """True if every one is :func:`_sound`, told column by column at the speed of C; false also where that is not clear."""
-    orders = set(map(tuple, values))  # of members: mostly one
-    groups: dict[tuple[Any, ...], Collection[dict[str, Any]]] = dict.fromkeys(orders, values)
-    if len(orders) > 1:
-        sorted_out: dict[tuple[Any, ...], list[dict[str, Any]]] = {names: [] for names in orders}
-        for value in values:
-            sorted_out[tuple(value)].append(value)
-        groups |= sorted_out
-    for names, group in groups.items():
-        if not set(layout.required) <= set(names):
-            return False
-        for name, column in zip(names, zip(*map(dict.values, group), strict=True), strict=True):
-            rule = layout.known.get(name)
-            if rule is None or rule not in _RULES or not _column_sound(column, rule):
-                return False
-    return True
-
-
-def _column_sound(column: Sequence[Any], rule: str) -> bool:
-    types = set(map(type, column))
-    if rule == "shape":
-        if types != {list} or max(map(len, column)) > MOST_DIMS:
-            return False
-        column = list(chain.from_iterable(column))
-        return not column or (set(map(type, column)) == {int} and min(column) >= 0 and max(column) <= _LARGEST)
-    if rule in RANGES:
-        low, high = RANGES[rule]
-        return types == {int} and min(column) >= low and (high is None or max(column) <= high)
-    if rule == "text":
-        return types == {str}
-    return types <= {str, bool} and all(map(_RULES[rule][1], set(column)))
-
-
-def _sound_arrays(nodes: Iterable[Any]) -> int:
-    """How many array nodes are among these, if they are many and nothing is wrong with any; else 0."""
-    arrays = [node for node in nodes if type(node) is dict and node.get("__kind__") == "array"]
-    return len(arrays) if len(arrays) >= _MANY and _sound_all(arrays, _LAYOUTS["array"]) else 0
-
-
-def _layout_of(node: dict[str, Any]) -> _Layout | None:
-    kind = node.get("__kind__")
-    if kind == "registered-pytree":
-        mode = node.get("mode")
-        return _LAYOUTS[f"{kind}/{mode}" if type(mode) is str and mode in MODES else kind]
-    return _LAYOUTS[kind] if type(kind) is str and kind in NODE_KINDS else None
-
-
-def node_children(node: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The nodes right below a sound node: member, key inside the member (None for a single node), child.
-
-    Pairs of a dict give two children each, with keys ``(index, 0)`` and ``(index, 1)``.
-
-    Example:
-        >>> list(node_children({"__kind__": "list", "items": [7]}))
-        [('items', 0, 7)]
-    """
-    layout = _layout_of(node) if type(node) is dict else None
-    for member, place in layout.places.items() if layout is not None else ():
-        value = node[member]
-        if place == "fields":
-            yield from ((member, key, child) for key, child in value.items())
-        elif place == "nodes":
-            yield from ((member, index, child) for index, child in enumerate(value))
-        elif place == "pairs":
-            yield from ((member, (index, side), pair[side]) for index, pair in enumerate(value) for side in (0, 1))
-        else:
-            yield member, None, value
 
 
 def _check_tree(root: Any, found: Findings, limits: Limits, *, foreign: bool) -> None:
@@ -387,14 +190,14 @@ def _check_tree(root: Any, found: Findings, limits: Limits, *, foreign: bool) ->
                 hint = 'write {"__kind__": "float", "value": "nan"}, "inf" or "-inf"'
                 found.add("NQX013", chain, f"expected a finite number, got {shown(node)}", hint)
             continue
-        layout = _layout_of(node)
+        layout = layout_of(node)
         if layout is None:
             _explain_kind(node, chain, found)
             continue
         if allowed is not everywhere and node["__kind__"] not in allowed:
             found.add("NQX612", chain, f"expected {_wanted(allowed)}, got a node of kind {node['__kind__']!r}")
             continue
-        if not _sound(node, layout):
+        if not sound(node, layout):
             found.members(node, chain, layout)
         for member, place in layout.descent:
             if member in node:
@@ -445,7 +248,7 @@ def _descend(  # noqa: PLR0917
         for name in value:
             if type(name) is not str:
                 found.add("NQX006", chain, f"expected member names to be strings, got {shown(name)}")
-        known = _sound_arrays(value.values()) if quiet else 0
+        known = sound_arrays(value.values()) if quiet else 0
         below = [(child, (chain, name), allowed, depth) for name, child in value.items() if not sure(child)]
         total = len(value)
     elif type(value) is not list:
@@ -453,11 +256,11 @@ def _descend(  # noqa: PLR0917
         found.add("NQX612", chain, f"expected a list of {what}, got {shown(value)}")
         return 0
     elif place == "nodes":
-        known = _sound_arrays(value) if quiet else 0
+        known = sound_arrays(value) if quiet else 0
         below = [(c, (chain, i), allowed, depth) for i, c in enumerate(value) if type(c) not in plain and not sure(c)]
         total = len(value)
     else:
-        known = _sound_arrays(p[1] for p in value if type(p) is list and len(p) == 2) if quiet else 0
+        known = sound_arrays(p[1] for p in value if type(p) is list and len(p) == 2) if quiet else 0
         below, total = [], 2 * len(value)
         if known == len(value) and known and plain.issuperset(type(key) for key, _ in value):
             return total  # nothing but array nodes, which is what large containers hold
@@ -538,23 +341,23 @@ def check_manifest(document: Any, *, limits: Limits = DEFAULT_LIMITS) -> list[Di
     if "version" in document and type(version) is not int:
         found.add("NQX612", ((), "version"), f"expected the integer {FORMAT_VERSION}, got {shown(version)}")
     foreign = "writer" not in document
-    if not _sound(document, _LAYOUTS["Manifest"]):
-        found.members(document, (), _LAYOUTS["Manifest"])
+    if not sound(document, LAYOUTS["Manifest"]):
+        found.members(document, (), LAYOUTS["Manifest"])
     for name, record in (("schema", "SchemaIdentity"), ("writer", "Writer")):
         if name in document:
-            _check_record(document[name], ((), name), _LAYOUTS[record], found)
+            _check_record(document[name], ((), name), LAYOUTS[record], found)
     if "manifest" in document:
         _check_tree(document["manifest"], found, limits, foreign=foreign)
     arrays = document.get("arrays", {})
     if type(arrays) is not dict:
         found.add("NQX612", ((), "arrays"), f"expected an object of array records, got {shown(arrays)}")
     else:
-        layout, records = _LAYOUTS["ArrayRecord"], arrays.values()
-        known = set(map(type, arrays)) == {str} and set(map(type, records)) == {dict} and _sound_all(records, layout)
+        layout, records = LAYOUTS["ArrayRecord"], arrays.values()
+        known = set(map(type, arrays)) == {str} and set(map(type, records)) == {dict} and sound_all(records, layout)
         for name, record in () if known else arrays.items():
             if type(name) is not str:
                 found.add("NQX006", ((), "arrays"), f"expected array names to be strings, got {shown(name)}")
-            if type(record) is not dict or not _sound(record, layout):
+            if type(record) is not dict or not sound(record, layout):
                 _check_record(record, (((), "arrays"), name), layout, found)
     for name in ("schemas", "metadata"):
         if name in document:
@@ -562,8 +365,8 @@ def check_manifest(document: Any, *, limits: Limits = DEFAULT_LIMITS) -> list[Di
     return found
 
 
-def _check_record(value: Any, chain: Chain, layout: _Layout, found: Findings) -> None:
+def _check_record(value: Any, chain: Chain, layout: Layout, found: Findings) -> None:
     if type(value) is not dict:
         found.add("NQX612", chain, f"expected an object, got {shown(value)}")
-    elif not _sound(value, layout):
+    elif not sound(value, layout):
         found.members(value, chain, layout)

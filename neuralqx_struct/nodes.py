@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
-from neuralqx_struct.manifest import DEFAULT_LIMITS, node_children
+from neuralqx_struct.manifest import DEFAULT_LIMITS
+from neuralqx_struct.manifest_rules import node_children
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.payload import dtype_name
 from neuralqx_struct.printing import brief

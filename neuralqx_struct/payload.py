@@ -31,7 +31,8 @@ from neuralqx_struct.errors import (
     did_you_mean,
     has_errors,
 )
-from neuralqx_struct.manifest import DEFAULT_LIMITS, MOST_FINDINGS, Limits, check_manifest, node_children
+from neuralqx_struct.manifest import DEFAULT_LIMITS, MOST_FINDINGS, Limits, check_manifest
+from neuralqx_struct.manifest_rules import node_children
 from neuralqx_struct.paths import FieldName, Path, format_path
 
 if TYPE_CHECKING:

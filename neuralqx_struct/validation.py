@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from neuralqx_struct import bundle
 from neuralqx_struct.arrays import ListedArrays
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
-from neuralqx_struct.manifest import MOST_FINDINGS, node_children
+from neuralqx_struct.manifest import MOST_FINDINGS
+from neuralqx_struct.manifest_rules import node_children
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.payload import Payload, check_arrays, dtype_named, iter_nodes
 from neuralqx_struct.schema.types import DTYPES
