@@ -11,6 +11,7 @@ import pytest
 
 from neuralqx_struct import manifest as m
 from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.manifest_rules import node_children
 from neuralqx_struct.manifest_text import format_manifest, parse_manifest
 
 ROOT = Path(__file__).parents[1]
@@ -221,12 +222,12 @@ def test_limits():
 
 def test_node_children():
     node = {"__kind__": "dict", "items": [["k", ARRAY]]}
-    assert list(m.node_children(node)) == [("items", (0, 0), "k"), ("items", (0, 1), ARRAY)]
-    assert list(m.node_children(5)) == list(m.node_children(ARRAY)) == []
+    assert list(node_children(node)) == [("items", (0, 0), "k"), ("items", (0, 1), ARRAY)]
+    assert list(node_children(5)) == list(m.node_children(ARRAY)) == []
     key = {"__kind__": "prng-key", "impl": "x", "data": ARRAY}
-    assert list(m.node_children(key)) == [("data", None, ARRAY)]
+    assert list(node_children(key)) == [("data", None, ARRAY)]
     struct = {"__kind__": "struct", "type": "a:B", "fields": {"x": 1}}
-    assert list(m.node_children(struct)) == [("fields", "x", 1)]
+    assert list(node_children(struct)) == [("fields", "x", 1)]
 
 
 def test_the_writer_is_this_version():
