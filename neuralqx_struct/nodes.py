@@ -166,7 +166,7 @@ class Encoder:
         """The nodes of the items of a sequence; most of the time of a long list is spent here."""
         nodes: list[Node] = []
         add, is_json = nodes.append, _is_json
-        for index, value in enumerate(values):
+        for index, value in enumerate(tuple(values)):  # taken at once, see encode_pairs
             add(value if is_json(value) else self.encode(value, index))
         return nodes
 
@@ -174,7 +174,7 @@ class Encoder:
         """The nodes of the keys and values of a dict."""
         nodes: list[list[Node]] = []
         is_json = _is_json
-        for key, value in pairs:
+        for key, value in list(pairs):  # taken at once: another thread may write into the dict meanwhile
             nodes.append(
                 [key if is_json(key) else self.encode(key), value if is_json(value) else self.encode(value, key)]
             )

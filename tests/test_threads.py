@@ -1,5 +1,6 @@
 """Many threads at once: classes, registrations, derived fields, schemas, saving and imports come out as in one thread."""
 
+import collections
 import subprocess
 import sys
 import threading
@@ -234,3 +235,26 @@ def test_an_array_that_another_thread_writes_into_gives_a_bundle_without_damage(
         stop.set()
         writer.join()
     assert [found for path in paths for found in s.verify(path)] == []
+
+
+class Busy:
+    """While it is being saved, somebody writes into the container that it stands in."""
+
+    def __init__(self, act):
+        self.act = act
+
+
+s.register_pytree_type(Busy, flatten=lambda busy: ((busy.act(),), None), unflatten=lambda _, children: Busy(*children))
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, set, collections.deque, list])
+def test_a_container_that_another_thread_writes_into_is_saved_as_it_was(kind):
+    held = kind()
+    if isinstance(held, dict):
+        held.update({i: i for i in range(9)} | {"busy": Busy(lambda: held.update({len(held): 1}))})
+    elif isinstance(held, set):
+        held |= {*range(9), Busy(lambda: held.add(len(held)))}
+    else:
+        held.extend([Busy(lambda: held.append(len(held))), *range(9)])
+    again = s.from_state_dict(s.to_state_dict(held))
+    assert len(again) == 10 < len(held)
