@@ -188,7 +188,7 @@ def test_children_of_registered_types_have_the_keys_that_jax_gives_them(value, s
     assert list(payload["arrays"]) == saved
     seen = []
     s.from_state_dict(payload, select=lambda path, _: seen.append(path) or True)
-    assert seen == loaded
+    assert list(dict.fromkeys(seen)) == loaded
     assert type(value) is Strict or [path for path, _ in leaves_with_paths(value)] == loaded
 
 
