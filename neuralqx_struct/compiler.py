@@ -37,6 +37,7 @@ from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.payload import dtype_named
 from neuralqx_struct.printing import brief
 from neuralqx_struct.registry import register_ref
+from neuralqx_struct.schema.defaults import is_too_large
 from neuralqx_struct.schema.evaluation import evaluate
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.fingerprint import full_fingerprint
@@ -342,6 +343,10 @@ def _default_array(declared: Array, value: Any) -> Any:
     """The default of an array field: numbers as the file has them, one number filling a shape without symbols."""
     import jax.numpy as jnp
 
+    if is_too_large(declared):  # lint says so of files; what a bundle brings is not linted
+        raise SchemaError(
+            f"expected a default that fits into memory, got one for {format_type(declared)}", code="NQX109"
+        )
     array = jnp.asarray(value, declared.dtype)
     sizes = [None if size is ... or size.names else evaluate(size, {}) for size in declared.shape]
     return array if None in sizes else jnp.broadcast_to(array, tuple(sizes))

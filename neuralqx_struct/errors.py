@@ -115,13 +115,13 @@ _MOST_COMPARED = 100
 _MOST_TOLD = 100
 
 
-def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that ``word`` was probably meant to be, or None."""
+def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known word that ``word`` was probably meant to be, or None; with a larger cutoff it must be more alike."""
     names = list(known)
     if len(names) > _MOST_COMPARED:  # comparing texts is slow, and a file may hold thousands of wrong names
         similar = [n for n in names if n[:1] == word[:1] and -3 < len(n) - len(word) < 3]
         names = [word] * (word in names) + similar[:32]
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=cutoff)
     if not close:
         lowered = {name.lower(): name for name in names}
         close = [lowered[word.lower()]] if word.lower() in lowered else []

@@ -28,9 +28,9 @@ from __future__ import annotations
 import copy
 import importlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,8 @@ def lint(path: str | Path) -> list[Diagnostic]:
     try:
         return lint_series(load_series(where))
     except SchemaError as error:
-        return _sorted({*error.diagnostics, *_readable_parts(where)})
+        broken = {d.file for d in error.diagnostics}
+        return _sorted({*error.diagnostics, *_readable_parts(where, broken)})
 
 
 def _schema_files(folder: Path) -> list[Path]:
@@ -107,9 +108,11 @@ def _is_schema_folder(folder: Path) -> bool:
     return any(re.fullmatch(r"v\d+", file.stem) for file in _schema_files(folder))
 
 
-def _readable_parts(where: Path) -> Iterator[Diagnostic]:
+def _readable_parts(where: Path, broken: Container[str | None]) -> Iterator[Diagnostic]:
     """Findings in the files of a broken series, and in what is left of a file without its malformed fields."""
     for file in _schema_files(where) if where.is_dir() else [where]:
+        if str(file) in broken and file.stat().st_size > limits.MAX_SECOND_LOOK:
+            continue  # it would take as long as the first one
         try:
             source = read_file(file)
         except SchemaError:
@@ -199,12 +202,27 @@ def lint_document(document: Document, source: Source | None = None) -> list[Diag
 
 
 def _lint_document(document: Document, source: Source, used: Used) -> list[Diagnostic]:
-    # Whoever has a thousand findings of one sort mends those first; finding the likely fix of each takes its time.
-    each = (islice(check(document), limits.MAX_PROBLEMS) for check in _DOCUMENT_CHECKS)
-    found = [_placed(source, finding) for findings in each for finding in findings]
-    if len(found) >= limits.MAX_PROBLEMS:
-        message = f"expected fewer than {limits.MAX_PROBLEMS} findings, got {len(found)} or more"
+    # Whoever has a thousand errors mends those first. Warnings that are not told may not hide an error behind them.
+    most = limits.MAX_PROBLEMS
+    findings = (finding for check in _DOCUMENT_CHECKS for finding in check(document))
+    errors: list[Finding] = []
+    others: list[Finding] = []
+    more = 0
+    while len(errors) < most and (finding := next(findings, None)) is not None:
+        if finding.severity == "error":
+            errors.append(finding)
+        elif len(others) < most:
+            others.append(finding)
+        else:
+            more += 1
+    found = [_placed(source, finding) for finding in (*errors, *others)]
+    if len(errors) == most:
+        message = f"expected fewer than {most} errors, got {most} or more"
         found.append(source.diagnostic("NQX005", (), message, hint="mend these first; others may not be listed"))
+    elif more:
+        message = f"expected at most {most} warnings, got {most + more}"
+        hint = "the others are not listed"
+        found.append(source.diagnostic("NQX005", (), message, hint=hint, severity="warning"))
     return _sorted(_unsuppressed([*source.warnings, *found], source, used))
 
 

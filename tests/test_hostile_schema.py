@@ -57,6 +57,15 @@ def chain(count):
     return HEAD.replace("root: A", "root: S0") + f"structs:\n{structs}  S{count}: {{fields: {{x: itn}}}}\n"
 
 
+def fields(declared, count, more=""):
+    lines = "".join(f"      f{i}: {declared(i)}\n" for i in range(count))
+    return f"{HEAD}structs:\n  A:\n    fields:\n{lines}{more}"
+
+
+def many(what, text, count):
+    return f"{what}:\n" + "".join(f"  {text(i)}\n" for i in range(count))
+
+
 CASES = {
     "a billion laughs": (laughs(), {"NQX003"}),
     "a quadratic bomb": (f"{HEAD}a: &a [{'x, ' * 5000}]\nb: [{'*a, ' * 5000}]\n", {"NQX003", "NQX005"}),
@@ -138,6 +147,69 @@ CASES = {
         + "".join(f"      f{i}: {{type: int, kind: static, derived: f{(i + 1) % 500} + 1}}\n" for i in range(500)),
         {"NQX112"},
     ),
+    "30,000 wrong names": (fields(lambda i: f"nameofnothing{i}", 30_000), {"NQX101", "NQX005"}),
+    "30,000 malformed types": (fields(lambda i: f"int8[n{i}", 30_000), {"NQX101", "NQX005"}),
+    "a malformed field among 30,000": (fields(lambda i: "int", 30_000, "      e: {tpe: int}\n"), {"NQX009"}),
+    "3,000 near names": (
+        fields(lambda i: f"Structx{i}", 3000, "".join(f"  Struct{i}: {{fields: {{x: int}}}}\n" for i in range(3000))),
+        {"NQX101", "NQX005"},
+    ),
+    "3,000 near names with sizes": (
+        fields(
+            lambda i: f"Structx{i}[3]", 3000, "".join(f"  Struct{i}: {{fields: {{x: int}}}}\n" for i in range(3000))
+        ),
+        {"NQX101", "NQX005"},
+    ),
+    "3,000 near sizes": (
+        fields(
+            lambda i: f"'int8[dimensionx{i}]'", 3000, "      e: itn\n" + many("dims", "dimension{}: {{}}".format, 3000)
+        ),
+        {"NQX101"},
+    ),
+    "10,000 near members": (fields(lambda i: "{type: int, defualt: 3}", 10_000), {"NQX009", "NQX005"}),
+    "10,000 near tags": (
+        fields(lambda i: f"{{type: int, tags: [trainabl{i}, trainable{i // 2}]}}", 8000, "      e: itn\n"),
+        {"NQX101"},
+    ),
+    "4,000 near fields in constraints": (
+        fields(
+            lambda i: "int", 3000, "    constraints:\n" + "".join(f"      - f{i}x > 0\n" for i in range(10))
+        ).replace("- ", "- expr: ")
+        + "".join(f"      - {{expr: g{i} > 0}}\n" for i in range(4000)),
+        {"NQX116", "NQX005"},
+    ),
+    "4,000 near fields in derived ones": (
+        fields(lambda i: f"{{type: int, derived: fieldx{i} + 1}}", 4_000),
+        {"NQX116", "NQX005"},
+    ),
+    "a chain of 4,000 derived fields": (
+        fields(lambda i: f"{{derived: f{i + 1} + 1}}", 4_000, "      f4000: itn\n"),
+        {"NQX101", "NQX115"},
+    ),
+    "a chain of 4,000 dims": (
+        field("'int8[d0]'").replace("int8", "itn8")
+        + "dims:\n  d0: {}\n"
+        + "".join(f"  d{i + 1}: {{equals: d{i} * d{i}}}\n" for i in range(4_000)),
+        {"NQX101", "NQX102"},
+    ),
+    "a chain of 4,000 sizes": (fields(lambda i: f"'int8[n{i} + n{i + 1}]'", 4000, "      e: itn\n"), {"NQX101"}),
+    "30,000 different sizes": (fields(lambda i: f"'int8[n{i} + n{i + 1}]'", 30_000), {"NQX005"}),
+    "7,000 structs beside 7,000 dims": (
+        HEAD
+        + many("dims", "d{}: {{}}".format, 7000)
+        + many("structs", "S{}: {{fields: {{x: 'D[e]'}}}}".format, 7000)
+        + "  D: {params: [n], fields: {x: 'int8[n]'}}\n",
+        {"NQX101", "NQX103", "NQX005"},
+    ),
+    "60,000 structs": (HEAD + many("structs", "S{}: {{fields: {{x: int}}}}".format, 60_000), {"NQX005"}),
+    "3,000 dims in a circle": (
+        field("'int8[d0]'") + "dims:\n" + "".join(f"  d{i}: {{equals: d{(i + 1) % 3000}}}\n" for i in range(3000)),
+        {"NQX105"},
+    ),
+    "a division by zero": (constraint("x / 0 > 1"), {"NQX115"}),
+    "a tower of names": (constraint("(x + 2) ** (x + 2) ** (x + 2) > 1"), {"NQX117"}),
+    "a tower of names in a size": (field("'int8[n, n ** n ** n]'"), {"NQX117"}),
+    "a huge default": (field("{type: 'float32[99999999999]', default: zeros}"), {"NQX109"}),
     "a huge JSON number": ("1" * 5_000_000, {"NQX010", "NQX005"}),
 }
 

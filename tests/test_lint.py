@@ -50,6 +50,7 @@ CASES = [
     ("NQX104", "warning", 6, "got 'n'", "dims:\n  n: {}\n" + fields("x: int")),
     ("NQX104", "warning", 9, "got 'd'", fields("x: int") + "  B: {params: [d], fields: {y: int}}\n"),
     ("NQX105", "error", 6, "from 4 to 2", "dims:\n  n: {min: 4, max: 2}\n" + fields('x: "int8[n]"')),
+    ("NQX105", "error", 6, "cycle a -> b -> a", "dims:\n  a: {equals: b}\n  b: {equals: a}\n" + fields('x: "int8[a, b]"')),
     ("NQX105", "error", 6, "itself", "dims:\n  n: {equals: n + 1}\n" + fields('x: "int8[n]"')),
     ("NQX105", "warning", 8, "'p' in p * q", fields('x: "int8[p * q]"')),
     ("NQX105", "error", 8, "a size >= 0, got -3", fields('x: "int8[n, -3]"')),
@@ -95,6 +96,14 @@ CASES = [
     ("NQX115", "error", 8, "expected int, got text", fields("x: {type: int, kind: static, derived: \"'a' + 'b'\"}")),
     ("NQX115", "error", 8, "lengths that some value has", fields('x: {type: "list[int]", min_length: 3, max_length: 2}')),
     ("NQX117", "error", 10, "9 ** 9 ** 9", fields("x: int") + "    constraints:\n      - {expr: x < 9**9**9}\n"),
+    ("NQX115", "error", 10, "a divisor other than zero, got 0 in `k / 0`", fields("k: int") + "    constraints:\n      - expr: k / 0 > 1\n"),
+    ("NQX115", "error", 10, "a divisor other than zero", fields("k: int") + "    constraints:\n      - expr: 1 < k % (2 - 2)\n"),
+    ("NQX115", "error", 8, "a divisor other than zero", fields('k: "int8[n, n // 0]"')),
+    ("NQX115", "error", 8, "expected operands that fit together", fields('k: "int8[n, (n, n) * n]"')),
+    ("NQX117", "error", 8, "without a power in it", fields('k: "int8[n, n ** n ** n]"')),
+    ("NQX117", "error", 10, "without a power in it", fields("k: int") + "    constraints:\n      - expr: (k + 2) ** (1 + k ** k) > 1\n"),
+    ("NQX109", "error", 8, "at most 4 GiB", fields("k: {type: 'float32[99999999999]', default: zeros}")),
+    ("NQX109", "error", 8, "at most 4 GiB", fields("k: {type: 'int8[2 ** 20, 2 ** 20] | null', default: 1}")),
     ("NQX115", "error", 6, "expected a size, got text", "dims:\n  n: {equals: \"'a' if m else 'b'\"}\n  m: {}\n" + fields('x: "int8[n, m]"')),
     ("NQX105", "error", 8, "divisor other than zero", fields('x: "int8[4 // 0]"')),
     ("NQX101", "error", 8, "named under uses, got 'lab.y'", fields("x: lab.y.B")),
@@ -263,6 +272,39 @@ def test_thousands_of_findings_are_cut_short(tmp_path, known):
     codes = [d.code for d in lint(write(tmp_path, v1=wrong)) if d.severity == "error"]
     assert (len(codes), codes.count("NQX005")) == (1001, 1)
     assert time.process_time() - started < 6
+
+
+def test_thousands_of_warnings_hide_no_error(tmp_path):
+    found = lint(write(tmp_path, v1=text(fields(*(f"x{i}: {{type: str}}" for i in range(1500)), "y: strr"))))
+    assert [d.code for d in found if d.severity == "error"] == ["NQX101"]
+    assert sum(d.code == "NQX136" for d in found) == 1000
+    [more] = [d for d in found if d.code == "NQX005"]
+    assert (more.severity, more.message) == ("warning", "expected at most 1000 warnings, got 1500")
+
+
+def test_a_large_malformed_file_is_looked_at_once(tmp_path, monkeypatch):
+    wrong = [f"x{i}: int" for i in range(30_000)]
+    files = write(tmp_path, v1=text(fields(*wrong, "y: {tpe: int}")), v2=text(fields("x: strr"), 2))
+    reads = []
+    monkeypatch.setattr("neuralqx_struct.lint.read_file", lambda file: reads.append(file.name) or read_file(file))
+    assert {(Path(d.file).name, d.code) for d in lint(files)} == {("v1.yaml", "NQX009"), ("v2.yaml", "NQX101")}
+    assert reads == ["v2.yaml"]
+
+
+def test_powers_and_quotients_that_can_be_computed_are_fine(tmp_path):
+    exprs = [
+        "k ** 2 > 1",
+        "2 ** k > 1",
+        "2 ** k ** 2 > 1",
+        "k / 2 > 1",
+        "k / (k - 1) > 1",
+        "k % 3 == 0",
+        "(k ** k) ** 2 > 0",
+    ]
+    lines = "".join(f"      - expr: {expr}\n" for expr in exprs)
+    assert lint(write(tmp_path, v1=text(fields("k: int") + "    constraints:\n" + lines))) == []
+    dims = "dims:\n  a: {equals: 2 * b}\n  b: {equals: 2 * c}\n  c: {}\n"
+    assert lint(write(tmp_path, v1=text(dims + fields('x: "int8[a, b, c, 2 ** c, a // 2]"')))) == []
 
 
 def test_nothing_is_to_be_said_of_the_shipped_schemas():

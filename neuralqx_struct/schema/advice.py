@@ -5,11 +5,10 @@ Owns the checks that never refuse a document; what makes one wrong is ``checks.p
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable
 
-from neuralqx_struct.schema.findings import Finding, Findings, fields_of
+from neuralqx_struct.schema.findings import Finding, Findings, Speller, fields_of
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.types import (
     DTYPES,
@@ -44,11 +43,12 @@ def _check_tags(document: Document) -> Findings:
     """A tag that stands once and is nearly one that stands elsewhere: filters would pass over it."""
     tags = [(path, place, tag) for path, _, _, d in fields_of(document) for place, tag in enumerate(d.tags)]
     count = Counter(tag for *_, tag in tags)
+    speller, common = Speller(most=300), [tag for tag in count if count[tag] > 1]
     for path, place, tag in tags:
-        near = difflib.get_close_matches(tag, [other for other in count if count[other] > 1], n=1, cutoff=0.85)
-        if count[tag] == 1 and near and not _numbered(tag, near[0]):
+        near = speller.closest(tag, common, cutoff=0.85) if count[tag] == 1 else None
+        if near is not None and not _numbered(tag, near):
             message = f"expected a tag that other fields have, got {tag!r}, which stands here alone"
-            yield Finding("NQX121", (*path, "tags", place), message, f"did you mean {near[0]!r}?", "warning")
+            yield Finding("NQX121", (*path, "tags", place), message, f"did you mean {near!r}?", "warning")
 
 
 def _numbered(one: str, other: str) -> bool:

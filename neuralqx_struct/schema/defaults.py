@@ -14,10 +14,12 @@ Example:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from neuralqx_struct.schema.bounds import scalar_misses
+from neuralqx_struct.schema.claims import exact
 from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.findings import Finding, Findings, fields_of
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -38,9 +40,10 @@ from neuralqx_struct.schema.types import (
     format_type,
 )
 
-__all__ = ["VALUE_CHECKS"]
+__all__ = ["VALUE_CHECKS", "is_too_large"]
 
 _MANY = 1000
+_MOST_BYTES = 4 << 30
 
 #: Python types of the YAML values that stand for each scalar.
 _WRITTEN: Mapping[str, tuple[type, ...]] = {
@@ -158,11 +161,21 @@ def _default_shape(where: tuple[str | int, ...], array: Array, value: Any) -> Fi
         message = f"expected a default only where all sizes are numbers, got one for {format_type(array)}"
         hint = f"{symbolic[0]} is known only from an instance; remove the default, or allow null"
         yield Finding("NQX108", where, message, hint)
+    elif is_too_large(array):
+        message = f"expected a default of at most {_MOST_BYTES >> 30} GiB, got one for {format_type(array)}"
+        yield Finding("NQX109", where, message, "check the sizes, or set it in Python")
     elif isinstance(value, list) and ... not in array.shape:
         shape = _shape_of(value)
         if shape is None or [str(size) for size in shape] != [e.text for e in array.shape if isinstance(e, Expression)]:
             got = "lists of different lengths" if shape is None else f"shape {list(shape)}"
             yield Finding("NQX108", where, f"expected a default for {format_type(array)}, got {got}")
+
+
+def is_too_large(array: Array) -> bool:
+    """True if an array without symbolic sizes is larger than any default may be: one word of a file makes it."""
+    sizes = [exact(extent, {}) for extent in array.shape if isinstance(extent, Expression) and not extent.names]
+    known = [abs(size) for size in sizes if size is not None]
+    return array.dtype in DTYPES and math.prod(known) * DTYPES[array.dtype].bits > 8 * _MOST_BYTES
 
 
 def _shown(value: Any) -> str:

@@ -15,11 +15,24 @@ Example:
 from __future__ import annotations
 
 import ast
+import re
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 
-from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.schema.expressions import Expression
-from neuralqx_struct.schema.findings import Finding, Findings, listed, root_ints, sizes_of
+from neuralqx_struct.schema.findings import (
+    Finding,
+    Findings,
+    Speller,
+    arguments_of,
+    cycles,
+    extents_of,
+    fields_of,
+    root_ints,
+    shown_cycle,
+    sizes_of,
+    unknown,
+)
 from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.static_types import Problem, Sorts, infer, named, sorts_of
 from neuralqx_struct.schema.types import LiteralOf, Named, Null, Type, Union
@@ -27,57 +40,80 @@ from neuralqx_struct.schema.types import LiteralOf, Named, Null, Type, Union
 __all__ = ["EXPRESSION_CHECKS"]
 
 _INT: Sorts = frozenset({"int"})
+_CAN_FAIL = re.compile(r"""[^-+*\w ]|\*\*|\d\.""")  # sums and products of whole numbers cannot
 
 
 def _check_equations(document: Document) -> Findings:
+    known: dict[str, Sorts] = dict.fromkeys({*document.dims, *root_ints(document)}, _INT)
+    wanted = "a size", frozenset({"int", "float"}), "an equation gives a whole number"
     for name, dim in document.dims.items():
         if dim.equation is not None:
-            known: dict[str, Sorts] = dict.fromkeys({*document.dims, *root_ints(document)}, _INT)
-            wanted = "a size", frozenset({"int", "float"}), "an equation gives a whole number"
             yield from _typed(("dims", name, "equals"), dim.equation, known, wanted)
 
 
+def _check_shapes(document: Document) -> Findings:
+    """Sizes that no names make possible; those without names are the business of ``size_checks.py``."""
+    wanted = "a size", frozenset({"int", "float"}), "an axis has a whole number of entries"
+    for path, _, _, declaration in fields_of(document):
+        for extent in (*extents_of(declaration), *arguments_of(declaration)):
+            if extent.names and _CAN_FAIL.search(extent.text):
+                yield from _typed((*path, "type"), extent, dict.fromkeys(extent.names, _INT), wanted)
+
+
 def _check_derived(document: Document) -> Findings:
+    speller = Speller()
     for struct_name, struct in document.structs.items():
         at = ("structs", struct_name, "fields")
+        derived = {name: d.derivation for name, d in struct.fields.items() if d.derivation is not None}
+        if not derived:
+            continue
         sizes = sizes_of(document, struct_name)
         known = _sorts(document, struct)
-        derived = {name: d.derivation for name, d in struct.fields.items() if d.derivation is not None}
         for name, expression in derived.items():
             where, declaration = (*at, name, "derived"), struct.fields[name]
-            for unknown in sorted(expression.names - struct.fields.keys()):
-                is_size = unknown in sizes
-                message = f"expected a field of {struct_name}, got {unknown!r}" + (
+            for name_in in unknown(expression.names, struct.fields):
+                is_size = name_in in sizes
+                message = f"expected a field of {struct_name}, got {name_in!r}" + (
                     ", which is a dim" if is_size else ""
                 )
-                hint = "read sizes from a field: shape(x)[0]" if is_size else did_you_mean(unknown, struct.fields)
-                yield Finding("NQX116", where, message, hint or listed(struct.fields, "fields"))
+                hint = None if is_size else speller.hint(name_in, struct.fields, what="fields")
+                hint = "read sizes from a field: shape(x)[0]" if is_size else hint
+                yield Finding("NQX116", where, message, hint)
             declared = None if declaration.type is None else sorts_of(declaration.declared, document.is_struct)
             wanted = declaration.text, None if declared is None else _widened(declared), None
             yield from _typed(where, expression, known, wanted)
-        for cycle in _cycles({n: e.names & derived.keys() for n, e in derived.items()}):
-            shown = cycle if len(cycle) <= 8 else (*cycle[:6], "...", cycle[-1])
-            message = f"expected derived fields in some order, got the cycle {' -> '.join((*shown, cycle[0]))}"
+        for cycle in cycles({n: frozenset(other for other in e.names if other in derived) for n, e in derived.items()}):
+            message = f"expected derived fields in some order, got the cycle {shown_cycle(cycle)}"
             yield Finding("NQX112", (*at, cycle[0], "derived"), message, "derive one of them from stored fields")
 
 
 def _check_constraints(document: Document) -> Findings:
+    speller = Speller()
+    dims: dict[str, Sorts] = dict.fromkeys(document.dims, _INT)
     for struct_name, struct in document.structs.items():
+        if not struct.constraints:
+            continue
         sizes = sizes_of(document, struct_name)
-        known = {**dict.fromkeys(sizes, _INT), **_sorts(document, struct)}
+        own: dict[str, Sorts] = dict.fromkeys(sizes.maps[0], _INT)
+        known: Mapping[str, Sorts] = ChainMap(_sorts(document, struct), own, dims)
         for index, constraint in enumerate(struct.constraints):
             where = ("structs", struct_name, "constraints", index, "expr")
-            for unknown in sorted(constraint.expression.names - struct.fields.keys() - sizes):
-                hint = did_you_mean(unknown, {*struct.fields, *sizes}) or listed(struct.fields, "fields")
-                message = f"expected a field or dim of {struct_name}, got {unknown!r}"
+            for name_in in unknown(constraint.expression.names, struct.fields, sizes):
+                hint = speller.hint(name_in, struct.fields, sizes, what="fields", first=1)
+                message = f"expected a field or dim of {struct_name}, got {name_in!r}"
                 yield Finding("NQX116", where, message, hint)
             wanted = "a condition", frozenset({"bool", "array"}), "compare it with something, as in `size(x) > 0`"
             yield from _typed(where, constraint.expression, known, wanted)
-            for problem in _members(document, struct, constraint.expression):
+            for problem in _members(document, struct, constraint.expression, speller):
                 yield Finding(problem.code, where, problem.message, problem.hint)
 
 
-EXPRESSION_CHECKS: tuple[Callable[[Document], Findings], ...] = (_check_equations, _check_derived, _check_constraints)
+EXPRESSION_CHECKS: tuple[Callable[[Document], Findings], ...] = (
+    _check_equations,
+    _check_shapes,
+    _check_derived,
+    _check_constraints,
+)
 
 
 def _sorts(document: Document, struct: StructDeclaration) -> dict[str, Sorts]:
@@ -87,7 +123,7 @@ def _sorts(document: Document, struct: StructDeclaration) -> dict[str, Sorts]:
     }
     for name, declaration in struct.fields.items():
         if declaration.type is None and declaration.derivation is not None:
-            known[name] = infer(declaration.derivation.tree, {**known, name: None}, [])
+            known[name] = infer(declaration.derivation.tree, known, [])
     return known
 
 
@@ -114,7 +150,9 @@ def _typed(
         yield Finding("NQX115", where, f"expected {words}, got {named(found)}", hint)
 
 
-def _members(document: Document, struct: StructDeclaration, expression: Expression) -> Iterator[Problem]:
+def _members(
+    document: Document, struct: StructDeclaration, expression: Expression, speller: Speller
+) -> Iterator[Problem]:
     """Texts that are compared with an enum or a literal, and are none of its members."""
     for node in ast.walk(expression.tree):
         if (
@@ -129,7 +167,7 @@ def _members(document: Document, struct: StructDeclaration, expression: Expressi
             for item in right.elts if isinstance(right, (ast.Tuple, ast.List)) else [right]:
                 if isinstance(item, ast.Constant) and isinstance(item.value, str) and item.value not in (members or ()):
                     message = f"expected one of {', '.join(members or ())}, got {item.value!r}"
-                    yield Problem("NQX115", message, did_you_mean(item.value, members or ()))
+                    yield Problem("NQX115", message, speller.hint(item.value, members or ()))
 
 
 def _texts(document: Document, declared: Type) -> list[str] | None:
@@ -146,25 +184,3 @@ def _texts(document: Document, declared: Type) -> list[str] | None:
             case _:
                 return None
     return found
-
-
-def _cycles(graph: Mapping[str, frozenset[str]]) -> Iterator[tuple[str, ...]]:
-    """One cycle for each knot of the graph, starting at its first node."""
-    done: set[str] = set()
-    for start in graph:
-        path: list[str] = []
-        stack = [(start, iter(sorted(graph[start])))] if start not in done else []
-        while stack:
-            node, below = stack[-1]
-            if len(path) < len(stack):
-                path.append(node)
-            following = next(below, None)
-            if following is None:
-                done.add(node)
-                stack.pop()
-                path.pop()
-            elif following in path:
-                yield tuple(path[path.index(following) :])
-                done |= {*path}
-            elif following not in done:
-                stack.append((following, iter(sorted(graph[following]))))

@@ -302,8 +302,8 @@ class Document(Declaration):
 
         A name that nothing declares stays with this document.
         """
-        identity, _, inner = name.rpartition(".")
-        return (self._used[identity], inner) if identity in self._used else (self, name)
+        identity, _, inner = name.rpartition(".")  # most names have no dot, and asking for a private attribute is slow
+        return (self._used[identity], inner) if identity and identity in self._used else (self, name)
 
     def is_struct(self, name: str) -> bool:
         """True if a type of that name is a struct, of this document or of one that it uses."""

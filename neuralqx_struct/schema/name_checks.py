@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.fieldspec import RESERVED_NAMES
-from neuralqx_struct.schema.findings import Finding, Findings, fields_of, listed
+from neuralqx_struct.schema.findings import Finding, Findings, Speller, fields_of
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.types import TYPE_NAMES
 
@@ -21,11 +20,12 @@ __all__ = ["NAME_CHECKS"]
 
 def _check_root(document: Document) -> Findings:
     if document.root not in document.structs:
-        hint = did_you_mean(document.root, document.structs) or listed(document.structs, "structs")
+        hint = Speller().hint(document.root, document.structs, what="structs")
         yield Finding("NQX101", ("root",), f"expected one of the structs, got {document.root!r}", hint)
 
 
 def _check_names(document: Document) -> Findings:
+    speller = Speller()
     for section in ("structs", "enums", "dims"):
         names: Mapping[str, Any] = getattr(document, section)
         for name in names:
@@ -54,7 +54,7 @@ def _check_names(document: Document) -> Findings:
             message = f"expected each member once, got {', '.join(map(repr, repeated))} again"
             yield Finding("NQX002", ("enums", name), message, "remove the repetition")
         if enum.default is not None and enum.default not in enum.members:
-            hint = did_you_mean(enum.default, enum.members)
+            hint = speller.hint(enum.default, enum.members)
             message = f"expected one of {', '.join(enum.members)}, got {enum.default!r}"
             yield Finding("NQX107", ("enums", name, "default"), message, hint)
         elif enum.default is None and document.compatibility.startswith(("forward", "full")):

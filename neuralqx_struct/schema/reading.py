@@ -53,11 +53,11 @@ def parse_document(source: Source) -> Document:
         document = Document.model_validate(source.data)
     except ValidationError as error:
         problems = _positioned(error, source)
-    problems += _malformed(source)
+    problems += _malformed(source, document)
     if document is None or problems:
         problems.sort(key=lambda d: (d.line or 0, d.column or 0))
         if len(problems) > limits.MAX_PROBLEMS:
-            message = f"expected at most {limits.MAX_PROBLEMS} problems, got {len(problems)}"
+            message = f"expected at most {limits.MAX_PROBLEMS} problems, got more"
             hint = "mend these first; the others are not listed"
             problems[limits.MAX_PROBLEMS :] = [source.diagnostic("NQX005", (), message, hint=hint)]
         raise SchemaError(problems)
@@ -69,24 +69,42 @@ def document_from_data(data: Any, name: str) -> Document:
     return parse_document(Source(name=name, data=data, marks={}))
 
 
-def _malformed(source: Source) -> list[Diagnostic]:
+def _malformed(source: Source, document: Document | None) -> list[Diagnostic]:
     """Parse every type and expression of the file, collecting what is wrong with them.
 
-    Each part is validated for itself, so that a mistake elsewhere in the file does not hide what is wrong with it.
+    Where there is no document, each part is validated for itself, so that a mistake elsewhere in the file does not hide
+    what is wrong with it.
     """
     found: list[Diagnostic] = []
+    different: set[str] = set()
     for path, model, attribute in _expressions(source.data):
         raw: Any = source.data
         for key in path:
             raw = raw[key]
+        text = raw.get(_WRITTEN_AS[attribute]) if isinstance(raw, dict) else raw
+        if isinstance(text, str) and not text.isidentifier():
+            different.add(text)
+        if len(found) > limits.MAX_PROBLEMS or len(different) > limits.MAX_EXPRESSIONS:
+            break
         try:
-            getattr(model.model_validate(raw), attribute)
+            getattr(model.model_validate(raw) if document is None else _declaration(document, path), attribute)
         except SchemaError as error:
             where = path if isinstance(raw, str) else (*path, _WRITTEN_AS[attribute])
             found += [source.diagnostic(d.code, where, d.message, hint=d.hint) for d in error.diagnostics]
         except ValidationError:
             continue
+    if len(different) > limits.MAX_EXPRESSIONS:
+        message = f"expected at most {limits.MAX_EXPRESSIONS} different types and expressions, got more"
+        found.append(source.diagnostic("NQX005", (), message, hint="split the schema: `uses:` names others"))
     return found
+
+
+def _declaration(document: Document, path: tuple[Any, ...]) -> Declaration:
+    """What stands at one of the paths of :func:`_expressions`."""
+    if path[0] == "dims":
+        return document.dims[path[1]]
+    struct = document.structs[path[1]]
+    return struct.fields[path[3]] if path[2] == "fields" else struct.constraints[path[3]]
 
 
 #: The member that holds the text of a parsed attribute.
@@ -98,9 +116,10 @@ def _expressions(data: Any) -> Iterator[tuple[tuple[str | int, ...], type[Declar
     for name in _mapping(data, "dims"):
         yield ("dims", name), DimDeclaration, "equation"
     for struct_name, struct in _mapping(data, "structs").items():
-        for name in _mapping(struct, "fields"):
+        for name, field in _mapping(struct, "fields").items():
             yield ("structs", struct_name, "fields", name), FieldDeclaration, "declared"
-            yield ("structs", struct_name, "fields", name), FieldDeclaration, "derivation"
+            if isinstance(field, dict) and "derived" in field:
+                yield ("structs", struct_name, "fields", name), FieldDeclaration, "derivation"
         constraints = struct.get("constraints") if isinstance(struct, dict) else None
         for i in range(len(constraints) if isinstance(constraints, list) else 0):
             yield ("structs", struct_name, "constraints", i), Constraint, "expression"

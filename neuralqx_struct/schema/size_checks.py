@@ -6,14 +6,26 @@ expressions of dims are ``expression_checks.py``'s.
 
 from __future__ import annotations
 
-import difflib
+import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
-from neuralqx_struct.errors import SchemaError, did_you_mean
+from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.evaluation import evaluate
 from neuralqx_struct.schema.expressions import Expression
-from neuralqx_struct.schema.findings import ANY_SIZE, Finding, Findings, arguments_of, extents_of, root_ints, sizes_of
+from neuralqx_struct.schema.findings import (
+    ANY_SIZE,
+    Finding,
+    Findings,
+    Speller,
+    arguments_of,
+    cycles,
+    extents_of,
+    root_ints,
+    shown_cycle,
+    sizes_of,
+    unknown,
+)
 from neuralqx_struct.schema.linear import linear_form
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 
@@ -21,6 +33,7 @@ __all__ = ["SIZE_CHECKS"]
 
 
 def _check_dims(document: Document) -> Findings:
+    speller = Speller()
     ints = root_ints(document)
     used = {name for d in document.dims.values() if d.equation is not None for name in d.equation.names}
     for struct in document.structs.values():
@@ -33,34 +46,45 @@ def _check_dims(document: Document) -> Findings:
         if dim.min is not None and dim.max is not None and dim.min > dim.max:
             message = f"expected a size that exists, got one from {dim.min} to {dim.max}"
             yield Finding("NQX105", ("dims", name), message, "exchange min and max")
-        for unknown in sorted(dim.equation.names - document.dims.keys() - ints if dim.equation is not None else ()):
-            hint = did_you_mean(unknown, {*document.dims, *ints}) or "declare it under `dims:`"
-            message = f"expected a dim or a static int of the root, got {unknown!r}"
+        for name_in in unknown(dim.equation.names if dim.equation is not None else (), document.dims, ints):
+            hint = speller.hint(name_in, document.dims, ints) or "declare it under `dims:`"
+            message = f"expected a dim or a static int of the root, got {name_in!r}"
             yield Finding("NQX103", ("dims", name, "equals"), message, hint)
         if dim.equation is not None and name in dim.equation.names:
             message = f"expected other dims, got {name!r} itself"
             yield Finding("NQX105", ("dims", name, "equals"), message, "name what it follows from")
+    equations = {name: dim.equation.names for name, dim in document.dims.items() if dim.equation is not None}
+    for cycle in cycles(
+        {name: frozenset(n for n in names if n in equations and n != name) for name, names in equations.items()}
+    ):
+        message = f"expected dims of which one follows from the other, got the cycle {shown_cycle(cycle)}"
+        hint = "leave out the `equals:` of one of them: what is equal is solved for either side"
+        yield Finding("NQX105", ("dims", cycle[0], "equals"), message, hint)
 
 
 def _check_sizes(document: Document) -> Findings:
+    speller = Speller()
+    alike = functools.cache(functools.partial(Speller(most=300).closest, cutoff=0.85))  # the same few in all structs
+    dims = tuple(document.dims)
     ints = root_ints(document)
     for struct_name, struct in document.structs.items():
         at = ("structs", struct_name, "fields")
-        given = {*document.dims, *struct.params, ANY_SIZE} | (ints if struct_name == document.root else set())
+        given = document.dims, {*struct.params, ANY_SIZE, *(ints if struct_name == document.root else ())}
         extents = [(name, extent) for name, d in struct.fields.items() for extent in extents_of(d)]
         counted = Counter(name for _, extent in extents for name in extent.names)
         for name, extent in extents:
             yield from _impossible((*at, name), struct.fields[name], extent)
-            for local in sorted(extent.names - given):
-                close = difflib.get_close_matches(local, document.dims, n=1, cutoff=0.85)
-                if close and counted[local] == 1:
+            for local in unknown(extent.names, *given):
+                close = alike(local, dims) if counted[local] == 1 else None
+                if close is not None:
                     message = f"expected a dim that is declared, got {local!r}, which is a size of this array alone"
-                    yield Finding("NQX103", (*at, name, "type"), message, f"did you mean {close[0]!r}?", "warning")
+                    yield Finding("NQX103", (*at, name, "type"), message, f"did you mean {close!r}?", "warning")
         yield from _unsolvable(at, extents, given)
-        bound = sizes_of(document, struct_name) | {ANY_SIZE}
+        bound = sizes_of(document, struct_name)
         for name, declaration in struct.fields.items():
-            for unbound in sorted({n for e in arguments_of(declaration, document.is_struct) for n in e.names} - bound):
-                hint = did_you_mean(unbound, bound) or "declare it under `dims:`, or use it in a shape of this struct"
+            handed = {n for e in arguments_of(declaration, document.is_struct) for n in e.names}
+            for unbound in unknown(handed, bound, (ANY_SIZE,)):
+                hint = speller.hint(unbound, bound) or "declare it under `dims:`, or use it in a shape of this struct"
                 message = f"expected a size known in {struct_name}, got {unbound!r}"
                 yield Finding("NQX103", (*at, name, "type"), message, hint)
         passed = {n for d in struct.fields.values() for e in arguments_of(d) for n in e.names}
@@ -86,20 +110,27 @@ def _impossible(at: tuple[str, ...], declaration: FieldDeclaration, extent: Expr
     yield Finding("NQX105", where, f"expected a size >= 0, got {got}", hint)
 
 
-def _unsolvable(at: tuple[str, ...], extents: list[tuple[str, Expression]], given: set[str]) -> Findings:
+def _unsolvable(
+    at: tuple[str, ...], extents: list[tuple[str, Expression]], given: tuple[Container[str], ...]
+) -> Findings:
     """Sizes that cannot be read off any shape, alone or one after the other."""
-    known = given | {extent.text for _, extent in extents if extent.text in extent.names}
-    while solved := {
-        unknown
-        for _, extent in extents
-        for unknown in [*(extent.names - known)][:1]
-        if len(extent.names - known) == 1 and _is_linear(extent, unknown)
-    }:
-        known |= solved
-    for name, extent in extents:
-        for unknown in sorted(extent.names - known):
-            message = f"expected a size that follows from the shapes, got {unknown!r} in {extent.text}"
-            hint = f"declare {unknown} under `dims:`, or give it an axis of its own"
+    read = {extent.text for _, extent in extents if extent.text in extent.names}
+    missing = [{*unknown(extent.names, *given, read)} for _, extent in extents]
+    waiting: dict[str, list[int]] = {}  # the sizes that a name is missing in
+    for place, names in enumerate(missing):
+        for name in names:
+            waiting.setdefault(name, []).append(place)
+    ready = [place for place, names in enumerate(missing) if len(names) == 1]
+    while ready:
+        place = ready.pop()
+        if len(missing[place]) == 1 and _is_linear(extents[place][1], solved := next(iter(missing[place]))):
+            for other in waiting[solved]:
+                missing[other].discard(solved)
+            ready += waiting.pop(solved)
+    for (name, extent), names in zip(extents, missing, strict=True):
+        for open_name in sorted(names):
+            message = f"expected a size that follows from the shapes, got {open_name!r} in {extent.text}"
+            hint = f"declare {open_name} under `dims:`, or give it an axis of its own"
             yield Finding("NQX105", (*at, name, "type"), message, hint, "warning")
 
 

@@ -129,7 +129,7 @@ def infer(node: ast.expr, names: Mapping[str, Sorts], problems: list[Problem]) -
     Returns:
         The sorts; None where they are not known, or after a problem.
     """
-    if isinstance(node, (ast.BinOp, ast.Call)) and not any(isinstance(inner, ast.Name) for inner in _values(node)):
+    if isinstance(node, (ast.BinOp, ast.Call)) and not _names_in(node):
         return _constant(node, problems)
     match node:
         case ast.Constant(value=value):
@@ -140,7 +140,8 @@ def infer(node: ast.expr, names: Mapping[str, Sorts], problems: list[Problem]) -
             first, steps = spine(node)
             left = infer(first, names, problems)
             for step in steps:
-                left = _binary(step, left, infer(step.right, names, problems), problems)
+                right = infer(step.right, names, problems)
+                left = None if _is_impossible(step, problems) else _binary(step, left, right, problems)
             return left
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             infer(operand, names, problems)
@@ -167,10 +168,47 @@ def infer(node: ast.expr, names: Mapping[str, Sorts], problems: list[Problem]) -
     raise AssertionError(ast.dump(node))  # pragma: no cover - expressions.py lets no other through
 
 
-def _values(node: ast.expr) -> Iterable[ast.AST]:
-    """The parts of a tree without the names of its functions."""
-    functions = {id(inner.func) for inner in ast.walk(node) if isinstance(inner, ast.Call)}
-    return (inner for inner in ast.walk(node) if id(inner) not in functions)
+def _is_impossible(step: ast.BinOp, problems: list[Problem]) -> bool:
+    """True for a division by zero and for a tower of powers, whatever the values of the names are."""
+    if isinstance(step.op, (ast.Div, ast.FloorDiv, ast.Mod)):
+        objection = _is_zero(step.right) and Problem("NQX115", "expected a divisor other than zero, got 0", None)
+    else:
+        tower = isinstance(step.op, ast.Pow) and any(
+            isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Pow) and _names_in(inner.right)
+            for inner in ast.walk(step.right)
+        )
+        hint = "nobody can compute numbers of that size"
+        objection = tower and Problem("NQX117", "expected an exponent without a power in it, got a tower", hint)
+    if objection:
+        text = format_tree(step)
+        shown = text if len(text) <= 80 else f"{text[:77]}..."
+        problems.append(objection._replace(message=f"{objection.message} in `{shown}`"))
+    return bool(objection)
+
+
+def _is_zero(node: ast.expr) -> bool:
+    if _names_in(node):
+        return False
+    try:
+        return bool(evaluate_tree(node, {}) == 0)
+    except SchemaError:  # told of where the part is looked at
+        return False
+
+
+def _names_in(node: ast.expr) -> bool:
+    """True if the value depends on a name; the names of functions are none."""
+    todo: list[ast.AST] = [node]
+    while todo:
+        match todo.pop():
+            case ast.Name():
+                return True
+            case ast.BinOp(left=left, right=right):
+                todo += left, right
+            case ast.Call(args=args):
+                todo += args
+            case other:
+                todo += ast.iter_child_nodes(other)
+    return False
 
 
 def _constant(node: ast.expr, problems: list[Problem]) -> Sorts:

@@ -6,12 +6,10 @@ Owns what types may stand where, of which kind a field may be, and which documen
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from neuralqx_struct.errors import did_you_mean
-from neuralqx_struct.schema.findings import Finding, Findings, fields_of, listed
+from neuralqx_struct.schema.findings import Finding, Findings, Speller, fields_of
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.types import (
     DTYPES,
@@ -60,10 +58,11 @@ _PLATFORM: Mapping[str, str] = {
 
 
 def _check_types(document: Document) -> Findings:
+    speller = Speller()
     for path, _, _, declaration in fields_of(document):
         for inner in walk_type(declaration.declared):
             if isinstance(inner, Named):
-                yield from _named(document, path, declaration, inner)
+                yield from _named(document, path, declaration, inner, speller)
             elif isinstance(inner, Key) and inner.impl is None:
                 message = "expected prng_key with its implementation, got prng_key\nits words mean nothing without it"
                 yield Finding("NQX126", (*path, "type"), message, "write prng_key[threefry2x32]", "warning")
@@ -71,7 +70,9 @@ def _check_types(document: Document) -> Findings:
                 yield from _options(document, path, inner)
 
 
-def _named(document: Document, path: tuple[str, ...], declaration: FieldDeclaration, named: Named) -> Findings:
+def _named(
+    document: Document, path: tuple[str, ...], declaration: FieldDeclaration, named: Named, speller: Speller
+) -> Findings:
     owner, name = document.place_of(named.name)
     if name in owner.structs:
         params = owner.structs[name].params
@@ -84,38 +85,37 @@ def _named(document: Document, path: tuple[str, ...], declaration: FieldDeclarat
             message = f"expected {named.name} without [...], got {format_type(named)}\nit is an enum"
             yield Finding("NQX101", (*path, "type"), message)
     elif owner is not document:
-        known = (*owner.structs, *owner.enums)
-        hint = did_you_mean(name, known) or listed(known, "it declares")
+        hint = speller.hint(name, owner.structs, owner.enums, what="it declares")
         message = f"expected a struct or an enum of {owner.id}@{owner.version}, got {name!r}"
         yield Finding("NQX101", (*path, "type"), message, hint)
     elif "." in named.name:
         identity = named.name.rpartition(".")[0]
         uses = [use.partition("@")[0] for use in document.uses]
         if identity not in uses:  # else it was not found, which is told of where it is named
-            hint = did_you_mean(identity, uses) or f"add {identity}@1, or the version that you mean, to `uses:`"
+            hint = speller.hint(identity, uses) or f"add {identity}@1, or the version that you mean, to `uses:`"
             yield Finding("NQX101", (*path, "type"), f"expected a schema named under uses, got {identity!r}", hint)
     elif named.name in _PLATFORM and (named.args or declaration.dtype):
         member = "dtype" if declaration.dtype else "type"
         message = f"expected a dtype that is the same everywhere, got {named.name!r}"
         hint = f"its size depends on the platform: write {_PLATFORM[named.name]}"
         yield Finding("NQX127", (*path, member), message, hint)
-    elif named.name == declaration.dtype or (named.args and _is_dtype_like(document, named.name)):
+    elif named.name == declaration.dtype or (named.args and _is_dtype_like(document, named.name, speller)):
         member = "dtype" if declaration.dtype else "type"
         wanted = "a dtype" if declaration.dtype else "a dtype or a struct"
-        hint = did_you_mean(named.name, DTYPES) or listed(DTYPES, "dtypes")
+        hint = speller.hint(named.name, DTYPES, what="dtypes")
         yield Finding("NQX102", (*path, member), f"expected {wanted}, got {named.name!r}", hint)
     else:
-        elsewhere = [f"{used.id}.{inner}" for used in document.used.values() for inner in (*used.structs, *used.enums)]
-        known = (*document.structs, *document.enums, *TYPE_NAMES, *elsewhere)
-        hint = next((f"did you mean {full!r}?" for full in elsewhere if full.endswith(f".{named.name}")), None)
-        hint = hint or _ELSEWHERE.get(named.name)
-        hint = hint or did_you_mean(named.name, known) or listed({*document.structs, *document.enums}, "declared here")
+        hint = _elsewhere(document, named.name)
+        if hint is None:
+            others = (f"{used.id}.{each}" for used in document.used.values() for each in (*used.structs, *used.enums))
+            known = (document.structs, document.enums, TYPE_NAMES, others)
+            hint = speller.hint(named.name, *known, what="declared here", first=2)
         yield Finding("NQX101", (*path, "type"), f"expected a type, got {named.name!r}", hint)
 
 
-def _is_dtype_like(document: Document, name: str) -> bool:
-    close = difflib.get_close_matches(name, (*document.structs, *DTYPES), n=1)
-    return bool(close) and close[0] in DTYPES
+def _is_dtype_like(document: Document, name: str, speller: Speller) -> bool:
+    near = speller.closest(name, DTYPES)
+    return near is not None and speller.closest(name, document.structs, (near,)) == near
 
 
 def _options(document: Document, path: tuple[str, ...], union: Union) -> Findings:
@@ -134,6 +134,12 @@ def _options(document: Document, path: tuple[str, ...], union: Union) -> Finding
             message = f"expected options that can be told apart, got {format_type(other)} and {format_type(option)}"
             hint = "put what differs into structs of their own"
             yield Finding("NQX132", (*path, "type"), message, hint)
+
+
+def _elsewhere(document: Document, name: str) -> str | None:
+    """A hint for a name that a used document has, or another language."""
+    used = next((used for used in document.used.values() if name in used.structs or name in used.enums), None)
+    return _ELSEWHERE.get(name) if used is None else f"did you mean '{used.id}.{name}'?"
 
 
 def _check_uses(document: Document) -> Findings:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import keyword
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -191,6 +192,8 @@ def parse_type(text: str) -> Type:
     """
     if len(text) > 1000:
         raise _wrong(text[:40] + "...", "expected a type of at most 1000 characters")
+    if text.isascii() and text.isidentifier() and not keyword.iskeyword(text):  # as most are: parsing takes longer
+        return _from_ast(ast.Name(text), text)
     try:
         # `T[]` is an array without axes; Python's grammar writes the empty index as ().
         tree = ast.parse(re.sub(r"\[\s*\]", "[()]", text.strip()), mode="eval").body
