@@ -212,6 +212,7 @@ def _with_declarations(document: Mapping[str, Any]) -> Iterator[tuple[tuple[Hash
     owners: dict[tuple[Hashable, ...], str] = {}
     tags: dict[tuple[Hashable, ...], frozenset[str]] = {}
     parts: set[tuple[Hashable, ...]] = set()
+    saved: set[tuple[Hashable, ...]] = set()
     for path, node in iter_nodes(document["manifest"]):
         above = path[:-1]
         if above in parts and path:
@@ -223,14 +224,19 @@ def _with_declarations(document: Mapping[str, Any]) -> Iterator[tuple[tuple[Hash
             if isinstance(last, FieldName):
                 last = FieldName(last, _declared(last, specs.get((owners.get(above, ""), last)), tags.get(above)))
             here = (*places[above], last)
+        if above in saved and path:  # what a class says of itself stands at its place, as for those who load it
+            here = places[above]
         if type(node) is dict:
             places[path] = here
+            if node.get("mode") == "serializer":
+                saved.add(path)
             if node["__kind__"] == "struct":
                 owners[path] = node["type"]
                 tags[path] = node_tags(node)
             elif node["__kind__"] in _LEAVES:
                 parts.add(path)
-        yield here, node
+        if not (above in saved and path and type(node) is dict and node["__kind__"] not in _LEAVES):
+            yield here, node
 
 
 def _declared(name: str, spec: FieldSpec | None, tags: frozenset[str] | None) -> FieldSpec | None:

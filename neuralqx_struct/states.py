@@ -9,18 +9,19 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Generic, TypeVar
 
-import jax
-
 from neuralqx_struct.display import Displayed
+from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.fieldspec import FieldKind, FieldSpec
 from neuralqx_struct.identity import same_value
 from neuralqx_struct.path_keys import PathKey
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import Text, brief
+from neuralqx_struct.pytree_types import register_pytree_type
 
 __all__ = ["Definition", "State"]
 
@@ -77,34 +78,37 @@ class Places(tuple[Path, ...]):  # noqa: SLOT001 - a tuple has no room for slots
         return Places, (tuple(self),)
 
 
-@jax.tree_util.register_pytree_with_keys_class
 class State(Displayed, Mapping[Path, Any]):
     """Some leaves of an object by their paths; a pytree, and like all of them not to be changed in place.
 
     A state equals a mapping with equal leaves at the same paths, arrays by dtype, shape and value. They pickle, and so do
-    definitions, of everything whose class and static values do.
+    definitions, of everything whose class and static values do. In a bundle a state is dicts of dicts.
+
+    Attributes:
+        paths: The paths of the leaves.
+        leaves: The leaves, in the same order.
     """
 
-    __slots__ = ("_by_path", "_leaves", "_paths")
+    __slots__ = ("_by_path", "leaves", "paths")
 
     def __init__(self, paths: tuple[Path, ...], leaves: tuple[Any, ...]) -> None:
-        self._paths = paths if isinstance(paths, Places) else Places(paths)
-        self._leaves = leaves
+        self.paths = paths if isinstance(paths, Places) else Places(paths)
+        self.leaves = leaves
         self._by_path: dict[Path, Any] | None = None  # made when first asked for: JAX rebuilds states and never asks
 
     def _held(self) -> dict[Path, Any]:
         if self._by_path is None:
-            self._by_path = dict(zip(self._paths, self._leaves, strict=True))
+            self._by_path = dict(zip(self.paths, self.leaves, strict=True))
         return self._by_path
 
     def __getitem__(self, path: Path) -> Any:
         return self._held()[path]
 
     def __iter__(self) -> Iterator[Path]:
-        return iter(self._paths)
+        return iter(self.paths)
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self.paths)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping):
@@ -114,7 +118,7 @@ class State(Displayed, Mapping[Path, Any]):
     __hash__ = None  # type: ignore[assignment]  # as of all mappings
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return State, (tuple(self._paths), self._leaves)
+        return State, (tuple(self.paths), self.leaves)
 
     def items(self) -> ItemsView[Path, Any]:
         """The paths with their leaves, without looking each of them up."""
@@ -126,19 +130,69 @@ class State(Displayed, Mapping[Path, Any]):
 
     def __nqx_shown__(self) -> tuple[str, Iterator[tuple[str, Any]]]:
         """The leaves by their paths, for ``repr`` and notebooks."""
-        pairs = zip(map(format_path, self._paths), self._leaves, strict=False)
-        more = len(self._paths) - _SHOWN
+        pairs = zip(map(format_path, self.paths), self.leaves, strict=False)
+        more = len(self.paths) - _SHOWN
         return "State", chain(islice(pairs, _SHOWN), [("...", Text(f"{more:,} more"))] if more > 0 else [])
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{path}: {brief(leaf)}" for path, leaf in self.__nqx_shown__()[1])
         return f"State({{{shown}}})"
 
-    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[Path, ...]]:
-        """The leaves, keyed by their paths, and the paths."""
-        return list(zip(map(PathKey, self._paths), self._leaves, strict=True)), self._paths
 
-    @classmethod
-    def tree_unflatten(cls, paths: tuple[Path, ...], leaves: Any) -> State:
-        """The inverse of :meth:`tree_flatten_with_keys`."""
-        return cls(paths, tuple(leaves))
+def _save(state: State) -> dict[str, Any]:
+    """The leaves as dicts of dicts, and the fields on the way to them with what filters ask of each: its kind and tags."""
+    nested: Any = {}
+    fields: dict[str, list[str]] = {}
+    for path, leaf in zip(state.paths, state.leaves, strict=True):
+        at, last = nested, len(path) - 1
+        for place, key in enumerate(path):
+            if isinstance(key, FieldName):
+                told = [key.spec.kind.value, *sorted(key.spec.tags)] if key.spec else []
+                fields[format_path(path[: place + 1])] = told
+            plain = str(key) if isinstance(key, FieldName) else key
+            if place == last:
+                at[plain] = leaf
+            else:
+                at = at.setdefault(plain, {})
+        if not path:
+            nested = leaf
+    return {"leaves": nested, "fields": fields}
+
+
+def _load(saved: Any) -> State:
+    """The inverse of :func:`_save`, but for the classes of what only holds a value, whose names are not kept."""
+    match saved:
+        case {"leaves": leaves, "fields": dict(fields), **rest} if not rest:
+            pairs = list(_below((), leaves, fields))
+            return State(tuple(path for path, _ in pairs), tuple(leaf for _, leaf in pairs))
+    raise SerializationError(f"expected the leaves and fields of a State, got {brief(saved)}")
+
+
+def _below(path: Path, held: Any, fields: Mapping[str, list[str]]) -> Iterator[tuple[Path, Any]]:
+    if type(held) is not dict:
+        yield path, held
+        return
+    for key, inner in held.items():
+        told = fields.get(format_path((*path, FieldName(key)))) if isinstance(key, str) else None
+        yield from _below((*path, key if told is None else _field(key, told)), inner, fields)
+
+
+def _field(name: str, told: list[str]) -> FieldName:
+    if not told:
+        return FieldName(name)
+    kind, *tags = told
+    return FieldName(name, FieldSpec(name=name, kind=FieldKind(kind), metadata={"tags": tuple(tags)}))
+
+
+def _unflatten(paths: tuple[Path, ...], leaves: Iterable[Any]) -> State:
+    return State(paths, tuple(leaves))
+
+
+register_pytree_type(
+    State,
+    flatten=lambda state: (state.leaves, state.paths),
+    unflatten=_unflatten,
+    flatten_with_keys=lambda state: (list(zip(map(PathKey, state.paths), state.leaves, strict=True)), state.paths),
+    serializer=_save,
+    deserializer=_load,
+)

@@ -259,6 +259,35 @@ def test_states_of_other_fields_are_other_structures():
     assert tagged == plain == kept  # as mappings
 
 
+@pytest.mark.parametrize("obj", [*OBJECTS, jnp.ones(2), {}, {3: [jnp.ones(1)]}], ids=lambda obj: type(obj).__name__)
+def test_states_are_saved_and_loaded(obj, tmp_path):
+    definition, state = s.split(obj, ...)
+    bundle = s.export({"state": state}, tmp_path / "ckpt")
+    back = s.load(bundle)["state"]
+    assert back == state and list(back) == list(state) and s.validate(bundle) == []
+    assert same_leaves(s.merge(definition, back), obj)
+    chosen = [dict(s.split(held, "trainable", ...)[1]) for held in (state, back)]
+    assert list(chosen[0]) == list(chosen[1])
+    kinds = [len(s.split(held, s.filters.Kind("node"), ...)[1]) for held in (state, back)]
+    assert kinds[0] == kinds[1]
+
+
+def same_leaves(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    return all(jnp.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def test_a_part_of_a_saved_state_is_loaded(tmp_path):
+    state = s.split(Hooked(w={"a": jnp.ones(2), "b": jnp.zeros(3)}), ...)[1]
+    bundle = s.export(state, tmp_path / "ckpt")
+    part = s.load(bundle, select="path:**/w/a")
+    assert part[("w", "a")].shape == (2,) and part[("w", "b")] is None
+    saved = s.to_state_dict(state)
+    saved["manifest"]["payload"]["items"].pop()
+    with pytest.raises(s.SerializationError, match="expected the leaves and fields of a State, got"):
+        s.from_state_dict(saved)
+
+
 def test_states_are_compared_by_their_leaves():
     state = s.split(net(), ...)[1]
     assert state == s.split(net(), ...)[1]
