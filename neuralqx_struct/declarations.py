@@ -16,9 +16,12 @@ import re
 from pathlib import PurePath
 from typing import Any
 
-from neuralqx_struct.fieldspec import MISSING, FieldSpec
+import numpy as np
 
-__all__ = ["described_field", "identity_of", "plain_default", "plain_value", "written_doc"]
+from neuralqx_struct.fieldspec import MISSING, FieldSpec
+from neuralqx_struct.schema.types import DTYPES
+
+__all__ = ["described_field", "documented_fields", "identity_of", "plain_default", "plain_value", "written_doc"]
 
 
 def plain_default(spec: FieldSpec) -> Any:
@@ -39,6 +42,8 @@ def plain_value(value: Any) -> Any:
         return value.name
     if isinstance(value, PurePath):
         return str(value)
+    if isinstance(value, np.dtype):
+        return value.name if value.name in DTYPES else MISSING
     if type(value) in (list, tuple):
         items = [plain_value(item) for item in value]
         return MISSING if MISSING in items else items
@@ -48,11 +53,11 @@ def plain_value(value: Any) -> Any:
     return MISSING
 
 
-def described_field(spec: FieldSpec) -> dict[str, Any]:
-    """What a field says for people and tools."""
+def described_field(spec: FieldSpec, doc: str = "") -> dict[str, Any]:
+    """What a field says for people and tools; ``doc`` is for those that say nothing themselves."""
     metadata = spec.metadata
     said = {
-        "doc": spec.doc,
+        "doc": spec.doc or doc,
         "unit": metadata.get("unit"),
         "tags": sorted(spec.tags),
         "aliases": list(spec.aliases),
@@ -69,6 +74,22 @@ def written_doc(cls: type) -> dict[str, str]:
         return {}
     text = inspect.cleandoc(written)
     return {"doc": text} if text else {}
+
+
+def documented_fields(cls: type) -> dict[str, str]:
+    """What the section ``Attributes:`` of a docstring says of each field, as Google's style and napoleon have it."""
+    _, _, section = f"\n{written_doc(cls).get('doc', '')}\n".partition("\nAttributes:\n")
+    found: dict[str, str] = {}
+    name, margin = "", ""
+    for line in section.splitlines():
+        if line.strip() and not line[0].isspace():
+            break  # the next section, or text
+        entry = re.match(r"(\s+)(\w+)(?: \([^)]*\))?:(?: +|$)(.*)", line)
+        if entry and (not margin or entry[1] == margin):
+            margin, name, found[entry[2]] = entry[1], entry[2], entry[3].strip()
+        elif name and line.strip():
+            found[name] = f"{found[name]} {line.strip()}".strip()
+    return {field: text for field, text in found.items() if text}
 
 
 def identity_of(cls: type) -> str:

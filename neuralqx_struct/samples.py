@@ -271,6 +271,8 @@ class _Sample:
                 return tuple(self.value(item, said, local, depth) for item in types)
             case DictOf(item):
                 return {f"key{i}": self.value(item, said, local, depth) for i in range(self.length(said, item, depth))}
+            case PyTree() if said.kind == "static":
+                return int(self.random.integers(10))
             case PyTree():
                 return _leaf(self.array("float32", (2,), said))
 

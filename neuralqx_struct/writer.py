@@ -29,7 +29,7 @@ import itertools
 import threading
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, cast
 
@@ -37,7 +37,7 @@ import jax
 import numpy as np
 
 from neuralqx_struct.compiler import Schema, classes_of
-from neuralqx_struct.declarations import described_field, identity_of, plain_default, written_doc
+from neuralqx_struct.declarations import described_field, documented_fields, identity_of, plain_default, written_doc
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, is_struct
 from neuralqx_struct.params import Param, Params
@@ -252,6 +252,7 @@ class _Writing:
                 self.enums[name] = {"members": [member.name for member in cls], **written_doc(cls)}
             else:
                 declaration = self.structs[name] = {**written_doc(cls), "fields": {}}
+                docs = documented_fields(cls)
                 outer = self._where
                 for spec in _specs(cls).values():
                     self._where = f"{cls.__name__}.{spec.name}"
@@ -260,11 +261,11 @@ class _Writing:
                             "left out: a field that Python code derives", "say it in the schema: derived: size(w)"
                         )
                     else:
-                        declaration["fields"][spec.name] = self.field(cls, spec)
+                        declaration["fields"][spec.name] = self.field(cls, spec, docs.get(spec.name, ""))
                 self._where = outer
         return self._names[cls]
 
-    def field(self, cls: type, spec: FieldSpec) -> dict[str, Any]:
+    def field(self, cls: type, spec: FieldSpec, doc: str) -> dict[str, Any]:
         data: dict[str, Any] = {}
         if spec.kind is not FieldKind.OPAQUE or spec.should_serialize:
             data["type"] = format_type(self.type(annotation_of(cls, spec)))
@@ -286,7 +287,7 @@ class _Writing:
         if hooks:
             names = ", ".join(getattr(hook, "__name__", repr(hook)) for hook in hooks)
             self.note(f"left out: what Python code checks or converts ({names})", "register it with register_hook")
-        return data | described_field(spec)
+        return data | described_field(spec, doc)
 
     @property
     def classes(self) -> dict[str, type]:
@@ -302,7 +303,8 @@ class _Writing:
             return found
         if hint not in (Any, object) and not isinstance(hint, typing.TypeVar):
             shown = hint.__qualname__ if isinstance(hint, type) else str(hint)
-            advice = "say dtype and shape, as in jaxtyping's Float32[Array, 'n d']" if _is_array_like(hint) else None
+            several = hasattr(hint, "dim_str") or _is_array_like(hint)  # Float[Array, "n"] is of any precision
+            advice = "say dtype and shape, as in jaxtyping's Float32[Array, 'n d']" if several else None
             self.note(f"expected a type that the schema language has, got {shown}, which becomes pytree", advice)
         return PyTree()
 
@@ -381,7 +383,22 @@ def _union(writing: _Writing, args: tuple[Any, ...]) -> Type:
     options: dict[Type, None] = {}
     for option in map(writing.type, args):
         options |= dict.fromkeys(option.options if isinstance(option, Union) else (option,))
+    options = dict.fromkeys(_widened(option, options) for option in options)
     return PyTree() if PyTree() in options else Union(tuple(options)) if len(options) > 1 else next(iter(options))
+
+
+def _widened(option: Type, options: Iterable[Type]) -> Type:
+    """An array, with any size where others of its dtype and rank have another: a reader could not tell them apart."""
+    if not isinstance(option, Array) or ... in option.shape:
+        return option
+    alike = [
+        other.shape
+        for other in options
+        if isinstance(other, Array)
+        and (other.dtype, len(other.shape)) == (option.dtype, len(option.shape))
+        and ... not in other.shape
+    ]
+    return Array(option.dtype, tuple(s[0] if len({*s}) == 1 else _ANY for s in zip(*alike, strict=True)))
 
 
 def _literal(_: _Writing, args: tuple[Any, ...]) -> Type | None:
@@ -410,6 +427,7 @@ def _numpy_array(_: _Writing, args: tuple[Any, ...]) -> Type | None:
 
 _GENERIC: Mapping[Any, Callable[[_Writing, tuple[Any, ...]], Type | None]] = {
     typing.Annotated: lambda writing, args: writing.type(args[0]),
+    typing.Final: lambda writing, args: writing.type(args[0]),
     typing.Literal: _literal,
     typing.Union: _union,
     types.UnionType: _union,
@@ -456,12 +474,15 @@ def _shaped(hint: Any) -> Type | None:
     return Array(dtypes[0], shape) if dtypes[0] in DTYPES else None
 
 
+_ANY = parse_expression("_")
+
+
 def _extent(axis: str) -> Extent | None:
     """One axis in jaxtyping's notation: ``n``, ``3``, ``n+1``, ``_``, ``rows=3``, ``*batch``, ``#n``, ``...``."""
     if axis == "..." or axis.startswith(("*", "#*", "?*")):
         return ...
     if axis.startswith(("_", "#", "?")):
-        return parse_expression("_")
+        return _ANY
     try:
         return parse_expression(axis.rpartition("=")[2])
     except SchemaError:

@@ -219,6 +219,11 @@ def test_what_was_likely_meant_is_named(wrong):
         s.example(loaded if wrong == "schema" else loaded.A(a=1))
 
 
+def test_static_fields_of_any_type_hold_no_arrays():
+    made = schema("structs:\n  A: {fields: {x: {type: pytree, kind: static}}}\n").A
+    assert isinstance(s.example(made).x, int)
+
+
 def test_lengths_that_a_constraint_gives_are_met():
     cls = schema(
         "dims: {width: {min: 3}}\n"

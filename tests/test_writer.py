@@ -3,7 +3,7 @@
 import enum
 import keyword
 import pathlib
-from typing import Annotated, Any, Generic, Literal, NewType, Optional, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, NewType, Optional, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -276,6 +276,12 @@ def declared(hint, **options):
         (shaped(["float32"], "*batch rows=2 _ #d ?k"), "float32[..., 2, _, _, _]"),
         (shaped(["prng_key"], "n"), "prng_key[_, n]"),
         (shaped(["float32"], "n") | None, "float32[n] | null"),
+        (shaped(["float32"], "n") | shaped(["float32"], "m"), "float32[_]"),
+        (
+            shaped(["float32"], "2 n") | shaped(["float32"], "2 m") | shaped(["float32"], "2"),
+            "float32[2, _] | float32[2]",
+        ),
+        (Final[int], "int"),
         (Any, "pytree"),
         (object, "pytree"),
         (T, "pytree"),
@@ -318,7 +324,8 @@ def test_what_the_language_cannot_say_becomes_pytree_with_a_note(hint, text):
 
 
 def test_arrays_without_dtype_are_told_how_to_say_it():
-    assert "jaxtyping" in declared(jax.Array)[2][0].hint
+    for hint in (jax.Array, shaped(["float16", "float32"], "n")):
+        assert "jaxtyping" in declared(hint)[2][0].hint
 
 
 @pytest.mark.parametrize(
@@ -327,6 +334,7 @@ def test_arrays_without_dtype_are_told_how_to_say_it():
         (int, {"default": 3}, "default", 3),
         (float | None, {"default": None}, "default", None),
         (Phase, {"default": Phase.COLD}, "default", "COLD"),
+        (np.dtype, {"default": np.dtype("int8"), "static": True}, "default", "int8"),
         (pathlib.Path, {"default": pathlib.PurePosixPath("a/b")}, "default", "a/b"),
         (tuple[int, int], {"default": (1, 2), "static": True}, "default", [1, 2]),
         (dict[str, int], {"default_factory": dict}, "default", {}),
@@ -401,6 +409,36 @@ def test_structs_and_enums_are_declared_once_with_their_docs():
     assert document.structs["Outer"].doc == ""
     assert document.structs["Outer"].fields["inner"].text == "Outer | null"
     assert document.enums["Phase"].members == ["WARM", "COLD"]
+
+
+def test_docs_of_fields_come_from_the_docstring_where_the_field_says_nothing():
+    class Layer(Struct):
+        """A layer.
+
+        Attributes:
+            w (array): Weights: one for each
+                pair of units.
+
+            n: Units.
+            said: Not this.
+            other: Not a field.
+
+        Example:
+            m: not this.
+        """
+
+        w: float
+        n: int
+        m: int = 0
+        said: int = field(default=0, doc="This.")
+
+    fields = schema_of(Layer).structs["Layer"].fields
+    assert {name: declared.doc for name, declared in fields.items()} == {
+        "w": "Weights: one for each pair of units.",
+        "n": "Units.",
+        "m": "",
+        "said": "This.",
+    }
 
 
 def test_classes_of_one_name_are_told_apart():
@@ -524,6 +562,7 @@ def test_classes_of_a_written_schema_take_the_same_values():
         (jaxtyping.UInt32[jax.Array, "#n n"], "uint32[_, n]"),
         (jaxtyping.Key[jax.Array, ""], "prng_key"),
         (jaxtyping.Key[jax.Array, "n"], "prng_key[_, n]"),
+        (jaxtyping.PRNGKeyArray, "prng_key | uint32[_]"),
         (jaxtyping.Float32[jax.Array, "n"] | None, "float32[n] | null"),
         (list[jaxtyping.Float32[jax.Array, "n 2"]], "list[float32[n, 2]]"),  # noqa: F722 - sizes, no annotation
         ("jaxtyping.Float32[jax.Array, 'n d']", "float32[n, d]"),
