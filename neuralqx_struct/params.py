@@ -241,7 +241,8 @@ class Params(Struct):
     appear: a misspelt name is an error instead of a fresh parameter.
 
     Args:
-        tree: Parameters by path; kept as nested dicts, which is how they are saved: ``$.tree['net']['mlp']['kernel']``.
+        tree: Parameters by path, or as nested dicts. It reads as the latter, which is how they are saved and how JAX prints
+            their keys: ``$.tree['net']['mlp']['kernel']``.
         is_locked: Whether new paths are refused.
 
     Raises:
