@@ -378,4 +378,5 @@ def _derivation(expression: Expression) -> Callable[[Any], Any]:
         return evaluate(expression, {name: getattr(self, name) for name in expression.names})
 
     derived.__doc__ = expression.text
+    derived.__nqx_pure__ = True  # type: ignore[attr-defined]
     return derived

@@ -30,6 +30,7 @@ from neuralqx_struct.hooks import derive_hook, required_positional, value_hook
 from neuralqx_struct.identity import (
     EXACT_TYPES,
     OpaqueRef,
+    are_exact,
     same_object,
     same_static,
     same_value,
@@ -101,6 +102,7 @@ class StructMeta(type):
     __nqx_converters__: Mapping[str, Hook]
     __nqx_validators__: tuple[tuple[str, Hook, Callable[..., Any]], ...]
     __nqx_derive__: Mapping[str, Callable[[Any], Any]]
+    __nqx_pure__: bool  # all derived fields are such that nobody can tell how often they are computed
     __nqx_steps__: tuple[tuple[str, Hook | None, Callable[[], Any] | None], ...]
     __nqx_stored__: frozenset[str]
     __nqx_compared__: tuple[tuple[str, Callable[[Any, Any], bool], Callable[[Any], int] | None], ...]
@@ -220,6 +222,7 @@ def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     cls.__nqx_printed__ = tuple(s.name for s in specs if s.repr)
     cls.__nqx_validators__ = tuple((s.name, value_hook(v), v) for s in specs for v in s.validators)
     cls.__nqx_derive__ = {s.name: derive_hook(s.derived) for s in specs if s.derived is not None}
+    cls.__nqx_pure__ = all(getattr(s.derived, "__nqx_pure__", False) for s in specs if s.derived is not None)
     if "__nqx_check__" not in cls.__dict__:
         cls.__nqx_check__ = getattr(cls, "__nqx_check__", None)
     cls.__nqx_value_hooks__ = _has_value_hooks(cls)
@@ -459,7 +462,9 @@ def _straight(cls: StructMeta, own_self: str, namespace: dict[str, Any]) -> str:
             namespace |= proof.namespace
             shown = f"({proof.text} or {shown})"
         fine.append(shown)
-    lines += [f"_nqx_keys = ({statics})", f"_nqx_fine = {' and '.join(['_nqx_exact(_nqx_keys)', *fine])}"]
+    values = "".join(f"{name}, " for name in layout.statics)
+    exact = f"(_nqx_exact(_nqx_keys) or _nqx_are_exact(_nqx_keys, ({values})))" if values else "True"
+    lines += [f"_nqx_keys = ({statics})", f"_nqx_fine = {' and '.join([exact, *fine])}"]
     if fine:
         lines[-1:] = ["try:", f"    {lines[-1]}", "except _nqx_error:", "    _nqx_fine = False"]
     lines += [
@@ -474,6 +479,7 @@ def _straight(cls: StructMeta, own_self: str, namespace: dict[str, Any]) -> str:
         lines = ["if _nqx_untraced():", *(f"    {line}" for line in lines)]
     namespace |= {
         "_nqx_exact": EXACT_TYPES.issuperset,
+        "_nqx_are_exact": are_exact,
         "_nqx_ref": OpaqueRef,
         "_nqx_error": Exception,
         "_nqx_note": note_converter,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +28,7 @@ from neuralqx_struct.fieldspec import is_struct
 __all__ = [
     "EXACT_TYPES",
     "OpaqueRef",
+    "are_exact",
     "holds_array",
     "is_array",
     "is_key_array",
@@ -43,6 +44,14 @@ __all__ = [
 EXACT_TYPES: frozenset[type] = frozenset(
     {int, bool, str, bytes, type(None), type, types.FunctionType, types.BuiltinFunctionType, type(...)}
 )
+
+
+def are_exact(kinds: Iterable[type], values: Iterable[Any]) -> bool:
+    """True if the type of each value is its key: of all floats but zeros and NaN, besides :data:`EXACT_TYPES`."""
+    return all(
+        kind in EXACT_TYPES or (kind is float and (value < 0 or value > 0))
+        for kind, value in zip(kinds, values, strict=True)
+    )
 
 
 class OpaqueRef:

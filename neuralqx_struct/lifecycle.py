@@ -179,7 +179,8 @@ def finish(self: Any, init_vars: Mapping[str, Any], *, loading: bool = False) ->
     cls = type(self)
     values = self.__dict__
     post_init = None if loading else getattr(cls, "__post_init__", None)
-    if cls.__nqx_derive__ and not loading:  # twice, also without __post_init__: so the lifecycle is documented
+    # Twice, also without __post_init__: so the lifecycle is documented. Of expressions nobody can tell.
+    if cls.__nqx_derive__ and not loading and not (cls.__nqx_pure__ and post_init is None):
         with evaluation(self):
             derive_all(self, tolerant=True)
     if post_init is not None:

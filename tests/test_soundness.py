@@ -13,8 +13,10 @@ import neuralqx_struct as s
 from neuralqx_struct import instances
 from neuralqx_struct.agreement import UnprovableError, agreement
 from neuralqx_struct.errors import ValidationError
+from neuralqx_struct.identity import are_exact
 from neuralqx_struct.instances import see_value
 from neuralqx_struct.schema.conform import conform
+from neuralqx_struct.schema.evaluation import evaluate
 
 HEAD = 'language: "1"\nschema: lab.sound{number}\nversion: 1\nroot: R\n'
 NUMBERS = itertools.count()
@@ -397,3 +399,34 @@ def test_agreement_gives_up_on_what_it_cannot_say():
     long = [Reading("s[0]", parse("n")), Reading("s[1]", parse(" + ".join(["n"] * 90)))]
     with pytest.raises(UnprovableError):
         agreement(long)
+
+
+@pytest.mark.parametrize("value", [1.5, -1e-300, 0.0, -0.0, NAN, INF, 2, True, "a", None, (1.0, 0.0), 1j])
+def test_the_keys_of_static_values_are_those_of_the_layout(value):
+    class Held(s.Struct):
+        x: object = s.field(static=True)
+        y: int = s.field(static=True, default=1)
+
+    keys, *_ = Held(x=value)._nqx_pair[1]
+    assert keys == Held.__nqx_layout__.pair({"x": value, "y": 1}, "Held")[1][0]
+    assert are_exact([type(value)], [value]) == (keys[0] is type(value))
+
+
+def test_static_floats_are_made_the_short_way(monkeypatch):
+    cls = schema({"x": "{type: float, kind: static, gt: 0}", "w": '"float32[n]"'}).R
+    cls(x=1.5, w=f32(2))
+    monkeypatch.setattr("neuralqx_struct.lifecycle.finish", None)
+    assert cls(x=2.5, w=f32(3)).x == 2.5
+
+
+def test_expressions_are_derived_once(monkeypatch):
+    cls = schema({"w": '"float32[n]"', "k": "{type: int, kind: static, derived: 2 * size(w)}"}).R
+    asked = []
+
+    def counting(*arguments):
+        asked.append(arguments)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr("neuralqx_struct.compiler.evaluate", counting)
+    assert cls(w=f32(3)).k == 6
+    assert len(asked) == 1
