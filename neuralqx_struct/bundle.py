@@ -47,8 +47,18 @@ from neuralqx_struct.manifest import (
 from neuralqx_struct.manifest_text import check_digest, format_manifest, parse_manifest, reseal
 from neuralqx_struct.payload import Payload, check, check_arrays, raise_findings
 from neuralqx_struct.replacement import BundleExistsError, BundleWriteError, standing
-from neuralqx_struct.stores import STORES, Access, ArrayStore, Records, Source, Tick, about, store_named, store_of_file
-from neuralqx_struct.stores.archive import Progress
+from neuralqx_struct.stores import (
+    STORES,
+    Access,
+    ArrayStore,
+    Progress,
+    Records,
+    Source,
+    Tick,
+    about,
+    store_named,
+    store_of_file,
+)
 
 if TYPE_CHECKING:
     import numpy as np

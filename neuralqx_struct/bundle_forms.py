@@ -29,8 +29,10 @@ from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest_text import parse_manifest
 from neuralqx_struct.replacement import numbered, refusals_named, staged, standing, sync_folder
 from neuralqx_struct.stores import FOLDERS, Source, opened
-from neuralqx_struct.stores.archive import STORED, ArchiveWriter, inflate, read_directory
+from neuralqx_struct.stores.archive import inflate, read_directory
+from neuralqx_struct.stores.archive_writer import ArchiveWriter
 from neuralqx_struct.stores.checksums import write_all
+from neuralqx_struct.stores.zip_records import STORED
 
 __all__ = [
     "FOREIGN_MEMBERS",

@@ -26,8 +26,7 @@ from neuralqx_struct.bundle_forms import FOREIGN_MEMBERS
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.manifest import DEFAULT_FILE, Limits
 from neuralqx_struct.payload import Payload, dtype_named
-from neuralqx_struct.stores import STORES
-from neuralqx_struct.stores.archive import Progress
+from neuralqx_struct.stores import STORES, Progress
 
 __all__ = ["Converted", "convert"]
 

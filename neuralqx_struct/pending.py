@@ -24,8 +24,7 @@ from pathlib import Path
 
 from neuralqx_struct import bundle
 from neuralqx_struct.payload import Payload, check, raise_findings
-from neuralqx_struct.stores import Records
-from neuralqx_struct.stores.archive import Progress
+from neuralqx_struct.stores import Progress, Records
 from neuralqx_struct.stores.hosts import agreed, rank
 from neuralqx_struct.stores.orbax_writing import begin as begin_writing
 from neuralqx_struct.stores.orbax_writing import folder_of

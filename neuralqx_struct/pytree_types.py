@@ -68,11 +68,7 @@ class PyTreeSpec:
 
 
 _SPECS: dict[type, PyTreeSpec] = {}
-
-
 _ATTRS: dict[type, tuple[Any, ...]] = {}  # how register_attrs_type was called, so that it may be called so again
-
-
 _REGISTERING = threading.Lock()
 
 

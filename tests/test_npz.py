@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from neuralqx_struct.arrays import StoredArrays
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError, UntrustedError
 from neuralqx_struct.payload import ML_DTYPES, dtype_named
-from neuralqx_struct.stores import Access, archive, npz
+from neuralqx_struct.stores import Access, archive, archive_writer, npz, zip_records
 
 NUMPY = [
     "bool",
@@ -125,7 +125,7 @@ def test_other_tools_read_it(tmp_path):
 
 def test_data_are_aligned():
     data, records = written({f"n{'x' * i}": np.arange(i + 1, dtype=np.int8) for i in range(70)})
-    assert {record["offset"] % archive.ALIGNMENT for record in records.values()} == {0}
+    assert {record["offset"] % zip_records.ALIGNMENT for record in records.values()} == {0}
     assert all(data[r["offset"]] == 0 for r in records.values())
 
 
@@ -138,7 +138,8 @@ def test_the_bytes_are_always_the_same_and_need_no_wide_records():
 @pytest.mark.parametrize("count", [110, pytest.param(66_000, marks=pytest.mark.slow)])
 def test_more_members_than_a_plain_zip_holds(count, monkeypatch):
     if count < 66_000:
-        monkeypatch.setattr(archive, "_MAX16", 100)
+        for module in (archive, archive_writer):
+            monkeypatch.setattr(module, "MAX16", 100)
     arrays = dict.fromkeys(map(str, range(count)), np.int8(1).reshape(()))
     data, records = written(arrays)
     assert b"PK\6\6" in data[-100:]
@@ -149,7 +150,8 @@ def test_more_members_than_a_plain_zip_holds(count, monkeypatch):
 
 def test_sizes_beyond_32_bits(monkeypatch):
     """The wide records are tried with a lower border: nobody wants 4 GiB in a test."""
-    monkeypatch.setattr(archive, "_MAX32", 3000)
+    for module in (archive, archive_writer):
+        monkeypatch.setattr(module, "MAX32", 3000)
     arrays = {"small": np.arange(5), "large": np.arange(1000), "late": np.arange(5), "huge": np.arange(200_000)}
     data, records = written(arrays)
     found = npz.read(memoryview(data), records)
@@ -349,7 +351,7 @@ def test_large_members_get_the_checksum_of_all_their_data(tmp_path, size):
     path = tmp_path / "a.zip"
     body = bytes(np.random.default_rng(1).integers(0, 256, size, np.uint8))
     with path.open("x+b", buffering=0) as file:
-        writer = archive.ArchiveWriter(file)
+        writer = archive_writer.ArchiveWriter(file)
         writer.add("one", body, b"head")
         assert writer.add_written("two", lambda out: out.write(b"xyz")) == 3
         writer.add("three", b"end", compress=True)

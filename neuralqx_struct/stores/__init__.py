@@ -42,6 +42,7 @@ __all__ = [
     "ArrayStore",
     "Entry",
     "FileArrays",
+    "Progress",
     "Records",
     "Source",
     "Tick",
@@ -55,6 +56,8 @@ __all__ = [
 
 _PREADV: Callable[[int, list[memoryview], int], int] | None = getattr(os, "preadv", None)
 Records = Mapping[str, Mapping[str, Any]]
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all."""
 Tick = Callable[[int], None]
 """Called with how many further bytes were read."""
 Source = Path | tuple[BinaryIO, int, int] | memoryview

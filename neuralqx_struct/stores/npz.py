@@ -39,14 +39,9 @@ from neuralqx_struct.stores import (
     opened,
     require_possible,
 )
-from neuralqx_struct.stores.archive import (
-    STORED,
-    ArchiveWriter,
-    Member,
-    inflated_start,
-    leave_a_folder,
-    read_directory,
-)
+from neuralqx_struct.stores.archive import Member, inflated_start, leave_a_folder, read_directory
+from neuralqx_struct.stores.archive_writer import ArchiveWriter
+from neuralqx_struct.stores.zip_records import STORED
 
 if TYPE_CHECKING:
     import numpy as np

@@ -38,8 +38,8 @@ from neuralqx_struct.stores import (
     opened,
     require_possible,
 )
-from neuralqx_struct.stores.archive import ALIGNMENT
 from neuralqx_struct.stores.checksums import write_all, write_checked
+from neuralqx_struct.stores.zip_records import ALIGNMENT
 
 if TYPE_CHECKING:
     import numpy as np
