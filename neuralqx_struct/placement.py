@@ -94,8 +94,8 @@ def _put(path: tuple[Hashable, ...], leaf: Any, sharding: Any) -> Any:
         return leaf
     try:
         if isinstance(leaf, jax.ShapeDtypeStruct):
-            update: Any = leaf.update  # JAX leaves it untyped
-            return update(sharding=sharding)
+            make: Any = jax.ShapeDtypeStruct  # JAX leaves its constructor untyped
+            return make(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
         if not isinstance(leaf, jax.Array):
             return leaf
         if getattr(sharding, "is_fully_addressable", True) or not leaf.is_fully_addressable:

@@ -10,6 +10,7 @@ Brings JAX in, which nothing else above the JAX line does. Needs the extra ``orb
 from __future__ import annotations
 
 import importlib
+import inspect
 import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -239,8 +240,10 @@ def _started(target: Path, tree: Mapping[str, Any], *, alone: bool) -> Any:
         return None
     checkpoint = package("orbax.checkpoint")
     handlers = checkpoint.type_handlers
+    known = inspect.signature(handlers.NumpyHandler).parameters  # Orbax before 0.12 always copies
+    no_copy = {"deepcopy_host_arrays": False} if "deepcopy_host_arrays" in known else {}  # nobody writes into them
     registry = handlers.create_type_handler_registry(
-        (np.ndarray, handlers.NumpyHandler(deepcopy_host_arrays=False)),  # nobody writes into them
+        (np.ndarray, handlers.NumpyHandler(**no_copy)),
         (importlib.import_module("jax").Array, handlers.ArrayHandler()),
     )
     handler = checkpoint.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=False, type_handler_registry=registry)
