@@ -219,11 +219,27 @@ def combine(*parts: T) -> T:
     opened: list[tuple[list[Any], Any]] = [flattened(part, _is_hole) for part in parts]
     if not parts:
         raise ValueError("combine(): expected parts of one structure, got none")
-    if any(treedef != opened[0][1] for _, treedef in opened):
-        raise ValueError(f"combine(): expected parts of one structure, got {len(parts)} of several")
+    for number, (_, treedef) in enumerate(opened):
+        if treedef != opened[0][1]:
+            raise ValueError(
+                f"combine(): expected parts of one structure, got another one as part {number + 1}\n"
+                f"  {_difference(parts[0], parts[number])}"
+            )
     leaves = combine_leaves(*(leaves for leaves, _ in opened), paths=lambda: list(_paths(parts[0], _is_hole)))
     combined: T = jax.tree_util.tree_unflatten(opened[0][1], leaves)
     return combined
+
+
+def _difference(first: Any, other: Any) -> str:
+    """Where two parts differ that should be of one structure."""
+    here, there = (dict.fromkeys(_paths(part, _is_hole)) for part in (first, other))
+    alone = [
+        f"{format_path(path)} is in one of them only" for path in (*here, *there) if (path in here) != (path in there)
+    ]
+    if alone:
+        more = f", and {len(alone) - 1} more" if len(alone) > 1 else ""
+        return f"{alone[0]}{more}"
+    return "their leaves are at the same paths: classes, static fields or kinds of containers differ"
 
 
 def _is_hole(leaf: Any) -> bool:

@@ -536,6 +536,18 @@ def test_what_serialize_cannot_have_given_is_refused(cls, items, metadata, messa
         container.deserialize(cls, items, metadata)
 
 
+def test_subclasses_of_derived_classes_are_derived_themselves():
+    class Narrow(Estimate):
+        pass
+
+    with pytest.raises(
+        TypeError, match=r"got a Narrow, which is a leaf\n  a subclass of Estimate is a class of its own"
+    ):
+        container.serialize(Narrow(1.0))
+    derive(containers=["mean"], keep=["name"])(Narrow)
+    assert container.serialize(Narrow(1.0))[0] is Narrow
+
+
 @pytest.mark.parametrize(
     ("serialize", "deserialize", "error", "message"),
     [

@@ -118,6 +118,9 @@ def test_axes_by_filters_for_vmap():
         return model.w.get_value() @ x * model.scale.get_value() + noise
 
     assert forward(model, x).tolist() == [2.0, 10.0, 18.0]
+    theirs = nnx.StateAxes({(nnx.Param, "dropout"): 0, ...: None})
+    assert jax.tree.structure(f.axes(model, theirs)) == jax.tree.structure(state_axes)
+    assert jax.tree.leaves(f.axes(model, theirs)) == jax.tree.leaves(state_axes) == [0, 0]
 
 
 # --- to_predicate --------------------------------------------------------------------------------------------------

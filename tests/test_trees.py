@@ -153,6 +153,23 @@ def test_what_else_is_wrong_with_a_tree_is_told_as_jax_tells_it():
         s.split(Broken(), ...)
 
 
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 1}}), r"part 2\n  \$\['b'\]\['c'\] is in one .*, and 1 more"),
+        (({"a": None}, {"a": 1}, {"a": 1, "b": 2}), r"part 3\n  \$\['b'\] is in one of them only$"),
+        (
+            (Net(w=1.0, stats=2), Net(w=None, stats=2, name="x")),
+            "at the same paths: classes, static fields or kinds of containers differ",
+        ),
+        (([1], (None,)), "at the same paths"),
+    ],
+)
+def test_parts_of_several_structures_are_told_apart(parts, message):
+    with pytest.raises(ValueError, match=rf"(?s)expected parts of one structure, got another one as .*{message}"):
+        s.combine(*parts)
+
+
 def test_map_where_wants_a_function():
     with pytest.raises(TypeError, match="expected a function of a leaf as the third argument, got a int"):
         s.map_where({"a": 1}, ..., 3)

@@ -44,7 +44,9 @@ def serialize(obj: Any) -> tuple[type, Items, Any]:
     cls = type(obj)
     opened = open_level(obj)
     if opened is None or obj is None:
-        raise TypeError(f"serialize(): expected a container, got a {cls.__name__}, which is a leaf")
+        base = next((base.__name__ for base in cls.__mro__ if derivation_of(base) is not None), None)
+        why = "" if base is None else f"\n  a subclass of {base} is a class of its own: decorate it with derive() too"
+        raise TypeError(f"serialize(): expected a container, got a {cls.__name__}, which is a leaf{why}")
     if is_struct(cls):
         saved = {name: spec for name, spec in _specs(cls).items() if spec.should_serialize}
         nodes: Items = [(name, getattr(obj, name)) for name, spec in saved.items() if spec.kind is FieldKind.NODE]
