@@ -128,24 +128,40 @@ _OF_ONE_FIELD = {"NQX101", "NQX102", "NQX107", "NQX108", "NQX110", "NQX111", "NQ
 
 
 def _rest(source: Source, error: SchemaError) -> Iterator[Diagnostic]:
-    """What the sound fields of a file mean, where the others, or unknown members, are malformed."""
+    """What the sound fields of a file mean, where other parts of it are malformed."""
     data: Any = copy.deepcopy(source.data)
     for found in error.diagnostics:
         path = [part if isinstance(part, int) else str(part) for part in parse_path(found.path or "$")]
-        if path[:1] == ["structs"] and path[2:3] == ["fields"] and len(path) > 3:
-            path = path[:4]
-        elif found.code != "NQX009":
+        dropped = _without(path, found.code)
+        if dropped is None:
             return
         holder = data
-        for part in path[:-1]:
+        for part in dropped[:-1]:
             holder = holder.get(part, {}) if isinstance(holder, dict) else {}
         if isinstance(holder, dict):
-            holder.pop(path[-1], None)
+            holder.pop(dropped[-1], None)
     try:
         document = parse_document(replace(source, data=data))
     except SchemaError:
         return
     yield from (d for d in lint_document(document, source) if d.code in _OF_ONE_FIELD)
+
+
+def _without(path: list[str | int], code: str) -> list[str | int] | None:
+    """What to leave out for a file to be read without what is wrong at ``path``; None if others need it."""
+    match path:
+        case ["structs", _, "fields", _, *_]:
+            return path[:4]
+        case ["structs", _, "constraints", *_]:
+            return path[:3]
+        case ["structs", _] if code == "NQX118":
+            return path
+        case ["dims", _, *_]:
+            return path[:2]
+        case ["migrations", *_]:
+            return path[:1]
+        case _:
+            return path if code == "NQX009" else None
 
 
 def lint_series(series: Series) -> list[Diagnostic]:

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -500,3 +501,25 @@ def test_json_files_give_the_findings_of_yaml_files(version):
             sorted((d.code, d.path, d.message, d.hint or "") for d in lint_document(parse_document(source), source))
         )
     assert both[0] == both[1] and {"NQX101", "NQX102", "NQX104", "NQX105"} <= {code for code, *_ in both[0]}
+
+
+@pytest.mark.parametrize(
+    ("code", "wrong"),
+    [
+        ("NQX009", "rooot: A\n"),
+        ("NQX118", 'dims: {"1n": {}}\n'),
+        ("NQX009", "dims: {n: {mni: 1}}\n"),
+        ("NQX010", "migrations:\n  - {from: -1, steps: []}\n"),
+        ("NQX009", "migrations:\n  - {from: 1, steps: [{renam: {}}]}\n"),
+        ("NQX118", "structs: {A-B: {fields: {x: int}}, MORE\n"),
+        ("NQX114", "structs: {C: {fields: {x: int}, constraints: [{expr: x >}]}, MORE\n"),
+        ("NQX010", "structs: {C: {fields: {x: int}, constraints: [x > 1]}, MORE\n"),
+        ("NQX010", "structs: {C: {fields: {x: [int]}}, MORE\n"),
+    ],
+)
+def test_what_is_malformed_elsewhere_hides_no_unknown_type(code, wrong, tmp_path):
+    body = "A: {fields: {a: strr, b: Bb}}, B: {fields: {x: int}}}"
+    body = wrong.replace("MORE", body) if "MORE" in wrong else f"{wrong}structs: {{{body}\n"
+    (tmp_path / "v1.yaml").write_text(text(body))
+    codes = Counter(d.code for d in lint(tmp_path / "v1.yaml"))
+    assert codes == {code: 1, "NQX101": 2}
