@@ -56,7 +56,7 @@ class Graph:
             raise GraphError(f"expected a name that is text and not empty, got {name!r}", path=format_path(above))
         self._parent = parent
         self._path: Path = (*above, name)
-        self._metadata = MappingProxyType(dict(metadata or {}))
+        self._metadata = dict(metadata or {})
         self._children: dict[str, Graph] = {}
         self._module: Module | None = None
 
@@ -99,7 +99,10 @@ class Graph:
     @property
     def root(self) -> Graph:
         """The node on top."""
-        return self if self._parent is None else self._parent.root
+        node = self
+        while node._parent is not None:
+            node = node._parent
+        return node
 
     @property
     def children(self) -> Mapping[str, Graph]:
@@ -109,7 +112,7 @@ class Graph:
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The free mapping for tools."""
-        return self._metadata
+        return MappingProxyType(self._metadata)
 
     @property
     def module(self) -> Module | None:

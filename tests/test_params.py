@@ -140,6 +140,18 @@ def test_names_are_text(name):
         Graph(name)
 
 
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_models_copy_and_pickle_with_their_graphs(duplicate):
+    graph, rng, model = net()
+    again = duplicate((graph, rng, model))
+    params = initialised(model, rng, jnp.ones((1, 3)))
+    assert again[2].graph.root is again[0] is not graph
+    assert [path for path, _ in again[0].walk()] == [path for path, _ in graph.walk()]
+    assert initialised(again[2], again[1], jnp.ones((1, 3))) == params
+    with pytest.raises(GraphError, match="expected a name that is free"):
+        again[0].child("mlp")
+
+
 def test_modules_cannot_bind_to_a_root():
     with pytest.raises(ValueError, match=r"\$\['net'\]: expected a child node to bind Module to, got the root"):
         Module(Graph("net"))
