@@ -387,3 +387,21 @@ def test_shapes_that_come_from_sizes_agree(arrays, data):
             found += solver.unify([parse(axis) for axis in axes], [int(size) for size in actual], "$", "int8")
     assert found + solver.solve() == []
     assert sizes(solver).items() <= truth.items()
+
+
+@pytest.mark.parametrize("size", [10**5000, -(10**5000), 2**64], ids=["long", "negative", "wide"])
+def test_sizes_of_any_length_are_told_in_words(size):
+    solver = Solver({"n": Dim("n", maximum=9), "m": Dim("m", equals=parse("2 * n"))})
+    solver.know("n", size, "$.n")
+    solver.know("n", size + 1, "$.k")
+    found = solver.unify([parse("n"), parse("n + 1")], [3, 4], "$.w", "int8") + solver.solve()
+    assert {d.code for d in found} == {"NQX413"}
+    assert all(len(str(d)) < 1000 for d in found)
+
+
+def test_sizes_that_grow_from_each_other_end():
+    dims = {f"d{i}": Dim(f"d{i}", equals=parse(f"d{i - 1} * d{i - 1}")) for i in range(1, 200)}
+    solver = Solver({"d0": Dim("d0"), **dims})
+    assert solver.unify([parse("d0")], [10], "$.w", "int8") == []
+    [found] = solver.solve()
+    assert "d4 * d4 = 100000000000000000000000000000000 is not a size" in found.message

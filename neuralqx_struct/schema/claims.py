@@ -18,6 +18,7 @@ from fractions import Fraction
 from types import EllipsisType
 from typing import Any
 
+from neuralqx_struct.decimals import brief_integer
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.evaluation import evaluate
 from neuralqx_struct.schema.expressions import Expression
@@ -26,6 +27,7 @@ from neuralqx_struct.schema.linear import linear_form
 __all__ = ["ANY", "Claim", "Conflict", "Seen", "Slot", "because_of", "check", "compute", "exact", "is_name", "known"]
 
 ANY = "_"
+_LONGEST = 2**63  # no axis is longer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +114,9 @@ def exact(expression: Expression, names: Mapping[str, int]) -> int | None:
         value = _value(expression, names)
     except SchemaError:
         return None
-    return int(value) if type(value) in {int, float, Fraction} and value == value // 1 else None
+    # Sizes that follow from each other could grow until nothing else is done: what is too long for an axis is no size.
+    is_size = type(value) in {int, float, Fraction} and abs(value) <= _LONGEST and value == value // 1
+    return int(value) if is_size else None
 
 
 def compute(claim: Claim) -> tuple[int | None, str]:
@@ -122,7 +126,9 @@ def compute(claim: Claim) -> tuple[int | None, str]:
     if size is not None:
         return size, f"= {text}" if text == str(size) else f"= {text} = {size}"
     try:
-        return None, f"{text} = {_value(claim.expression, names)} is not a size"
+        value = _value(claim.expression, names)
+        whole = type(value) in {int, Fraction} and value == value // 1
+        return None, f"{text} = {brief_integer(int(value)) if whole else value} is not a size"
     except SchemaError as error:
         return None, error.diagnostics[0].message.replace("\n", " ")
 

@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType, MappingProxyType
 
+from neuralqx_struct.decimals import brief_integer
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.schema.claims import (
     ANY,
@@ -252,11 +253,11 @@ class Solver:
         slot = self._family.slot(self._own, name)
         if slot.size is None:
             self._tree.fix(slot, size, because, because)
-        if slot.size == size:
-            slot.given = True
+        elif slot.size != size:
+            message = f"expected {name} = {brief_integer(slot.size)}, got {brief_integer(size)}"
+            self._tree.stated.append(disagreement("NQX413", message, explain({name: slot}), because))
             return
-        message = f"expected {name} = {slot.size}, got {size}"
-        self._tree.stated.append(disagreement("NQX413", message, explain({name: slot}), because))
+        slot.given = True
 
     def unify(
         self, shape: Sequence[Expression | EllipsisType], actual: Sequence[int], where: str, dtype: str
@@ -370,12 +371,17 @@ def _out_of_bounds(tree: _Tree) -> list[Diagnostic]:
         if slot.size < low or (high is not None and slot.size > high):
             wanted = f">= {low}" if slot.size < low else f"<= {high}"
             found.append(
-                disagreement("NQX413", f"expected {name} {wanted}, got {slot.size}", explain({name: slot}), slot.where)
+                disagreement(
+                    "NQX413",
+                    f"expected {name} {wanted}, got {brief_integer(slot.size)}",
+                    explain({name: slot}),
+                    slot.where,
+                )
             )
     negative, tree.negative = tree.negative, []
     shared = {id(slot) for family in tree.families for slot in family.shared.values()}
     for slot in negative:
-        if not slot.given and id(slot) not in shared:
-            message = f"expected {slot.name} >= 0, got {slot.size}"
+        if slot.size is not None and not slot.given and id(slot) not in shared:
+            message = f"expected {slot.name} >= 0, got {brief_integer(slot.size)}"
             found.append(disagreement("NQX413", message, explain({slot.name: slot}), slot.where))
     return found

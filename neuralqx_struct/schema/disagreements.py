@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from types import EllipsisType, MappingProxyType
 
+from neuralqx_struct.decimals import brief_integer
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.schema.claims import Conflict, Seen, Slot, because_of, exact, known
 from neuralqx_struct.schema.expressions import Expression
@@ -51,7 +52,7 @@ def explain(slots: Mapping[str, Slot]) -> list[str]:
             lines.append(because_of(f"{label} {slot.derivation}", slot.premises))
             queue.extend((inner, premise) for inner, premise in slot.premises.items() if premise.derivation)
         else:
-            lines.append(f"{label} = {slot.size} was fixed by {slot.because}")
+            lines.append(f"{label} = {brief_integer(slot.size)} was fixed by {slot.because}")
     return lines
 
 
@@ -93,7 +94,7 @@ def report(conflicts: Iterable[Conflict]) -> list[Diagnostic]:
                 reasons += explain({target.name: target}) if target.derivation else []
         elif isinstance(target, Slot):
             wanted = f"{target.name} = {claim.expression.text if conflict.wanted is None else conflict.wanted}"
-            got = "no such size" if target.size is None else str(target.size)
+            got = "no such size" if target.size is None else brief_integer(target.size)
             where = target.where or next((slot.where for slot in claim.slots.values() if slot.where), "")
             reasons = [*reasons_of(conflict), *explain({target.name: target})]
             found.append(disagreement("NQX413", f"expected {wanted}, got {got}", reasons, where))
