@@ -348,6 +348,17 @@ def main() -> None:
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     chosen = {name: PEERS[name] for name in PEERS if name in given.peers or name in ("raw", "np.savez", "safetensors")}
+    about = {
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "safetensors": safetensors.__version__,
+        "ml_dtypes": ml_dtypes.__version__,
+        "cpus": os.cpu_count(),
+        "rounds": given.rounds,
+        "scale": given.scale,
+    }
+    given.out.parent.mkdir(exist_ok=True)
     old = json.loads(given.out.read_text()) if given.out.exists() else {}
     results = old["results"] if old.get("scale") == given.scale else {}
     for name in given.sets:
@@ -365,18 +376,7 @@ def main() -> None:
                 found |= loads(arrays, Path(folder), peers, given.rounds, given.only)
             results[name] = found
         del arrays
-    about = {
-        "python": platform.python_version(),
-        "jax": jax.__version__,
-        "numpy": np.__version__,
-        "safetensors": safetensors.__version__,
-        "ml_dtypes": ml_dtypes.__version__,
-        "cpus": os.cpu_count(),
-        "rounds": given.rounds,
-        "scale": given.scale,
-    }
-    given.out.parent.mkdir(exist_ok=True)
-    given.out.write_text(json.dumps({**about, "results": results}, indent=2) + "\n")
+        given.out.write_text(json.dumps({**about, "results": results}, indent=2) + "\n")  # a later set may take long
 
 
 if __name__ == "__main__":
