@@ -367,6 +367,12 @@ def test_flags_with_names_come_back():
     assert again == flags and [type(flag) for flag in again] == [type(flag) for flag in flags]
 
 
+def test_the_wrong_class_is_told_before_a_wrong_fill(tmp_path):
+    path = Filled(1).export(tmp_path / "ckpt")
+    with pytest.raises(SerializationError, match="expected .*Model or a subclass of it, got .*Filled"):
+        Model.load(path, fill={"cache": 1, "nothing": 2})
+
+
 @pytest.mark.parametrize("reading", [{}, {"abstract": True}, {"select": lambda path, leaf: True}])
 def test_a_field_without_any_value_is_asked_for(reading):
     with pytest.raises(SerializationError, match="fill=") as caught:

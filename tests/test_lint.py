@@ -67,6 +67,8 @@ CASES = [
     ("NQX107", "error", 8, "['a']", fields("x: {type: 'list[int]', default: [a]}")),
     ("NQX107", "error", 8, "got [1, 2]", fields("x: {type: 'tuple[int]', default: [1, 2]}")),
     ("NQX107", "warning", 8, "expected >= 1, got 0", fields("x: {type: int, default: 0, ge: 1}")),
+    ("NQX107", "error", 8, "did you mean 'fast'", fields("x: {type: 'literal[\"fast\", 3] | null', kind: static, default: fasst}")),
+    ("NQX107", "error", 10, "one of a, b", "enums: {E: [a, b]}\n" + fields("y: int", "x: {type: E, kind: static, default: zzz}")),
     ("NQX107", "warning", 8, "at most 1 characters", fields("x: {type: str, default: ab, max_length: 1}")),
     ("NQX107", "warning", 8, "one of 'a', 'b'", fields("x: {type: str | null, default: c, choices: [a, b]}")),
     ("NQX107", "error", 8, "a choice of type int", fields("x: {type: int, choices: [1, b]}")),

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.schema.bounds import scalar_misses
 from neuralqx_struct.schema.claims import exact
 from neuralqx_struct.schema.expressions import Expression
@@ -119,6 +120,17 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
     return None if len(inner) > 1 or below is None else (len(value), *below)
 
 
+def _texts(document: Document, declared: Type) -> list[str]:
+    """The texts that a type allows: members of enums, texts of literals."""
+    found: list[str] = []
+    for option in _branches(declared):
+        if isinstance(option, Named):
+            found += document.members_of(option.name) or ()
+        elif isinstance(option, LiteralOf):
+            found += [value for value in option.values if isinstance(value, str)]
+    return found
+
+
 def _check_defaults(document: Document) -> Findings:
     for path, _, _, declaration in fields_of(document):
         declared, where = declaration.declared, (*path, "default")
@@ -128,6 +140,8 @@ def _check_defaults(document: Document) -> Findings:
                 hint = f'write type: "{declaration.text} | null"' if value is None else None
                 if value is not None and any(isinstance(option, Array) for option in _branches(declared)):
                     hint = "write zeros, ones, a number that fills it, {fill: 0.5}, or its numbers as [1, 2, 3]"
+                if isinstance(value, str) and (members := _texts(document, declared)):
+                    hint = did_you_mean(value, members) or f"one of {', '.join(members)}"
                 message = f"expected a default of type {declaration.text}, got {_shown(value)}"
                 yield Finding("NQX107", where, message, hint)
             elif value is not None and _can_be_asked(declaration) and (misses := scalar_misses(declaration, value)):
