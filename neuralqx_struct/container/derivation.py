@@ -18,7 +18,7 @@ import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 import jax
 from jax.tree_util import GetAttrKey
@@ -188,11 +188,8 @@ def derivation_of(cls: type) -> Derivation | None:
     return _DERIVED.get(cls)
 
 
-_Decorator: TypeAlias = Callable[[type[C]], type[C]]
-
-
 @overload
-def derive(*, containers: Sequence[str], keep: Sequence[str] = ...) -> _Decorator[C]: ...
+def derive(*, containers: Sequence[str], keep: Sequence[str] = ...) -> Callable[[type[C]], type[C]]: ...
 @overload
 def derive(
     *,
@@ -200,7 +197,7 @@ def derive(
     keep: Sequence[str] = ...,
     serialize: Callable[[Any], tuple[Iterable[tuple[Hashable, Any]], Any]],
     deserialize: Callable[[Items, Any], Any],
-) -> _Decorator[C]: ...
+) -> Callable[[type[C]], type[C]]: ...
 def derive(
     cls: Any = None,
     /,
@@ -209,7 +206,7 @@ def derive(
     keep: Sequence[str] = (),
     serialize: Callable[[Any], tuple[Iterable[tuple[Hashable, Any]], Any]] | None = None,
     deserialize: Callable[[Items, Any], Any] | None = None,
-) -> _Decorator[C]:
+) -> Callable[[type[C]], type[C]]:
     """Make a plain class a container: a pytree that is walked, saved and compared like a Struct.
 
     Inside transformations the containers are traced, and every other attribute is reset to its default: to what one

@@ -55,6 +55,21 @@ assert_type(s.filters.parse("tag:a"), s.filters.Matcher)
 assert_type(s.filters.to_predicate(both)(("w",), 1.0), bool)
 s.split(net, 3)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
+assert_type(s.partition(net, "a", report=found), tuple[Net, Net])
+assert_type(s.map_where(net, "a", lambda leaf: leaf, report=found), Net)
+s.filters.axes(net, [(["a", "b"], 0), (..., None)], report=found)
+
+
+@s.container.derive(containers=["mean"], keep=["name"])
+class Estimate:
+    def __init__(self, mean: float = 0.0, name: str = "energy") -> None:
+        self.mean, self.name = mean, name
+
+
+assert_type(Estimate(1.0).mean, float)
+s.container.derive(keep=["name"])  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+s.container.derive(containers=["a"], serialize=lambda obj: ([], None))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportUnknownLambdaType]
+
 # --- schemas and their evolution -------------------------------------------------------------------------------------
 
 schema = s.load_schema("schemas/vmc_state")
