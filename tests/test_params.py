@@ -769,6 +769,14 @@ def test_keys_are_printed_as_the_nested_dicts_would_be(odd):
     assert jax.tree.leaves(named) == ODD_KEYS
 
 
+def test_jax_visits_two_nodes_for_a_parameter_however_deep_it_stands():
+    names = [f"layer{i}" for i in range(20)]
+    params = Params({(*names[:depth], "w"): Param(1.0) for depth in range(20)})
+    assert jax.tree.structure(params).num_nodes == 2 + 2 * len(params)
+    again = jax.tree.map(lambda x: x, params)
+    assert again.tree.pair[1] is params.tree.pair[1], "a tree with other leaves shares the paths"
+
+
 def test_filters_see_every_name_of_a_path(odd):
     definition, chosen, rest = split({"model": odd}, PathContains("b/c"), ...)
     assert [*chosen] == [
