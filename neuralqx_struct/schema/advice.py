@@ -43,7 +43,7 @@ def _check_tags(document: Document) -> Findings:
     """A tag that stands once and is nearly one that stands elsewhere: filters would pass over it."""
     tags = [(path, place, tag) for path, _, _, d in fields_of(document) for place, tag in enumerate(d.tags)]
     count = Counter(tag for *_, tag in tags)
-    speller, common = Speller(most=300), [tag for tag in count if count[tag] > 1]
+    speller, common = Speller(most=100), [tag for tag in count if count[tag] > 1]
     for path, place, tag in tags:
         near = speller.closest(tag, common, cutoff=0.85) if count[tag] == 1 else None
         if near is not None and not _numbered(tag, near):
