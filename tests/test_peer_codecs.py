@@ -181,9 +181,12 @@ def test_enums_that_are_numbers_or_text_stay_enums(again):
 
 
 def test_sharded_arrays_load_where_the_caller_says(tmp_path):
-    sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("i",)), PartitionSpec("i"))
-    s.export(Box(jax.device_put(jnp.arange(4.0), sharding)), tmp_path / "ckpt")
-    assert s.load(tmp_path / "ckpt").x.tolist() == [0, 1, 2, 3]
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("i",)), PartitionSpec("i"))
+    spread = jax.device_put(jnp.arange(4.0), sharding)
+    assert len(spread.devices()) == 4
+    s.export(Box(spread), tmp_path / "ckpt")
+    held = s.load(tmp_path / "ckpt").x
+    assert held.tolist() == [0, 1, 2, 3] and len(held.devices()) == 1
     assert s.load(tmp_path / "ckpt", shardings=sharding).x.sharding == sharding
 
 
