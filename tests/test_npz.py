@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 import zlib
 
@@ -414,3 +415,40 @@ def test_as_many_dimensions_as_numpy_takes(dims, size):
     file = io.BytesIO()
     records = npz.write(file, {"w": array})
     same(npz.read(memoryview(file.getvalue()), records)["w"], array)
+
+
+def test_a_deflated_array_takes_its_own_memory_and_none_to_be_verified():
+    array = np.tile(np.arange(1000.0), 5000)
+    file = io.BytesIO()
+    records = npz.write(file, {"w": array, "v": array[:3]}, compress=True)
+    view = memoryview(file.getvalue())
+    same(npz.read(view, records)["v"], array[:3])  # what is imported on the way
+    tracemalloc.start()
+    try:
+        found = npz.verify(view, records)
+        verified = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        held = npz.read(view, records)["w"]
+        read = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == [] and np.array_equal(held, array)
+    assert verified < 8 << 20 and read < array.nbytes + (8 << 20)
+
+
+@given(st.binary(max_size=3000) | st.integers(0, 3 << 20).map(bytes), st.integers(0, 9), st.integers(-2, 2))
+def test_deflated_data_are_expanded_to_the_size_that_they_have(data, level, wrong):
+    packer = zlib.compressobj(level, zlib.DEFLATED, -15)
+    packed = memoryview(packer.compress(data) + packer.flush())
+    assert archive.inflate(packed, len(data)) == data
+    if wrong and len(data) + wrong >= 0:
+        with pytest.raises(UntrustedError if wrong < 0 else IntegrityError):
+            archive.inflate(packed, len(data) + wrong)
+    for other in (packed[:-1], memoryview(bytes(packed) + b"x"), packed[:0]):
+        with pytest.raises(IntegrityError):
+            archive.inflate(other, len(data))
+
+
+def test_sizes_that_no_data_expand_to_are_refused_before_anything_is_made():
+    with pytest.raises(IntegrityError, match="which expand to fewer"):
+        archive.inflated(memoryview(bytes(1000)), 1 << 40)

@@ -15,7 +15,7 @@ import importlib
 import mmap as mmap_module
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -26,8 +26,8 @@ from neuralqx_struct.arrays import StoredArrays
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, did_you_mean
 from neuralqx_struct.manifest_grammar import MOST_DIMS
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.stores.archive import inflate
-from neuralqx_struct.stores.checksums import checksum
+from neuralqx_struct.stores.archive import inflated
+from neuralqx_struct.stores.checksums import checksum, crc32
 
 if TYPE_CHECKING:
     import numpy as np
@@ -199,22 +199,15 @@ class _PrivateBytes:
 
     def copy(self, start: int, size: int) -> memoryview:
         """Some bytes of the file."""
-        out = self._room(size)
+        out = _room(size)
         self._fill(out, start)
         return out
 
     def checked(self, start: int, size: int, skip: int, tick: Tick | None) -> tuple[memoryview, int]:
         """Some bytes of the file, and the checksum of those after the first few; read and checked piece by piece, at once."""
-        out = self._room(size)
+        out = _room(size)
         self._fill(out[:skip], start)
         return out, checksum(out[skip:], tick, lambda piece, at: self._fill(piece, start + skip + at))
-
-    def _room(self, size: int) -> memoryview:
-        import numpy as np
-
-        room = np.empty(size + 64, np.uint8)
-        skip = -int(room.ctypes.data) % 64  # a 64-byte border, so that JAX can take the bytes over
-        return memoryview(room.data)[skip : skip + size]
 
     def _fill(self, out: memoryview, start: int) -> None:
         done, size = 0, len(out)
@@ -233,6 +226,15 @@ class _PrivateBytes:
     def __del__(self) -> None:
         if hasattr(self, "_file"):
             self._file.close()
+
+
+def _room(size: int) -> memoryview:
+    """Private memory on a 64-byte border, so that JAX can take the bytes over."""
+    import numpy as np
+
+    room = np.empty(size + 64, np.uint8)
+    skip = -int(room.ctypes.data) % 64
+    return memoryview(room.data)[skip : skip + size]
 
 
 def opened(source: Source, *, mmap: bool) -> tuple[memoryview, _PrivateBytes | None]:
@@ -296,7 +298,8 @@ class FileArrays(StoredArrays):
         if header_too is not None:
             entry = entry._replace(crc32=header_too, with_lead=True)
         try:
-            found = self._bytes(entry, None if header_too is not None else self._access.tick, check=True)[2]
+            tick = None if header_too is not None else self._access.tick
+            found = self._bytes(entry, tick, check=True)[2] if entry.packed is None else self._streamed(entry, tick)
             return None if found is None else checksum_finding(name, found, entry.crc32)
         except SerializationError as error:
             return about(error.code, name, error.diagnostics[0].message)
@@ -306,9 +309,10 @@ class FileArrays(StoredArrays):
         _, _, start, nbytes, crc, lead, with_lead, _, packed = entry
         check, private = check and crc is not None, self._private
         if packed is not None:
-            place, stored, expanded = packed
-            deflated = self._view[place : place + stored] if private is None else private.copy(place, stored)
-            data = memoryview(inflate(deflated, expanded))
+            pieces, data, at = self._pieces(entry), _room(packed[2]), 0
+            for piece in pieces:
+                data[at : at + len(piece)] = piece
+                at += len(piece)
         elif private is None:
             data = self._view
         elif check:
@@ -318,6 +322,25 @@ class FileArrays(StoredArrays):
             return private.copy(start - lead, lead + nbytes), lead, None
         begin = start - lead if with_lead else start
         return data, start, checksum(data[begin : start + nbytes], tick) if check else None
+
+    def _pieces(self, entry: Entry) -> Iterator[bytes]:
+        """The header and the data of a deflated array."""
+        place, stored, expanded = entry.packed or (0, 0, 0)
+        private = self._private
+        return inflated(
+            self._view[place : place + stored] if private is None else private.copy(place, stored), expanded
+        )
+
+    def _streamed(self, entry: Entry, tick: Tick | None) -> int | None:
+        """The checksum of a deflated array that nobody keeps."""
+        crc, skip = 0, 0 if entry.with_lead else entry.lead
+        for piece in self._pieces(entry):
+            body = memoryview(piece)[skip:]
+            skip = max(skip - len(piece), 0)
+            crc = crc32(body, crc)
+            if tick is not None:
+                tick(len(body))
+        return crc if entry.crc32 is not None else None
 
 
 def checksum_finding(name: str, found: int, expected: int | None, where: str = "") -> Diagnostic | None:

@@ -40,7 +40,10 @@ from neuralqx_struct.stores.zip_records import (
     UTF8,
 )
 
-__all__ = ["Member", "inflate", "inflated_start", "leave_a_folder", "read_directory"]
+__all__ = ["Member", "inflate", "inflated", "inflated_start", "leave_a_folder", "read_directory"]
+
+_MOST_EXPANSION = 1032  # what a byte of deflated data can be at most
+_PACKED, _EXPANDED = 256 << 10, 1 << 20  # bytes that are unpacked at a time, and that come of them
 _UNSAFE = re.compile(r"[\\:\x00-\x1f\x7f]")
 
 
@@ -69,22 +72,41 @@ def _broken(message: str, code: str = "NQX408", kind: type[StructError] = Integr
 
 
 def inflate(data: memoryview, size: int) -> bytes:
-    """Expand deflated data to exactly ``size`` bytes, never to more.
+    """Expand deflated data to exactly ``size`` bytes, never to more; see :func:`inflated`."""
+    return b"".join(inflated(data, size))
+
+
+def inflated(data: memoryview, size: int) -> Iterator[bytes]:
+    """The pieces that deflated data expand to, ``size`` bytes in all.
 
     Raises:
         UntrustedError: They expand to more.
         IntegrityError: They expand to less, or are no deflated data.
     """
-    unpacker = zlib.decompressobj(-15)
+    if size > _MOST_EXPANSION * len(data):
+        raise _broken(f"expected data that expand to {size} bytes, got {len(data)}, which expand to fewer")
+    return _inflated(data, size)
+
+
+def _inflated(data: memoryview, size: int) -> Iterator[bytes]:
+    unpacker, done, left = zlib.decompressobj(-15), 0, len(data)
     try:
-        out = unpacker.decompress(data, size + 1)
+        while left and not unpacker.eof:
+            packed: bytes | memoryview = data[-left:][:_PACKED]
+            left -= len(packed)
+            piece = b""
+            while not unpacker.eof and (packed or len(piece) == _EXPANDED):  # then there may be more of what was put in
+                piece = unpacker.decompress(packed, _EXPANDED)
+                packed = unpacker.unconsumed_tail
+                done += len(piece)
+                if done > size:
+                    message = f"expected data that expand to {size} bytes, got more"
+                    raise _broken(message, "NQX505", UntrustedError)
+                yield piece
     except zlib.error as error:
         raise _broken(f"expected deflated data, got: {error}") from error
-    if len(out) > size:
-        raise _broken(f"expected data that expand to {size} bytes, got more", "NQX505", UntrustedError)
-    if len(out) < size or not unpacker.eof or unpacker.unused_data:
-        raise _broken(f"expected data that expand to {size} bytes, got {len(out)}")
-    return out
+    if done < size or left or not unpacker.eof or unpacker.unused_data:
+        raise _broken(f"expected data that expand to {size} bytes, got {done}")
 
 
 def inflated_start(data: memoryview, size: int) -> bytes:
