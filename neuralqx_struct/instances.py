@@ -68,7 +68,8 @@ def see_value(value: Any) -> Seen:
         return Seen("scalar", repr(value), value=value, type_name="path")
     if isinstance(value, np.dtype):
         return Seen("scalar", repr(value), value=value, type_name="dtype")
-    return Seen("other", f"a {type(value).__name__}")
+    keys = " with keys that are not str" if isinstance(value, dict) else ""
+    return Seen("other", f"a {type(value).__name__}{keys}")
 
 
 def _see_array(value: Any) -> Seen:

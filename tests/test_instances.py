@@ -387,3 +387,15 @@ def test_what_a_condition_compared_is_told():
     # Numbers wait for values while JAX traces; what is counted does not.
     with pytest.raises(ValidationError, match=r"len\(layers\) = 1, n_layers = 2"):
         jax.jit(lambda net: net.replace(layers=net.layers[:1], x=net.x * 9))(good)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"table": {1: ()}}, r"\$\.table: expected dict.*, got a dict with keys that are not str"),
+        ({"layers": [3]}, r"\$\.layers\[0\]: expected a struct .*, got 3 \[NQX411\]\n  give a value of the declared"),
+    ],
+)
+def test_what_is_something_else_is_called_by_its_name(value, message):
+    with pytest.raises(ValidationError, match=message):
+        Net(**{"w": jnp.zeros(2), "inner": inner(), "items": [1], "free": "one", "where": Path("a")} | value)

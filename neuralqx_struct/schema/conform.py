@@ -93,7 +93,7 @@ class _Walk:
         wanted = self.document.ref(name)
         if seen.sort != "struct" or wanted not in (seen.refs[:1] if path else seen.refs):
             got = seen.refs[0] if seen.refs else seen.text
-            hint = None
+            hint: str | None = "give a value of the declared type, or declare the type that it has"
             if wanted in seen.refs:
                 hint = "a subclass that adds fields is no struct of the schema; add them to the schema, or keep them beside it"
             self.report(
