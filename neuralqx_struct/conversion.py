@@ -22,7 +22,7 @@ from typing import Any
 
 from neuralqx_struct import bundle
 from neuralqx_struct.arrays import HeldArrays
-from neuralqx_struct.bundle_forms import FOREIGN_MEMBERS
+from neuralqx_struct.bundle.forms import FOREIGN_MEMBERS
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.manifest import DEFAULT_FILE, Limits
 from neuralqx_struct.payload import Payload, dtype_named

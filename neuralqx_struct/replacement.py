@@ -3,7 +3,7 @@
 A new file or folder is made beside the target under a name of its own, locked as long as its writer lives, then takes the
 target's name: by an exchange of names where the system has one, else by two renames. What a writer that was killed left
 behind is unlocked, and the next one removes it, or puts back what it had moved away. Owns names, locks, renames and
-flushes of folders, but not what is written (``bundle_forms.py``).
+flushes of folders, but not what is written (``bundle/forms.py``).
 
 Example:
     >>> import tempfile

@@ -56,7 +56,7 @@ def validate(path: str | Path, schema: Any = None) -> list[Diagnostic]:
     Example:
         >>> validate("missing")
         Traceback (most recent call last):
-        neuralqx_struct.bundle_forms.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]...
+        neuralqx_struct.bundle.forms.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]...
     """
     wanted = _series_of(schema)
     document, found = bundle.survey(path)

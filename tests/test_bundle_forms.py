@@ -9,8 +9,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from neuralqx_struct import bundle, bundle_forms, stores
-from neuralqx_struct.bundle_forms import BundleMissingError, BundleReadError
+from neuralqx_struct import bundle, stores
+from neuralqx_struct.bundle import forms
+from neuralqx_struct.bundle.forms import BundleMissingError, BundleReadError
 from neuralqx_struct.errors import SerializationError, UntrustedError
 from tests.test_bundle import FORMS, everything, files, simple
 
@@ -170,7 +171,7 @@ def test_what_the_system_refuses_names_the_bundle_and_the_file(tmp_path, monkeyp
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
 
     with monkeypatch.context() as patched:
-        patched.setattr(bundle_forms.os, "open", refuse)
+        patched.setattr(forms.os, "open", refuse)
         with pytest.raises(BundleReadError) as caught:
             bundle.read(path)
     assert (caught.value.errno, caught.value.filename) == (errno.EACCES, str(path))

@@ -156,7 +156,8 @@ PROGRAM = """
 import os, signal, sys
 import jax.numpy as jnp, numpy as np
 import neuralqx_struct as s
-from neuralqx_struct import bundle, replacement
+from neuralqx_struct import replacement
+from neuralqx_struct.bundle import writing
 from neuralqx_struct.stores import orbax_writing
 
 path, moment = sys.argv[1:]
@@ -166,7 +167,7 @@ if moment == "while Orbax writes":
     started = orbax_writing._started
     orbax_writing._started = lambda *given, **options: started(*given, **options) and stop()
 if moment == "before the manifest":
-    bundle._formatted = stop
+    writing.formatted = stop
 if moment == "before its place is taken":
     replacement._took = stop
 state = {"w": jnp.ones((256, 256)), "n": np.ones(1000)}
