@@ -2,7 +2,7 @@
 
 Owns :func:`to_state_dict`/:func:`from_state_dict` (memory) and :func:`export`/:func:`load` (disk), which share every
 step but the file: encode to nodes with a schema beside them; check, bring to the reader's schema version, decode. How
-values become nodes is ``codecs.py``, how files are written ``bundle.py``, how versions change ``evolution/``.
+values become nodes is ``codecs.py``, how files are written ``bundle/``, how versions change ``evolution/``.
 
 Example:
     >>> import jax.numpy as jnp

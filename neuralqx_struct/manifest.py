@@ -3,7 +3,7 @@
 Owns :func:`check_manifest`, the limits of readers and the constants of the format. What a manifest may hold stands in the
 tables of ``manifest_grammar.py``, and whether members are that is told by ``manifest_rules.py``; ``manifest_schema.py`` publishes
 the tables as a JSON Schema, and ``manifest_text.py`` turns documents into bytes and back. Does not look at array bytes (``payload.py``) nor at files
-(``bundle.py``), and gives nodes no meaning (``nodes.py``).
+(``bundle/``), and gives nodes no meaning (``nodes.py``).
 
 Example:
     >>> problem, = check_manifest({"version": 1, "manifest": {"__kind__": "lst", "items": []}, "arrays": {}})

@@ -1,7 +1,7 @@
 """The text of ``manifest.json``: parsed strictly, formatted for people, sealed with a digest.
 
 Owns :func:`parse_manifest` and its inverse :func:`format_manifest`, and the digest on the last line. Whether a document is
-a manifest is told by ``manifest.py``; files are ``bundle.py``'s.
+a manifest is told by ``manifest.py``; files are ``bundle/``'s.
 
 Example:
     >>> data = format_manifest({"version": 1, "manifest": {"__kind__": "list", "items": [1, 2]}, "arrays": {}})

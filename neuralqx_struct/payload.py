@@ -2,7 +2,7 @@
 
 Owns :class:`Payload`, the agreement of nodes, records and arrays (:func:`check`), the walk over nodes with their key
 paths (:func:`iter_nodes`) and the names of logical dtypes (:func:`dtype_named`, :func:`dtype_name`). Does not read or
-write files (``stores/``, ``bundle.py``) and builds no values (``nodes.py``).
+write files (``stores/``, ``bundle/``) and builds no values (``nodes.py``).
 
 Example:
     >>> import numpy as np

@@ -1,10 +1,11 @@
-"""The two forms of a bundle, a folder and a zip of the same members: opened for reading, and filled when new.
+"""The two forms of a bundle, a folder and a zip of the same members, opened for reading.
 
-Owns how members are found, named, copied and linked in either form, and what counts as a bundle that may be replaced. What
-the members say is ``bundle.py``'s and the stores', how a new bundle takes its place ``replacement.py``'s.
+Owns how members are found, named, copied and linked in either form. New bundles are ``filling.py``'s; what the members say is
+told by ``manifests.py``, ``reading.py`` and the stores.
 
 Example:
     >>> import tempfile
+    >>> from neuralqx_struct.bundle.filling import new_bundle
     >>> path = Path(tempfile.mkdtemp(), "ckpt.zip")
     >>> with new_bundle(path, overwrite=False) as new:
     ...     new.finish(b"{}")
@@ -74,10 +75,6 @@ def refused_reading(error: OSError, path: Path) -> SerializationError:
         message += f"\nthe system refused {os.fsdecode(error.filename)}"
     hint = "look at the owner and the mode of the file, or at the disk"
     return numbered(BundleReadError(message, file=str(path), hint=hint), error.errno, path)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Opened for reading.
 
 
 class Folder:
@@ -358,7 +355,3 @@ def manifest_bytes(held: Opened, limits: Limits) -> bytes:
         hint = f"it has bundles in it: name them, as in {held.path / '*'}" if inside else None
         raise _no_bundle(held.path, f"one with {', '.join(held.names()[:8]) or 'nothing'} in it", hint)
     return region_bytes(source, limits)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Filled when new.

@@ -2,7 +2,7 @@
 
 Owns the protocol (:class:`ArrayStore`), the table of stores by name, imported when first used, and what stores of one
 mappable file have in common (:class:`FileArrays`). Each store is a module with the protocol's functions. A store knows
-arrays and records; manifests and bundles are the business of ``payload.py`` and ``bundle.py``.
+arrays and records; manifests and bundles are the business of ``payload.py`` and ``bundle/``.
 
 Example:
     >>> store_named("npz").FILE, store_of_file("arrays-1.safetensors").FILE

@@ -2,7 +2,7 @@
 
 Owns reading a zip directory strictly: every size and place is compared with the file, names are unique and harmless,
 members do not overlap. ``archive_writer.py`` writes such archives. Knows nothing of
-arrays (``npz.py``) nor of bundles (``bundle.py``); needs no numpy, so that a manifest in a zip is read without it.
+arrays (``npz.py``) nor of bundles (``bundle/``); needs no numpy, so that a manifest in a zip is read without it.
 
 Example:
     >>> import io
