@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+import tracemalloc
 import types
 import warnings
 import zipfile
@@ -806,3 +807,26 @@ def test_headers_of_arrays_that_take_long_to_match(tmp_path, shape):
     started = time.process_time()
     refused(path, "NQX408")
     assert time.process_time() - started < 5
+
+
+def test_very_many_array_files_take_no_more_than_they_are(tmp_path):
+    """What is known of all of them is kept once, not once a file."""
+    names = [f"a{i}" for i in range(500)]
+    node = _items([{"__kind__": "array", "name": name, "dtype": "int8", "shape": [1]} for name in names])
+    records, files = {}, {}
+    for number, name in enumerate(names):
+        file = io.BytesIO()
+        records[name] = npz.write(file, {name: np.zeros(1, np.int8)})[name] | {"file": f"arrays-{number}.npz"}
+        files[f"arrays-{number}.npz"] = file.getvalue()
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        archive.writestr("manifest.json", format_manifest(node_manifest(node, arrays=records)))
+        for name, data in files.items():
+            archive.writestr(name, data)
+    s.verify(tmp_path / "c.zip")
+    tracemalloc.start()
+    try:
+        held = bundle.read(tmp_path / "c.zip")
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(held.arrays) == 500

@@ -140,7 +140,7 @@ def _read(held: Opened, path: Path, *, verify: bool, mmap: bool, limits: Limits,
         try:
             store = store_of_file(file)
             source = _array_source(held, file, own, store)
-            access = Access(verify=verify, mmap=mmap, superseded=records.keys() - own.keys(), tick=tick)
+            access = Access(verify=verify, mmap=mmap, superseded=records.keys(), tick=tick)
             arrays = store.read(source, own, access)
             homes |= dict.fromkeys(own, (arrays, where))
         except StructError as error:
@@ -216,7 +216,7 @@ def _damage(held: Opened, path: Path, limits: Limits, progress: Progress | None)
         try:
             store = store_of_file(file)
             source = _array_source(held, file, own, store)
-            damage = store.verify(source, own, Access(superseded=records.keys() - own.keys(), tick=tick))
+            damage = store.verify(source, own, Access(superseded=records.keys(), tick=tick))
         except StructError as error:
             damage = list(error.diagnostics)
         found += (_in(d, str(path / file)) for d in damage)

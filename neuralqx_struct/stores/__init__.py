@@ -71,7 +71,7 @@ class Access:
     Attributes:
         verify: Compare every byte that is read with its checksum.
         mmap: Give read-only views of the mapped file; otherwise copies in private memory.
-        superseded: Arrays that the file may hold although another file's are meant.
+        superseded: Arrays that the file may hold although another file's are meant; its own may be among them.
         tick: Called often while bytes are being verified.
     """
 

@@ -248,7 +248,7 @@ def _survey(source: Source, records: Records, access: Access) -> tuple[FileArray
                     used[name] = member
                 except StructError as error:
                     found += [about(d.code, name, d.message, d.hint) for d in error.diagnostics]
-        for member_name in _member_names(access.superseded).values():
+        for member_name in _member_names(access.superseded if unclaimed else ()).values():
             unclaimed.pop(member_name, None)
         hint = "the file was changed by hand, or the manifest belongs to another one"
         found += [
