@@ -399,3 +399,17 @@ def test_what_a_condition_compared_is_told():
 def test_what_is_something_else_is_called_by_its_name(value, message):
     with pytest.raises(ValidationError, match=message):
         Net(**{"w": jnp.zeros(2), "inner": inner(), "items": [1], "free": "one", "where": Path("a")} | value)
+
+
+def test_a_subclass_that_comes_first_does_not_spoil_the_proof(walks):
+    made = s.load_schema(TEXT.replace("lab.instances", "lab.first"))
+
+    class More(made.Inner):
+        extra: float = 0.0
+
+    assert More(w=jnp.zeros(2)).replace(extra=1.0).extra == 1.0
+    walks.clear()
+    plain = made.Inner(w=jnp.zeros(3))
+    for step in range(9):
+        plain = plain.replace(w=plain.w + step)
+    assert walks == []
