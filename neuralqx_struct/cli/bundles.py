@@ -132,13 +132,13 @@ def _of_folder(done: Any, out: Path, *, dry_run: bool) -> Report:
 def inspect(path: Path, chosen: str | None = None) -> Report:
     """Show what is in a bundle."""
     from neuralqx_struct import inspection
-    from neuralqx_struct.errors import StructError
+    from neuralqx_struct.filters import FilterError
 
     found: list[Diagnostic] = []
     try:
         seen = inspection.inspect(path, chosen, report=found)
-    except StructError as error:
+    except FilterError as error:
         if error.code == "NQX426":  # it was looked for and is not there
             return Report("inspect", error.diagnostics)
-        raise
+        return Report("inspect", failures=error.diagnostics)  # what to look for cannot be read
     return Report("inspect", tuple(found), text=str(seen), members={"bundle": seen.to_json()})
