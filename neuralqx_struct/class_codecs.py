@@ -104,6 +104,8 @@ class ClassDecoder(Decoder):
         module = ref.partition(":")[0]
         got = f"{ref!r}, which is not imported" if found is None else f"{ref!r}, which is something else"
         remedy = f"import {module} first, or pass trust=[{module.partition('.')[0]!r}]; was it renamed? alias_class() says so"
+        if module == "__main__":  # of a program that is not this one: nothing can be imported by that name
+            remedy = f"a script saved it: neuralqx_struct.registry.alias_class({ref[:100]!r}, cls) says which class that is now"
         raise UntrustedError(
             f"expected {demand} that is known here, got {got}",
             code="NQX501",

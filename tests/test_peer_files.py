@@ -16,6 +16,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
+from neuralqx_struct.registry import alias_class
 from tests.test_bundle import FORMS, edit, npy
 
 
@@ -375,3 +376,13 @@ s.export({"s": {"a", "b", "c", "d", "e"}, "w": np.arange(3)}, sys.argv[1])
         subprocess.run([sys.executable, "-c", script, str(path)], check=True, env=env)
         made.append(path.read_bytes())
     assert made[0] == made[1]
+
+
+def test_a_class_of_a_script_is_found_by_who_says_which_it_is(tmp_path):
+    ref = "__main__:OfAScript"
+    path = Other(1).export(tmp_path / "c")
+    edit(path, lambda d: d["manifest"].update(type=ref))
+    with pytest.raises(s.UntrustedError, match=f"alias_class\\('{ref}', cls\\) says which class"):
+        s.load(path)
+    alias_class(ref, Other)
+    assert Other.load(path) == Other(1)
