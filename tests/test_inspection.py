@@ -10,6 +10,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle import BundleMissingError
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
 from neuralqx_struct.inspection import inspect
+from neuralqx_struct.manifest_text import format_manifest
 from neuralqx_struct.payload import Payload
 from neuralqx_struct.schema.fingerprint import payload_fingerprint
 from neuralqx_struct.schema.loader import read_text
@@ -78,7 +79,7 @@ def edited(path, change, *, seal=True):
     change(data)
     file.write_text(json.dumps(data))
     if seal:
-        body = bundle.format_manifest({k: v for k, v in data.items() if k != "digest"})
+        body = format_manifest({k: v for k, v in data.items() if k != "digest"})
         file.write_bytes(body)
     return path
 
