@@ -39,7 +39,6 @@ from neuralqx_struct.printing import brief
 from neuralqx_struct.registry import register_ref
 from neuralqx_struct.schema.defaults import is_too_large
 from neuralqx_struct.schema.evaluation import evaluate
-from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.fingerprint import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series, load_series, series_of
@@ -269,6 +268,7 @@ def _rebuild(data: Any, name: str) -> Any:
 
 
 def _field(declaration: FieldDeclaration, where: str) -> Any:
+    from neuralqx_struct.derivations import derivation
     from neuralqx_struct.fieldspec import field
 
     metadata: dict[str, Any] = {"tags": tuple(declaration.tags)}
@@ -290,7 +290,7 @@ def _field(declaration: FieldDeclaration, where: str) -> Any:
         kind = "static" if declaration.kind == "node" else declaration.kind
         return field(
             **options | {"static": kind == "static", "pytree": kind != "opaque", "init": False},
-            derived=_derivation(declaration.derivation),
+            derived=derivation(declaration.derivation),
         )
     validators = [hook for hook in [_hook(declaration.validator)] if hook is not None]
     if declaration.has_default:
@@ -371,12 +371,3 @@ def _as_python(declared: Type, value: Any) -> Any:
             return _as_python(meant[0], value) if len(meant) == 1 else value
         case _:
             return value
-
-
-def _derivation(expression: Expression) -> Callable[[Any], Any]:
-    def derived(self: Any) -> Any:
-        return evaluate(expression, {name: getattr(self, name) for name in expression.names})
-
-    derived.__doc__ = expression.text
-    derived.__nqx_pure__ = True  # type: ignore[attr-defined]
-    return derived
