@@ -134,7 +134,9 @@ def test_what_is_usual_needs_no_evaluator(text, given, monkeypatch):
         ("a + 'n'", {"a": "no"}),
         ("a < 2 in (True, 3)", {"a": 1}),
         ("a ** 0.5 ** 2", {"a": 2}),
-        (" + ".join(["a"] * 100), {"a": 1}),
+        (" + ".join(["a"] * 245), {"a": 1}),
+        ("a ** -100", {"a": 2.0}),
+        ("size(a) * size(a) * size(a) * size(a)", {"a": jax.ShapeDtypeStruct((2**62, 16), np.int8)}),
         ("size(a) * 2", {"a": jax.ShapeDtypeStruct((2**62, 4), np.int8)}),
     ],
 )
@@ -193,3 +195,41 @@ def test_instances_under_transformations():
         return made.half + made.rows
 
     assert traced(net) == 10.5
+
+
+def test_sizes_that_are_no_numbers_yet():
+    """Of an array exported for any length, the evaluator takes no size."""
+    told = []
+
+    def length(x):
+        for text in ("shape(x)", "size(x) + 1", "shape(x)[0]"):
+            agree(text, {"x": x})
+            told.append(outcome(lambda text=text: derivation(parse(text))(SimpleNamespace(x=x)))[0])
+        return x
+
+    jax.make_jaxpr(lambda x: ARRAYS.add(type(x)) or x)(1.0)
+    spec = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), np.float32)
+    jax.export.export(jax.jit(length))(spec)
+    assert told == ["error"] * 3
+
+
+WHOLE = [
+    "a",
+    "(a if a else 0)",
+    "(a or 0)",
+    "max(0, a)",
+    "abs(a)",
+    "-a",
+    "(a - 0)",
+    "(a // 1)",
+    "(a % (a + 1))",
+    "a ** 1",
+]
+
+
+@pytest.mark.parametrize("part", WHOLE)
+@pytest.mark.parametrize("count", [2, 4, 5])
+def test_no_whole_number_grows_too_long(part, count):
+    """The bound on code is that of the evaluator, whatever the numbers went through before."""
+    agree(" * ".join([part] * count), {"a": 2**62})
+    agree(" * ".join([part] * count), {"a": 1 - 2**63})
