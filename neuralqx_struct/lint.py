@@ -126,10 +126,13 @@ def _readable_parts(where: Path, broken: Container[str | None]) -> Iterator[Diag
 #: What is wrong with a field whatever became of the fields around it.
 _OF_ONE_FIELD = {"NQX101", "NQX102", "NQX107", "NQX108", "NQX110", "NQX111", "NQX113", "NQX115", "NQX118", "NQX125"}
 
+_OF_MEMBERS = {"NQX107", "NQX115"}  # those of them for which the members of an enum have to be known
+
 
 def _rest(source: Source, error: SchemaError) -> Iterator[Diagnostic]:
     """What the sound fields of a file mean, where other parts of it are malformed."""
     data: Any = copy.deepcopy(source.data)
+    told = _OF_ONE_FIELD
     for found in error.diagnostics:
         path = [part if isinstance(part, int) else str(part) for part in parse_path(found.path or "$")]
         dropped = _without(path, found.code)
@@ -140,11 +143,14 @@ def _rest(source: Source, error: SchemaError) -> Iterator[Diagnostic]:
             holder = holder.get(part, {}) if isinstance(holder, dict) else {}
         if isinstance(holder, dict):
             holder.pop(dropped[-1], None)
+            if dropped[0] == "enums" and found.code != "NQX118":
+                holder[dropped[-1]] = ["unknown"]  # fields of it are sound, whatever its members are
+                told = told - _OF_MEMBERS
     try:
         document = parse_document(replace(source, data=data))
     except SchemaError:
         return
-    yield from (d for d in lint_document(document, source) if d.code in _OF_ONE_FIELD)
+    yield from (d for d in lint_document(document, source) if d.code in told)
 
 
 def _without(path: list[str | int], code: str) -> list[str | int] | None:
@@ -156,7 +162,7 @@ def _without(path: list[str | int], code: str) -> list[str | int] | None:
             return path[:3]
         case ["structs", _] if code == "NQX118":
             return path
-        case ["dims", _, *_]:
+        case ["dims" | "enums", _, *_]:
             return path[:2]
         case ["migrations", *_]:
             return path[:1]

@@ -517,6 +517,9 @@ def test_json_files_give_the_findings_of_yaml_files(version):
         ("NQX114", "structs: {C: {fields: {x: int}, constraints: [{expr: x >}]}, MORE\n"),
         ("NQX010", "structs: {C: {fields: {x: int}, constraints: [x > 1]}, MORE\n"),
         ("NQX010", "structs: {C: {fields: {x: [int]}}, MORE\n"),
+        ("NQX010", "enums: {Mode: 3}\nstructs: {C: {fields: {x: Mode, y: {type: Mode, default: a}}}, MORE\n"),
+        ("NQX010", "enums: {Mode: {doc: one}}\nstructs: {C: {fields: {x: Mode}}, MORE\n"),
+        ("NQX118", "enums: {A-B: [a]}\n"),
     ],
 )
 def test_what_is_malformed_elsewhere_hides_no_unknown_type(code, wrong, tmp_path):
