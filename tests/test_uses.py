@@ -37,7 +37,7 @@ structs:
       w: "float32[n, k]"
       opt: lab.optim.Adam[n]
       many: {{type: "list[lab.optim.Adam[_]]", default: []}}
-      mode: {{type: lab.optim.Mode | null, default: null}}
+      mode: {{type: lab.optim.Mode | null, kind: static, default: null}}
 """
 RENAME = "migrations: [{from: 1, steps: [{rename: {field: mu, to: m}}]}]\n"
 
