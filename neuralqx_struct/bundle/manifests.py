@@ -46,7 +46,9 @@ _T = TypeVar("_T")
 
 def settled(path: Path, look: Callable[[Opened], _T]) -> _T:
     """What ``look`` makes of a bundle; looked at again if a writer put another in its place meanwhile."""
-    for left in reversed(range(_ATTEMPTS)):
+    left = _ATTEMPTS
+    while True:
+        left -= 1
         try:
             with opened_bundle(path) as held:
                 try:
@@ -57,7 +59,6 @@ def settled(path: Path, look: Callable[[Opened], _T]) -> _T:
         except FileNotFoundError:  # between two renames nothing stands at the path
             if not left or standing(path) is None:
                 raise
-    raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
 
 def _outlived(held: Opened, path: Path) -> bool:
