@@ -45,9 +45,9 @@ def run_yaml(example: Example) -> str | None:
     if not re.search(r"^language:", text, re.MULTILINE):
         return None
     from neuralqx_struct.errors import StructError
-    from neuralqx_struct.lint import lint_document
-    from neuralqx_struct.schema.loader import read_text
     from neuralqx_struct.schema.reading import parse_document
+    from neuralqx_struct.schema.text.loader import read_text
+    from neuralqx_struct.tools.linting import lint_document
 
     if saved := _SAVED_AS.match(text):
         Path(saved[1]).parent.mkdir(parents=True, exist_ok=True)
@@ -77,19 +77,17 @@ def run_shell(example: Example) -> str | None:
 
 
 def misused(arguments: list[str]) -> str | None:
-    """What is wrong with the arguments of the command, according to the command itself."""
-    import typer.main
+    """Returns the error in the arguments of a command, according to the table of commands."""
+    from neuralqx_struct.cli.table import COMMANDS, GROUPS
 
-    from neuralqx_struct.cli.commands import app
-
-    command: Any = typer.main.get_command(app)
-    rest = list(arguments)
-    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
-        if rest[0] not in command.commands:
-            return f"there is no command {rest[0]!r}"
-        command = command.commands[rest.pop(0)]
-    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    unknown = {word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)} - known - {"--help"}
+    rest = [word.partition("=")[0] for word in arguments]
+    known = {"--help", "--version", "--install-completion", "--show-completion"}
+    name = " ".join(rest[: 2 if rest[:1] and rest[0] in GROUPS else 1])
+    if name and not name.startswith("-"):
+        if name not in COMMANDS:
+            return f"there is no command {name!r}"
+        known = {argument.flag for argument in COMMANDS[name].all_arguments} | {"--help"}
+    unknown = {word for word in rest if re.match(r"--?[a-z]", word)} - known
     return f"there is no option {', '.join(sorted(unknown))}" if unknown else None
 
 
@@ -121,7 +119,9 @@ PAGES = Sybil(
         CodeBlockParser("bash", run_shell),
     ],
     patterns=["README.md", "docs/*.md"],
-    excludes=["docs/diagnostics.md"],  # wrong on purpose; tests/test_docs.py checks which codes its examples give
+    excludes=[
+        "docs/diagnostics.md"
+    ],  # wrong on purpose; tests/test_docs.py checks which codes its examples give
     path=str(ROOT),
 )
 
@@ -160,7 +160,11 @@ class Page(pytest.Item):
         """The difference alone where an example did something else than shown."""
         if isinstance(excinfo.value, SybilFailure):
             return str(excinfo.value)
-        own = [index for index, entry in enumerate(excinfo.traceback) if str(entry.path) == str(self.path)]
+        own = [
+            index
+            for index, entry in enumerate(excinfo.traceback)
+            if str(entry.path) == str(self.path)
+        ]
         excinfo.traceback = excinfo.traceback[own[0] if own else 0 :]
         return super().repr_failure(excinfo, style="short")
 

@@ -1,9 +1,9 @@
-"""Saving and loading arrays, against what users would pick instead, side by side in one process.
+"""Saving and loading arrays, against the formats that users would choose instead, side by side in one process.
 
 Four sets: 20 arrays of 1 GiB in all, 20 of 128 MiB, 10,000 arrays of 1 KiB, and 100 mixed ones with bfloat16. The
 candidates take turns in every round, each starting one place later than in the round before; printed are the median of each
 and the median of the round-by-round ratios against the reference of the table, then the same of the best
-rounds and of the time on the processors, which say more where other programs share the machine. "raw" is one write (with fsync) or read of
+rounds and of the time on the processors, which are more reliable if other programs share the machine. "raw" is one write (with fsync) or read of
 the same bytes in one file, the limit of every format. Our save always ends with fsync; a peer's name with "+fsync" is the
 peer followed by one. Cold means that the pages of the file were given up before (posix_fadvise), which the host below may
 not know. Run it with
@@ -11,7 +11,7 @@ not know. Run it with
     python benchmarks/bundles.py [--sets 1GiB 128MiB 10k mixed] [--only save load cold read one shapes manifest]
         [--peers safetensors orbax ...] [--rounds N] [--scale 0.1] [--folder DIR] [--out FILE]
 
-The tables also go to `benchmarks/results/bundles.json`; parts that are measured again replace those that are there.
+The tables also go to `benchmarks/results/bundles.json`; parts that are measured again replace the old ones.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ import safetensors
 import safetensors.numpy
 
 import neuralqx_struct as s
-from neuralqx_struct import bundle, inspection
-from neuralqx_struct.manifest import check_manifest
-from neuralqx_struct.manifest_text import parse_manifest
+from neuralqx_struct import bundle
+from neuralqx_struct.manifest.check import check_manifest
+from neuralqx_struct.manifest.text import parse_manifest, read_document
+from neuralqx_struct.tools import inspection
 
 DTYPES = ("float32", "float64", "int32", "complex64", "bfloat16", "float16", "uint8", "bool")
 PARTS = ("save", "load", "cold", "read", "one", "shapes", "manifest")
@@ -62,7 +63,10 @@ def sets(scale):
 
     def mixed():
         shapes = [(64, int(rng.integers(1, 400))) for _ in range(100)]
-        return {f"m{i}": rng.integers(0, 100, shape).astype(DTYPES[i % len(DTYPES)]) for i, shape in enumerate(shapes)}
+        return {
+            f"m{i}": rng.integers(0, 100, shape).astype(DTYPES[i % len(DTYPES)])
+            for i, shape in enumerate(shapes)
+        }
 
     return {
         "1GiB": lambda: floats(20, 1 << 30),
@@ -170,15 +174,27 @@ def unpickled(path, _):
 PEERS = {
     "raw": (write_raw, lambda path, _: {"all": np.fromfile(path, np.uint8)}, None),
     "np.savez": (lambda path, arrays: np.savez(path, **arrays), npz_load, one_npz),
-    "np.savez_compressed": (lambda path, arrays: np.savez_compressed(path, **arrays), npz_load, one_npz),
-    "safetensors": (save_safetensors, lambda path, _: safetensors.numpy.load_file(path), one_safetensors),
+    "np.savez_compressed": (
+        lambda path, arrays: np.savez_compressed(path, **arrays),
+        npz_load,
+        one_npz,
+    ),
+    "safetensors": (
+        save_safetensors,
+        lambda path, _: safetensors.numpy.load_file(path),
+        one_safetensors,
+    ),
     "orbax": (orbax_save, orbax_load, None),
     "flax msgpack": (
         lambda path, arrays: path.write_bytes(flax.serialization.msgpack_serialize(dict(arrays))),
         lambda path, _: flax.serialization.msgpack_restore(path.read_bytes()),
         None,
     ),
-    "equinox": (lambda path, arrays: equinox.tree_serialise_leaves(path, dict(arrays)), equinox_load, None),
+    "equinox": (
+        lambda path, arrays: equinox.tree_serialise_leaves(path, dict(arrays)),
+        equinox_load,
+        None,
+    ),
     "pickle": (pickled, unpickled, None),
 }
 SUFFIX = {"np.savez": ".npz", "np.savez_compressed": ".npz"}
@@ -199,7 +215,7 @@ def rounds_of(jobs, rounds, before=lambda: None):
             start, busy = time.perf_counter(), time.process_time()
             try:
                 held = jobs[name]()
-            except Exception as error:  # noqa: BLE001 - what a peer cannot do is a result
+            except Exception as error:  # noqa: BLE001 - a failure of a peer is a result
                 failed[name] = f"{type(error).__name__}: {str(error)[:120]}"
                 continue
             spent = time.perf_counter() - start, time.process_time() - busy
@@ -218,7 +234,10 @@ def table(title, jobs, reference, rounds, before=lambda: None):
             rows[name] = {"fails": failed[name]}
             print(f"  {name:34} fails: {failed[name]}")
             continue
-        (clock, busy), (against, against_busy) = zip(*taken, strict=True), zip(*times[reference], strict=True)
+        (clock, busy), (against, against_busy) = (
+            zip(*taken, strict=True),
+            zip(*times[reference], strict=True),
+        )
         rows[name] = {
             "median_ms": 1e3 * statistics.median(clock),
             "best_ms": 1e3 * min(clock),
@@ -237,7 +256,9 @@ def table(title, jobs, reference, rounds, before=lambda: None):
 
 
 def saves(arrays, folder, peers, rounds):
-    paths = {name: folder / f"save-{name.replace(' ', '-')}{SUFFIX.get(name, '')}" for name in peers}
+    paths = {
+        name: folder / f"save-{name.replace(' ', '-')}{SUFFIX.get(name, '')}" for name in peers
+    }
     target = folder / "save-ours"
 
     def peer(name, sync):
@@ -316,12 +337,18 @@ def loads(arrays, folder, peers, rounds, only):
     document = parse_manifest(data)
     manifests = {
         "json.loads": lambda: json.loads(data),
-        "parse and check": lambda: check_manifest(parse_manifest(data)),
+        "parse and check": lambda: read_document(data),
         "check alone": lambda: check_manifest(document),
     }
     tables = {
         "load": ("load + touch, warm", jobs, "safetensors", rounds),
-        "cold": ("load + touch, cold", quick, "safetensors", rounds, lambda: [forget(p) for p in files]),
+        "cold": (
+            "load + touch, cold",
+            quick,
+            "safetensors",
+            rounds,
+            lambda: [forget(p) for p in files],
+        ),
         "read": ("load, no touch, no decoding", reads, "np.savez", rounds),
         "one": ("one array + touch, warm", ones, "safetensors safe_open", max(rounds, 9)),
         "shapes": ("shapes alone", shapes, "safetensors safe_open, shapes", max(rounds, 9)),
@@ -339,15 +366,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     known = sets(1.0)
     parser.add_argument("--sets", nargs="+", choices=list(known), default=list(known))
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="the parts to measure")
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=PARTS, help="the parts to measure"
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1.0, help="size of the sets; 0.01 for a quick run")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="size of the sets; 0.01 for a quick run"
+    )
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
-    parser.add_argument("--folder", type=Path, default=None, help="where to write; a temporary folder if left out")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "bundles.json")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="where to write; a temporary folder if left out"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results" / "bundles.json"
+    )
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
-    chosen = {name: PEERS[name] for name in PEERS if name in given.peers or name in ("raw", "np.savez", "safetensors")}
+    chosen = {
+        name: PEERS[name]
+        for name in PEERS
+        if name in given.peers or name in ("raw", "np.savez", "safetensors")
+    }
     about = {
         "python": platform.python_version(),
         "jax": jax.__version__,
@@ -364,7 +403,9 @@ def main() -> None:
     for name in given.sets:
         arrays = sets(given.scale)[name]()
         nbytes = sum(array.nbytes for array in arrays.values())
-        print(f"\n=== {name}: {len(arrays)} arrays, {nbytes / 2**20:.1f} MiB, {given.rounds} rounds")
+        print(
+            f"\n=== {name}: {len(arrays)} arrays, {nbytes / 2**20:.1f} MiB, {given.rounds} rounds"
+        )
         peers = dict(chosen)
         if nbytes > 300 << 20:
             peers.pop("np.savez_compressed", None)  # half a minute for each GiB
@@ -376,7 +417,9 @@ def main() -> None:
                 found |= loads(arrays, Path(folder), peers, given.rounds, given.only)
             results[name] = found
         del arrays
-        given.out.write_text(json.dumps({**about, "results": results}, indent=2) + "\n")  # a later set may take long
+        given.out.write_text(
+            json.dumps({**about, "results": results}, indent=2) + "\n"
+        )  # a later set may take long
 
 
 if __name__ == "__main__":

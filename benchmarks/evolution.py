@@ -1,4 +1,4 @@
-"""What migrations cost: of the manifest alone, of streamed arrays, of chains and of many arrays; and what a proof costs.
+"""Costs of migrations: of the manifest alone, of streamed arrays, of chains and of many arrays; and of a proof.
 
 The reference is what users do by hand: `np.load`, rename, `np.savez`. Candidates take turns in every round; printed are medians and the
 median of the round-by-round ratios. Peaks of memory are those of child processes, above what the imports take. Run it with
@@ -24,10 +24,10 @@ from pathlib import Path
 import numpy as np
 
 from neuralqx_struct import bundle
-from neuralqx_struct.compiler import Schema
+from neuralqx_struct.classes.compiler import Schema
 from neuralqx_struct.evolution.migrations import migrate, prove
-from neuralqx_struct.payload import Payload
-from neuralqx_struct.schema.fingerprint import payload_fingerprint
+from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 
@@ -39,14 +39,20 @@ def versions(names, last=2, step=None):
     """A schema in which every version renames one field, or does ``step``."""
     documents = []
     for version in range(1, last + 1):
-        fields = {f"{name}{'' if name != names[0] else f'_{version}'}": "float32[...]" for name in names}
+        fields = {
+            f"{name}{'' if name != names[0] else f'_{version}'}": "float32[...]" for name in names
+        }
         if version > 1 and step is not None:
             fields[names[1]] = step[1]
         data = {"language": "1", "schema": "lab.big", "version": version, "root": "Big"}
         data["structs"] = {"Big": {"fields": fields}}
         if version > 1:
-            rename = {"rename": {"field": f"{names[0]}_{version - 1}", "to": f"{names[0]}_{version}"}}
-            data["migrations"] = [{"from": version - 1, "steps": [rename, *([step[0]] if step else [])]}]
+            rename = {
+                "rename": {"field": f"{names[0]}_{version - 1}", "to": f"{names[0]}_{version}"}
+            }
+            data["migrations"] = [
+                {"from": version - 1, "steps": [rename, *([step[0]] if step else [])]}
+            ]
         documents.append(document_from_data(data, f"v{version}"))
     return documents
 
@@ -55,7 +61,9 @@ def payload(documents, arrays):
     first = documents[0]
     records = {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()}
     fields = zip(first.structs["Big"].fields, records.items(), strict=True)
-    nodes = {field: {"__kind__": "array", "name": name, **record} for field, (name, record) in fields}
+    nodes = {
+        field: {"__kind__": "array", "name": name, **record} for field, (name, record) in fields
+    }
     document = {
         "version": 1,
         "schema": {"id": first.id, "version": 1, "fingerprint": payload_fingerprint(first)},
@@ -73,7 +81,7 @@ def clear(path):
 
 
 def by_hand(source, target):
-    """Load, rename, save: what is there without a schema."""
+    """Loads, renames and saves: the work without a schema."""
     with np.load(source) as held:
         arrays = {("renamed" if i == 0 else name): held[name] for i, name in enumerate(held.files)}
     np.savez(target, **arrays)
@@ -141,8 +149,15 @@ def main():
     for title, rows in results.items():
         print(f"\n{title}")
         for row, figures in rows.items():
-            print(f"    {row:34}", "  ".join(f"{name} {value:.4g}" for name, value in figures.items()))
-    record = {"python": platform.python_version(), "numpy": np.__version__, "gib": given.gib, "results": results}
+            print(
+                f"    {row:34}", "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
+            )
+    record = {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "gib": given.gib,
+        "results": results,
+    }
     target = Path(__file__).parent / "results" / "evolution.json"
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
@@ -166,8 +181,12 @@ def renames(work, gib, rounds):
             "migrate a folder": lambda: migrate(folder, work / "new", to=2),  # noqa: B023
             "migrate a zip": lambda: migrate(archive, work / "new.zip", to=2),  # noqa: B023
         }
-        outputs = dict(zip(jobs, [work / "by-hand.npz", work / "new", work / "new.zip"], strict=True))
-        found[f"rename, {gib * share:g} GiB"] = measure(jobs, "np.savez load-rename-save", rounds, outputs)
+        outputs = dict(
+            zip(jobs, [work / "by-hand.npz", work / "new", work / "new.zip"], strict=True)
+        )
+        found[f"rename, {gib * share:g} GiB"] = measure(
+            jobs, "np.savez load-rename-save", rounds, outputs
+        )
         for path in (folder, archive, npz):
             clear(path)
     return found
@@ -205,7 +224,9 @@ def streams(work, gib, rounds):
         "cast one of 20, zip": lambda: migrate(work / "one.zip", work / "new.zip", to=2),
         "cast all": lambda: migrate(work / "every", work / "all", to=2),
     }
-    outputs = dict(zip(jobs, [work / "by-hand.npz", work / "new", work / "new.zip", work / "all"], strict=True))
+    outputs = dict(
+        zip(jobs, [work / "by-hand.npz", work / "new", work / "new.zip", work / "all"], strict=True)
+    )
     rows = measure(jobs, "np.savez load-rename-save", rounds, outputs)
     for row, (source, target) in {
         "cast one of 20, folder": ("one", "new"),
@@ -241,7 +262,10 @@ def chains(work, rounds):
     names = ["a", "b", "c"]
     held = payload(versions(names, 50), {name: np.zeros(100, "f4") for name in names})
     bundle.write(work / "chain", held)
-    jobs = {f"{to - 1} hops": lambda to=to: migrate(work / "chain", work / "new", to=to) for to in (2, 11, 50)}
+    jobs = {
+        f"{to - 1} hops": lambda to=to: migrate(work / "chain", work / "new", to=to)
+        for to in (2, 11, 50)
+    }
     return {"chains": measure(jobs, "1 hops", rounds, dict.fromkeys(jobs, work / "new"))}
 
 
@@ -256,7 +280,9 @@ def many(work, count, rounds):
         "migrate a folder": lambda: migrate(work / "many", work / "new", to=2),
     }
     outputs = {"np.savez load-rename-save": work / "by-hand.npz", "migrate a folder": work / "new"}
-    return {f"rename among {count} arrays": measure(jobs, "np.savez load-rename-save", rounds, outputs)}
+    return {
+        f"rename among {count} arrays": measure(jobs, "np.savez load-rename-save", rounds, outputs)
+    }
 
 
 def proofs(rounds):

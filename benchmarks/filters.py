@@ -1,7 +1,7 @@
-"""What grouping leaves by filters costs, against flax nnx and equinox, side by side in one process.
+"""Costs of grouping leaves by filters, against flax nnx and equinox, side by side in one process.
 
 A model of many layers is split in two and put together again, at 1,000 and at 10,000 leaves. Every candidate holds the
-same arrays in a container of its own kind: Structs, nnx Modules, equinox Modules. The last lines are what Params cost
+same arrays in a container of its own kind: Structs, nnx Modules, equinox Modules. The last lines are the costs of Params
 under JAX, against those of jax-blox. The candidates take turns in every round; printed are medians and the median of the round-by-round ratios of
 ours to the peer. Run it with
 
@@ -80,7 +80,10 @@ def jobs(leaves):
 
     return {
         "split + merge": (split_merge, {"nnx.split/merge": nnx_split_merge}),
-        "partition + combine": (partition_combine, {"eqx.partition/combine": eqx_partition_combine}),
+        "partition + combine": (
+            partition_combine,
+            {"eqx.partition/combine": eqx_partition_combine},
+        ),
         **params_jobs(n, x),
     }
 
@@ -133,13 +136,20 @@ def main() -> None:
                 for candidate, job in {"ours": ours, **peers}.items():
                     times[candidate].append(seconds(job))
             row = {candidate: statistics.median(t) * 1e3 for candidate, t in times.items()}
-            ratios = {p: statistics.median(a / b for a, b in zip(times["ours"], times[p], strict=True)) for p in peers}
+            ratios = {
+                p: statistics.median(a / b for a, b in zip(times["ours"], times[p], strict=True))
+                for p in peers
+            }
             results[f"{name}, {leaves}"] = {"ms": row, "ratio": ratios}
-            shown = "  ".join(f"{peer} {row[peer]:.2f} ms (ratio {ratio:.2f})" for peer, ratio in ratios.items())
+            shown = "  ".join(
+                f"{peer} {row[peer]:.2f} ms (ratio {ratio:.2f})" for peer, ratio in ratios.items()
+            )
             print(f"{leaves:6} {name:40} ours {row['ours']:.2f} ms  {shown}")
     folder = Path(__file__).parent / "results"
     folder.mkdir(exist_ok=True)
-    (folder / "filters.json").write_text(json.dumps({"jax": jax.__version__, "results": results}, indent=2) + "\n")
+    (folder / "filters.json").write_text(
+        json.dumps({"jax": jax.__version__, "results": results}, indent=2) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """One declaration in the words of every library: an inner class of five arrays and three statics, an outer one of four.
 
-Each function imports its library, so that one that is missing is only said. chex has no static fields: its classes hold the
+Each function imports its library, so that a missing one is only reported. chex has no static fields: its classes hold the
 arrays alone.
 """
 
@@ -17,12 +17,16 @@ Classes = tuple[type, type]
 
 
 def _define(
-    bases: tuple[type, ...], static: Callable[[Any], Any], decorate: Callable[[type], type] = lambda cls: cls
+    bases: tuple[type, ...],
+    static: Callable[[Any], Any],
+    decorate: Callable[[type], type] = lambda cls: cls,
 ) -> Classes:
     """Both classes, as class statements would make them; ``static(default)`` declares a static field."""
 
     def cls(name: str, nodes: Iterable[str], statics: dict[str, Any]) -> type:
-        annotations = dict.fromkeys(nodes, object) | {name: type(default) for name, default in statics.items()}
+        annotations = dict.fromkeys(nodes, object) | {
+            name: type(default) for name, default in statics.items()
+        }
         body = {"__annotations__": annotations, "__module__": __name__}
         body |= {name: static(default) for name, default in statics.items()}
         meta = type(bases[0]) if bases else type
@@ -76,7 +80,11 @@ def attrs_slots() -> Classes:
 def flax() -> Classes:
     import flax.struct
 
-    return _define((), lambda default: flax.struct.field(pytree_node=False, default=default), flax.struct.dataclass)
+    return _define(
+        (),
+        lambda default: flax.struct.field(pytree_node=False, default=default),
+        flax.struct.dataclass,
+    )
 
 
 def equinox() -> Classes:
@@ -99,14 +107,18 @@ def jax_dataclasses() -> Classes:
     import jax_dataclasses as jdc
 
     def cls(name: str, nodes: Iterable[str], statics: dict[str, Any]) -> type:
-        annotations = dict.fromkeys(nodes, object) | {name: jdc.Static[type(d)] for name, d in statics.items()}
-        return jdc.pytree_dataclass(type(name, (), {"__annotations__": annotations, "__module__": __name__, **statics}))
+        annotations = dict.fromkeys(nodes, object) | {
+            name: jdc.Static[type(d)] for name, d in statics.items()
+        }
+        return jdc.pytree_dataclass(
+            type(name, (), {"__annotations__": annotations, "__module__": __name__, **statics})
+        )
 
     return cls("Inner", NODES, STATICS), cls("Outer", OUTER, {})
 
 
 def present(candidates: dict[str, Callable[[], Any]]) -> dict[str, Any]:
-    """What the candidates make; those that cannot be imported are said."""
+    """Returns the classes of the candidates; prints the names of those that cannot be imported."""
     made = {}
     for name, make in candidates.items():
         try:

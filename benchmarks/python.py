@@ -1,4 +1,4 @@
-"""What a Struct costs as a Python object, against its peers, side by side in one process.
+"""Costs of a Struct as a Python object, against its peers, side by side in one process.
 
 The class has five fields that hold numbers and three statics; the one with hooks has two fields, each converted by `float`
 and checked to be positive. Run it from the top of the repository with
@@ -131,7 +131,9 @@ def jobs(Inner: type) -> dict[str, Job]:
     make = compiled(f"Inner({given})", names)
     # Copying and pickling may change how CPython stores the attributes of an instance: another one is read.
     names |= {"one": make(), "other": make(), "read": make()}
-    made = {job: compiled(expression.format(arguments=given), names) for job, expression in JOBS.items()}
+    made = {
+        job: compiled(expression.format(arguments=given), names) for job, expression in JOBS.items()
+    }
     return {job: function for job, function in made.items() if works(function)}
 
 
@@ -145,7 +147,7 @@ def replacing(cls: type) -> Callable[..., Any]:
 
 
 def works(function: Job) -> bool:
-    """False for what a class cannot do: chex has no statics to replace, neuraLQX no hash."""
+    """False for an operation that a class lacks: chex has no statics to replace, neuraLQX no hash."""
     try:
         function()
     except (TypeError, AttributeError, ValueError):
@@ -157,7 +159,7 @@ def memory(make: Job, count: int = 2000) -> float:
     """Bytes of one instance, as a mean over many."""
     for _ in range(100):
         make()
-    gc.collect()  # what is kept for reuse would hide what is allocated
+    gc.collect()  # memory kept for reuse would hide new allocations
     tracemalloc.start()
     try:
         kept = [make() for _ in range(count)]
@@ -187,16 +189,23 @@ def main() -> None:
     classes = {name: findable(made[0]) for name, made in peers.present(CANDIDATES).items()}
     table = {name: jobs(Inner) for name, Inner in classes.items()}
     results = {
-        job: measure({name: done[job] for name, done in table.items() if job in done}, against, rounds) for job in JOBS
+        job: measure(
+            {name: done[job] for name, done in table.items() if job in done}, against, rounds
+        )
+        for job in JOBS
     }
-    hooked = {name: compiled("Hooked(1, 2)", {"Hooked": cls}) for name, cls in peers.present(HOOKED).items()}
+    hooked = {
+        name: compiled("Hooked(1, 2)", {"Hooked": cls})
+        for name, cls in peers.present(HOOKED).items()
+    }
     results["construct with hooks"] = measure(hooked, against, rounds)
     definitions = {name: make for name, make in CANDIDATES.items() if name in classes}
     results["define two classes"] = measure(definitions, against, max(3, rounds // 10), calls=1)
     built = {name: candidate["construct"] for name, candidate in table.items()}
     results["memory of an instance"] = memories(built, against)
     results["memory of an instance that was read"] = memories(
-        {name: compiled("[x := make(), x.a][0]", {"make": make}) for name, make in built.items()}, against
+        {name: compiled("[x := make(), x.a][0]", {"make": make}) for name, make in built.items()},
+        against,
     )
     report("python", results, against, peers.PACKAGES)
 

@@ -1,4 +1,4 @@
-"""What a Struct costs under JAX, against its peers, side by side in one process.
+"""Costs of a Struct under JAX, against its peers, side by side in one process.
 
 An outer container holds four inner ones of five arrays and three statics each. Run it from the top of the repository with
 
@@ -73,7 +73,8 @@ def main() -> None:
     table = {name: jobs(*classes) for name, classes in peers.present(CANDIDATES).items()}
     against = "register_dataclass"
     results = {
-        job: measure({name: candidate[job] for name, candidate in table.items()}, against, rounds) for job in JOBS
+        job: measure({name: candidate[job] for name, candidate in table.items()}, against, rounds)
+        for job in JOBS
     }
     report("pytree", results, against, peers.PACKAGES)
 

@@ -1,7 +1,7 @@
-"""Interleaved measuring: the candidates take turns in every round, so that what slows the machine slows them all.
+"""Interleaved measuring: the candidates take turns in every round, so that another load of the machine slows them all.
 
 A job is timed in short blocks of calls, about half a millisecond each, after an untimed one; reported are the median of the blocks and the
-median of the round-by-round ratios against one candidate. What has been measured goes to a table and to a JSON file.
+median of the round-by-round ratios against one candidate. The results go to a table and to a JSON file.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ def compiled(expression: str, names: Mapping[str, Any]) -> Job:
     return namespace["job"]
 
 
-def measure(jobs: Mapping[str, Job], against: str, rounds: int, *, calls: int | None = None) -> Result:
-    """Time what every candidate does for the same job, in turns.
+def measure(
+    jobs: Mapping[str, Job], against: str, rounds: int, *, calls: int | None = None
+) -> Result:
+    """Measures the time of every candidate for the same job, in turns.
 
     Args:
-        jobs: What to call, by candidate.
+        jobs: The functions to call, by candidate.
         against: The candidate that the ratios are against.
         rounds: Blocks of each candidate.
         calls: Calls in a block; by default as many as fill it.
@@ -50,7 +52,9 @@ def measure(jobs: Mapping[str, Job], against: str, rounds: int, *, calls: int | 
     try:
         for _ in range(rounds):
             for name, job in jobs.items():
-                _block(job, (calls + 1) // 2)  # the candidate before has left its own things in the caches
+                _block(
+                    job, (calls + 1) // 2
+                )  # the candidate before has left its own things in the caches
                 times[name].append(_block(job, calls))
     finally:
         gc.enable()
@@ -76,11 +80,20 @@ def report(name: str, results: Mapping[str, Result], against: str, packages: Ite
     for job, by_candidate in results.items():
         print(f"\n{job}")
         for candidate, figures in by_candidate.items():
-            amount = f"{figures['bytes']:.0f} B" if "bytes" in figures else f"{figures['median_us']:.3g} us"
+            amount = (
+                f"{figures['bytes']:.0f} B"
+                if "bytes" in figures
+                else f"{figures['median_us']:.3g} us"
+            )
             print(f"    {candidate:28} {amount:>10}  ({figures['ratio']:.2f})")
     RESULTS.mkdir(exist_ok=True)
     versions = {package: version for package in packages if (version := _version(package))}
-    record = {"python": platform.python_version(), "packages": versions, "against": against, "results": results}
+    record = {
+        "python": platform.python_version(),
+        "packages": versions,
+        "against": against,
+        "results": results,
+    }
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 

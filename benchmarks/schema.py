@@ -26,11 +26,11 @@ from typing import Any
 import yaml
 
 import neuralqx_struct as s
-from neuralqx_struct.compiler import classes_of
-from neuralqx_struct.lint import lint_series
-from neuralqx_struct.schema.loader import read_text
+from neuralqx_struct.classes.compiler import classes_of
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import load_series
+from neuralqx_struct.schema.text.loader import read_text
+from neuralqx_struct.tools.linting import lint_series
 
 HEAD = 'language: "1"\nschema: bench.{name}\nversion: 1\nroot: S0\n'
 STRUCTS = 500
@@ -127,7 +127,7 @@ structs:
       rows: {type: int, derived: "shape(points)[0] * width"}
 """
 
-#: What the schema derives, in Python.
+#: The derived fields of the schema, in Python.
 DERIVED: dict[str, dict[str, Callable[[Any], Any]]] = {
     "Grid": {
         "width": lambda self: 4 * self.alpha + 1,
@@ -138,9 +138,9 @@ DERIVED: dict[str, dict[str, Callable[[Any], Any]]] = {
 
 
 def checks() -> dict[str, Callable[[Any], None]]:
-    """What the schema above says, as one would write it by hand: one function for each class, as ``__post_init__``.
+    """Returns the checks of the schema above as written by hand: one function for each class, as ``__post_init__``.
 
-    Structs whose fields need not be looked at together have validators in its place, which are quicker.
+    Structs whose fields are independent have validators in its place, which are faster.
     """
     import jax
     import numpy as np
@@ -164,10 +164,11 @@ def checks() -> dict[str, Callable[[Any], None]]:
 
     def model(self: Any) -> None:
         if not (
-            type(self.layers) is list and all(type(each).__name__ == "Dense" for each in (self.head, *self.layers))
+            type(self.layers) is list
+            and all(type(each).__name__ == "Dense" for each in (self.head, *self.layers))
         ):
             raise TypeError("no layers")
-        for layer in (self.head, *self.layers):  # JAX may have made them of whatever it liked
+        for layer in (self.head, *self.layers):  # JAX can build them of any values
             dense(layer)
 
     def interval(self: Any) -> None:
@@ -204,7 +205,13 @@ ROWS = {
     "Interval": "an array, 2 numbers with a constraint",
     "Grid": "an array, an int, 3 derived fields",
 }
-COLUMNS = ("schema", "Struct, same checks", "Struct, bare", "dataclass, same checks", "dataclass, bare")
+COLUMNS = (
+    "schema",
+    "Struct, same checks",
+    "Struct, bare",
+    "dataclass, same checks",
+    "dataclass, bare",
+)
 
 
 def families() -> list[Any]:
@@ -213,10 +220,18 @@ def families() -> list[Any]:
     def struct(name: str, more: dict[str, Any]) -> Any:
         alone = VALIDATORS if more and name == "Options" else {}
         more = {} if alone else more
-        statics = {each: s.field(static=each in STATIC, validator=alone.get(each, ())) for each in FIELDS[name]}
-        derived = {each: s.field(static=True, derived=compute) for each, compute in DERIVED.get(name, {}).items()}
+        statics = {
+            each: s.field(static=each in STATIC, validator=alone.get(each, ()))
+            for each in FIELDS[name]
+        }
+        derived = {
+            each: s.field(static=True, derived=compute)
+            for each, compute in DERIVED.get(name, {}).items()
+        }
         annotations = {"__annotations__": dict.fromkeys([*FIELDS[name], *derived], Any)}
-        return type(s.Struct)(name, (s.Struct,), {**annotations, **statics, **derived, **more}, kw_only=True)
+        return type(s.Struct)(
+            name, (s.Struct,), {**annotations, **statics, **derived, **more}, kw_only=True
+        )
 
     def frozen(name: str, more: dict[str, Any]) -> Any:
         fields = [(field, Any) for field in FIELDS[name]]
@@ -233,7 +248,11 @@ def families() -> list[Any]:
 
     checked = {name: {"__post_init__": check} for name, check in checks().items()}
     bare: dict[str, dict[str, Any]] = {name: {} for name in checked}
-    kinds = [{name: make(name, more[name]) for name in ROWS} for make in (struct, frozen) for more in (checked, bare)]
+    kinds = [
+        {name: make(name, more[name]) for name in ROWS}
+        for make in (struct, frozen)
+        for more in (checked, bare)
+    ]
     return [s.load_schema(SCHEMA), *kinds]
 
 
@@ -263,7 +282,10 @@ def instances() -> dict[str, list[float]]:
             return {
                 "Options": {"width": 3, "name": "a", "rate": 0.5, "deep": True},
                 "Dense": dense,
-                "Model": {"head": classes["Dense"](**dense), "layers": [classes["Dense"](**dense)] * 4},
+                "Model": {
+                    "head": classes["Dense"](**dense),
+                    "layers": [classes["Dense"](**dense)] * 4,
+                },
                 "Interval": {"low": 0.0, "high": 1.0, "values": jnp.zeros(3)},
                 "Grid": {"points": jnp.zeros((4, 3)), "alpha": 2},
             }[name]
@@ -272,18 +294,22 @@ def instances() -> dict[str, list[float]]:
         for work, measured in measures(makers, FIELDS[name][-1]).items():
             table[f"{what}: {work}"] = measured
         if name in ("Dense", "Model"):  # of the others there is nothing to trace
-            jax.jit(functools.partial(traced, makers[:3], table, what))([values for _, values in makers[:3]])
+            jax.jit(functools.partial(traced, makers[:3], table, what))(
+                [values for _, values in makers[:3]]
+            )
     return table
 
 
 def measures(makers: list[tuple[Any, dict[str, Any]]], field: str) -> dict[str, list[float]]:
-    """What is done with instances again and again; dataclasses are leaves to JAX."""
+    """Measures frequent operations on instances; dataclasses are leaves to JAX."""
     import jax
 
     partial = functools.partial
     made = [cls(**values) for cls, values in makers]
     changes = [{field: values[field]} for _, values in makers]
-    replace: list[Any] = [partial(each.replace, **change) for each, change in zip(made[:3], changes, strict=False)]
+    replace: list[Any] = [
+        partial(each.replace, **change) for each, change in zip(made[:3], changes, strict=False)
+    ]
     replace += [partial(dataclasses.replace, made[place], **changes[place]) for place in (3, 4)]
     return {
         "construct": side_by_side([partial(cls, **values) for cls, values in makers]),
@@ -295,7 +321,9 @@ def measures(makers: list[tuple[Any, dict[str, Any]]], field: str) -> dict[str, 
 
 def traced(makers: list[Any], table: dict[str, list[float]], what: str, given: list[Any]) -> int:
     """Measure construction while jit traces."""
-    works = [functools.partial(cls, **values) for (cls, _), values in zip(makers, given, strict=True)]
+    works = [
+        functools.partial(cls, **values) for (cls, _), values in zip(makers, given, strict=True)
+    ]
     table[f"{what}: construct under jit"] = side_by_side(works)
     return 0
 
@@ -305,7 +333,10 @@ if __name__ == "__main__":
         print((measure.__doc__ or "").partition("\n")[0])
         for what, value in measure().items():
             print(f"  {what:<40} {value:8.2f}")
-    print((instances.__doc__ or "").partition("\n")[0], "In brackets: how much of it the schema's takes.")
+    print(
+        (instances.__doc__ or "").partition("\n")[0],
+        "In brackets: how much of it the schema's takes.",
+    )
     print(f"  {'':<58}" + "".join(f"{column:>24}" for column in COLUMNS))
     for what, times in instances().items():
         cells = [f"{value:.0f} ({times[0] / value:.2f})" for value in times]

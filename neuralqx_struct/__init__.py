@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from neuralqx_struct import container as container
     from neuralqx_struct import filters as filters
     from neuralqx_struct.bundle import verify as verify
+    from neuralqx_struct.bundle.conversion import convert as convert
     from neuralqx_struct.checkpoint import export as export
     from neuralqx_struct.checkpoint import from_state_dict as from_state_dict
     from neuralqx_struct.checkpoint import load as load
     from neuralqx_struct.checkpoint import to_state_dict as to_state_dict
-    from neuralqx_struct.compiler import Schema as Schema
-    from neuralqx_struct.compiler import load_schema as load_schema
-    from neuralqx_struct.conversion import convert as convert
-    from neuralqx_struct.definition import StructABCMeta as StructABCMeta
-    from neuralqx_struct.definition import StructMeta as StructMeta
+    from neuralqx_struct.checkpoint.jax_export import register_jax_export as register_jax_export
+    from neuralqx_struct.classes.compiler import Schema as Schema
+    from neuralqx_struct.classes.compiler import load_schema as load_schema
+    from neuralqx_struct.classes.documents import dump_schema as dump_schema
+    from neuralqx_struct.classes.documents import schema_of as schema_of
+    from neuralqx_struct.classes.examples import example as example
     from neuralqx_struct.errors import Diagnostic as Diagnostic
     from neuralqx_struct.errors import FrozenStructError as FrozenStructError
     from neuralqx_struct.errors import IntegrityError as IntegrityError
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.errors import UntrustedError as UntrustedError
     from neuralqx_struct.errors import ValidationError as ValidationError
     from neuralqx_struct.evolution import steps as steps
-    from neuralqx_struct.evolution.breakage import breaking as breaking
+    from neuralqx_struct.evolution.compatibility import breaking as breaking
     from neuralqx_struct.evolution.diff import diff as diff
     from neuralqx_struct.evolution.folders import migrate_all as migrate_all
     from neuralqx_struct.evolution.migrations import migrate as migrate
@@ -47,37 +49,37 @@ if TYPE_CHECKING:
     from neuralqx_struct.fieldspec import FieldKind as FieldKind
     from neuralqx_struct.fieldspec import FieldSpec as FieldSpec
     from neuralqx_struct.fieldspec import field as field
-    from neuralqx_struct.graph import Graph as Graph
-    from neuralqx_struct.inference import infer as infer
-    from neuralqx_struct.inspection import inspect as inspect
-    from neuralqx_struct.modules import Module as Module
-    from neuralqx_struct.modules import Rng as Rng
     from neuralqx_struct.params import Param as Param
     from neuralqx_struct.params import Params as Params
-    from neuralqx_struct.pytree_types import is_registered_pytree_type as is_registered_pytree_type
-    from neuralqx_struct.pytree_types import register_attrs_type as register_attrs_type
-    from neuralqx_struct.pytree_types import register_pytree_type as register_pytree_type
-    from neuralqx_struct.pytree_types import resolve_pytree_spec as resolve_pytree_spec
-    from neuralqx_struct.registry import class_ref as class_ref
-    from neuralqx_struct.registry import resolve_class as resolve_class
-    from neuralqx_struct.samples import example as example
+    from neuralqx_struct.params.modules import Graph as Graph
+    from neuralqx_struct.params.modules import Module as Module
+    from neuralqx_struct.params.modules import Rng as Rng
+    from neuralqx_struct.references import class_ref as class_ref
+    from neuralqx_struct.references import resolve_class as resolve_class
     from neuralqx_struct.struct import Struct as Struct
-    from neuralqx_struct.struct import dataclass as dataclass
-    from neuralqx_struct.struct import derived_fields as derived_fields
-    from neuralqx_struct.struct import fields as fields
-    from neuralqx_struct.struct import node_fields as node_fields
-    from neuralqx_struct.struct import opaque_fields as opaque_fields
-    from neuralqx_struct.struct import register_class as register_class
-    from neuralqx_struct.struct import static_fields as static_fields
-    from neuralqx_struct.treedefs import register_jax_export as register_jax_export
+    from neuralqx_struct.struct.functions import dataclass as dataclass
+    from neuralqx_struct.struct.functions import derived_fields as derived_fields
+    from neuralqx_struct.struct.functions import fields as fields
+    from neuralqx_struct.struct.functions import node_fields as node_fields
+    from neuralqx_struct.struct.functions import opaque_fields as opaque_fields
+    from neuralqx_struct.struct.functions import register_class as register_class
+    from neuralqx_struct.struct.functions import static_fields as static_fields
+    from neuralqx_struct.struct.meta import StructABCMeta as StructABCMeta
+    from neuralqx_struct.struct.meta import StructMeta as StructMeta
+    from neuralqx_struct.struct.registration import (
+        is_registered_pytree_type as is_registered_pytree_type,
+    )
+    from neuralqx_struct.struct.registration import register_attrs_type as register_attrs_type
+    from neuralqx_struct.struct.registration import register_pytree_type as register_pytree_type
+    from neuralqx_struct.struct.registration import resolve_pytree_spec as resolve_pytree_spec
+    from neuralqx_struct.tools.inference import infer as infer
+    from neuralqx_struct.tools.inspection import inspect as inspect
+    from neuralqx_struct.tools.validation import validate as validate
     from neuralqx_struct.trees import combine as combine
     from neuralqx_struct.trees import map_where as map_where
     from neuralqx_struct.trees import merge as merge
     from neuralqx_struct.trees import partition as partition
     from neuralqx_struct.trees import split as split
-    from neuralqx_struct.validation import validate as validate
-    from neuralqx_struct.writer import dump_schema as dump_schema
-    from neuralqx_struct.writer import schema_of as schema_of
 
 # Where each public name lives. tests/test_imports.py compares this table with the imports above.
 _HOME = {
@@ -88,12 +90,12 @@ _HOME = {
         "load",
         "to_state_dict",
     ),
-    "neuralqx_struct.compiler": (
+    "neuralqx_struct.classes.compiler": (
         "Schema",
         "load_schema",
     ),
-    "neuralqx_struct.conversion": ("convert",),
-    "neuralqx_struct.definition": ("StructABCMeta", "StructMeta"),
+    "neuralqx_struct.bundle.conversion": ("convert",),
+    "neuralqx_struct.struct.meta": ("StructABCMeta", "StructMeta"),
     "neuralqx_struct.errors": (
         "Diagnostic",
         "FrozenStructError",
@@ -105,35 +107,29 @@ _HOME = {
         "UntrustedError",
         "ValidationError",
     ),
-    "neuralqx_struct.evolution.breakage": ("breaking",),
+    "neuralqx_struct.evolution.compatibility": ("breaking",),
     "neuralqx_struct.evolution.revision": ("revise",),
     "neuralqx_struct.evolution.diff": ("diff",),
     "neuralqx_struct.evolution.folders": ("migrate_all",),
     "neuralqx_struct.evolution.migrations": ("migrate",),
-    "neuralqx_struct.fieldspec": (
-        "MISSING",
-        "FieldKind",
-        "FieldSpec",
-        "field",
-    ),
-    "neuralqx_struct.graph": ("Graph",),
-    "neuralqx_struct.inference": ("infer",),
-    "neuralqx_struct.inspection": ("inspect",),
-    "neuralqx_struct.modules": ("Module", "Rng"),
+    "neuralqx_struct.fieldspec": ("MISSING", "FieldKind", "FieldSpec", "field"),
+    "neuralqx_struct.tools.inference": ("infer",),
+    "neuralqx_struct.tools.inspection": ("inspect",),
+    "neuralqx_struct.params.modules": ("Graph", "Module", "Rng"),
     "neuralqx_struct.params": ("Param", "Params"),
-    "neuralqx_struct.pytree_types": (
+    "neuralqx_struct.struct.registration": (
         "is_registered_pytree_type",
         "register_attrs_type",
         "register_pytree_type",
         "resolve_pytree_spec",
     ),
-    "neuralqx_struct.registry": (
+    "neuralqx_struct.references": (
         "class_ref",
         "resolve_class",
     ),
-    "neuralqx_struct.samples": ("example",),
-    "neuralqx_struct.struct": (
-        "Struct",
+    "neuralqx_struct.classes.examples": ("example",),
+    "neuralqx_struct.struct": ("Struct",),
+    "neuralqx_struct.struct.functions": (
         "dataclass",
         "derived_fields",
         "fields",
@@ -142,10 +138,10 @@ _HOME = {
         "register_class",
         "static_fields",
     ),
-    "neuralqx_struct.treedefs": ("register_jax_export",),
+    "neuralqx_struct.checkpoint.jax_export": ("register_jax_export",),
     "neuralqx_struct.trees": ("combine", "map_where", "merge", "partition", "split"),
-    "neuralqx_struct.validation": ("validate",),
-    "neuralqx_struct.writer": (
+    "neuralqx_struct.tools.validation": ("validate",),
+    "neuralqx_struct.classes.documents": (
         "dump_schema",
         "schema_of",
     ),
@@ -167,8 +163,16 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE and name not in _MODULES:
         message = f"module 'neuralqx_struct' has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=sys.modules[__name__])
-    with _importing:
-        module = importlib.import_module(_WHERE.get(name) or _MODULES[name])
+    try:
+        with _importing:
+            module = importlib.import_module(_WHERE.get(name) or _MODULES[name])
+    except ModuleNotFoundError as error:
+        if error.name not in ("jax", "jaxlib"):
+            raise
+        message = (
+            f"neuralqx_struct.{name} needs {error.name}, which is not installed: pip install jax"
+        )
+        raise ModuleNotFoundError(message, name=error.name) from error
     value = getattr(module, name) if name in _WHERE else module
     globals()[name] = value
     return value

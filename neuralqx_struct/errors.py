@@ -1,7 +1,7 @@
-"""Errors and diagnostics: what went wrong, where, why, and what to do.
+"""Errors and diagnostics: the problem, its place, its reason and the fix.
 
-Owns the record of one finding (:class:`Diagnostic`) and the exception tree that carries findings. Which codes exist
-and what they mean is documented in ``docs/diagnostics.md``. Nothing here formats for a terminal: reporters in
+Owns the record of one finding (:class:`Diagnostic`) and the exception tree that carries findings. The codes and
+their meaning are documented in ``docs/diagnostics.md``. Nothing here formats for a terminal: reporters in
 ``cli/`` choose between text, JSON and GitHub annotations; ``str()`` of a record is the text form.
 
 Example:
@@ -39,7 +39,7 @@ __all__ = [
 Severity = Literal["error", "warning", "info"]
 
 
-#: What to do about findings that always call for the same, where whoever found it has no better advice.
+#: The fix of findings that always have the same, used where a finding has no better hint.
 REMEDIES: Mapping[str, str] = MappingProxyType(
     {
         "NQX401": "check the path; a bundle is a folder or .zip with manifest.json and its arrays",
@@ -49,9 +49,9 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "NQX409": "restore the file from a copy, or export the checkpoint again",
         "NQX411": "export it again with arrays of the declared dtype, or declare the dtype that it has",
         "NQX412": "export it again with arrays of the declared shape, or declare the shape that it has",
-        "NQX610": "add the member, or export the checkpoint again; schemas/manifest/1.json says what each member is",
+        "NQX610": "add the member, or export the checkpoint again; schemas/manifest/1.json describes each member",
         "NQX611": "remove the member; free values of your own belong under `metadata`",
-        "NQX612": "write the value in the type that schemas/manifest/1.json says",
+        "NQX612": "write the value in the type that schemas/manifest/1.json declares",
         "NQX614": "write a value that schemas/manifest/1.json allows",
     }
 )
@@ -62,14 +62,14 @@ class Diagnostic:
     """One finding about a schema, a bundle or a value.
 
     Attributes:
-        code: Stable identifier such as ``NQX411``; ``neuralqx-struct explain CODE`` tells more.
+        code: Stable identifier such as ``NQX411``; ``neuralqx-struct explain CODE`` describes it.
         severity: ``error``, ``warning`` or ``info``.
-        message: ``expected X, got Y``; further lines say why.
+        message: ``expected X, got Y``; further lines give the reason.
         path: Key path inside the document, such as ``$.params.kernel``; empty where there is none.
         file: The file or bundle, as the user named it.
         line: 1-based line in ``file``.
         column: 1-based column in ``file``.
-        hint: What to do about it.
+        hint: The likely fix.
     """
 
     code: str
@@ -94,11 +94,11 @@ class Diagnostic:
 
     @property
     def remedy(self) -> str | None:
-        """The hint, or what findings of this code always call for."""
+        """The hint, or the fix that findings of this code always have."""
         return self.hint or REMEDIES.get(self.code)
 
     def in_file(self, file: str) -> Diagnostic:
-        """The same finding with ``file`` filled in, unless it already names one."""
+        """The finding with ``file`` filled in, unless it already names one."""
         return self if self.file is not None else replace(self, file=file)
 
     def to_json(self) -> dict[str, Any]:
@@ -112,24 +112,23 @@ def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
 
 
 _MOST_COMPARED = 100
-_MOST_TOLD = 100
+_MOST_SHOWN = 100
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known word that ``word`` was probably meant to be, or None; with a larger cutoff it must be more alike."""
+    """The known word that is most like ``word``, or None; a larger cutoff demands more likeness."""
     names = list(known)
-    if len(names) > _MOST_COMPARED:  # comparing texts is slow, and a file may hold thousands of wrong names
-        similar = [n for n in names if n[:1] == word[:1] and -3 < len(n) - len(word) < 3]
+    if len(names) > _MOST_COMPARED:  # comparing texts is slow, and a file can have many wrong names
+        similar = [n for n in names if n[:1] == word[:1] and abs(len(n) - len(word)) < 3]
         names = [word] * (word in names) + similar[:32]
     close = difflib.get_close_matches(word, names, n=1, cutoff=cutoff)
-    if not close:
-        lowered = {name.lower(): name for name in names}
-        close = [lowered[word.lower()]] if word.lower() in lowered else []
-    return close[0] if close else None
+    if close:
+        return close[0]
+    return {name.lower(): name for name in names}.get(word.lower())
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """A hint naming the known word that ``word`` was probably meant to be, or None.
+    """A hint with the known word that is most like ``word``, or None.
 
     Example:
         >>> did_you_mean("kernal", ["kernel", "bias"])
@@ -145,7 +144,7 @@ class StructError(Exception):
     Args:
         problems: One message, one :class:`Diagnostic`, or several diagnostics.
         code: The code of a plain message.
-        hint: What to do, for a plain message.
+        hint: The likely fix, for a plain message.
 
     Attributes:
         diagnostics: The problems as records.
@@ -163,7 +162,9 @@ class StructError(Exception):
         hint: str | None = None,
     ) -> None:
         if isinstance(problems, str):
-            problems = Diagnostic(code or self.default_code, "error", problems, path=path, file=file, hint=hint)
+            problems = Diagnostic(
+                code or self.default_code, "error", problems, path=path, file=file, hint=hint
+            )
         if isinstance(problems, Diagnostic):
             problems = (problems,)
         self.diagnostics: tuple[Diagnostic, ...] = tuple(problems)
@@ -176,13 +177,13 @@ class StructError(Exception):
 
     def __str__(self) -> str:
         """The problems, one below the other; of very many the first ones, all are in ``diagnostics``."""
-        told = [str(d) for d in self.diagnostics[:_MOST_TOLD]]
-        if rest := len(self.diagnostics) - len(told):
-            told.append(f"and {rest} more problems")
-        return "\n".join(told)
+        shown = [str(d) for d in self.diagnostics[:_MOST_SHOWN]]
+        if rest := len(self.diagnostics) - len(shown):
+            shown.append(f"and {rest} more problems")
+        return "\n".join(shown)
 
     def in_file(self, file: str) -> StructError:
-        """This error, or one of the same class, with every problem naming a file: ``file``, where it named none."""
+        """The error with ``file`` in every problem that names none."""
         if all(d.file is not None for d in self.diagnostics):
             return self
         return type(self)(d.in_file(file) for d in self.diagnostics)
@@ -195,7 +196,7 @@ class FrozenStructError(StructError, AttributeError):
 
 
 class ValidationError(StructError, TypeError):
-    """A value does not satisfy what its field, its class or its schema demands."""
+    """A value does not satisfy its field, its class or its schema."""
 
     default_code = "NQX416"
 

@@ -1,8 +1,8 @@
 """Key paths: the place of a value inside a tree, as text ``$.params['w'][0]`` and as a tuple of keys.
 
 A path is a tuple of plain keys: ``str`` for dict keys, ``int`` for positions, and :class:`FieldName` (a ``str``) for
-fields of Structs, which knows the field's declaration. Owns parsing and formatting (inverse to each other), glob
-matching and the percent-encoded array names of a bundle. Does not walk trees: ``pytree.py`` and ``nodes.py`` do.
+fields of Structs, which carries the field's declaration. Owns parsing and formatting (inverse functions), glob matching,
+the percent-encoded array names of a bundle, and :class:`PathTree`. Does not import JAX.
 
 Example:
     >>> format_path((FieldName("params"), "w", 0))
@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Self
+from itertools import compress
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 from neuralqx_struct.errors import StructError
-
-__all__ = ["FieldName", "Path", "array_name", "format_path", "match_glob", "parse_path"]
 
 Path = tuple[Hashable, ...]
 
@@ -39,8 +39,8 @@ class FieldName(str):
 
     Attributes:
         spec: The :class:`~neuralqx_struct.fieldspec.FieldSpec`, or None where only the name is known.
-        holder: The class of what does nothing but hold the field, as a Param its ``value``: its type stands for that of the
-            value; None for fields of other classes.
+        holder: The class, if its instances only wrap this one value, as a Param does: filters by type match it too; else
+            None.
     """
 
     __slots__ = ("holder", "spec")
@@ -48,14 +48,14 @@ class FieldName(str):
     holder: type | None
 
     def __new__(cls, name: str, spec: Any = None, holder: type | None = None) -> Self:
-        """Make the name; ``spec`` is the field's declaration."""
+        """Make the name; ``spec`` is the declaration of the field."""
         self = super().__new__(cls, name)
         self.spec = spec
         self.holder = holder
         return self
 
     def __copy__(self) -> Self:
-        """The name itself: it is immutable, and declarations are known by identity."""
+        """The name itself: it is immutable, and declarations compare by identity."""
         return self
 
     def __deepcopy__(self, _memo: object) -> Self:
@@ -63,8 +63,12 @@ class FieldName(str):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """With what filters ask of the declaration: the hooks and defaults of a field are of the class, and stay there."""
-        return type(self), (str(self), None if self.spec is None else self.spec.outline(), self.holder)
+        """Pickle the part of the declaration that filters read: hooks and defaults belong to the class."""
+        return type(self), (
+            str(self),
+            None if self.spec is None else self.spec.outline(),
+            self.holder,
+        )
 
 
 def format_path(path: Iterable[Hashable]) -> str:
@@ -84,7 +88,7 @@ def format_path(path: Iterable[Hashable]) -> str:
 
 
 def _shown(key: Hashable) -> str:
-    """A key in a message: as Python writes it, unless that is very long, or fails as it does for huge integers."""
+    """The ``repr`` of a key, cut where it is very long; it fails for huge integers."""
     try:
         text = repr(key)
     except Exception as error:  # noqa: BLE001 - a message must not fail because a key cannot be printed
@@ -123,7 +127,7 @@ def parse_path(text: str) -> Path:
 
 
 def array_name(path: Iterable[Hashable]) -> str:
-    """The name under which a bundle stores the array at ``path``: keys joined by ``/``, each percent-encoded.
+    """The name under which a bundle stores the array at ``path``: percent-encoded keys joined by ``/``.
 
     Example:
         >>> array_name(("params", "a/b", 0))
@@ -141,11 +145,12 @@ def _name_part(key: Hashable) -> str:
         return quote(f"({','.join(map(_name_part, key))})", safe="%")
     if not isinstance(key, _PLAIN_KEYS) or (isinstance(key, int) and not -(2**200) < key < 2**200):
         return type(key).__name__
-    text = quote(str(key) if isinstance(key, (str, int)) else repr(key), safe="", errors="surrogatepass") or "%00"
-    return text.replace(".", "%2E") if text in (".", "..") else text
+    text = str(key) if isinstance(key, (str, int)) else repr(key)
+    quoted = quote(text, safe="", errors="surrogatepass") or "%00"
+    return quoted.replace(".", "%2E") if quoted in (".", "..") else quoted
 
 
-# In globs and matched paths alike, only what would be taken for a separator is escaped.
+# In globs and matched paths alike, only separators are escaped.
 def _escaped(key: str) -> str:
     return key.replace("%", "%25").replace("/", "%2F")
 
@@ -158,7 +163,8 @@ def _glob_pattern(glob: str) -> re.Pattern[str]:
             if out[-1:] != [_ANY_KEYS]:  # a second one would match nothing more, and backtrack
                 out.append(_ANY_KEYS)
         else:
-            out.append(re.escape(part.replace("%", "%25")).replace(r"\*", "[^/]*").replace(r"\?", "[^/]") + "/")
+            escaped = re.escape(part.replace("%", "%25"))
+            out.append(escaped.replace(r"\*", "[^/]*").replace(r"\?", "[^/]") + "/")
     return re.compile("".join(out), re.DOTALL)
 
 
@@ -175,4 +181,125 @@ def match_glob(glob: str, path: Sequence[Hashable]) -> bool:
         >>> match_glob("params/**/bias", ("params", "layers", 0, "bias"))
         True
     """
-    return _glob_pattern(glob).fullmatch("".join(f"{_escaped(str(key))}/" for key in path)) is not None
+    text = "".join(f"{_escaped(str(key))}/" for key in path)
+    return _glob_pattern(glob).fullmatch(text) is not None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Trees of leaves by path.
+
+#: The path of a leaf in a :class:`PathTree`: names, none of them empty.
+TreePath = tuple[str, ...]
+
+#: The key of a leaf whose path is the beginning of another's; no name is empty.
+HERE: Final = ""
+
+
+def is_tree_path(path: object) -> bool:
+    """True for a non-empty tuple of non-empty names."""
+    if not isinstance(path, tuple) or not path:
+        return False
+    return all(isinstance(part, str) and part for part in path)
+
+
+class PathTree(Mapping[str, Any]):
+    """An immutable tree of leaves by path; as a mapping it reads as nested dicts.
+
+    ``{"net": {"w": 1}}`` holds 1 at ``("net", "w")``. Where a path is the beginning of another one, its leaf has the key
+    :data:`HERE`. The tree stores two tuples, the sorted paths and their leaves, so that trees with other leaves share the
+    paths, and JAX flattens it without making anything. Leaves are no mappings.
+
+    Args:
+        leaves: The leaves by path, in any order.
+
+    Attributes:
+        pair: The leaves and the paths, both sorted by path; the parts that JAX flattens the tree into.
+
+    Example:
+        >>> tree = PathTree({("net", "w"): 1, ("net",): 2})
+        >>> tree
+        {'net': {'': 2, 'w': 1}}
+        >>> list(tree.with_entry(("a",), 3).entries())
+        [(('a',), 3), (('net',), 2), (('net', 'w'), 1)]
+    """
+
+    __slots__ = ("pair",)
+    pair: tuple[tuple[Any, ...], tuple[TreePath, ...]]
+
+    def __init__(self, leaves: Mapping[TreePath, Any] = {}) -> None:
+        paths = tuple(sorted(leaves))
+        self.pair = tuple(map(leaves.__getitem__, paths)), paths
+
+    @classmethod
+    def of(cls, paths: tuple[TreePath, ...], leaves: Any) -> Self:
+        """The tree of sorted paths and their leaves; the inverse of ``pair``."""
+        tree = object.__new__(cls)
+        tree.pair = leaves, paths
+        return tree
+
+    # --- by path -----------------------------------------------------------------------------------------------
+
+    def entries(self) -> Iterator[tuple[TreePath, Any]]:
+        """Returns paths and leaves, sorted by path."""
+        leaves, paths = self.pair
+        return zip(paths, leaves, strict=True)
+
+    def find(self, path: TreePath) -> Any:
+        """The leaf at a path; None if there is none, or if ``path`` is no path."""
+        leaves, paths = self.pair
+        try:
+            at = bisect_left(paths, path)
+        except TypeError:
+            return None
+        return leaves[at] if at < len(paths) and paths[at] == path else None
+
+    def with_entry(self, path: TreePath, leaf: Any) -> Self:
+        """The tree with another leaf at a path, which may be new."""
+        leaves, paths = list(self.pair[0]), self.pair[1]
+        at = bisect_left(paths, path)
+        if at < len(paths) and paths[at] == path:
+            leaves[at] = leaf
+        else:
+            leaves.insert(at, leaf)
+            paths = (*paths[:at], path, *paths[at:])
+        return self.of(paths, tuple(leaves))
+
+    def where(self, kept: Sequence[bool]) -> Self:
+        """The tree of the leaves that are marked by True."""
+        leaves, paths = self.pair
+        return self.of(tuple(compress(paths, kept)), tuple(compress(leaves, kept)))
+
+    def places(self) -> Iterator[TreePath]:
+        """The keys of each leaf in the nested dicts: its path, and :data:`HERE` if longer paths begin with it."""
+        _, paths = self.pair
+        for path, following in zip(paths, (*paths[1:], ()), strict=False):
+            yield (*path, HERE) if following[: len(path)] == path else path
+
+    # --- as nested dicts ---------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Any:
+        leaves, paths = self.pair
+        if not isinstance(name, str):
+            raise KeyError(name)
+        if name == HERE:
+            start, stop = 0, int(paths[:1] == ((),))
+        else:  # no text sorts between a name and the same name with a NUL behind it
+            start, stop = bisect_left(paths, (name,)), bisect_left(paths, (name + "\0",))
+        if start == stop:
+            raise KeyError(name)
+        if stop - start == 1 and len(paths[start]) <= 1:
+            return leaves[start]
+        return self.of(tuple([path[1:] for path in paths[start:stop]]), leaves[start:stop])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(path[0] if path else HERE for path in self.pair[1]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        leaves, paths = self.pair
+        return type(self).of, (paths, leaves)

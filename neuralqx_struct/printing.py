@@ -1,12 +1,15 @@
-"""Short text forms of values, for ``repr`` and messages: never long, never slow, never failing.
+"""Short texts of values for ``repr`` and messages: never long, never slow, never failing.
 
-Containers are looked into as far as there is room on a line, so that a dict of 100,000 arrays costs as much as its first
-six. Objects that show themselves by their fields say which in :class:`Shown`; what rich and notebooks make of the same
-parts is ``display.py``.
+Only the items of a container that fit on a line are looked at, so a dict of 100,000 arrays costs as much as its first six.
+Objects with fields inherit from :class:`Shown`. ``struct/display.py`` shows the same parts in rich and in notebooks.
+
+Integers of any size have decimal digits here too: Python's own conversion refuses more than 4300 digits.
 
 Example:
     >>> brief(list(range(100)))
     '[0, 1, 2, ..., 99]'
+    >>> read_decimal(write_decimal(-(10**5000))) == -(10**5000)
+    True
 """
 
 from __future__ import annotations
@@ -17,11 +20,9 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
-from neuralqx_struct.path_tree import PathTree
-
-__all__ = ["UNLABELLED", "Parts", "Shown", "Text", "brief", "brief_array", "parts_of"]
+from neuralqx_struct.paths import PathTree
 
 _MANY = 6
 _LONG = 200
@@ -35,7 +36,7 @@ class Shown:
     __slots__ = ()
 
     def __nqx_shown__(self) -> tuple[str, Iterable[tuple[str, Any]]]:
-        """The name, and what is shown by label; computes nothing that is not there."""
+        """The name and the shown values by label; computes no pending field."""
         return type(self).__name__, ()
 
     def __repr__(self) -> str:
@@ -44,7 +45,7 @@ class Shown:
 
 
 class Text:
-    """Stands for a value in a printed tree: its ``repr`` is the text."""
+    """A placeholder in a printed tree; its ``repr`` is the text."""
 
     __slots__ = ("text",)
 
@@ -61,12 +62,13 @@ UNLABELLED = Text("")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a text form shows of a container.
+    """The shown parts of a container.
 
     Attributes:
-        name: As in ``Name(...)``; empty for the containers that Python writes by braces alone.
-        braces: Such as ``[]``; empty for objects that show fields.
-        entries: Labels (keys of a mapping, names of fields, or ``UNLABELLED``) and values; a :class:`Text` stands for those left out.
+        name: As in ``Name(...)``; empty for containers that Python writes with braces alone.
+        braces: Such as ``[]``; empty for objects with fields.
+        entries: Labels (keys of a mapping, names of fields, or ``UNLABELLED``) and values; a :class:`Text` replaces those
+            that are left out.
     """
 
     name: str
@@ -75,7 +77,7 @@ class Parts:
 
 
 def parts_of(value: Any, many: int = _MANY) -> Parts | None:
-    """The parts of a value that can be looked into, at most about ``many``; None for others, and where it has a ``repr`` of its own."""
+    """The parts of a container, at most about ``many``; None for other values, and for those with their own ``repr``."""
     kind: Any = type(value)
     if isinstance(value, Shown):
         name, entries = value.__nqx_shown__()
@@ -83,15 +85,19 @@ def parts_of(value: Any, many: int = _MANY) -> Parts | None:
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return Parts(kind.__name__, "", zip(kind._fields, value, strict=False))
     for base, braces, listed in _CONTAINERS:
-        # As pprint does: a subclass that writes itself differently is left to do so.
+        # As in pprint, subclasses with their own __repr__ keep it.
         if issubclass(kind, base) and kind.__repr__ is base.__repr__:
-            return Parts("" if kind is base and kind in _PLAIN else kind.__name__, braces, listed(value, many))
-    if dataclasses.is_dataclass(kind) and "__create_fn__" in getattr(
-        getattr(kind.__repr__, "__wrapped__", None), "__qualname__", ""
-    ):
-        names = [f.name for f in dataclasses.fields(kind) if f.repr]
+            is_plain = kind is base and kind in _PLAIN
+            return Parts("" if is_plain else kind.__name__, braces, listed(value, many))
+    if dataclasses.is_dataclass(kind) and _has_generated_repr(kind):
+        names = [field.name for field in dataclasses.fields(kind) if field.repr]
         return Parts(type(value).__name__, "", [(name, getattr(value, name)) for name in names])
     return None
+
+
+def _has_generated_repr(cls: Any) -> bool:
+    wrapped = getattr(cls.__repr__, "__wrapped__", None)
+    return "__create_fn__" in getattr(wrapped, "__qualname__", "")
 
 
 def _left_out(count: int, many: int) -> Text:
@@ -119,6 +125,7 @@ def _mapping(value: Any, many: int) -> Iterator[tuple[Any, Any]]:
         yield UNLABELLED, _left_out(len(value) - many, many)
 
 
+#: Returns the labels and values of a container, given how many to show.
 _Entries = Callable[[Any, int], Iterator[tuple[Any, Any]]]
 _CONTAINERS: tuple[tuple[Any, str, _Entries], ...] = (
     (list, "[]", _sequence),
@@ -133,19 +140,19 @@ _CONTAINERS: tuple[tuple[Any, str, _Entries], ...] = (
     (collections.deque, "[]", _sequence),
 )
 _PLAIN = frozenset({list, tuple, dict, set, frozenset, PathTree})
-# What most fields hold, and what there is nothing to look into.
+# The most frequent values of fields.
 _SCALARS = frozenset({int, float, bool, complex, type(None)})
 
 
 def brief_array(value: Any) -> str:
-    """``complex64[12, 48]``: dtype and shape of anything that has both."""
+    """Returns dtype and shape as ``complex64[12, 48]``."""
     return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
 
 
 def brief(value: Any) -> str:
-    """A text form of a value that fits on a line: arrays by dtype and shape, long containers shortened.
+    """A text of a value that fits on a line: arrays by dtype and shape, long containers shortened.
 
-    Small concrete arrays show their numbers. No user code but ``repr`` of leaves runs, and its failures are shown.
+    Small concrete arrays show their numbers. Of user code, only ``repr`` of leaves runs, and its failures are shown.
     """
     return _brief(value, _LONG, _DEEP)
 
@@ -199,7 +206,46 @@ def _cut(text: str, room: int) -> str:
 def _brief_tensor(value: Any) -> str:
     text = brief_array(value)
     try:
-        small = value.size <= _MANY and "key<" not in text and getattr(value, "is_fully_addressable", True)
+        small = (
+            value.size <= _MANY
+            and "key<" not in text
+            and getattr(value, "is_fully_addressable", True)
+        )
         return f"{text}({value.tolist()})" if small else text
     except Exception:  # noqa: BLE001 - tracers, deleted and abstract arrays have no numbers to show
         return text
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Integers of any size as decimal digits.
+
+MOST_BITS: Final = 332_192  # an integer of so many bits has at most 100,000 digits
+_CHUNK = 4000
+
+
+def write_decimal(value: int) -> str:
+    """The decimal digits of an integer."""
+    sign = "-" if value < 0 else ""
+    value = abs(value)
+    chunks: list[str] = []
+    while value >= 10**_CHUNK:
+        value, low = divmod(value, 10**_CHUNK)
+        chunks.append(f"{low:0{_CHUNK}d}")
+    return sign + "".join([str(value), *reversed(chunks)])
+
+
+def read_decimal(text: str) -> int:
+    """The integer of decimal digits after an optional minus; the inverse of :func:`write_decimal`."""
+    digits = text.removeprefix("-")
+    value = 0
+    for start in range(0, len(digits), _CHUNK):
+        chunk = digits[start : start + _CHUNK]
+        value = value * 10 ** len(chunk) + int(chunk)
+    return -value if text.startswith("-") else value
+
+
+def brief_integer(value: int) -> str:
+    """The text of an integer in messages: its digits, or its number of bits if they would not fit on a line."""
+    if value.bit_length() <= 190:
+        return int.__repr__(value)
+    return f"an int of {value.bit_length()} bits"

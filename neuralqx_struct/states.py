@@ -1,6 +1,4 @@
-"""States: what `split` takes an object apart into, its definition and leaves by their paths.
-
-Owns the two records, how they are shown, compared and pickled. Taking apart and putting together is ``trees.py``.
+"""States: the results of `split`, a definition and leaves by their paths; shown, compared, pickled and saved.
 
 Example:
     >>> State((("w",),), (1.5,))
@@ -9,19 +7,19 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Generic, TypeVar
 
-from neuralqx_struct.display import Displayed
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.fieldspec import FieldKind, FieldSpec
-from neuralqx_struct.identity import same_value
-from neuralqx_struct.path_keys import PathKey
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import Text, brief
-from neuralqx_struct.pytree_types import register_pytree_type
+from neuralqx_struct.struct.display import Displayed
+from neuralqx_struct.struct.equality import same_value
+from neuralqx_struct.struct.pytree import PathKey
+from neuralqx_struct.struct.registration import register_pytree_type
 
 __all__ = ["Definition", "State"]
 
@@ -31,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Definition(Generic[T]):
-    """What is left of an object without its leaves; hashable, so it can be a static argument of ``jax.jit``.
+    """The structure of an object without its leaves; hashable, so it can be a static argument of ``jax.jit``.
 
     Attributes:
         treedef: The structure.
@@ -46,31 +44,33 @@ class Definition(Generic[T]):
 
 
 class Places(tuple[Path, ...]):  # noqa: SLOT001 - a tuple has no room for slots
-    """The paths of a state as the static part of its structure: equal only where filters see the same of the fields.
+    """The paths of a state, equal only if filters see the same fields: kinds and tags are compared too.
 
-    So a function that is compiled for one state is not taken for another whose fields bear the same names and other tags.
+    So a function compiled for one state is not used for another whose fields have the same names and other tags.
     """
 
     _hash: int
     _fields: tuple[Any, ...]
 
-    def _asked(self) -> tuple[Any, ...]:
-        """What filters ask of the fields on the way, besides their names."""
+    def _outline(self) -> tuple[Any, ...]:
+        """The properties of the fields that filters read, besides the names."""
         if not hasattr(self, "_fields"):
             fields = [key for path in self for key in path if isinstance(key, FieldName)]
-            self._fields = tuple([(f.holder, *((f.spec.kind, f.spec.tags) if f.spec else ())) for f in fields])
+            self._fields = tuple((key.holder, *_outline(key)) for key in fields)
         return self._fields
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Places) and super().__eq__(other) and self._asked() == other._asked()
+        if not isinstance(other, Places) or not super().__eq__(other):
+            return False
+        return self._outline() == other._outline()
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        if not hasattr(self, "_hash"):  # asked for each time that a compiled function is called
+        if not hasattr(self, "_hash"):  # used each time that a compiled function is called
             self._hash = super().__hash__()
         return self._hash
 
@@ -78,11 +78,16 @@ class Places(tuple[Path, ...]):  # noqa: SLOT001 - a tuple has no room for slots
         return Places, (tuple(self),)
 
 
-class State(Displayed, Mapping[Path, Any]):
-    """Some leaves of an object by their paths; a pytree, and like all of them not to be changed in place.
+def _outline(key: FieldName) -> list[Any]:
+    """The kind and the tags of a field; empty if only its name is known."""
+    return [] if key.spec is None else [key.spec.kind.value, *sorted(key.spec.tags)]
 
-    A state equals a mapping with equal leaves at the same paths, arrays by dtype, shape and value. They pickle, and so do
-    definitions, of everything whose class and static values do. In a bundle a state is dicts of dicts.
+
+class State(Displayed, Mapping[Path, Any]):
+    """Some leaves of an object by their paths: an immutable mapping and a pytree.
+
+    A state equals a mapping with equal leaves at the same paths, arrays by dtype, shape and value. States and definitions
+    can be pickled if the classes and static values of the object can. In a bundle a state is dicts of dicts.
 
     Attributes:
         paths: The paths of the leaves.
@@ -92,9 +97,9 @@ class State(Displayed, Mapping[Path, Any]):
     __slots__ = ("_by_path", "leaves", "paths")
 
     def __init__(self, paths: tuple[Path, ...], leaves: tuple[Any, ...]) -> None:
-        self.paths = paths if isinstance(paths, Places) else Places(paths)
+        self.paths: Places = paths if isinstance(paths, Places) else Places(paths)
         self.leaves = leaves
-        self._by_path: dict[Path, Any] | None = None  # made when first asked for: JAX rebuilds states and never asks
+        self._by_path: dict[Path, Any] | None = None  # made on first use: JAX never needs it
 
     def _held(self) -> dict[Path, Any]:
         if self._by_path is None:
@@ -113,7 +118,9 @@ class State(Displayed, Mapping[Path, Any]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping):
             return NotImplemented
-        return self._held().keys() == other.keys() and all(same_value(leaf, other[path]) for path, leaf in self.items())
+        if self._held().keys() != other.keys():
+            return False
+        return all(same_value(leaf, other[path]) for path, leaf in self.items())
 
     __hash__ = None  # type: ignore[assignment]  # as of all mappings
 
@@ -121,7 +128,7 @@ class State(Displayed, Mapping[Path, Any]):
         return State, (tuple(self.paths), self.leaves)
 
     def items(self) -> ItemsView[Path, Any]:
-        """The paths with their leaves, without looking each of them up."""
+        """The paths with their leaves."""
         return self._held().items()
 
     def values(self) -> ValuesView[Any]:
@@ -132,7 +139,8 @@ class State(Displayed, Mapping[Path, Any]):
         """The leaves by their paths, for ``repr`` and notebooks."""
         pairs = zip(map(format_path, self.paths), self.leaves, strict=False)
         more = len(self.paths) - _SHOWN
-        return "State", chain(islice(pairs, _SHOWN), [("...", Text(f"{more:,} more"))] if more > 0 else [])
+        rest = [("...", Text(f"{more:,} more"))] if more > 0 else []
+        return "State", chain(islice(pairs, _SHOWN), rest)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{path}: {brief(leaf)}" for path, leaf in self.__nqx_shown__()[1])
@@ -140,27 +148,28 @@ class State(Displayed, Mapping[Path, Any]):
 
 
 def _save(state: State) -> dict[str, Any]:
-    """The leaves as dicts of dicts, and the fields on the way to them with what filters ask of each: its kind and tags."""
+    """The leaves as dicts of dicts, and the kind and tags of each field on their paths."""
     nested: Any = {}
     fields: dict[str, list[str]] = {}
     for path, leaf in zip(state.paths, state.leaves, strict=True):
-        at, last = nested, len(path) - 1
-        for place, key in enumerate(path):
-            if isinstance(key, FieldName):
-                told = [key.spec.kind.value, *sorted(key.spec.tags)] if key.spec else []
-                fields[format_path(path[: place + 1])] = told
-            plain = str(key) if isinstance(key, FieldName) else key
-            if place == last:
-                at[plain] = leaf
-            else:
-                at = at.setdefault(plain, {})
         if not path:
             nested = leaf
+            break
+        inner = nested
+        for place, key in enumerate(path, 1):
+            plain = key
+            if isinstance(key, FieldName):
+                plain = str(key)
+                fields[format_path(path[:place])] = _outline(key)
+            if place == len(path):
+                inner[plain] = leaf
+            else:
+                inner = inner.setdefault(plain, {})
     return {"leaves": nested, "fields": fields}
 
 
 def _load(saved: Any) -> State:
-    """The inverse of :func:`_save`, but for the classes of what only holds a value, whose names are not kept."""
+    """Builds a state; the inverse of :func:`_save`, except for the holders of values, whose names are not saved."""
     match saved:
         case {"leaves": leaves, "fields": dict(fields), **rest} if not rest:
             pairs = list(_below((), leaves, fields))
@@ -173,26 +182,24 @@ def _below(path: Path, held: Any, fields: Mapping[str, list[str]]) -> Iterator[t
         yield path, held
         return
     for key, inner in held.items():
-        told = fields.get(format_path((*path, FieldName(key)))) if isinstance(key, str) else None
-        yield from _below((*path, key if told is None else _field(key, told)), inner, fields)
+        name = FieldName(key) if isinstance(key, str) else key
+        outline = fields.get(format_path((*path, name))) if isinstance(key, str) else None
+        if outline:
+            kind, *tags = outline
+            metadata = {"tags": tuple(tags)}
+            name.spec = FieldSpec(name=key, kind=FieldKind(kind), metadata=metadata)
+        yield from _below((*path, key if outline is None else name), inner, fields)
 
 
-def _field(name: str, told: list[str]) -> FieldName:
-    if not told:
-        return FieldName(name)
-    kind, *tags = told
-    return FieldName(name, FieldSpec(name=name, kind=FieldKind(kind), metadata={"tags": tuple(tags)}))
-
-
-def _unflatten(paths: tuple[Path, ...], leaves: Iterable[Any]) -> State:
-    return State(paths, tuple(leaves))
+def _flatten_with_keys(state: State) -> tuple[list[tuple[Any, Any]], Places]:
+    return list(zip(map(PathKey, state.paths), state.leaves, strict=True)), state.paths
 
 
 register_pytree_type(
     State,
     flatten=lambda state: (state.leaves, state.paths),
-    unflatten=_unflatten,
-    flatten_with_keys=lambda state: (list(zip(map(PathKey, state.paths), state.leaves, strict=True)), state.paths),
+    unflatten=lambda paths, leaves: State(paths, tuple(leaves)),
+    flatten_with_keys=_flatten_with_keys,
     serializer=_save,
     deserializer=_load,
 )

@@ -1,6 +1,7 @@
 """Settings for all tests: Hypothesis profiles, a CPU with several virtual devices, a clean registry of schemas."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -10,13 +11,17 @@ import hypothesis
 import pytest
 import yaml
 
+from tests.builders import ROOT, copied, registries
+
 hypothesis.settings.register_profile(
-    "ci", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "ci",
+    deadline=None,
+    max_examples=60,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
@@ -31,10 +36,22 @@ def vmc_folder() -> Path:
     return ROOT / "schemas" / "vmc_state"
 
 
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    """Undoes what a test registers: classes, documents, hooks, functions of steps and rows of tables."""
+    held = registries()
+    before = [copied(registry) for registry in held]
+    yield
+    for registry, content in zip(held, before, strict=True):
+        if copied(registry) != content:
+            registry.clear()
+            registry.update(content)
+
+
 @pytest.fixture(params=["python", "c"])
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs the test once with each of PyYAML's parsers."""
-    from neuralqx_struct.schema import yaml_reader
+    from neuralqx_struct.schema.text import yaml_reader
 
     chosen = yaml.SafeLoader if request.param == "python" else getattr(yaml, "CSafeLoader", None)
     if chosen is None:

@@ -89,7 +89,9 @@ def values():
         "dataclass": Point(1.5, np.zeros(2, "int8")),
         "pair": Pair(np.arange(2.0), "n"),
         "serialized": Serialized(["a", 1]),
-        "frozen-dict": flax.core.FrozenDict({"kernel": np.ones((2, 1), "float16"), "bias": {"b": np.ones(1)}}),
+        "frozen-dict": flax.core.FrozenDict(
+            {"kernel": np.ones((2, 1), "float16"), "bias": {"b": np.ones(1)}}
+        ),
         "struct": State(np.ones(2), 3),
         "namedtuple": Couple(1, np.zeros(1)),
         "enums": [Colour.RED, Access.READ | Access.WRITE, Access(0)],

@@ -6,24 +6,27 @@ import importlib
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import neuralqx_struct
+from neuralqx_struct.cli.table import COMMANDS
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.evolution.diff import diff
-from neuralqx_struct.lint import lint_series
-from neuralqx_struct.schema.loader import read_text
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import load_series, series_of
+from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.schema.uses import among, link
+from neuralqx_struct.tools.linting import lint_series
+from tests.builders import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 SOURCES = sorted((ROOT / "neuralqx_struct").rglob("*.py"))
 SECTION = re.compile(r"^## (NQX\d{3}) ([a-z0-9-]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-SECTIONS = {found[1]: found[3] for found in SECTION.finditer((DOCS / "diagnostics.md").read_text(encoding="utf-8"))}
+SECTIONS = {
+    found[1]: found[3]
+    for found in SECTION.finditer((DOCS / "diagnostics.md").read_text(encoding="utf-8"))
+}
 HEADER = {"language": '"1"', "schema": "lab.net", "version": "{}", "root": "Net"}
 
 
@@ -36,7 +39,11 @@ def read(path: str) -> str:
 
 
 def test_every_code_in_the_source_has_a_section_and_every_section_a_code():
-    used = {code for path in SOURCES for code in re.findall(r"NQX\d{3}", path.read_text(encoding="utf-8"))}
+    used = {
+        code
+        for path in SOURCES
+        for code in re.findall(r"NQX\d{3}", path.read_text(encoding="utf-8"))
+    }
     assert used == SECTIONS.keys()
 
 
@@ -58,7 +65,11 @@ def findings_of(blocks: list[str]) -> set[str]:
     documents, sources, codes = [], {}, set()
     for version, block in enumerate(blocks, 1):
         given = set(re.findall(r"^(\w+):", block, re.MULTILINE))
-        header = [f"{name}: {value.format(version)}\n" for name, value in HEADER.items() if name not in given]
+        header = [
+            f"{name}: {value.format(version)}\n"
+            for name, value in HEADER.items()
+            if name not in given
+        ]
         try:
             source = read_text("".join(header) + block)
             documents.append(link(parse_document(source), among(documents)))
@@ -68,13 +79,17 @@ def findings_of(blocks: list[str]) -> set[str]:
     if len(documents) == 2:
         codes |= {change.code for change in diff(*documents)}
     try:
-        codes |= {d.code for d in lint_series(series_of(documents, sources))} if documents else set()
+        codes |= (
+            {d.code for d in lint_series(series_of(documents, sources))} if documents else set()
+        )
     except StructError as error:
         codes |= {d.code for d in error.diagnostics}
     return codes
 
 
-EXAMPLES = {code: re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) for code, text in SECTIONS.items()}
+EXAMPLES = {
+    code: re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) for code, text in SECTIONS.items()
+}
 
 
 @pytest.mark.parametrize("code", [code for code, blocks in EXAMPLES.items() if blocks])
@@ -87,36 +102,28 @@ def test_examples_of_a_section_give_its_code(code):
 # Commands and names.
 
 
-def commands(group, prefix=""):
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, f"{prefix}{name} ")
-        else:
-            yield f"{prefix}{name}", command
-
-
-def all_commands():
-    import typer.main
-
-    from neuralqx_struct.cli.commands import app
-
-    return dict(commands(typer.main.get_command(app)))
-
-
-def test_every_command_has_a_section_with_its_options_and_every_section_a_command():
+def test_every_command_has_a_section_with_its_options_and_members_and_every_section_a_command():
     page = read("docs/cli.md").partition("\n## Commands\n")[2]
     sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
-    known = all_commands()
-    assert sections.keys() == known.keys()
-    for name, command in known.items():
-        options = {o for p in command.params for o in p.opts if o.startswith("--")} - {"--help"}
-        missing = {option for option in options if option not in sections[name]}
+    assert sections.keys() == COMMANDS.keys()
+    for name, command in COMMANDS.items():
+        options = {argument.flag for argument in command.all_arguments if argument.flag}
+        members = {f"`{member}`" for member in command.members}
+        missing = {word for word in options | members if word not in sections[name]}
         assert not missing, f"{name}: {missing}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_a_function(name):
+    module, _, function = COMMANDS[name].function.rpartition(".")
+    assert callable(getattr(importlib.import_module(module), function))
 
 
 def test_every_public_name_is_on_the_page_of_the_api():
     page = read("docs/api.md")
-    named = set(re.findall(r"^(?:\.\. auto\w+:: |- `)(?:neuralqx_struct\.)?([\w.]+)", page, re.MULTILINE))
+    named = set(
+        re.findall(r"^(?:\.\. auto\w+:: |- `)(?:neuralqx_struct\.)?([\w.]+)", page, re.MULTILINE)
+    )
     missing = {name for name in neuralqx_struct.__all__ if name not in named} - {"__version__"}
     assert not missing
 
@@ -130,11 +137,15 @@ def test_readme_has_two_commands_to_set_up_each_one_line():
     assert ".[test]" in blocks[1] and "pytest" in blocks[1]
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in sorted(DOCS.glob("*.md")))])
+@pytest.mark.parametrize(
+    "page", ["README.md", *(f"docs/{p.name}" for p in sorted(DOCS.glob("*.md")))]
+)
 def test_links_between_files_lead_somewhere(page):
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", read(page), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
-        assert target.startswith("https://") or (ROOT / page).parent.joinpath(target).exists(), target
+        assert target.startswith("https://") or (ROOT / page).parent.joinpath(target).exists(), (
+            target
+        )
 
 
 def test_files_that_readme_lists_exist():
@@ -151,8 +162,12 @@ def test_changelog_tells_of_the_version():
 # ---------------------------------------------------------------------------------------------------------------------
 # Examples in docstrings.
 
-MODULES = [".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for p in SOURCES]
-WITH_EXAMPLES = [m for m, p in zip(MODULES, SOURCES, strict=True) if ">>>" in p.read_text(encoding="utf-8")]
+MODULES = [
+    ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for p in SOURCES
+]
+WITH_EXAMPLES = [
+    m for m, p in zip(MODULES, SOURCES, strict=True) if ">>>" in p.read_text(encoding="utf-8")
+]
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
@@ -163,7 +178,11 @@ def test_examples_in_docstrings(name, monkeypatch):
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     # Examples may use the versions of the schema of the example in this repository.
     series = load_series("schemas/vmc_state")
-    names = {**vars(module), "series": series, **{f"v{version}": series.at(version) for version in series.versions}}
+    names = {
+        **vars(module),
+        "series": series,
+        **{f"v{version}": series.at(version) for version in series.versions},
+    }
     for example in doctest.DocTestFinder(exclude_empty=True).find(module, name, globs=names):
         runner.run(example, out=told.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(told)
@@ -192,7 +211,10 @@ def test_pages_build_without_a_warning(tmp_path):
         str(tmp_path / "html"),
     ]
     done = subprocess.run(
-        [*command, "-d", str(tmp_path / "doctrees")], capture_output=True, encoding="utf-8", check=False
+        [*command, "-d", str(tmp_path / "doctrees")],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "Struct" in (tmp_path / "html" / "api.html").read_text(encoding="utf-8")
@@ -201,9 +223,13 @@ def test_pages_build_without_a_warning(tmp_path):
 def test_the_guide_to_evolution_shows_every_step():
     page = read("docs/evolution.md")
     block = next(
-        b for b in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if b.startswith("# schemas/steps/v2.yaml")
+        b
+        for b in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+        if b.startswith("# schemas/steps/v2.yaml")
     )
     items = parse_document(read_text(block)).migrations[0].steps
     known = set(type(items[0]).model_fields)
-    assert {item.name for item in items} == known - {"inline"}  # the inverse of move, which the way back uses
+    assert {item.name for item in items} == known - {
+        "inline"
+    }  # the inverse of move, which the way back uses
     assert set(re.findall(r"^\| `(\w+): \{", page, re.MULTILINE)) == known

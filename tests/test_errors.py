@@ -8,9 +8,15 @@ from neuralqx_struct.errors import Diagnostic, StructError, did_you_mean, has_er
 FORMS = [
     (Diagnostic("NQX1", "error", "m"), "m [NQX1]"),
     (Diagnostic("NQX1", "error", "m", path="$.a"), "$.a: m [NQX1]"),
-    (Diagnostic("NQX1", "error", "m\nwhy", path="$.a", file="f", hint="do"), "f: $.a: m [NQX1]\n  why\n  do"),
+    (
+        Diagnostic("NQX1", "error", "m\nwhy", path="$.a", file="f", hint="do"),
+        "f: $.a: m [NQX1]\n  why\n  do",
+    ),
     (Diagnostic("NQX1", "error", "m", file="f", line=2, column=3), "f:2:3: NQX1 m"),
-    (Diagnostic("NQX1", "warning", "m", file="f", line=2, column=3, hint="do"), "f:2:3: NQX1 warning: m\n  do"),
+    (
+        Diagnostic("NQX1", "warning", "m", file="f", line=2, column=3, hint="do"),
+        "f:2:3: NQX1 warning: m\n  do",
+    ),
 ]
 
 
@@ -31,7 +37,11 @@ def test_in_file_keeps_a_file_that_is_known():
     assert type(error) is errors.SchemaError and error.diagnostics[0].file == "x"
 
 
-BUILTINS = {"FrozenStructError": AttributeError, "ValidationError": TypeError, "SerializationError": Exception}
+BUILTINS = {
+    "FrozenStructError": AttributeError,
+    "ValidationError": TypeError,
+    "SerializationError": Exception,
+}
 
 
 @pytest.mark.parametrize(
@@ -48,9 +58,15 @@ BUILTINS = {"FrozenStructError": AttributeError, "ValidationError": TypeError, "
 )
 def test_tree_of_errors(name):
     cls = getattr(errors, name)
-    assert issubclass(cls, StructError) and issubclass(cls, BUILTINS.get(name, errors.SerializationError))
+    assert issubclass(cls, StructError) and issubclass(
+        cls, BUILTINS.get(name, errors.SerializationError)
+    )
     error = cls("expected a, got b", hint="do c")
-    assert error.code == cls.default_code and "expected a, got b" in str(error) and "do c" in str(error)
+    assert (
+        error.code == cls.default_code
+        and "expected a, got b" in str(error)
+        and "do c" in str(error)
+    )
 
 
 def test_an_error_carries_all_problems_and_pickles():
@@ -72,7 +88,8 @@ def test_has_errors():
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("kernal", "did you mean 'kernel'?"), ("BIAS", "did you mean 'bias'?"), ("zzz", None)]
+    ("word", "hint"),
+    [("kernal", "did you mean 'kernel'?"), ("BIAS", "did you mean 'bias'?"), ("zzz", None)],
 )
 def test_did_you_mean(word, hint):
     assert did_you_mean(word, ["kernel", "bias"]) == hint

@@ -19,13 +19,17 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import fieldspec
-from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct, own_fields
-from neuralqx_struct.hooks import required_positional
+from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
+from neuralqx_struct.struct.declarations import own_fields, required_positional
 
 
 @pytest.mark.parametrize(
     ("arguments", "kind"),
-    [({}, FieldKind.NODE), ({"static": True}, FieldKind.STATIC), ({"pytree": False}, FieldKind.OPAQUE)],
+    [
+        ({}, FieldKind.NODE),
+        ({"static": True}, FieldKind.STATIC),
+        ({"pytree": False}, FieldKind.OPAQUE),
+    ],
 )
 def test_kinds(arguments, kind):
     assert field(**arguments).kind is kind
@@ -57,11 +61,22 @@ def test_arguments_that_contradict_each_other(case):
 
 def test_a_spec_says_what_it_is():
     spec = field(static=True, default=0, metadata={"tags": "a"}, validator=[len, bool])
-    assert (spec.has_default, spec.is_derived, spec.should_serialize, spec.make_default()) == (True, False, True, 0)
+    assert (spec.has_default, spec.is_derived, spec.should_serialize, spec.make_default()) == (
+        True,
+        False,
+        True,
+        0,
+    )
     assert spec.tags == {"a"} and spec.validators == (len, bool)
     assert field(metadata={"tags": ["a", "b"]}).tags == {"a", "b"}
-    assert not field(pytree=False).should_serialize and field(pytree=False, serialize=True).should_serialize
-    assert not field(static=True, derived=len).should_serialize and not field(static=True, derived=len).init
+    assert (
+        not field(pytree=False).should_serialize
+        and field(pytree=False, serialize=True).should_serialize
+    )
+    assert (
+        not field(static=True, derived=len).should_serialize
+        and not field(static=True, derived=len).init
+    )
     assert field(default_factory=list).make_default() == []
     assert hash(spec) and repr(MISSING) == "MISSING"
     with pytest.raises(TypeError):
@@ -118,7 +133,9 @@ def test_real_annotations_are_understood_too():
     assert list(specs) == ["a"] and list(init_vars) == ["d"]
 
 
-@pytest.mark.parametrize("default", [[], {}, set(), np.zeros(2), bytearray()], ids=lambda d: type(d).__name__)
+@pytest.mark.parametrize(
+    "default", [[], {}, set(), np.zeros(2), bytearray()], ids=lambda d: type(d).__name__
+)
 def test_mutable_defaults_are_refused(default):
     with pytest.raises(TypeError, match=r"Body\.x.*default_factory"):
         own_fields(type("Body", (), {"__annotations__": {"x": object}, "x": default}))
@@ -150,7 +167,12 @@ def test_stdlib_dataclass_fields_keep_what_they_say():
         y: int = dataclasses.field(default=3, kw_only=True)
 
     specs, _ = own_fields(Body)
-    assert specs["x"].make_default() == [] and not specs["x"].repr and specs["y"].default == 3 and specs["y"].kw_only
+    assert (
+        specs["x"].make_default() == []
+        and not specs["x"].repr
+        and specs["y"].default == 3
+        and specs["y"].kw_only
+    )
 
 
 def test_is_struct_asks_the_class_attribute():
@@ -177,8 +199,14 @@ class TestFieldsOfOthers:
         ],
     )
     def test_refused(self, declared, library):
-        with pytest.raises(TypeError, match=rf"A\.n: .*got a field of .*{library}.*field\(static=True\)"):
-            type(s.Struct)("A", (s.Struct,), {"__annotations__": {"n": int}, "n": declared, "__module__": __name__})
+        with pytest.raises(
+            TypeError, match=rf"A\.n: .*got a field of .*{library}.*field\(static=True\)"
+        ):
+            type(s.Struct)(
+                "A",
+                (s.Struct,),
+                {"__annotations__": {"n": int}, "n": declared, "__module__": __name__},
+            )
 
 
 class TestNamesTakenTwice:
@@ -212,11 +240,20 @@ class TestHooksThatCannotBeCalled:
     @pytest.mark.parametrize(
         ("arguments", "fragment"),
         [
-            ({"converter": lambda a, b, c: a}, r"converter\(value\) or converter\(self, value\), got \(a, b, c\)"),
+            (
+                {"converter": lambda a, b, c: a},
+                r"converter\(value\) or converter\(self, value\), got \(a, b, c\)",
+            ),
             ({"converter": lambda: 1}, r"converter\(value\).*got \(\)"),
             ({"converter": lambda v, *, k: v}, r"got \(v, \*, k\)"),
-            ({"validator": [len, lambda: True]}, r"validator\(value\) or validator\(self, value\), got \(\)"),
-            ({"static": True, "derived": lambda self, x: x}, r"derived\(\) or derived\(self\), got \(self, x\)"),
+            (
+                {"validator": [len, lambda: True]},
+                r"validator\(value\) or validator\(self, value\), got \(\)",
+            ),
+            (
+                {"static": True, "derived": lambda self, x: x},
+                r"derived\(\) or derived\(self\), got \(self, x\)",
+            ),
             ({"default_factory": lambda x: x}, r"default_factory without arguments, got \(x\)"),
         ],
     )
@@ -237,9 +274,13 @@ class TestHooksThatCannotBeCalled:
         assert (A().a, A().b, A().c, int(A().d), A().e) == (2, 2, 3, 5, 0)
 
 
-@pytest.mark.parametrize("default", [jnp.ones(1), (np.ones(1),), (1, [2])], ids=["array", "holds array", "no hash"])
+@pytest.mark.parametrize(
+    "default", [jnp.ones(1), (np.ones(1),), (1, [2])], ids=["array", "holds array", "no hash"]
+)
 def test_defaults_of_static_fields_are_hashable_and_hold_no_array(default):
-    with pytest.raises(TypeError, match=r"A\.n: expected a static default that has a hash and holds no array"):
+    with pytest.raises(
+        TypeError, match=r"A\.n: expected a static default that has a hash and holds no array"
+    ):
 
         class A(s.Struct):
             n: object = field(static=True, default=default)
@@ -262,3 +303,80 @@ def test_declarations_pickle_where_their_hooks_do():
     assert back.kw_only and back.default_factory is MISSING
     with pytest.raises(TypeError):
         back.metadata["unit"] = "s"
+
+
+class TestAToyHook:
+    """A new kind of hook is one record; every way to make an instance runs it."""
+
+    @pytest.fixture(autouse=True)
+    def _toys(self, monkeypatch):
+        def from_metadata(name):
+            def functions(spec):
+                return (spec.metadata[name],) if name in spec.metadata else ()
+
+            return functions
+
+        toys = (
+            fieldspec.FieldHook("rounding", from_metadata("rounding"), converts=True),
+            fieldspec.FieldHook("limit", from_metadata("limit"), converts=False),
+        )
+        monkeypatch.setattr(fieldspec, "VALUE_HOOKS", (*fieldspec.VALUE_HOOKS, *toys))
+
+    @staticmethod
+    def ways(cls):
+        made = cls(x=1.6)
+
+        class Below(cls):
+            def __init__(self, x):
+                super().__init__(x)
+
+        return {
+            "construct": cls,
+            "replace": lambda x: made.replace(x=x),
+            "restore": lambda x: cls.__nqx_restore__({"x": x}),
+            "a written __init__": Below,
+            "from_state_dict": lambda x: cls.from_state_dict(
+                {
+                    **made.to_state_dict(),
+                    "manifest": cls.__nqx_assemble__({"x": x}).to_state_dict()["manifest"],
+                }
+            ),
+        }
+
+    def test_converts(self):
+        class A(s.Struct):
+            x: float = field(metadata={"rounding": round})
+
+        for name, make in self.ways(A).items():
+            assert make(2.7).x == 3, name
+
+    def test_converts_behind_a_converter(self):
+        class A(s.Struct):
+            x: float = field(converter=lambda x: x / 2, metadata={"rounding": round})
+
+        assert A(5.0).x == 2
+
+    def test_checks(self):
+        class A(s.Struct):
+            x: float = field(metadata={"limit": lambda x: x < 5})
+
+        for name, make in self.ways(A).items():
+            assert make(2.7).x == 2.7, name
+            with pytest.raises(s.StructError, match="expected a value that satisfies"):
+                make(7.5)
+
+    def test_the_arity_is_checked(self):
+        with pytest.raises(TypeError, match="rounding"):
+
+            class A(s.Struct):
+                x: float = field(metadata={"rounding": lambda a, b, c: a})
+
+    def test_the_schema_notes_it(self):
+        class A(s.Struct):
+            x: float = field(metadata={"limit": abs})
+
+        report = []
+        s.schema_of(A, report=report)
+        assert [d.message for d in report] == [
+            "left out: checks and conversions by Python code (abs)"
+        ]

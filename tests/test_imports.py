@@ -39,7 +39,10 @@ def test_editors_see_the_same_names(root):
 
 LIGHT = {
     "the package": ("import neuralqx_struct", {"jax", "numpy", "pydantic", "yaml", "typer"}),
-    "schemas": ("import neuralqx_struct.schema.series, neuralqx_struct.lint", {"jax", "numpy", "typer", "jsonschema"}),
+    "schemas": (
+        "import neuralqx_struct.schema.series, neuralqx_struct.tools.linting",
+        {"jax", "numpy", "typer", "jsonschema"},
+    ),
     "reading a schema": (
         "import neuralqx_struct as s; s.load_schema('schemas/vmc_state').document",
         {"jax", "jsonschema"},
@@ -48,13 +51,13 @@ LIGHT = {
     "evolution": ("import neuralqx_struct as s; s.migrate, s.diff, s.steps", {"jax", "jsonschema"}),
     "writing about schemas": (
         """
-from neuralqx_struct.schema import drafts, drawings, payload_schema, series, stubs
+from neuralqx_struct.schema import series; from neuralqx_struct.schema import language as drafts; from neuralqx_struct.schema.export import mermaid as drawings; from neuralqx_struct.schema.export import json_schema as payload_schema; from neuralqx_struct.schema.export import stubs
 head = series.load_series("schemas/vmc_state").head
 payload_schema.payload_schema(head), stubs.stub_module(head, "x"), drawings.struct_diagram(head)""",
         {"jax", "numpy", "typer", "jsonschema", "rich"},
     ),
     "versions of schemas": (
-        "from neuralqx_struct import releases; releases.history('schemas/vmc_state')",
+        "from neuralqx_struct.tools import history as releases; releases.history('schemas/vmc_state')",
         {"jax", "numpy", "typer", "jsonschema", "rich"},
     ),
     "inference": ("import neuralqx_struct as s; s.infer", {"jax", "numpy", "typer", "jsonschema"}),
@@ -75,11 +78,11 @@ def test_no_module_bears_the_name_of_a_public_function(root):
     assert not modules & functions
 
 
-def test_a_sound_bundle_is_validated_without_any_of_them(tmp_path, root, monkeypatch):
+def test_a_valid_bundle_is_validated_with_pydantic_alone(tmp_path, root, monkeypatch):
     from neuralqx_struct import bundle
-    from neuralqx_struct.payload import Payload
+    from neuralqx_struct.manifest.payload import Payload
 
     monkeypatch.chdir(root)
     path = bundle.write(tmp_path / "ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
-    code = f"import neuralqx_struct.validation as v; assert v.validate({str(path)!r}) == []"
-    assert not modules_after(code) & {"jax", "numpy", "pydantic", "yaml", "typer", "jsonschema"}
+    code = f"import neuralqx_struct.tools.validation as v; assert v.validate({str(path)!r}) == []"
+    assert not modules_after(code) & {"jax", "numpy", "yaml", "typer", "jsonschema"}

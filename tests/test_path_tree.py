@@ -1,4 +1,4 @@
-"""neuralqx_struct.path_tree: leaves by path, against dicts of dicts and dicts of paths."""
+"""PathTree: leaves by path, against dicts of dicts and dicts of paths."""
 
 import copy
 import pickle
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuralqx_struct.path_tree import HERE, PathTree, is_path
+from neuralqx_struct.paths import HERE, PathTree, is_tree_path
 
 names = st.one_of(st.sampled_from(["a", "b", "a\0", "aa"]), st.text(min_size=1, max_size=2))
 paths = st.lists(names, min_size=1, max_size=3).map(tuple)
@@ -39,7 +39,10 @@ def test_a_tree_holds_its_leaves_in_sorted_order(entries):
 @given(leaves)
 def test_a_tree_reads_as_dicts_of_dicts(entries):
     def opened(tree):
-        return {name: opened(below) if isinstance(below, PathTree) else below for name, below in tree.items()}
+        return {
+            name: opened(below) if isinstance(below, PathTree) else below
+            for name, below in tree.items()
+        }
 
     tree = PathTree(entries)
     assert tree == nested(entries)
@@ -66,14 +69,18 @@ def test_one_more_entry_leaves_the_old_tree_alone(entries, path, leaf):
     assert dict(more.entries()) == {**entries, path: leaf}
     assert list(more.entries()) == sorted({**entries, path: leaf}.items())
     assert dict(tree.entries()) == entries
-    assert (more.pair[1] is tree.pair[1]) == (path in entries), "a tree with other leaves shares the paths"
+    assert (more.pair[1] is tree.pair[1]) == (path in entries), (
+        "a tree with other leaves shares the paths"
+    )
 
 
 @given(leaves, st.integers())
 def test_where_keeps_the_order(entries, above):
     tree = PathTree(entries)
     kept = [leaf > above for _, leaf in tree.entries()]
-    assert dict(tree.where(kept).entries()) == {path: leaf for path, leaf in entries.items() if leaf > above}
+    assert dict(tree.where(kept).entries()) == {
+        path: leaf for path, leaf in entries.items() if leaf > above
+    }
 
 
 @given(leaves)
@@ -82,7 +89,9 @@ def test_trees_copy_and_pickle(entries):
     assert copy.copy(tree) == copy.deepcopy(tree) == pickle.loads(pickle.dumps(tree)) == tree
 
 
-@pytest.mark.parametrize("path", [None, "a", 3, (), ("b",), ("a", 3), ("a", "b", "c"), [("a", "b")]])
+@pytest.mark.parametrize(
+    "path", [None, "a", 3, (), ("b",), ("a", 3), ("a", "b", "c"), [("a", "b")]]
+)
 def test_what_has_no_leaf_is_not_found(path):
     assert PathTree({("a", "b"): 1}).find(path) is None
 
@@ -106,5 +115,5 @@ def test_trees_cannot_be_changed():
 
 @pytest.mark.parametrize("path", [(), "net", ("net", 3), ("net", ""), ["net"], None])
 def test_what_is_no_path(path):
-    assert not is_path(path)
-    assert is_path(("net", "ü/*"))
+    assert not is_tree_path(path)
+    assert is_tree_path(("net", "ü/*"))

@@ -44,7 +44,13 @@ def test_what_is_no_path(text):
 
 @pytest.mark.parametrize(
     ("path", "name"),
-    [((), "value"), (("a", 0), "a/0"), (("a/b", "c%"), "a%2Fb/c%25"), (("",), "%00"), (("ä",), "%C3%A4")],
+    [
+        ((), "value"),
+        (("a", 0), "a/0"),
+        (("a/b", "c%"), "a%2Fb/c%25"),
+        (("",), "%00"),
+        (("ä",), "%C3%A4"),
+    ],
 )
 def test_array_names_are_percent_encoded(path, name):
     assert array_name(path) == name

@@ -43,13 +43,21 @@ def test_wrapped_constructors_look_like_the_class():
     def make(*args, **kwargs):
         return Layer(*args, **kwargs)
 
-    assert make.__name__ == "Layer" and inspect.signature(make) == inspect.signature(Layer) and make(1.0).n == 2
+    assert (
+        make.__name__ == "Layer"
+        and inspect.signature(make) == inspect.signature(Layer)
+        and make(1.0).n == 2
+    )
 
 
-@pytest.mark.parametrize("make", [lambda: Layer(1.0), lambda: jax.tree.map(lambda x: x, Layer(1.0))])
+@pytest.mark.parametrize(
+    "make", [lambda: Layer(1.0), lambda: jax.tree.map(lambda x: x, Layer(1.0))]
+)
 def test_completion_offers_fields_and_methods(make):
     offered = dir(make())
-    assert {"w", "n", "area", "k", "forward", *RESERVED_NAMES} <= set(offered) and offered == sorted(offered)
+    assert {"w", "n", "area", "k", "forward", *RESERVED_NAMES} <= set(
+        offered
+    ) and offered == sorted(offered)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +77,8 @@ def test_completion_offers_fields_and_methods(make):
     ],
 )
 def test_help_says_how_to_use_it(what, lines):
-    text = pydoc.render_doc(what, renderer=pydoc.plaintext)
+    text = " ".join(pydoc.render_doc(what, renderer=pydoc.plaintext).split())
+    text = text.replace("( ", "(")  # from 3.13 on, a long signature has a line for each parameter
     assert not [line for line in lines if line not in text]
 
 
@@ -84,7 +93,10 @@ def test_completion_of_the_package_offers_what_is_public():
     assert {*offered} == {*s.__all__} - {"__version__"}
     with pytest.raises(AttributeError) as caught:
         s.loadschema
-    assert (caught.value.name, caught.value.obj) == ("loadschema", s)  # by which Python says: did you mean load_schema
+    assert (caught.value.name, caught.value.obj) == (
+        "loadschema",
+        s,
+    )  # by which Python says: did you mean load_schema
 
 
 def test_autodoc_documents_a_struct(tmp_path, root):

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
+from neuralqx_struct.schema.export.stubs import stub_module
 from neuralqx_struct.schema.series import load_series
-from neuralqx_struct.schema.stubs import stub_module
 
 MARKS = {
     "mypy": re.compile(r"# type: ignore\[([\w, -]+)\]"),
@@ -21,11 +21,22 @@ ANY_MARK = re.compile(r"  # (type|pyright): ignore\[[\w, -]+\]")
 
 
 def mypy(root, folder, files):
-    command = [sys.executable, "-m", "mypy", "--output", "json", "--config-file", str(root / "pyproject.toml"), *files]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--output",
+        "json",
+        "--config-file",
+        str(root / "pyproject.toml"),
+        *files,
+    ]
     out = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
     assert out.returncode in (0, 1), out.stderr + out.stdout
     found = [json.loads(line) for line in out.stdout.splitlines() if line.startswith("{")]
-    return {(e["file"], e["line"], e["code"], e["message"]) for e in found if e["severity"] == "error"}
+    return {
+        (e["file"], e["line"], e["code"], e["message"]) for e in found if e["severity"] == "error"
+    }
 
 
 def basedpyright(root, folder, files, mode="strict"):
@@ -38,11 +49,23 @@ def basedpyright(root, folder, files, mode="strict"):
         "reportUnusedCallResult": False,
     }
     (folder / "pyrightconfig.json").write_text(json.dumps(options))
-    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "basedpyright",
+        "--outputjson",
+        "--pythonpath",
+        sys.executable,
+        "-p",
+        str(folder),
+    ]
     out = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     assert out.returncode in (0, 1), out.stderr + out.stdout
     found = json.loads(out.stdout)["generalDiagnostics"]
-    return {(e["file"], e["range"]["start"]["line"] + 1, e.get("rule", "syntax"), e["message"]) for e in found}
+    return {
+        (e["file"], e["range"]["start"]["line"] + 1, e.get("rule", "syntax"), e["message"])
+        for e in found
+    }
 
 
 @pytest.mark.parametrize("checker", [mypy, basedpyright])
@@ -157,9 +180,12 @@ def test_stubs_make_classes_of_schemas_known_to_editors(checker, root, tmp_path)
     (tmp_path / "use.py").write_text(USE)
     said = checker(root, tmp_path, [*files, str(tmp_path / "use.py")])
     places = {
-        (file.replace("\\", "/").rpartition("/")[2], line): f"{code}: {message}" for file, line, code, message in said
+        (file.replace("\\", "/").rpartition("/")[2], line): f"{code}: {message}"
+        for file, line, code, message in said
     }
-    wrong = {("use.py", number) for number, line in enumerate(USE.splitlines(), 1) if "# wrong" in line}
+    wrong = {
+        ("use.py", number) for number, line in enumerate(USE.splitlines(), 1) if "# wrong" in line
+    }
     assert places.keys() == wrong, places
 
 

@@ -22,10 +22,25 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--chains", type=int, default=DEFAULTS["n_chains"], help="Markov chains")
     out.add_argument("--steps", type=int, default=N_STEPS, help="optimisation steps")
     out.add_argument("--seed", type=int, default=DEFAULTS["seed"], help="of the random key")
-    out.add_argument("--field", type=float, default=DEFAULTS["h"], help="transverse field in units of the coupling")
+    out.add_argument(
+        "--field",
+        type=float,
+        default=DEFAULTS["h"],
+        help="transverse field in units of the coupling",
+    )
     out.add_argument("--lr", type=float, default=DEFAULTS["lr"], help="learning rate")
-    out.add_argument("--diag-shift", type=float, default=DEFAULTS["diag_shift"], help="regularisation of the metric")
-    out.add_argument("--sweeps", type=int, default=DEFAULTS["n_sweeps"], help="Metropolis sweeps between two steps")
+    out.add_argument(
+        "--diag-shift",
+        type=float,
+        default=DEFAULTS["diag_shift"],
+        help="regularisation of the metric",
+    )
+    out.add_argument(
+        "--sweeps",
+        type=int,
+        default=DEFAULTS["n_sweeps"],
+        help="Metropolis sweeps between two steps",
+    )
     return out
 
 
@@ -35,9 +50,13 @@ def main(argv: list[str] | None = None) -> int:
     args = options.parse_args(argv)
     for name, least in {"sites": 2, "alpha": 1, "chains": 1, "steps": 1, "sweeps": 1}.items():
         if getattr(args, name) < least:
-            options.error(f"argument --{name}: expected at least {least}, got {getattr(args, name)}")
+            options.error(
+                f"argument --{name}: expected at least {least}, got {getattr(args, name)}"
+            )
     exact = (
-        exact_energy(args.sites, args.field) if args.sites <= MAX_SITES else free_fermion_energy(args.sites, args.field)
+        exact_energy(args.sites, args.field)
+        if args.sites <= MAX_SITES
+        else free_fermion_energy(args.sites, args.field)
     )
 
     def off(energy: float) -> str:
@@ -50,7 +69,9 @@ def main(argv: list[str] | None = None) -> int:
     settings = Settings(h=args.field, lr=args.lr, diag_shift=args.diag_shift, n_sweeps=args.sweeps)
     start = time.perf_counter()
     _, energies = advance(
-        initial_physics(args.sites, args.alpha, args.chains, args.seed, settings), args.steps, progress
+        initial_physics(args.sites, args.alpha, args.chains, args.seed, settings),
+        args.steps,
+        progress,
     )
     mean = float(energies[-LAST:].mean())
     print(

@@ -21,7 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-__all__ = ["MAX_SITES", "apply_hamiltonian", "configurations", "exact_energy", "free_fermion_energy", "local_energies"]
+__all__ = [
+    "MAX_SITES",
+    "apply_hamiltonian",
+    "configurations",
+    "exact_energy",
+    "free_fermion_energy",
+    "local_energies",
+]
 
 MAX_SITES = 18
 """Beyond this the vectors of the Krylov space no longer fit comfortably into memory."""
@@ -54,7 +61,9 @@ def _spin(site: int, n_sites: int) -> np.ndarray:
     return np.array([1.0, -1.0]).reshape([2 if axis == site else 1 for axis in range(n_sites)])
 
 
-def exact_energy(n_sites: int, h: float, *, tolerance: float = 1e-7, max_iterations: int = 400) -> float:
+def exact_energy(
+    n_sites: int, h: float, *, tolerance: float = 1e-7, max_iterations: int = 400
+) -> float:
     """The ground-state energy by the Lanczos method.
 
     Args:
@@ -80,12 +89,16 @@ def exact_energy(n_sites: int, h: float, *, tolerance: float = 1e-7, max_iterati
         for known in basis + basis:
             vector -= (known @ vector) * known
         length = float(np.linalg.norm(vector))
-        energies, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1))
+        energies, vectors = np.linalg.eigh(
+            np.diag(diagonal) + np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1)
+        )
         if length * abs(vectors[-1, 0]) <= tolerance * abs(energies[0]):
             return float(energies[0])
         off_diagonal.append(length)
         basis.append(vector / length)
-    raise ArithmeticError(f"exact_energy: expected convergence to {tolerance} in {max_iterations} iterations, got none")
+    raise ArithmeticError(
+        f"exact_energy: expected convergence to {tolerance} in {max_iterations} iterations, got none"
+    )
 
 
 def free_fermion_energy(n_sites: int, h: float) -> float:
@@ -95,7 +108,9 @@ def free_fermion_energy(n_sites: int, h: float) -> float:
 
 
 @partial(jax.jit, static_argnums=0)
-def local_energies(log_psi_fn: Callable[[Any, Array], Array], params: Any, sigma: Array, h: Any) -> Array:
+def local_energies(
+    log_psi_fn: Callable[[Any, Array], Array], params: Any, sigma: Array, h: Any
+) -> Array:
     """The local energies (H psi)(sigma) / psi(sigma).
 
     Args:

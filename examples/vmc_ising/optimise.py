@@ -5,7 +5,7 @@ weight) and d' the last update, the update d minimises
 
     |O d + lr E|^2 + diag_shift |d - MOMENTUM d'|^2
 
-(the SPRING method): what the samples do not determine is taken from the last update. Without momentum this is
+(the SPRING method): directions that the samples do not determine keep the last update. Without momentum this is
 stochastic reconfiguration, d = -lr (O^+ O + diag_shift)^-1 O^+ E.
 """
 
@@ -18,10 +18,17 @@ import jax.numpy as jnp
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-__all__ = ["MOMENTUM", "Estimate", "estimate", "importance_weights", "natural_update", "solve_update"]
+__all__ = [
+    "MOMENTUM",
+    "Estimate",
+    "estimate",
+    "importance_weights",
+    "natural_update",
+    "solve_update",
+]
 
 MOMENTUM = 0.8
-"""How much of the last update is kept where the samples say nothing."""
+"""Fraction of the last update that is kept in directions without samples."""
 
 
 class Estimate(NamedTuple):
@@ -65,15 +72,19 @@ def solve_update(rows: Array, residual: Array, last: Array, shift: Array) -> Arr
         # The eigenvalues of a Gram matrix in single precision are off by about eps times its trace; a shift below that
         # would leave it indefinite.
         shift = shift + 4 * jnp.finfo(jnp.float32).eps * jnp.trace(gram).real
-        factor = jax.scipy.linalg.cho_factor(gram + shift * jnp.eye(len(gram), dtype=gram.dtype), lower=True)
+        factor = jax.scipy.linalg.cho_factor(
+            gram + shift * jnp.eye(len(gram), dtype=gram.dtype), lower=True
+        )
         mismatch = rows @ last + residual
         if n_parameters <= n_samples:
             return last - jax.scipy.linalg.cho_solve(factor, adjoint @ mismatch)
         return last - adjoint @ jax.scipy.linalg.cho_solve(factor, mismatch)
 
 
-def natural_update(derivatives: Any, energies: Array, weights: Array, last: Any, *, lr: Any, diag_shift: Any) -> Any:
-    """What to add to the parameters.
+def natural_update(
+    derivatives: Any, energies: Array, weights: Array, last: Any, *, lr: Any, diag_shift: Any
+) -> Any:
+    """Returns the update of the parameters.
 
     Args:
         derivatives: Of log psi by the parameters: the tree of the parameters, with an axis of samples in front.

@@ -63,7 +63,9 @@ def log_cosh(z: Array) -> Array:
 
 def _linear(bias: Array, spins: Array, weights: Array) -> Array:
     """``bias + spins @ weights`` for real spins and complex weights."""
-    real, imag = (jnp.matmul(spins, part, precision="highest") for part in (weights.real, weights.imag))
+    real, imag = (
+        jnp.matmul(spins, part, precision="highest") for part in (weights.real, weights.imag)
+    )
     return bias + lax.complex(real, imag)
 
 

@@ -39,13 +39,13 @@ def sample(
     Args:
         log_psi_fn: ``log_psi_fn(params, sigma)``, the logarithm of the amplitude for every row of ``sigma``.
         params: Passed on to ``log_psi_fn``.
-        sigma: Where the chains stand, int8 ``[n_chains, n_sites]``.
+        sigma: The states of the chains, int8 ``[n_chains, n_sites]``.
         key: A typed random key.
         n_sweeps: Number of sweeps.
         exponent: The chains follow ``|psi| ** exponent``.
 
     Returns:
-        Where the chains stand now, the key to go on with, and the fraction of accepted flips.
+        The new states of the chains, the next key, and the fraction of accepted flips.
     """
     n_chains, n_sites = sigma.shape
     chains = jnp.arange(n_chains)
@@ -53,13 +53,18 @@ def sample(
     def log_weight(spins: Array) -> Array:
         return exponent * log_psi_fn(params, spins).real
 
-    def propose(carry: tuple[Array, Array], draw: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+    def propose(
+        carry: tuple[Array, Array], draw: tuple[Array, Array]
+    ) -> tuple[tuple[Array, Array], Array]:
         spins, weight = carry
         site, log_uniform = draw
         flipped = spins.at[chains, site].multiply(-1)
         new_weight = log_weight(flipped)
         accept = log_uniform < new_weight - weight
-        return (jnp.where(accept[:, None], flipped, spins), jnp.where(accept, new_weight, weight)), jnp.mean(accept)
+        return (
+            jnp.where(accept[:, None], flipped, spins),
+            jnp.where(accept, new_weight, weight),
+        ), jnp.mean(accept)
 
     def sweep(carry: tuple[Array, Array], sweep_key: Array) -> tuple[tuple[Array, Array], Array]:
         site_key, accept_key = jax.random.split(sweep_key)
@@ -70,5 +75,7 @@ def sample(
         return carry, jnp.mean(accepted)
 
     next_key, sample_key = jax.random.split(key)
-    (sigma, _), accepted = lax.scan(sweep, (sigma, log_weight(sigma)), jax.random.split(sample_key, n_sweeps))
+    (sigma, _), accepted = lax.scan(
+        sweep, (sigma, log_weight(sigma)), jax.random.split(sample_key, n_sweeps)
+    )
     return sigma, next_key, jnp.mean(accepted)

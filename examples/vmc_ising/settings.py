@@ -19,7 +19,7 @@ __all__ = ["DEFAULTS", "N_STEPS", "Settings"]
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Settings:
-    """What a step depends on besides arrays; the real numbers are traced, so that changing one does not recompile.
+    """The settings of a step; the real numbers are traced, so that changing one does not recompile.
 
     Attributes:
         h: Transverse field in units of the coupling.
@@ -40,6 +40,15 @@ N_STEPS = 120
 """Steps of a run with :data:`DEFAULTS`."""
 
 DEFAULTS: MappingProxyType[str, Any] = MappingProxyType(
-    {"n_sites": 12, "alpha": 2, "n_chains": 512, "seed": 0, "h": 1.0, "lr": 0.05, "diag_shift": 0.01, "n_sweeps": 2}
+    {
+        "n_sites": 12,
+        "alpha": 2,
+        "n_chains": 512,
+        "seed": 0,
+        "h": 1.0,
+        "lr": 0.05,
+        "diag_shift": 0.01,
+        "n_sweeps": 2,
+    }
 )
 """The arguments of ``initial_fields_v1`` for a run that ends within 0.2 % of the exact energy; README.md has the numbers."""

@@ -1,4 +1,4 @@
-"""The training loop, and where each version of the checkpoint keeps what the loop needs.
+"""The training loop, and the fields of each version of the checkpoint that it uses.
 
 The physics is :func:`step`, a pure function of arrays. A :class:`Layout` is the only part that knows names of fields; it
 reads attributes and calls ``replace``, so any immutable record will do as a state.
@@ -47,7 +47,7 @@ Progress = Callable[[int, float], object]
 
 
 class Physics(NamedTuple):
-    """What a step works on, whatever the layout of the checkpoint."""
+    """The input of a step, in any layout of the checkpoint."""
 
     params: RBMParams
     updates: RBMParams
@@ -57,7 +57,7 @@ class Physics(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step gives back: what it moved, and the energy on the new samples of the new parameters."""
+    """The output of a step: the changed arrays, and the energy on the new samples of the new parameters."""
 
     params: RBMParams
     updates: RBMParams
@@ -69,7 +69,9 @@ class Step(NamedTuple):
 
 
 @jax.jit
-def step(params: RBMParams, updates: RBMParams, sigma: Array, key: Array, settings: Settings) -> Step:
+def step(
+    params: RBMParams, updates: RBMParams, sigma: Array, key: Array, settings: Settings
+) -> Step:
     """One optimisation step: a natural-gradient update from the samples at hand, then new samples.
 
     Samples always belong to the parameters beside them, so a checkpoint alone suffices to measure its energy.
@@ -83,18 +85,26 @@ def step(params: RBMParams, updates: RBMParams, sigma: Array, key: Array, settin
         diag_shift=settings.diag_shift,
     )
     params = jax.tree.map(jnp.add, params, update)
-    sigma, key, acceptance = sample(log_psi, params, sigma, key, n_sweeps=settings.n_sweeps, exponent=settings.exponent)
+    sigma, key, acceptance = sample(
+        log_psi, params, sigma, key, n_sweeps=settings.n_sweeps, exponent=settings.exponent
+    )
     weights = importance_weights(log_psi(params, sigma).real, settings.exponent)
     measured = estimate(local_energies(log_psi, params, sigma, settings.h), weights)
     return Step(params, update, sigma, key, measured.energy, measured.variance, acceptance)
 
 
-def initial_physics(n_sites: int, alpha: int, n_chains: int, seed: int, settings: Settings) -> Physics:
+def initial_physics(
+    n_sites: int, alpha: int, n_chains: int, seed: int, settings: Settings
+) -> Physics:
     """Random parameters and spins, no update yet, and the key to go on with."""
     params_key, spins_key, key = jax.random.split(jax.random.key(seed, impl=KEY_IMPL), 3)
     params = init(params_key, n_sites, alpha)
     return Physics(
-        params, jax.tree.map(jnp.zeros_like, params), random_spins(spins_key, n_chains, n_sites), key, settings
+        params,
+        jax.tree.map(jnp.zeros_like, params),
+        random_spins(spins_key, n_chains, n_sites),
+        key,
+        settings,
     )
 
 
@@ -208,7 +218,9 @@ def physics_v1(state: Any) -> Physics:
     def join(real: Any, imag: Any, biases: Any) -> RBMParams:
         # Not real + 1j * imag, which would lose the sign of zeros and add to the imaginary part of infinities.
         biases = jnp.asarray(biases)
-        return RBMParams(lax.complex(jnp.asarray(real), jnp.asarray(imag)), biases[:n_sites], biases[n_sites:])
+        return RBMParams(
+            lax.complex(jnp.asarray(real), jnp.asarray(imag)), biases[:n_sites], biases[n_sites:]
+        )
 
     return Physics(
         params=join(state.W_re, state.W_im, state.b_all),
@@ -240,7 +252,11 @@ def physics_v3(state: Any) -> Physics:
         updates=RBMParams(
             *map(
                 jnp.asarray,
-                (state.optimizer.kernel_update, state.optimizer.visible_update, state.optimizer.hidden_update),
+                (
+                    state.optimizer.kernel_update,
+                    state.optimizer.visible_update,
+                    state.optimizer.hidden_update,
+                ),
             )
         ),
         sigma=jnp.asarray(state.sampler.sigma),
@@ -279,7 +295,7 @@ V3 = Layout(physics_v3, write_v3, step_field="step", logger_field="logger")
 
 
 def train(state: Any, layout: Layout, n_steps: int, progress: Progress | None = None) -> Any:
-    """Trains a state by ``n_steps`` steps, from where it stands.
+    """Trains a state by ``n_steps`` steps, from its current step.
 
     Args:
         state: A checkpoint's state, of the version that ``layout`` reads.
@@ -301,7 +317,9 @@ def train(state: Any, layout: Layout, n_steps: int, progress: Progress | None = 
         if progress is not None:
             progress(number, energy)
 
-    physics, energies = advance(layout.physics(state), n_steps, report, getattr(state, layout.step_field) + 1)
+    physics, energies = advance(
+        layout.physics(state), n_steps, report, getattr(state, layout.step_field) + 1
+    )
     return layout.write(state, physics, energies)
 
 

@@ -1,26 +1,24 @@
-"""What the commands about bundles do, as reports; no option parser is needed for it.
-
-``commands.py`` gives them a command line, and ``__init__.py`` a short way past it for plain calls.
-"""
+"""Functions of the commands about bundles, and of those that compare schemas; each returns a report."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from neuralqx_struct.cli.reporters import Report, each
+from neuralqx_struct.cli import reports
+from neuralqx_struct.cli.reports import ArgumentError, Report, each
+from neuralqx_struct.cli.schemas import written
 from neuralqx_struct.errors import Diagnostic, has_errors
 
-__all__ = ["convert", "inspect", "migrate", "present", "validate", "verify"]
 
-
-def present(path: Path) -> Path:
-    """The path of a schema, which must exist.
+def existing(path: Path) -> Path:
+    """The path of a schema.
 
     Raises:
-        SchemaMissingError: There is nothing.
+        SchemaMissingError: It does not exist.
     """
     if not path.exists():
         from neuralqx_struct.schema.series import SchemaMissingError
@@ -29,46 +27,101 @@ def present(path: Path) -> Path:
     return path
 
 
-def validate(paths: Sequence[Path], schema: Path | None = None) -> Report:
-    """Check manifests against the published format and their schemas."""
-    from neuralqx_struct import validation
+def _free(path: Path, hint: str) -> None:
+    """Raises an error if a target exists."""
+    if os.path.lexists(path):
+        from neuralqx_struct.bundle import BundleExistsError
+
+        message = "expected a new path, got one that exists"
+        raise BundleExistsError(message, file=str(path), hint=hint)
+
+
+def demo(folder: Path | None, format: str) -> Report:  # noqa: A002
+    """Runs the demonstration; its account goes to stdout, or to stderr where results are for programs."""
+    from neuralqx_struct.cli import demo as demonstration
+
+    stream = sys.stdout if format == "text" else sys.stderr
+    with reports.progress_bar("demo") as advance:
+        figures = demonstration.run(
+            folder or demonstration.free_folder(),
+            log=lambda line: print(line, file=stream, flush=True),
+            progress=None if advance is None else lambda done, total, _: advance(done, total),
+        )
+    return Report(members=figures.to_json())
+
+
+def validate(paths: Sequence[Path], schema: Path | None, json_schema: Path | None) -> Report:
+    """Checks manifests against the published format and their schemas."""
+    from neuralqx_struct.tools import validation
 
     wanted: Any = None
     if schema is not None:
         from neuralqx_struct.schema.series import load_series
 
-        wanted = load_series(present(schema))
-    return each(
-        "validate", paths, lambda path: validation.validate(path, wanted), "valid (arrays not read: verify reads them)"
-    )
+        wanted = load_series(existing(schema))
+    good = "valid (arrays not read: verify reads them)"
+
+    def check(path: Path) -> list[Diagnostic]:
+        return validation.validate(path, wanted, json_schema=json_schema)
+
+    return each(paths, check, good)
 
 
 def verify(paths: Sequence[Path]) -> Report:
-    """Read every byte and compare it with its checksum."""
+    """Reads every byte and compares it with its checksum."""
     from neuralqx_struct import bundle
-    from neuralqx_struct.cli.progress import progress_bar
 
     def check(path: Path) -> list[Diagnostic]:
-        with progress_bar(f"verifying {path.name}") as advance:
+        with reports.progress_bar(f"verifying {path.name}") as advance:
             found = bundle.verify(path, progress=advance)
         if has_errors(found) and not os.path.lexists(path):
             raise bundle.BundleMissingError(found)
         return found
 
-    return each("verify", paths, check, "intact")
+    return each(paths, check, "intact")
 
 
-def convert(source: Path, out: Path, **how: Any) -> Report:
-    """Write a bundle in another form or store."""
-    from neuralqx_struct import conversion
-    from neuralqx_struct.bundle import BundleExistsError
-    from neuralqx_struct.cli.progress import progress_bar
+def inspect(path: Path, filter: str | None) -> Report:  # noqa: A002
+    """Shows the contents of a bundle."""
+    from neuralqx_struct.filters import FilterError
+    from neuralqx_struct.tools import inspection
 
-    if os.path.lexists(out) and not how.get("overwrite"):
-        message = "expected a new path, got one that exists"
-        raise BundleExistsError(message, file=str(out), hint="pass --overwrite, or choose another DST")
-    with progress_bar("converting") as advance:
-        done = conversion.convert(source, out, **how, progress=advance)
+    found: list[Diagnostic] = []
+    try:
+        record = inspection.inspect(path, filter, report=found)
+    except FilterError as error:
+        if error.code == "NQX426":  # nothing matches the filter
+            return Report(diagnostics=error.diagnostics)
+        return Report(failures=error.diagnostics)  # the filter cannot be read
+    return Report(str(record), tuple(found), {"bundle": record.to_json()})
+
+
+def diff(old: Path, new: Path) -> Report:
+    """Compares two schemas, or the schemas of two bundles."""
+    from neuralqx_struct.evolution.diff import diff as compare
+
+    changes = compare(existing(old), existing(new))
+    text = "\n".join(map(str, changes)) or "no changes"
+    return Report(text, members={"changes": [change.to_json() for change in changes]})
+
+
+def breaking(path: Path, against: str, **options: Any) -> Report:
+    """Checks whether changes of schemas make earlier checkpoints, or earlier readers, fail."""
+    from neuralqx_struct.evolution.compatibility import breaking as check
+
+    found = check(existing(path), against=against, **options)
+    text = "" if has_errors(found) else f"{path}: compatible with {against}"
+    return Report(text, tuple(found), {"path": str(path), "against": against})
+
+
+def convert(source: Path, out: Path, **options: Any) -> Report:
+    """Writes a bundle in another form or store."""
+    from neuralqx_struct.bundle import conversion
+
+    if not options["overwrite"]:
+        _free(out, "pass --overwrite, or choose another DST")
+    with reports.progress_bar("converting") as advance:
+        done = conversion.convert(source, out, **options, progress=advance)
     members = {
         "out": str(done.out),
         "store": done.store,
@@ -77,30 +130,55 @@ def convert(source: Path, out: Path, **how: Any) -> Report:
         "dropped": list(done.dropped),
         "linked": done.linked,
     }
-    return Report("convert", text=str(done), members=members)
+    return Report(str(done), members=members)
 
 
-def migrate(source: Path, out: Path, **how: Any) -> Report:
-    """Write a bundle, or every bundle of a folder, in another version."""
-    from neuralqx_struct.bundle import BundleExistsError
-    from neuralqx_struct.cli.progress import progress_bar
+def infer(bundle: Path, identity: str | None, out: Path | None) -> Report:
+    """Writes a first schema from the contents of a bundle."""
+    from neuralqx_struct.tools.inference import infer as draft
+
+    return written(draft(bundle, schema=identity), out)
+
+
+def migrate(
+    bundle: Path,
+    *,
+    to: str,
+    out: Path | None,
+    schema: Path | None,
+    dry_run: bool,
+    trust: Sequence[str] | None,
+) -> Report:
+    """Writes a bundle, or every bundle of a folder, in another version."""
+    if out is None and not dry_run:
+        raise ArgumentError("expected --out PATH, or --dry-run", "--out")
     from neuralqx_struct.evolution import folders, migrations
 
-    if source.is_dir() and not folders.is_bundle(source):
-        with progress_bar("migrating bundles") as advance:
-            folder = folders.migrate_all(source, out, **how, progress=advance)
-        return _of_folder(folder, out, dry_run=how["dry_run"])
-    if not how["dry_run"] and os.path.lexists(out):
-        message = "expected a new path, got one that exists"
-        raise BundleExistsError(message, file=str(out), hint="remove it, or choose another --out")
-    with progress_bar("migrating") as advance:
-        done = migrations.migrate(source, out, **how, progress=advance)
-    written = "nothing was written (--dry-run)" if done.out is None else f"written to {done.out}"
-    members = {"plan": _plan(done.plan), "out": None if done.out is None else str(done.out), "dry_run": how["dry_run"]}
+    target = out or bundle.with_name(f"{bundle.name}-migrated")
+    options: dict[str, Any] = {
+        "to": to if to == "head" else int(to),
+        "schema": None if schema is None else existing(schema),
+        "dry_run": dry_run,
+        "trust": trust or (),
+    }
+    shown = None if dry_run else str(target)
+    end = "nothing was written (--dry-run)" if dry_run else f"written to {target}"
+    members: dict[str, Any] = {"out": shown, "dry_run": dry_run}
+    if bundle.is_dir() and not folders.is_bundle(bundle):
+        with reports.progress_bar("migrating bundles") as advance:
+            folder = folders.migrate_all(bundle, target, **options, progress=advance)
+        return _of_folder(folder, end, members)
+    if not dry_run:
+        _free(target, "remove it, or choose another --out")
+    with reports.progress_bar("migrating") as advance:
+        done = migrations.migrate(bundle, target, **options, progress=advance)
     note = ""
-    if not done.plan.hops and how["schema"] is None and how["to"] == "head":
-        note = " (the newest version that the bundle knows; --schema names the folder with newer ones)"
-    return Report("migrate", done.report, f"{done.plan}{note}\n{written}", members)
+    if not done.plan.hops and schema is None and to == "head":
+        note = (
+            " (the newest version that the bundle knows; --schema names the folder with newer ones)"
+        )
+    members["plan"] = _plan(done.plan)
+    return Report(f"{done.plan}{note}\n{end}", done.report, members)
 
 
 def _plan(plan: Any) -> dict[str, Any]:
@@ -117,28 +195,12 @@ def _plan(plan: Any) -> dict[str, Any]:
     return {"id": plan.id, "from": plan.from_version, "to": plan.to_version, "hops": hops}
 
 
-def _of_folder(done: Any, out: Path, *, dry_run: bool) -> Report:
-    from neuralqx_struct.cli.reporters import could_not_write
-
-    written = "nothing was written (--dry-run)" if dry_run else f"written to {out}"
-    items = [{"path": str(i.path), "out": str(i.out), "state": i.state} for i in done.items]
+def _of_folder(done: Any, end: str, members: dict[str, Any]) -> Report:
     plans = {str(item.plan): _plan(item.plan) for item in done.items if item.plan is not None}
-    members = {"plans": [*plans.values()], "bundles": items, "out": None if dry_run else str(out), "dry_run": dry_run}
-    failures = tuple(found for found in done.diagnostics if could_not_write(found))
+    members["plans"] = [*plans.values()]
+    members["bundles"] = [
+        {"path": str(item.path), "out": str(item.out), "state": item.state} for item in done.items
+    ]
+    failures = tuple(found for found in done.diagnostics if reports.could_not_write(found))
     found = tuple(finding for finding in done.diagnostics if finding not in failures)
-    return Report("migrate", found, f"{done}\n{written}", members, failures)
-
-
-def inspect(path: Path, chosen: str | None = None) -> Report:
-    """Show what is in a bundle."""
-    from neuralqx_struct import inspection
-    from neuralqx_struct.filters import FilterError
-
-    found: list[Diagnostic] = []
-    try:
-        seen = inspection.inspect(path, chosen, report=found)
-    except FilterError as error:
-        if error.code == "NQX426":  # it was looked for and is not there
-            return Report("inspect", error.diagnostics)
-        return Report("inspect", failures=error.diagnostics)  # what to look for cannot be read
-    return Report("inspect", tuple(found), text=str(seen), members={"bundle": seen.to_json()})
+    return Report(f"{done}\n{end}", found, members, failures)

@@ -1,12 +1,12 @@
 """The main job, end to end, on a real run: train, export, validate, inspect, diff, migrate, load, prove, go on.
 
 Trains the variational Monte Carlo example under version 1 of its schema and brings the checkpoint to version 3. Each
-step uses the public functions that a user would call, and says which command does the same by hand.
+step uses the public functions that a user would call, and prints the command that does the same by hand.
 """
 
 from __future__ import annotations
 
-import itertools
+import importlib
 import json
 import shlex
 import shutil
@@ -15,26 +15,24 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from neuralqx_struct.cli.shipped import shipped
 from neuralqx_struct.errors import StructError
 
-__all__ = ["DemoReport", "free_folder", "run"]
-
-Say = Callable[[str], None]
 Progress = Callable[[int, int, str], None]
 
 STEPS = 120
 MORE_STEPS = 40
-#: What a step that computes may change; the steps of this schema only move and reinterpret numbers.
+#: Tolerance of steps that compute; the steps of this schema only move and reinterpret numbers.
 TOLERANCE = 1e-6
 _LAST = 10
 
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What the demonstration saw.
+    """The figures of the demonstration.
 
     Attributes:
         exact: Ground-state energy by exact diagonalisation.
@@ -62,17 +60,26 @@ class DemoReport:
 
 
 def free_folder() -> Path:
-    """Where the demonstration goes if nobody says: a new folder here, never one that is in use."""
-    names = itertools.chain(["neuralqx-struct-demo"], (f"neuralqx-struct-demo-{n}" for n in itertools.count(2)))
-    return next(path for path in map(Path, names) if not path.exists())
+    """The default folder: a new one here, never one that is in use."""
+    path, number = Path("neuralqx-struct-demo"), 1
+    while path.exists():
+        number += 1
+        path = Path(f"neuralqx-struct-demo-{number}")
+    return path
 
 
-def run(folder: Path, *, say: Say = print, progress: Progress | None = None, steps: int = STEPS) -> DemoReport:
-    """Run the demonstration.
+def run(
+    folder: Path,
+    *,
+    log: Callable[[str], None] = print,
+    progress: Progress | None = None,
+    steps: int = STEPS,
+) -> DemoReport:
+    """Runs the demonstration.
 
     Args:
         folder: Where everything is written; must not exist, or be empty.
-        say: Gets each line of the account.
+        log: Gets each line of the account.
         progress: Called with finished steps, all steps and a word on them.
         steps: Optimisation steps of the first training.
 
@@ -80,7 +87,7 @@ def run(folder: Path, *, say: Say = print, progress: Progress | None = None, ste
         The figures.
 
     Raises:
-        StructError: The folder is in use, or a step did not do what it must.
+        StructError: The folder is in use, or a step did not do its work.
     """
     began = time.perf_counter()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -92,10 +99,10 @@ def run(folder: Path, *, say: Say = print, progress: Progress | None = None, ste
         )
     folder.mkdir(parents=True, exist_ok=True)
     schemas = folder / "schemas" / "vmc_state"
-    shutil.copytree(shipped("schemas/vmc_state"), schemas)
-    shutil.copytree(shipped("schemas/struct-schema"), schemas.parent / "struct-schema")
-    shutil.copytree(shipped("schemas/manifest"), schemas.parent / "manifest")
-    shutil.copytree(shipped("examples/vmc_ising"), folder / "vmc_ising", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("vmc_state", "struct-schema", "manifest"):
+        shutil.copytree(shipped(f"schemas/{name}"), schemas.parent / name)
+    without_cache = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(shipped("examples/vmc_ising"), folder / "vmc_ising", ignore=without_cache)
 
     import jax
     import numpy as np
@@ -105,94 +112,109 @@ def run(folder: Path, *, say: Say = print, progress: Progress | None = None, ste
     ising, train, settings = _example()
     schema = s.load_schema(schemas)
     first, newest = schema.at(1), schema
-    say(f"Schema {schema.id}, versions {', '.join(map(str, schema.versions))}: {schemas}")
-    say(by_hand("schema", "lint", schemas))
+    log(f"Schema {schema.id}, versions {', '.join(map(str, schema.versions))}: {schemas}")
+    log(by_hand("schema", "lint", schemas))
 
-    say(f"\n1. Train under version 1: {settings.DEFAULTS['n_sites']} sites, {steps} steps on {jax.default_backend()}")
+    log(
+        f"\n1. Train under version 1: {settings.DEFAULTS['n_sites']} sites, {steps} steps on {jax.default_backend()}"
+    )
     state = first.root(**train.initial_fields_v1(**settings.DEFAULTS))
     state = train.train(state, train.V1, steps, _bar(progress, steps, 0))
     exact = float(ising.exact_energy(settings.DEFAULTS["n_sites"], settings.DEFAULTS["h"]))
     trained = float(np.mean(state.E_hist[-_LAST:]))
     error = abs(trained - exact) / abs(exact)
-    say(f"  energy {trained:.4f}, exact {exact:.4f}, relative error {error:.2e}")
+    log(f"  energy {trained:.4f}, exact {exact:.4f}, relative error {error:.2e}")
 
-    say(
+    log(
         in_python(
             folder,
             f"state = s.load_schema({str(schemas)!r}).at(1).root(**train.initial_fields_v1(**settings.DEFAULTS))",
         )
     )
-    say(f"             state = train.train(state, train.V1, {steps})")
+    log(f"             state = train.train(state, train.V1, {steps})")
     bundle = state.export(folder / "ckpt_v1", metadata={"run": "demo", "exact_energy": exact})
-    say(f"\n2. Export: {bundle}")
-    say(f"  in Python: state.export({str(folder / 'ckpt_mine')!r})")
+    log(f"\n2. Export: {bundle}")
+    log(f"  in Python: state.export({str(folder / 'ckpt_mine')!r})")
 
-    say("\n3. Validate manifest.json against the published JSON Schema and its own schema")
+    log("\n3. Validate manifest.json against the published JSON Schema and its own schema")
     _validate(bundle)
-    say("  valid")
-    say(by_hand("validate", bundle))
+    log("  valid")
+    log(by_hand("validate", bundle))
 
-    say("\n4. Inspect")
-    say(_indented(str(s.inspect(bundle))))
-    say(by_hand("inspect", bundle))
+    log("\n4. Inspect")
+    log(indent(str(s.inspect(bundle)), "  "))
+    log(by_hand("inspect", bundle))
 
-    say(
+    log(
         "\n5. What changed from version 1 to version 3, field by field; the migrations of v2.yaml and v3.yaml cover all of it"
     )
     for change in s.diff(first.document, newest.document):
-        say(_indented(str(change)))
-    say(by_hand("diff", schemas / "v1.yaml", schemas / "v3.yaml"))
+        log(indent(str(change), "  "))
+    log(by_hand("diff", schemas / "v1.yaml", schemas / "v3.yaml"))
 
     migrated = folder / "ckpt_v3"
     s.migrate(bundle, migrated, to=3, schema=schemas)
-    say(f"\n6. Migrate to version 3: {migrated}")
-    say(by_hand("migrate", bundle, "--to", 3, "--out", folder / "ckpt_again", "--schema", schemas))
+    log(f"\n6. Migrate to version 3: {migrated}")
+    log(by_hand("migrate", bundle, "--to", 3, "--out", folder / "ckpt_again", "--schema", schemas))
 
     loaded: Any = newest.root.load(migrated)
     directly = newest.root.load(bundle)  # an old version is migrated while loading, too
-    say(f"\n7. Load as the class of version 3: {type(loaded).__name__} with {loaded.n_parameters} parameters")
-    say(f"  in Python: state = s.load_schema({str(schemas)!r}).load({str(migrated)!r})")
+    log(
+        f"\n7. Load as the class of version 3: {type(loaded).__name__} with {loaded.n_parameters} parameters"
+    )
+    log(f"  in Python: state = s.load_schema({str(schemas)!r}).load({str(migrated)!r})")
     if loaded != directly:
         raise StructError(
-            "expected the same state from the migrated bundle and from the old one, got two", code="NQX422"
+            "expected the same state from the migrated bundle and from the old one, got two",
+            code="NQX422",
         )
 
     before = train.energies_of(state, train.V1, state.samples)
     after = train.energies_of(loaded, train.V3, state.samples)
     difference = float(np.max(np.abs(before - after) / np.abs(before)))
-    same = "bit-identical" if before.tobytes() == after.tobytes() else f"equal within {difference:.1e}"
+    same = (
+        "bit-identical" if before.tobytes() == after.tobytes() else f"equal within {difference:.1e}"
+    )
     if difference > TOLERANCE:
         raise StructError(
             f"expected the energies of the same samples to agree within {TOLERANCE}, got {difference:.1e}",
             code="NQX422",
         )
-    say(f"\n8. The wave function is the same: {before.size} local energies of the same samples are {same}")
+    log(
+        f"\n8. The wave function is the same: {before.size} local energies of the same samples are {same}"
+    )
 
-    say("  in Python: train.energies_of(state, train.V3, samples)")
-    say(f"\n9. Go on training from the migrated checkpoint: {MORE_STEPS} steps")
+    log("  in Python: train.energies_of(state, train.V3, samples)")
+    log(f"\n9. Go on training from the migrated checkpoint: {MORE_STEPS} steps")
     resumed_state = train.train(loaded, train.V3, MORE_STEPS, _bar(progress, MORE_STEPS, steps))
     resumed = float(np.mean(resumed_state.energy_history[-_LAST:]))
     resumed_state.export(folder / "ckpt_resumed")
-    say(f"  step {resumed_state.step}: energy {resumed:.4f}, relative error {abs(resumed - exact) / abs(exact):.2e}")
+    log(
+        f"  step {resumed_state.step}: energy {resumed:.4f}, relative error {abs(resumed - exact) / abs(exact):.2e}"
+    )
 
-    say(f"  in Python: train.train(state, train.V3, {MORE_STEPS})")
+    log(f"  in Python: train.train(state, train.V3, {MORE_STEPS})")
     seconds = time.perf_counter() - began
-    say(f"\nDone in {seconds:.0f} s. Everything is under {folder}:")
-    for name, what in {
+    log(f"\nDone in {seconds:.0f} s. Everything is under {folder}:")
+    for name, content in {
         "schemas/vmc_state": "the schema: copy v3.yaml to v4.yaml, change it, then lint the folder",
         "ckpt_v1": "the checkpoint as trained, version 1",
         "ckpt_v3": "the same, migrated to version 3",
         "ckpt_resumed": "after more training, version 3",
         "vmc_ising": "the application",
     }.items():
-        say(f"  {folder / name}: {what}")
-    return DemoReport(exact, trained, error, resumed, difference, str(bundle), str(migrated), seconds)
+        log(f"  {folder / name}: {content}")
+    return DemoReport(
+        exact, trained, error, resumed, difference, str(bundle), str(migrated), seconds
+    )
 
 
 def by_hand(*words: object) -> str:
-    """The line that tells how to repeat a step: the command as it was started, ready to paste."""
+    """The line with the command that repeats a step, as the program was started."""
     started = Path(sys.argv[0])
-    program = [sys.executable, "-m", "neuralqx_struct"] if started.suffix == ".py" else [sys.argv[0]]
+    program = (
+        [sys.executable, "-m", "neuralqx_struct"] if started.suffix == ".py" else [sys.argv[0]]
+    )
     return f"  by hand: {shlex.join([*program, *map(str, words)])}"
 
 
@@ -202,35 +224,33 @@ def in_python(folder: Path, line: str) -> str:
     return f"  in Python: {imports}\n             from vmc_ising import settings, train\n             {line}"
 
 
-def _example() -> tuple[Any, Any, Any]:
-    """The application's modules, imported from where they are shipped; they are no part of the package."""
-    import importlib
-
+def _example() -> tuple[Any, ...]:
+    """Imports the modules of the application, which are not part of the package."""
     folder = str(shipped("examples/vmc_ising").parent)
     if folder not in sys.path:
         sys.path.append(folder)
-    ising, train, settings = (importlib.import_module(f"vmc_ising.{name}") for name in ("ising", "train", "settings"))
-    return ising, train, settings
+    names = ("ising", "train", "settings")
+    return tuple(importlib.import_module(f"vmc_ising.{name}") for name in names)
 
 
 def _validate(bundle: Path) -> None:
-    """Two opinions: a validator that is not ours on the published schema, and ours, which knows more."""
+    """Validates by jsonschema on the published schema, and by our own checks, which find more."""
     from jsonschema import Draft202012Validator
 
     import neuralqx_struct as s
 
     published = json.loads(shipped("schemas/manifest/1.json").read_text(encoding="utf-8"))
-    Draft202012Validator(published).validate(json.loads((bundle / "manifest.json").read_text(encoding="utf-8")))
+    Draft202012Validator(published).validate(
+        json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
+    )
     problems = [d for d in s.validate(bundle) if d.severity == "error"]
     if problems:
         raise StructError(problems)
 
 
-def _bar(progress: Progress | None, total: int, already: int) -> Callable[[int, float], None] | None:
+def _bar(
+    progress: Progress | None, total: int, already: int
+) -> Callable[[int, float], None] | None:
     if progress is None:
         return None
     return lambda step, energy: progress(step - already, total, f"energy {energy:.4f}")
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())

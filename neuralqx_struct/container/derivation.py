@@ -1,8 +1,5 @@
 """Derivation: plain classes that become containers by naming their attributes.
 
-Owns :func:`derive` and what is known of each class that was derived. Walks and saves nothing itself: that a derived class is a
-pytree is enough for the modules beside it.
-
 Example:
     >>> @derive(containers=["mean"], keep=["name"])
     ... class Estimate:
@@ -17,34 +14,40 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import jax
 from jax.tree_util import GetAttrKey
 
-from neuralqx_struct.container.attributes import attributes, check_names, declared_defaults, fresh
-from neuralqx_struct.container.completion import complete
+from neuralqx_struct.container.attributes import (
+    attributes,
+    check_names,
+    complete,
+    declared_defaults,
+    fresh,
+)
 from neuralqx_struct.errors import SerializationError, ValidationError
 from neuralqx_struct.fieldspec import is_struct
-from neuralqx_struct.pytree import Layout, Pair
-from neuralqx_struct.pytree_types import register_pytree_type
-
-__all__ = ["Derivation", "derivation_of", "derive", "pairs_of"]
+from neuralqx_struct.struct.pytree import Layout, Pair
+from neuralqx_struct.struct.registration import register_pytree_type
 
 C = TypeVar("C")
 Items = list[tuple[Hashable, Any]]
+Serialize: TypeAlias = Callable[[Any], tuple[Iterable[tuple[Hashable, Any]], Any]]
+Deserialize: TypeAlias = Callable[[Items, Any], Any]
 
 
 class Hooks(NamedTuple):
-    """How a class says itself what is saved of it."""
+    """Functions of a class that define its saved form."""
 
-    serialize: Callable[[Any], tuple[Iterable[tuple[Hashable, Any]], Any]]
-    deserialize: Callable[[Items, Any], Any]
+    serialize: Serialize
+    deserialize: Deserialize
 
 
 class Derivation:
-    """What :func:`derive` was told about a class: its containers as nodes, what it keeps as statics."""
+    """The arguments of :func:`derive` for a class: containers as nodes, kept attributes as statics."""
 
     def __init__(self, cls: type, layout: Layout, hooks: Hooks | None) -> None:
         self.cls = cls
@@ -57,67 +60,70 @@ class Derivation:
     @cached_property
     def has_defaults(self) -> bool:
         """True if ``C()`` needs no argument."""
-        try:
-            inspect.signature(self.cls).bind()
-        except TypeError:
-            return False
-        except ValueError:  # a class without a readable signature; calling it will tell
-            return True
+        with suppress(ValueError):  # a class without a readable signature: call it
+            try:
+                inspect.signature(self.cls).bind()
+            except TypeError:
+                return False
         return True
 
     def defaults(self) -> Mapping[str, Any]:
-        """The attributes of one ``C()``, made when first needed; without it what a dataclass declares, or nothing."""
+        """The attributes of one ``C()``, made on first use; else the defaults of a dataclass, or nothing."""
         with self._making:
             if self._defaults is None:
-                # Outside of any trace: what is made once must not hold a tracer of the first caller.
+                # Outside of any trace: an instance that is made once must not hold a tracer of the first caller.
                 with jax.ensure_compile_time_eval():
-                    self._defaults = attributes(self.cls()) if self.has_defaults else declared_defaults(self.cls)
+                    if self.has_defaults:
+                        self._defaults = attributes(self.cls())
+                    else:
+                        self._defaults = declared_defaults(self.cls)
             return self._defaults
 
+    def _missing(self, message: str, hint: str) -> ValidationError:
+        return ValidationError(message, code="NQX414", path=self.cls.__name__, hint=hint)
+
     def flatten(self, obj: Any) -> Pair:
-        """The containers and what is kept.
+        """The containers and the kept attributes.
 
         Raises:
-            ValidationError: One of them is not there, or something else could not be reset to a default.
+            ValidationError: One of them is missing, or another attribute has no default to be reset to.
         """
         values = attributes(obj)
         missing = [name for name in self.named if name not in values and not hasattr(obj, name)]
         if missing:
-            raise ValidationError(
-                f"expected the attributes that derive() names, got none of the name {', '.join(map(repr, missing))}",
-                path=self.cls.__name__,
-                code="NQX414",
-                hint="set them in __init__",
-            )
+            names = ", ".join(map(repr, missing))
+            message = f"expected the attributes that derive() names, got none of the name {names}"
+            raise self._missing(message, "set them in __init__")
         if not self.has_defaults:
             others = values.keys() - set(self.named) - self.defaults().keys()
             if others:
-                raise ValidationError(
-                    f"expected a default for {', '.join(sorted(others))}, got none: {self.cls.__name__}() needs arguments\n"
+                cls = self.cls.__name__
+                raise self._missing(
+                    f"expected a default for {', '.join(sorted(others))}, got none: {cls}() needs arguments\n"
                     "attributes that are neither containers nor kept are reset to their defaults",
-                    path=self.cls.__name__,
-                    code="NQX414",
-                    hint="name them in containers= or keep=, or give every argument of __init__ a default",
+                    "name them in containers= or keep=, or give every argument of __init__ a default",
                 )
-        return self.layout.pair({name: getattr(obj, name) for name in self.named}, self.cls.__name__)
+        named = {name: getattr(obj, name) for name in self.named}
+        return self.layout.pair(named, self.cls.__name__)
 
     def unflatten(self, aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
-        """The inverse of :meth:`flatten`; all other attributes have their defaults."""
+        """Builds an instance; the inverse of :meth:`flatten`. All other attributes get their defaults."""
+        obj: Any = object.__new__(self.cls)
         values = {name: fresh(value) for name, value in self.defaults().items()}
         values.update(self.layout.values((tuple(children), aux)))
-        obj: Any = object.__new__(self.cls)
         for name, value in values.items():
             object.__setattr__(obj, name, value)
         return obj
 
     def parts(self, obj: Any, items: Items) -> tuple[Items, Any]:
-        """What the containers hold, and what is needed beside that: as the class says, else what it keeps by name."""
+        """The contents of the containers and the metadata: from the class's function, else by name."""
         if self.hooks is None:
             return items, {name: getattr(obj, name) for name in self.layout.statics}
         made: Any = self.hooks.serialize(obj)
         if not isinstance(made, tuple) or len(made) != 2:
+            got = type(made).__name__
             raise SerializationError(
-                f"expected (pairs of key and container, metadata) from serialize=, got a {type(made).__name__}",
+                f"expected (pairs of key and container, metadata) from serialize=, got a {got}",
                 path=self.cls.__name__,
                 code="NQX430",
                 hint="return both, metadata as None where there is none",
@@ -125,28 +131,31 @@ class Derivation:
         return pairs_of(made[0], self.cls), made[1]
 
     def whole(self, items: Items, metadata: Any) -> Any:
-        """The inverse of :meth:`parts`; what was not stored gets its default, what is not known is refused.
+        """Builds an instance; the inverse of :meth:`parts`. Fields that were not stored get their defaults.
 
         Raises:
             SerializationError: The fields are not those of the class.
         """
+        cls = self.cls
         if self.hooks is not None:
             made = self.hooks.deserialize(items, metadata)
-            if not isinstance(made, self.cls):
+            if not isinstance(made, cls):
+                got = type(made).__name__
                 raise SerializationError(
-                    f"expected an instance of {self.cls.__name__} from deserialize=, got a {type(made).__name__}",
-                    path=self.cls.__name__,
+                    f"expected an instance of {cls.__name__} from deserialize=, got a {got}",
+                    path=cls.__name__,
                     code="NQX401",
-                    hint="return what was made of the pairs and the metadata",
+                    hint="return the object that was built from the pairs and the metadata",
                 )
             return made
         defaults = self.defaults()
         stored = {**dict(items), **metadata}
-        values = complete(self.cls, stored, self.named, defaults.__contains__, defaults.__getitem__)
-        return self.unflatten(self.layout.pair(values, self.cls.__name__)[1], [values[n] for n in self.layout.nodes])
+        values = complete(cls, stored, self.named, defaults.__contains__, defaults.__getitem__)
+        children, aux = self.layout.pair(values, cls.__name__)
+        return self.unflatten(aux, children)
 
     def save(self, obj: Any) -> dict[str, Any]:
-        """What a bundle holds of an instance."""
+        """The content of a bundle for an instance."""
         children, _ = self.flatten(obj)
         items, metadata = self.parts(obj, list(zip(self.layout.nodes, children, strict=True)))
         if self.hooks is None:
@@ -154,49 +163,54 @@ class Derivation:
         return {"containers": items, "metadata": metadata}
 
     def restore(self, payload: Any) -> Any:
-        """The inverse of :meth:`save`."""
+        """Builds an instance; the inverse of :meth:`save`."""
+        name = self.cls.__name__
         if not isinstance(payload, Mapping):
-            raise SerializationError(f"expected the fields of {self.cls.__name__}, got a {type(payload).__name__}")
+            got = type(payload).__name__
+            raise SerializationError(f"expected the fields of {name}, got a {got}")
         if self.hooks is None:
             return self.whole(list(payload.items()), {})
         match payload:
             case {"containers": list(items), "metadata": metadata, **rest} if not rest:
                 return self.whole(items, metadata)
-        raise SerializationError(
-            f"expected the containers and metadata of {self.cls.__name__}, got {', '.join(map(str, payload)) or 'nothing'}"
-        )
+        got = ", ".join(map(str, payload)) or "nothing"
+        raise SerializationError(f"expected the containers and metadata of {name}, got {got}")
 
 
 _DERIVED: dict[type, Derivation] = {}
 
 
 def pairs_of(items: Iterable[Any], cls: type) -> Items:
-    """What a container holds, as pairs of key and container.
+    """The contents of a container as pairs of key and container.
 
     Raises:
-        TypeError: One of them is no pair.
+        TypeError: One of them is not a pair.
     """
     pairs = list(items)
     wrong = [item for item in pairs if not isinstance(item, (tuple, list)) or len(item) != 2]
     if wrong:
-        raise TypeError(f"{cls.__name__}: expected pairs of key and container, got {wrong[0]!r} among them")
+        raise TypeError(
+            f"{cls.__name__}: expected pairs of key and container, got {wrong[0]!r} among them"
+        )
     return pairs
 
 
 def derivation_of(cls: type) -> Derivation | None:
-    """What is known of a class that :func:`derive` has decorated."""
+    """The record of a class that :func:`derive` has decorated, or None."""
     return _DERIVED.get(cls)
 
 
 @overload
-def derive(*, containers: Sequence[str], keep: Sequence[str] = ...) -> Callable[[type[C]], type[C]]: ...
+def derive(
+    *, containers: Sequence[str], keep: Sequence[str] = ...
+) -> Callable[[type[C]], type[C]]: ...
 @overload
 def derive(
     *,
     containers: Sequence[str],
     keep: Sequence[str] = ...,
-    serialize: Callable[[Any], tuple[Iterable[tuple[Hashable, Any]], Any]],
-    deserialize: Callable[[Items, Any], Any],
+    serialize: Serialize,
+    deserialize: Deserialize,
 ) -> Callable[[type[C]], type[C]]: ...
 def derive(
     cls: Any = None,
@@ -204,30 +218,30 @@ def derive(
     *,
     containers: Sequence[str] | None = None,
     keep: Sequence[str] = (),
-    serialize: Callable[[Any], tuple[Iterable[tuple[Hashable, Any]], Any]] | None = None,
-    deserialize: Callable[[Items, Any], Any] | None = None,
+    serialize: Serialize | None = None,
+    deserialize: Deserialize | None = None,
 ) -> Callable[[type[C]], type[C]]:
-    """Make a plain class a container: a pytree that is walked, saved and compared like a Struct.
+    """Makes a plain class a container: a pytree that is walked, saved and compared like a Struct.
 
-    Inside transformations the containers are traced, and every other attribute is reset to its default: to what one
-    instance made by ``C()`` holds. What is kept becomes part of the jit cache key: a function is compiled for
-    each of its values, so keep only what is used while compiling.
+    Inside transformations the containers are traced, and every other attribute is reset to its default, its value in one
+    instance made by ``C()``. Kept attributes are part of the jit cache key: a function is compiled for each of their
+    values, so keep only those that are used while compiling.
 
     Args:
-        cls: Nothing: that ``@derive`` alone is refused in words.
+        cls: Only for the error message of ``@derive`` without arguments.
         containers: Attributes that hold arrays, numbers or containers.
         keep: Attributes that keep their value; it must be hashable and hold no array.
-        serialize: ``serialize(obj) -> (pairs of key and container, metadata)``: what is saved of an instance, where that is
-            not simply the containers and what is kept.
+        serialize: ``serialize(obj) -> (pairs of key and container, metadata)``: the saved form of an instance, unless that is
+            simply the containers and the kept attributes.
         deserialize: ``deserialize(pairs, metadata) -> obj``, the inverse.
 
     Returns:
-        A decorator that gives the class itself back.
+        A decorator that returns the class itself.
 
     Raises:
-        TypeError: ``containers`` is missing, it or ``keep`` is not a sequence of names, or what is decorated is not a
-            plain class.
-        ValueError: One of ``serialize`` and ``deserialize`` is given, a name stands twice or nowhere in the class, or the
+        TypeError: ``containers`` is missing, it or ``keep`` is not a sequence of names, or the decorated object is not
+            a plain class.
+        ValueError: One of ``serialize`` and ``deserialize`` is given, a name is given twice or is nowhere in the class, or the
             class is registered already.
 
     Example:
@@ -246,24 +260,27 @@ def derive(
             f"derive(): expected the containers by keyword, got {got}\n"
             '  name the attributes that hold arrays: @derive(containers=["mean"]); @derive alone has none to go by'
         )
-    nodes, statics = (_names(given, what) for given, what in ((containers, "containers"), (keep, "keep")))
-    twice = sorted({name for name in (*nodes, *statics) if (*nodes, *statics).count(name) > 1})
+    nodes = _names(containers, "containers")
+    statics = _names(keep, "keep")
+    named = (*nodes, *statics)
+    twice = sorted({name for name in named if named.count(name) > 1})
     if twice:
         raise ValueError(f"derive(): expected each attribute once, got {', '.join(twice)} twice")
-
     if (serialize is None) != (deserialize is None):
-        raise ValueError("derive(): expected serialize and deserialize, or neither, got one of them")
-    for name, hook in (("serialize", serialize), ("deserialize", deserialize)):
-        if hook is not None and not callable(hook):
-            raise TypeError(f"derive(): expected a function as {name}, got {hook!r}")
+        raise ValueError(
+            "derive(): expected serialize and deserialize, or neither, got one of them"
+        )
     hooks = None if serialize is None or deserialize is None else Hooks(serialize, deserialize)
+    for name, hook in zip(Hooks._fields, hooks or (), strict=False):
+        if not callable(hook):
+            raise TypeError(f"derive(): expected a function as {name}, got {hook!r}")
 
     def decorate(cls: type[C]) -> type[C]:
         if not isinstance(cls, type) or is_struct(cls):
             raise TypeError(
                 f"derive(): expected a plain class, got {cls!r}; the containers of a Struct are its node fields"
             )
-        check_names(cls, (*nodes, *statics))
+        check_names(cls, named)
         derivation = Derivation(cls, Layout(nodes, statics, ()), hooks)
         keys = tuple(map(GetAttrKey, nodes))
 
@@ -285,7 +302,9 @@ def derive(
     return decorate
 
 
-def _names(given: Any, what: str) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable) or not all(isinstance(n, str) for n in (*given,)):
-        raise TypeError(f"derive(): expected a list of attribute names as {what}, got {given!r}")
-    return tuple(given)
+def _names(given: Any, argument: str) -> tuple[str, ...]:
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        names = tuple(given)
+        if all(isinstance(name, str) for name in names):
+            return names
+    raise TypeError(f"derive(): expected a list of attribute names as {argument}, got {given!r}")

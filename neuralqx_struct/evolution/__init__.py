@@ -1,13 +1,12 @@
-"""Schema evolution: what differs between versions, what it breaks, and the steps that move payloads across.
+"""Schema evolution: differences between versions, their compatibility, and the steps that migrate payloads.
 
-Read it in this order:
-
-- ``steps``: the table of all steps and the builders behind ``neuralqx_struct.steps``. A new step is a model in
-  ``schema/migration.py``, three functions side by side in one of the ``*_steps`` modules, and a row here.
-- ``field_steps``, ``struct_steps``, ``array_steps``, ``part_steps``, ``key_steps``: what each step does to a declaration,
-  to a payload, and which steps lead back.
-- ``proof``: do the declared steps lead to the declared version? ``differences``: if not, why, and which step would.
-- ``plans``, ``migrations``: the way from one version to another, and going it.
-- ``diff``, ``changes``: everything that changed, with codes. ``rules``: the verdict of each compatibility mode.
-- ``edits``, ``tree``, ``values``, ``casts``, ``sizes``, ``measure``: what the steps are written with.
+- ``steps``: the table of migration steps, and the builders for Python. ``payload_tree``: payloads as steps see them.
+- ``differences``: why payloads of one version cannot be read as another. ``suggestions``, ``pairings``: the steps that
+  resolve them, and questions. ``proof``: whether declared steps lead to the declared version.
+- ``plans``: the hops between two versions, and their application to a payload. ``migrations``: the versions to use, and
+  the migration of a bundle. ``folders``: of a folder of bundles. ``nested``: versions of used schemas.
+- ``changes``, ``diff``: all changes between two versions, with codes. ``compatibility``: verdicts
+  by mode, and the check of a folder of schemas. ``against``: the earlier schemas that it compares with.
+- ``revision``: the file of the next version from an edited schema.
+- ``values``, ``sizes``: exact casts, nodes of values, equality of symbolic sizes, sizes of a payload.
 """

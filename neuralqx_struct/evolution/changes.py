@@ -1,52 +1,32 @@
-"""Changes: the record of one difference between two versions, and what can change about one field.
+"""Changes: the record of one difference between two versions, and the comparison of two fields.
 
-Owns :class:`Change`, the table of what each code breaks, and :func:`field_changes`. Structs and whole documents are
-compared in ``diff.py``. A new kind of change is a row of the table and the place that yields it.
+Contains :class:`Change`, the table of the readings that each code breaks, and :class:`Changes`, to which comparisons add.
+Structs and whole documents are compared in ``diff.py``. A new kind of change is a row of the table and the place that
+adds it.
 
 Example:
     >>> alpha = v1.structs["VMCState"].fields["alpha"]
-    >>> list(field_changes(("structs", "VMCState", "fields", "alpha"), alpha, alpha, {}))
+    >>> found = Changes({})
+    >>> compare_fields(found, ("structs", "VMCState", "fields", "alpha"), alpha, alpha)
+    >>> found.changes
     []
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, Severity
-from neuralqx_struct.evolution.casts import promotes
 from neuralqx_struct.evolution.sizes import constant, readable_as, same_size, same_type
+from neuralqx_struct.evolution.values import promotes
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.schema.expressions import Expression
 from neuralqx_struct.schema.model import FieldDeclaration
-from neuralqx_struct.schema.types import (
-    DTYPES,
-    Array,
-    DictOf,
-    Extent,
-    Key,
-    ListOf,
-    Named,
-    Null,
-    PyTree,
-    TupleOf,
-    Type,
-    Union,
-    format_type,
-)
-
-__all__ = [
-    "Category",
-    "Change",
-    "Direction",
-    "Position",
-    "alias_changes",
-    "bounds_changes",
-    "field_changes",
-    "make_change",
-]
+from neuralqx_struct.types.records import Array, Extent, Key, Type
+from neuralqx_struct.types.text import format_extents, format_type
 
 Direction = Literal["backward", "forward", "both", "none"]
 Category = Literal["payload", "manifest"]
@@ -54,7 +34,7 @@ Category = Literal["payload", "manifest"]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a schema file; ``str()`` is what editors and terminals turn into a link."""
+    """A place in a schema file; ``str()`` is a link in editors and terminals."""
 
     file: str
     line: int
@@ -72,16 +52,15 @@ class Change:
         code: Stable identifier, NQX2xx.
         direction: Which reading it breaks without a step: ``backward`` the new version reads old payloads, ``forward``
             the old version reads new ones.
-        category: ``payload`` if it concerns what is stored, ``manifest`` for everything beside it.
+        category: ``payload`` if it concerns stored data, ``manifest`` for everything else.
         path: Where in the schema, such as ``$.structs.Layer.fields.w``.
-        message: What changed, in one line.
+        message: The change, in one line.
         old: The old value in text form, or None.
         new: The new value in text form, or None.
         severity: ``error`` if it breaks reading old payloads, ``warning`` if it breaks the old reader or other tools,
             ``info`` if nothing breaks.
-        old_path: Where in the old schema; another path than ``path`` for what has, or stands in something that has,
-            another name.
-        old_at: Where in the old file, if it was read from one; what is new has the place of what it stands in.
+        old_path: Where in the old schema; another path than ``path`` inside something that was renamed.
+        old_at: Where in the old file, if it was read from one; something new has the place of its parent.
         new_at: Likewise in the new file.
     """
 
@@ -98,7 +77,11 @@ class Change:
     new_at: Position | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        breaks = "" if self.direction == "none" else f" (breaks {self.direction})".replace("both", "both directions")
+        breaks = (
+            ""
+            if self.direction == "none"
+            else f" (breaks {self.direction})".replace("both", "both directions")
+        )
         return f"{self.path}: {self.message}{breaks} [{self.code}]"
 
     def to_diagnostic(self, hint: str | None = None) -> Diagnostic:
@@ -156,211 +139,247 @@ _RULES: Mapping[str, tuple[Direction, Category, Severity]] = {
 }
 
 
-def make_change(
-    code: str, path: tuple[str, ...], message: str, old: Any = None, new: Any = None, **other: Any
-) -> Change:
-    """A change with what its code breaks; ``direction`` and ``severity`` may say otherwise, ``was`` is the old path."""
-    direction, category, severity = _RULES[code]
-    where = format_path(map(FieldName, path))
-    before, after = (None if value is None else str(value) for value in (old, new))
-    return Change(
-        code,
-        other.get("direction", direction),
-        category,
-        where,
-        message,
-        before,
-        after,
-        other.get("severity", severity),
-        format_path(map(FieldName, other.get("was", path))),
-    )
+#: Keys from the document.
+Path = tuple[str, ...]
+
+#: Breaks the old reader of new payloads alone, or both readers; a warning.
+FORWARD: Mapping[str, Any] = {"direction": "forward", "severity": "warning"}
+BOTH: Mapping[str, Any] = {"direction": "both", "severity": "warning"}
 
 
-def bounds_changes(at: tuple[str, ...], bounds: Mapping[str, tuple[Any, Any, int]]) -> Iterator[Change]:
-    """Bounds by name: old, new, and 1 if a larger number is tighter."""
-    for name, (old, new, sign) in bounds.items():
-        if old == new:
-            continue
-        tighter = new is not None and (old is None or (new - old) * sign > 0)
-        code = "NQX270" if tighter else "NQX271"
-        yield make_change(code, at, f"{name} changed from {_absent(old)} to {_absent(new)}", old, new)
+@dataclass(slots=True)
+class Changes:
+    """The changes that were found so far.
+
+    Attributes:
+        known: Expressions that names of sizes are equal to.
+        changes: The changes.
+    """
+
+    known: Mapping[str, Expression]
+    changes: list[Change] = field(default_factory=list)
+
+    def add(
+        self,
+        code: str,
+        at: Path,
+        message: str,
+        old: Any = None,
+        new: Any = None,
+        *,
+        was: Path | None = None,
+        **breaks: Any,
+    ) -> None:
+        """Adds a change.
+
+        Args:
+            code: Its code, which gives direction, category and severity.
+            at: Its place in the new version.
+            message: The message.
+            old: The old value.
+            new: The new value.
+            was: Its place in the old version, if it is another.
+            breaks: Another direction or severity.
+        """
+        direction, category, severity = _RULES[code]
+        where, former = (format_path(map(FieldName, path)) for path in (at, was or at))
+        a, b = (None if value is None else str(value) for value in (old, new))
+        change = Change(code, direction, category, where, message, a, b, severity, former)
+        self.changes.append(replace(change, **breaks))
+
+    def members(self, at: Path, old: Any, new: Any, *names: str) -> None:
+        """Adds NQX234 for each of some attributes that differs."""
+        for name in names:
+            a, b = getattr(old, name), getattr(new, name)
+            if a != b:
+                self.add("NQX234", at, f"{name} changed", a, b)
+
+    def entries(
+        self,
+        at: Path,
+        old: Iterable[str],
+        new: Iterable[str],
+        gone: tuple[str, str],
+        come: tuple[str, str],
+    ) -> None:
+        """Adds changes for entries of one list alone: a code, and a message with ``{}`` for the entry."""
+        code, message = gone
+        for entry in [entry for entry in old if entry not in new]:
+            self.add(code, at, message.format(entry), entry)
+        code, message = come
+        for entry in [entry for entry in new if entry not in old]:
+            self.add(code, at, message.format(entry), None, entry)
+
+    def aliases(self, at: Path, old: Iterable[str], new: Iterable[str]) -> None:
+        """Adds changes of the former names of a field or a struct."""
+        gone, come = ("NQX207", "alias {} was removed"), ("NQX234", "alias {} was added")
+        self.entries(at, old, new, gone, come)
+
+    def bounds(self, at: Path, old: Any, new: Any, names: Mapping[str, int]) -> None:
+        """Adds changes of bounds; ``names`` has 1 for those of which a larger number is tighter."""
+        for name, sign in names.items():
+            a, b = getattr(old, name), getattr(new, name)
+            if isinstance(a, bool) or isinstance(b, bool):
+                a, b = int(a), int(b)
+            if a != b:
+                tighter = b is not None and (a is None or (b - a) * sign > 0)
+                self.limit(at, name, a, b, tighter=tighter)
+
+    def limit(self, at: Path, name: str, old: Any, new: Any, *, tighter: bool) -> None:
+        """Adds the change of a limit on values."""
+        message = f"{name} changed from {shown(old)} to {shown(new)}"
+        self.add("NQX270" if tighter else "NQX271", at, message, old, new)
 
 
-def _absent(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value in a message."""
     return "none" if value is None else str(value)
 
 
-def field_changes(
-    at: tuple[str, ...], old: FieldDeclaration, new: FieldDeclaration, known: Mapping[str, Expression]
-) -> Iterator[Change]:
-    """What changed about one field.
+_BOUNDS = {"ge": 1, "gt": 1, "le": -1, "lt": -1, "min_length": 1, "max_length": -1, "finite": 1}
+
+
+def compare_fields(found: Changes, at: Path, old: FieldDeclaration, new: FieldDeclaration) -> None:
+    """Adds the changes of one field.
 
     Args:
-        at: Where the field stands in the document.
+        found: Where to.
+        at: The place of the field in the document.
         old: Its old declaration.
         new: Its new declaration.
-        known: What names of dims stand for.
     """
+    texts = old.text, new.text
     if old.stored and new.stored:
-        if not same_type(old.declared, new.declared, known):
-            yield from _type_changes(at, old.declared, new.declared, known)
+        if not same_type(old.declared, new.declared, found.known):
+            _compare_types(found, at, old.declared, new.declared)
         elif old.declared != new.declared:
-            message = f"the size is spelled {new.text} instead of {old.text}"
-            yield make_change("NQX221", at, message, old.text, new.text)
-    elif old.stored and not new.stored:
-        yield make_change("NQX203", at, "the field is no longer stored", old.text, new.text)
-    elif new.stored and not old.stored:
+            found.add("NQX221", at, f"the size is spelled {new.text} instead of {old.text}", *texts)
+    elif old.stored:
+        found.add("NQX203", at, "the field is no longer stored", *texts)
+    elif new.stored:
         code = "NQX208" if new.has_default else "NQX202"
-        yield make_change(code, at, "the field is stored now", old.text, new.text)
+        found.add(code, at, "the field is stored now", *texts)
+    elif old.text != new.text:
+        found.add("NQX234", at, f"type {old.text} became {new.text}", *texts)
     if old.kind != new.kind:
-        yield make_change("NQX230", at, f"kind {old.kind} became {new.kind}", old.kind, new.kind)
-    for tag in old.tags:
-        if tag not in new.tags:
-            yield make_change("NQX232", at, f"tag {tag} was removed", tag, None)
-    for tag in new.tags:
-        if tag not in old.tags:
-            yield make_change("NQX234", at, f"tag {tag} was added", None, tag)
-    yield from alias_changes(at, old.aliases, new.aliases)
-    if old.has_default and not new.has_default:
-        yield make_change("NQX241", at, "the default was removed", old.default, None)
-    elif new.has_default and not old.has_default:
-        yield make_change("NQX208", at, f"the default {new.default!r} was given", None, new.default)
-    elif old.has_default and (type(old.default), old.default) != (type(new.default), new.default):
-        yield make_change(
-            "NQX240", at, f"the default changed from {old.default!r} to {new.default!r}", old.default, new.default
-        )
-    yield from bounds_changes(
-        at,
-        {
-            "ge": (old.ge, new.ge, 1),
-            "gt": (old.gt, new.gt, 1),
-            "le": (old.le, new.le, -1),
-            "lt": (old.lt, new.lt, -1),
-            "min_length": (old.min_length, new.min_length, 1),
-            "max_length": (old.max_length, new.max_length, -1),
-            "finite": (int(old.finite), int(new.finite), 1),
-        },
-    )
+        found.add("NQX230", at, f"kind {old.kind} became {new.kind}", old.kind, new.kind)
+    gone, come = ("NQX232", "tag {} was removed"), ("NQX234", "tag {} was added")
+    found.entries(at, old.tags, new.tags, gone, come)
+    found.aliases(at, old.aliases, new.aliases)
+    _compare_defaults(found, at, old, new)
+    found.bounds(at, old, new, _BOUNDS)
     for name in ("multiple_of", "pattern", "choices"):
         a, b = getattr(old, name), getattr(new, name)
         if a != b:
-            wider = b is None or (name == "choices" and a is not None and all(c in b for c in a))
-            yield make_change(
-                "NQX271" if wider else "NQX270", at, f"{name} changed from {_absent(a)} to {_absent(b)}", a, b
-            )
-    for name in ("doc", "unit", "deprecated", "examples", "converter", "validator", "reset"):
-        a, b = getattr(old, name), getattr(new, name)
-        if a != b:
-            yield make_change("NQX234", at, f"{name} changed", a, b)
-    if old.derived is not None and new.derived is not None and old.derived != new.derived:
-        yield make_change("NQX234", at, "the expression that derives it changed", old.derived, new.derived)
-    if not old.stored and not new.stored and old.text != new.text:
-        yield make_change("NQX234", at, f"type {old.text} became {new.text}", old.text, new.text)
+            wider = name == "choices" and None not in (a, b) and all(c in b for c in a)
+            found.limit(at, name, a, b, tighter=b is not None and not wider)
+    attributes = ("doc", "unit", "deprecated", "examples", "converter", "validator", "reset")
+    found.members(at, old, new, *attributes)
+    if None not in (old.derived, new.derived) and old.derived != new.derived:
+        message = "the expression that derives it changed"
+        found.add("NQX234", at, message, old.derived, new.derived)
 
 
-def alias_changes(at: tuple[str, ...], old: Iterable[str], new: Iterable[str]) -> Iterator[Change]:
-    """Former names of a field or a struct that are no longer known, or known now."""
-    for alias in old:
-        if alias not in new:
-            yield make_change("NQX207", at, f"alias {alias} was removed", alias, None)
-    for alias in new:
-        if alias not in old:
-            yield make_change("NQX234", at, f"alias {alias} was added", None, alias)
+def _compare_defaults(
+    found: Changes, at: Path, old: FieldDeclaration, new: FieldDeclaration
+) -> None:
+    a, b = old.default, new.default
+    if old.has_default and not new.has_default:
+        found.add("NQX241", at, "the default was removed", a)
+    elif new.has_default and not old.has_default:
+        found.add("NQX208", at, f"the default {b!r} was given", None, b)
+    elif old.has_default and (type(a), a) != (type(b), b):
+        found.add("NQX240", at, f"the default changed from {a!r} to {b!r}", a, b)
 
 
-def _type_changes(at: tuple[str, ...], old: Type, new: Type, known: Mapping[str, Expression]) -> Iterator[Change]:
+def _compare_types(found: Changes, at: Path, old: Type, new: Type) -> None:
     texts = format_type(old), format_type(new)
-    first, second = _options(old), _options(new)
-    if Null() in first and Null() not in second:
-        yield make_change("NQX262", at, f"null is no longer allowed: {texts[0]} became {texts[1]}", *texts)
-    elif Null() in second and Null() not in first:
-        yield make_change("NQX263", at, f"null is allowed now: {texts[0]} became {texts[1]}", *texts)
-    first, second = [t for t in first if t != Null()], [t for t in second if t != Null()]
-    if len(first) == len(second) == 1:
-        yield from _one_type(at, first[0], second[0], known)
+    became = f"{texts[0]} became {texts[1]}"
+    if old.nullable and not new.nullable:
+        found.add("NQX262", at, f"null is no longer allowed: {became}", *texts)
+    elif new.nullable and not old.nullable:
+        found.add("NQX263", at, f"null is allowed now: {became}", *texts)
+    if len(old.solid) == len(new.solid) == 1:
+        _compare_branches(found, at, old.solid[0], new.solid[0])
         return
-    for option in first:
-        if not any(readable_as(option, other, known) for other in second):
-            yield make_change(
-                "NQX260", at, f"{format_type(option)} is no longer one of the types", format_type(option), None
-            )
-    for option in second:
-        if not any(readable_as(option, other, known) for other in first):
-            yield make_change("NQX261", at, f"{format_type(option)} is now one of the types", None, format_type(option))
+    known = found.known
+    for option in old.solid:
+        if not any(readable_as(option, other, known) for other in new.solid):
+            text = format_type(option)
+            found.add("NQX260", at, f"{text} is no longer one of the types", text)
+    for option in new.solid:
+        if not any(readable_as(option, other, known) for other in old.solid):
+            text = format_type(option)
+            found.add("NQX261", at, f"{text} is now one of the types", None, text)
 
 
-def _options(declared: Type) -> list[Type]:
-    return list(declared.options) if isinstance(declared, Union) else [declared]
-
-
-def _one_type(at: tuple[str, ...], old: Type, new: Type, known: Mapping[str, Expression]) -> Iterator[Change]:
-    texts = format_type(old), format_type(new)
+def _compare_branches(found: Changes, at: Path, old: Type, new: Type) -> None:
+    """Adds the changes between two types that are no unions."""
+    known = found.known
     if same_type(old, new, known):
         return
-    match old, new:
-        case Array(), Array():
-            yield from _dtype_changes(at, old.dtype, new.dtype)
-            yield from _shape_changes(at, old.shape, new.shape, known)
-        case Key(impl, shape), Key(other, wanted):
-            if impl != other:
-                breaks = {"direction": "forward", "severity": "warning"} if other is None else {}
-                yield make_change(
-                    "NQX215", at, f"the key's implementation {impl} became {other}", impl, other, **breaks
-                )
-            yield from _shape_changes(at, shape, wanted, known)
-        case Named(name, args), Named(other, others) if name == other:
-            yield make_change(
-                "NQX222", at, f"the arguments of {name} changed", [a.text for a in args], [a.text for a in others]
-            )
-        case (ListOf(item), ListOf(wanted_item)) | (DictOf(item), DictOf(wanted_item)):
-            yield from _type_changes(at, item, wanted_item, known)
-        case TupleOf(items, many), TupleOf(wanted_items, more) if many == more and len(items) == len(wanted_items):
-            for pair in zip(items, wanted_items, strict=True):
-                yield from _type_changes(at, *pair, known)
-        case _, PyTree():
-            yield make_change("NQX261", at, f"{texts[0]} became pytree", *texts)
-        case _ if readable_as(old, new, known):
-            yield make_change("NQX261", at, f"{texts[0]} was widened to {texts[1]}", *texts)
-        case _ if readable_as(new, old, known):
-            yield make_change("NQX260", at, f"{texts[0]} was narrowed to {texts[1]}", *texts)
-        case _:
-            yield make_change("NQX210", at, f"the type {texts[0]} became {texts[1]}", *texts)
+    texts = format_type(old), format_type(new)
+    same_sort, parts = old.sort == new.sort, len(old.parts) == len(new.parts) > 0
+    if isinstance(old, Array) and isinstance(new, Array):
+        _compare_dtypes(found, at, old.dtype, new.dtype)
+        _compare_shapes(found, at, old.shape, new.shape)
+    elif isinstance(old, Key) and isinstance(new, Key):
+        if old.impl != new.impl:
+            message = f"the key's implementation {old.impl} became {new.impl}"
+            breaks = FORWARD if new.impl is None else {}
+            found.add("NQX215", at, message, old.impl, new.impl, **breaks)
+        _compare_shapes(found, at, old.shape, new.shape)
+    elif old.refers and old.refers == new.refers:
+        arguments = ([size.text for size in each.arguments] for each in (old, new))
+        found.add("NQX222", at, f"the arguments of {old.refers} changed", *arguments)
+    elif same_sort and parts and old.record.with_parts(old, new.parts) == new:
+        for pair in zip(old.parts, new.parts, strict=True):
+            _compare_types(found, at, *pair)
+    elif new.record.takes_all:
+        found.add("NQX261", at, f"{texts[0]} became {texts[1]}", *texts)
+    elif readable_as(old, new, known):
+        found.add("NQX261", at, f"{texts[0]} was widened to {texts[1]}", *texts)
+    elif readable_as(new, old, known):
+        found.add("NQX260", at, f"{texts[0]} was narrowed to {texts[1]}", *texts)
+    else:
+        found.add("NQX210", at, f"the type {texts[0]} became {texts[1]}", *texts)
 
 
-def _dtype_changes(at: tuple[str, ...], old: str, new: str) -> Iterator[Change]:
+def _compare_dtypes(found: Changes, at: Path, old: str, new: str) -> None:
     if old == new:
         return
-    message = f"dtype {old} became {new}"
+    to_complex, was_complex = (DTYPES[dtype].family == "complex" for dtype in (new, old))
     if promotes(old, new):
-        gradients = DTYPES[new].family == "complex" and DTYPES[old].family != "complex"
-        why = ", which changes gradients and the optimiser's state" if gradients else ", which holds all its values"
-        yield make_change("NQX211", at, message + why, old, new)
-    elif DTYPES[old].family == "complex" and DTYPES[new].family != "complex":
-        yield make_change("NQX214", at, f"{message}: imaginary parts are lost", old, new)
+        code, why = "NQX211", ", which holds all its values"
+        if to_complex and not was_complex:
+            why = ", which changes gradients and the optimiser's state"
+    elif was_complex and not to_complex:
+        code, why = "NQX214", ": imaginary parts are lost"
     elif promotes(new, old):
-        yield make_change("NQX212", at, f"{message}, which does not hold all its values", old, new)
+        code, why = "NQX212", ", which does not hold all its values"
     else:
-        yield make_change("NQX213", at, f"{message}: neither holds all values of the other", old, new)
+        code, why = "NQX213", ": neither holds all values of the other"
+    found.add(code, at, f"dtype {old} became {new}{why}", old, new)
 
 
-def _shape_changes(
-    at: tuple[str, ...], old: tuple[Extent, ...], new: tuple[Extent, ...], known: Mapping[str, Expression]
-) -> Iterator[Change]:
-    texts = [f"[{', '.join('...' if e is ... else e.text for e in shape)}]" for shape in (old, new)]
+def _compare_shapes(
+    found: Changes, at: Path, old: tuple[Extent, ...], new: tuple[Extent, ...]
+) -> None:
+    texts = [f"[{format_extents(shape)}]" for shape in (old, new)]
+    message, known = f"shape {texts[0]} became {texts[1]}", found.known
     if ... in new and readable_as(Array("bool", old), Array("bool", new), known):
         if old != new:
-            yield make_change(
-                "NQX222", at, f"shape {texts[0]} became {texts[1]}", *texts, direction="forward", severity="warning"
-            )
+            found.add("NQX222", at, message, *texts, **FORWARD)
         return
     if len(old) != len(new) or (... in old) != (... in new):
-        yield make_change("NQX220", at, f"shape {texts[0]} became {texts[1]}", *texts)
+        found.add("NQX220", at, message, *texts)
         return
     for axis, (a, b) in enumerate(zip(old, new, strict=True)):
         if same_size(a, b, known) or a is ... or b is ...:
             continue
-        simple = a.text.isidentifier() and b.text.isidentifier()
-        code = "NQX221" if simple and a.text not in known and b.text not in known else "NQX222"
-        free = code == "NQX222" and constant(a) is not None and b.text.isidentifier()
-        breaks = {"direction": "forward", "severity": "warning"} if free else {}
-        yield make_change(code, at, f"axis {axis} is {b.text} instead of {a.text}", a.text, b.text, **breaks)
+        free_names = all(size.text.isidentifier() and size.text not in known for size in (a, b))
+        code = "NQX221" if free_names else "NQX222"
+        freed = not free_names and constant(a) is not None and b.text.isidentifier()
+        breaks = FORWARD if freed else {}
+        message = f"axis {axis} is {b.text} instead of {a.text}"
+        found.add(code, at, message, a.text, b.text, **breaks)

@@ -1,7 +1,7 @@
 """Migrating a folder of bundles: the checkpoints of a run, or of all runs, one after the other.
 
-Owns finding the bundles, what is done already, and the account of it all. One bad bundle does not stop the others, a
-disk that takes nothing more does. Each output is written as :func:`~.migrations.migrate` writes it, whole or not at all,
+Finds the bundles, skips those that are done, and reports the result of each. A bad bundle does not stop the others, a
+full disk does. Each output is written as :func:`~.migrations.migrate` writes it, whole or not at all,
 so that a call which was interrupted is repeated to go on.
 
 Example:
@@ -24,16 +24,14 @@ from neuralqx_struct import bundle
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
 from neuralqx_struct.evolution.migrations import migrate, series_given, target_version
 from neuralqx_struct.evolution.plans import Plan
-from neuralqx_struct.manifest import DEFAULT_FILE
+from neuralqx_struct.manifest.check import DEFAULT_FILE
 from neuralqx_struct.schema.series import Series
 
-__all__ = ["Item", "MigratedFolder", "bundles_in", "is_bundle", "migrate_all"]
-
 #: ``planned`` by a dry run, ``migrated`` now, ``skipped`` because the output was complete, ``failed``, or ``waiting``
-#: behind what stopped everything.
+#: after a failure that stopped everything.
 State = Literal["planned", "migrated", "skipped", "failed", "waiting"]
 
-#: What the folder of all outputs refuses once, it refuses always.
+#: Errors of the output folder that will happen for every bundle.
 _STOPS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
 
 
@@ -44,9 +42,9 @@ class Item:
     Attributes:
         path: The bundle.
         out: Where the new one is, or would be.
-        state: What became of it.
+        state: Its result.
         plan: The hops, unless it was skipped or failed.
-        report: What was defaulted, dropped and cast; for a failure, why.
+        report: Values that were defaulted, dropped and cast; for a failure, its errors.
     """
 
     path: Path
@@ -58,7 +56,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class MigratedFolder:
-    """What :func:`migrate_all` did, or would do; ``str()`` has the plans and how many bundles each is for.
+    """The result of :func:`migrate_all`; ``str()`` has the plans and how many bundles each is for.
 
     Attributes:
         items: The bundles, by path.
@@ -75,13 +73,13 @@ class MigratedFolder:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """All reports; what is the same for many bundles is told once, with their names."""
+        """All reports; equal ones of many bundles are merged, with their names."""
         same: dict[Diagnostic, list[Path]] = {}
         for item in self.items:
             for found in item.report:
                 own = found.file in (None, str(item.path))
                 same.setdefault(replace(found, file=None) if own else found, []).append(item.path)
-        return tuple(_told(found, paths) for found, paths in same.items())
+        return tuple(_merged(found, paths) for found, paths in same.items())
 
     def __str__(self) -> str:
         plans: dict[str, int] = {}
@@ -105,7 +103,7 @@ _WORDS = {
 _SHOWN = 3
 
 
-def _told(found: Diagnostic, paths: list[Path]) -> Diagnostic:
+def _merged(found: Diagnostic, paths: list[Path]) -> Diagnostic:
     file = found.file or str(paths[0])
     if len(paths) == 1:
         return replace(found, file=file)
@@ -124,7 +122,7 @@ def _numbered(text: str, count: int) -> str:
 
 
 def is_bundle(path: Path) -> bool:
-    """True for what looks like a bundle, sound or not: a folder with a manifest or with arrays, or a zip of such."""
+    """True for a path that looks like a bundle, sound or not: a folder with a manifest or with arrays, or a zip of such."""
     if path.is_dir():
         return any(os.path.lexists(path / name) for name in ("manifest.json", DEFAULT_FILE))
     if path.suffix != ".zip" or not path.is_file():
@@ -133,11 +131,11 @@ def is_bundle(path: Path) -> bool:
         with zipfile.ZipFile(path) as held:
             return "manifest.json" in held.namelist()
     except (zipfile.BadZipFile, OSError, ValueError):
-        return True  # a damaged one, which reading will tell
+        return True  # a damaged one: reading it reports the damage
 
 
 def bundles_in(folder: Path, *, leave_out: Path | None = None) -> Iterator[Path]:
-    """The bundles in a folder and in the folders below it, by name; links and hidden entries are left alone.
+    """Yields the bundles in a folder and in the folders below it, by name; links and hidden entries are left alone.
 
     Args:
         folder: Where to look.
@@ -168,7 +166,7 @@ def migrate_all(
     trust: Iterable[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> MigratedFolder:
-    """Migrate every bundle in a folder and below it into another folder, under the same names; the inputs stay as they are.
+    """Migrates every bundle in a folder and below it into another folder, under the same names; the inputs stay as they are.
 
     Calling it again goes on where it was interrupted: an output that is complete and of the wanted version is left alone.
 
@@ -182,8 +180,7 @@ def migrate_all(
         progress: Called with bundles done and bundles in all.
 
     Returns:
-        What became of each bundle. What is wrong with one of them is told there, and does not keep the others from being
-        migrated.
+        The result of each bundle. The errors of one are reported there and do not stop the others.
 
     Raises:
         BundleMissingError: There is no folder, or no bundle in it.
@@ -198,7 +195,9 @@ def migrate_all(
     folder, out = Path(folder), Path(out)
     series = series_given(schema)
     if not folder.is_dir():
-        raise bundle.BundleMissingError("expected a folder with bundles, got no such folder", file=str(folder))
+        raise bundle.BundleMissingError(
+            "expected a folder with bundles, got no such folder", file=str(folder)
+        )
     if out.resolve() == folder.resolve():
         message = "expected another folder for the new bundles, got the one that has the old ones"
         raise bundle.BundleExistsError(
@@ -207,8 +206,14 @@ def migrate_all(
     paths = [folder] if is_bundle(folder) else [*bundles_in(folder, leave_out=out)]
     if not paths or paths == [folder]:
         got = "a bundle" if paths else "none"
-        hint = "migrate() takes a single one" if paths else "look for the folder that has the checkpoints"
-        raise bundle.BundleMissingError(f"expected a folder with bundles in it, got {got}", file=str(folder), hint=hint)
+        hint = (
+            "migrate() takes a single one"
+            if paths
+            else "look for the folder that has the checkpoints"
+        )
+        raise bundle.BundleMissingError(
+            f"expected a folder with bundles in it, got {got}", file=str(folder), hint=hint
+        )
     trusted, items, stopped = tuple(trust), list[Item](), False
     for path in paths:
         if progress is not None:
@@ -228,7 +233,13 @@ def migrate_all(
 
 
 def _migrated(
-    path: Path, out: Path, series: Series | None, to: int | str, *, dry_run: bool, trust: tuple[str, ...]
+    path: Path,
+    out: Path,
+    series: Series | None,
+    to: int | str,
+    *,
+    dry_run: bool,
+    trust: tuple[str, ...],
 ) -> Item:
     if os.path.lexists(out):
         document = bundle.read_manifest(path)
@@ -240,16 +251,22 @@ def _migrated(
 
 
 def _require_complete(out: Path, identity: str, version: int) -> None:
-    """Check that what stands at a target is what would be written there, as far as its manifest and its sizes tell."""
+    """Checks that a target is already the bundle that would be written, by its manifest and the sizes of its files."""
     document, found = bundle.survey(out)
     got = "a damaged bundle" if document is None or has_errors(found) else ""
     if document is not None and not got:
         written = document.get("schema") or {}
         if (written.get("id"), written.get("version")) == (identity, version):
             return
-        got = f"version {written['version']} of {written['id']}" if written else "a bundle without a schema"
+        got = (
+            f"version {written['version']} of {written['id']}"
+            if written
+            else "a bundle without a schema"
+        )
     message = f"expected nothing or version {version} of {identity}, got {got}"
-    raise bundle.BundleExistsError(message, file=str(out), hint="remove it, or choose another folder")
+    raise bundle.BundleExistsError(
+        message, file=str(out), hint="remove it, or choose another folder"
+    )
 
 
 def _why(error: StructError | OSError, path: Path) -> tuple[Diagnostic, ...]:

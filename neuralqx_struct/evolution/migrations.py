@@ -1,7 +1,6 @@
 """Migrations: bringing payloads and bundles to the version that their reader wants.
 
-Owns :func:`resolve`, which every reader passes, and :func:`migrate` for bundles; :func:`plan` and :func:`apply` come from
-``plans.py``, :func:`prove` from ``proof.py``. Loading goes version by version; each hop applies its declared steps, always, and resolves by aliases, defaults and exact
+Every reader calls :func:`resolve`; :func:`migrate` writes bundles. Loading goes version by version; each hop applies its declared steps, always, and resolves by aliases, defaults and exact
 promotion only where none are declared. Payloads are never changed: results share every array that no step touches, and
 compute the others when they are asked for.
 
@@ -21,16 +20,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from neuralqx_struct import bundle
-from neuralqx_struct.arrays import HeldArrays
+from neuralqx_struct.bundle.storage import is_folder_path
+from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, StructError
-from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_member
+from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_members
 from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.evolution.steps import kind
+from neuralqx_struct.manifest.arrays import HeldArrays
+from neuralqx_struct.manifest.kinds import ARRAY, STRUCT, all_nodes
+from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.payload import Payload, dtype_named, iter_nodes
-from neuralqx_struct.schema.conform import conform, see_node
-from neuralqx_struct.schema.migration import Cast
+from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series, load_series
+from neuralqx_struct.stores.store import store_of
 
 __all__ = [
     "Hop",
@@ -60,15 +63,15 @@ def resolve(
     others: Iterable[Series] = (),
     trust: Iterable[str] = (),
 ) -> Payload:
-    """Bring a payload to the version that its reader wants.
+    """Brings a payload to the version that its reader wants.
 
     Args:
         payload: As read from a bundle; not changed.
         series: The reader's versions, which win; None for those that travel in the bundle.
         to: A version, ``"head"`` (the newest of the reader), or a negative number of versions to go back.
-        unknown: What happens to stored fields that the wanted version lacks: ``error``, ``warn`` or ``drop``.
-        report: Gets what was defaulted, dropped and cast.
-        others: Schemas that this one uses; those in the bundle serve what they lack.
+        unknown: Treatment of stored fields that the wanted version lacks: ``error``, ``warn`` or ``drop``.
+        report: Receives a diagnostic for every value that is defaulted, dropped or cast.
+        others: Schemas that this one uses; those in the bundle serve versions that they lack.
         trust: Packages whose functions ``python`` steps may run even where the bundle brought the steps.
 
     Returns:
@@ -83,7 +86,9 @@ def resolve(
         >>> resolve(bundle.read("tests/golden/format-1/vmc_state_1"), series, to=2).document["schema"]["version"]
         2
     """
-    return _resolve(payload, series, to, unknown, [] if report is None else report, others, trust)[0]
+    return _resolve(payload, series, to, unknown, [] if report is None else report, others, trust)[
+        0
+    ]
 
 
 def _resolve(  # noqa: PLR0917 - the arguments of resolve
@@ -126,7 +131,9 @@ def target_version(document: Mapping[str, Any], series: Series | None, to: int |
     return _target(to, document["schema"]["version"], series or known, known)
 
 
-def _known(document: Mapping[str, Any], series: Series | None, carried: Mapping[str, Series]) -> Series:
+def _known(
+    document: Mapping[str, Any], series: Series | None, carried: Mapping[str, Series]
+) -> Series:
     written = document.get("schema")
     if not isinstance(written, Mapping):
         raise MigrationError(
@@ -138,7 +145,9 @@ def _known(document: Mapping[str, Any], series: Series | None, carried: Mapping[
     return _known_versions(written, series, carried)
 
 
-def _known_versions(written: Mapping[str, Any], series: Series | None, carried: Mapping[str, Series]) -> Series:
+def _known_versions(
+    written: Mapping[str, Any], series: Series | None, carried: Mapping[str, Series]
+) -> Series:
     """Every version that the reader or the bundle knows, the reader's first, and the writer's checked."""
     identity, version, fingerprint = written["id"], written["version"], written["fingerprint"]
     if series is not None and series.id != identity:
@@ -186,7 +195,9 @@ def _target(to: int | str, written: int, reader: Series, known: Series) -> int:
     if to == "head":
         return reader.versions[-1]
     if isinstance(to, bool) or not isinstance(to, int) or to == 0:
-        raise MigrationError(f"expected a version, 'head' or a negative number, got {to!r}", code="NQX422")
+        raise MigrationError(
+            f"expected a version, 'head' or a negative number, got {to!r}", code="NQX422"
+        )
     if to > 0:
         if to not in known.documents:
             versions = ", ".join(map(str, known.versions))
@@ -206,34 +217,45 @@ def _target(to: int | str, written: int, reader: Series, known: Series) -> int:
     return older[to]
 
 
-def _without_unknown(payload: Payload, document: Document, unknown: Unknown, report: list[Diagnostic]) -> Payload:
-    """Treat stored fields that the wanted version does not declare as the caller says."""
-    prefix, found = document.ref(""), []
+def _without_unknown(
+    payload: Payload, document: Document, unknown: Unknown, report: list[Diagnostic]
+) -> Payload:
+    """Refuses or drops stored fields that the wanted version does not declare, as the caller asks."""
+    prefix, found = f"{document.id}@{document.version}:", []
     strays = []
-    for path, node in iter_nodes(payload.document["manifest"]):
-        if isinstance(node, dict) and node["__kind__"] == "struct" and node["type"].startswith(prefix):
+    for path, node in all_nodes(payload.document["manifest"]):
+        if STRUCT.matches(node) and node["type"].startswith(prefix):
             struct = document.structs.get(node["type"].removeprefix(prefix))
             for name in node["fields"] if struct is not None else ():
                 if struct is not None and name not in struct.stored:
                     where = format_path((*path, FieldName(name)))
                     strays.append((node, name))
-                    found.append((where, f"expected no field {name!r} in version {document.version}, got a stored one"))
+                    found.append(
+                        (
+                            where,
+                            f"expected no field {name!r} in version {document.version}, got a stored one",
+                        )
+                    )
     if not found:
         return payload
     if unknown == "error":
         hint = "pass unknown='drop' to leave it out, or add a `remove` step to the schema"
-        raise MigrationError(Diagnostic("NQX415", "error", message, path=where, hint=hint) for where, message in found)
+        raise MigrationError(
+            Diagnostic("NQX415", "error", message, path=where, hint=hint)
+            for where, message in found
+        )
     for node, name in strays:
         del node["fields"][name]
     severity: Literal["warning", "info"] = "warning" if unknown == "warn" else "info"
-    report += [Diagnostic("NQX415", severity, f"{message}; it was dropped", path=where) for where, message in found]
-    named = {
-        n["name"]
-        for _, n in iter_nodes(payload.document["manifest"])
-        if isinstance(n, dict) and n["__kind__"] == "array"
-    }
+    report += [
+        Diagnostic("NQX415", severity, f"{message}; it was dropped", path=where)
+        for where, message in found
+    ]
+    named = {n["name"] for _, n in all_nodes(payload.document["manifest"]) if ARRAY.matches(n)}
     records = {name: record for name, record in payload.document["arrays"].items() if name in named}
-    return Payload(with_member(payload.document, "arrays", records), HeldArrays(payload.arrays, names=records))
+    return Payload(
+        with_members(payload.document, arrays=records), HeldArrays(payload.arrays, names=records)
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -242,11 +264,11 @@ def _without_unknown(payload: Payload, document: Document, unknown: Unknown, rep
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """What :func:`migrate` did, or would do.
+    """The result of :func:`migrate`.
 
     Attributes:
         plan: The hops.
-        report: What was defaulted, dropped and cast; a dry run reads no values of arrays, so casts are not checked.
+        report: Values that were defaulted, dropped and cast; a dry run reads no values of arrays, so casts are not checked.
         out: The new bundle, None after a dry run.
         linked: True if the arrays were not written again, but got a second name.
     """
@@ -258,7 +280,9 @@ class Migrated:
 
     def __str__(self) -> str:
         lines = [str(self.plan), *map(str, self.report)]
-        if self.out is None and any(isinstance(step, Cast) for hop in self.plan.hops for step in hop.steps):
+        if self.out is None and any(
+            kind(step).checks_values for hop in self.plan.hops for step in hop.steps
+        ):
             lines.append(
                 "values of arrays were not read: whether casts hold all of them shows when the bundle is written"
             )
@@ -275,7 +299,7 @@ def migrate(
     trust: Iterable[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Migrated:
-    """Write a bundle of another version; the input is never touched.
+    """Writes a bundle of another version; the input is never touched.
 
     Args:
         path: The bundle.
@@ -289,10 +313,10 @@ def migrate(
         progress: Called with bytes done and bytes in all.
 
     Returns:
-        The plan, and what was defaulted, dropped and cast.
+        The plan, and the values that were defaulted, dropped and cast.
 
     Raises:
-        MigrationError: There is no way, or the payload does not allow it; nothing was written.
+        MigrationError: No steps lead there, or the payload refuses one; nothing was written.
         SerializationError: The input is no sound bundle, or the target exists.
 
     Example:
@@ -310,47 +334,55 @@ def migrate(
             return Migrated(way, tuple(report), None, linked=False)
         linked = _write(path, out, payload, result, progress)
     except bundle.BundleExistsError as error:  # there is no overwrite= here
-        hint = "choose another path; a migration never replaces what is there"
-        raise bundle.BundleExistsError(replace(d, file=str(out), hint=hint) for d in error.diagnostics) from None
+        hint = "choose another path; a migration never replaces a file or folder"
+        raise bundle.BundleExistsError(
+            replace(d, file=str(out), hint=hint) for d in error.diagnostics
+        ) from None
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
     return Migrated(way, tuple(report), out, linked)
 
 
 def series_given(schema: Any) -> Series | None:
-    """The series that users mean: their own, a Schema's, or that of a path; None for None."""
-    series = schema if schema is None or isinstance(schema, Series) else getattr(schema, "series", None)
+    """The series of an argument: their own, a Schema's, or that of a path; None for None."""
+    series = (
+        schema if schema is None or isinstance(schema, Series) else getattr(schema, "series", None)
+    )
     return load_series(schema) if series is None and schema is not None else series
 
 
 def _check_result(payload: Payload, series: Series | None) -> None:
-    """Refuse to write what the new version would not read."""
+    """Checks that the new version can read the result."""
     document = (series or Series("", {})).documents.get(payload.document["schema"]["version"])
     if document is None:
         written = payload.document["schema"]
         document = carried_series(payload.document)[written["id"]].at(written["version"])
     root = payload.document["manifest"]
     if isinstance(root, dict) and root.get("type") == document.ref(document.root):
-        found = [d for d in conform(document, document.root, root, see_node) if d.severity == "error"]
+        found = [
+            d for d in conform(document, document.root, root, see_node) if d.severity == "error"
+        ]
         if found:
             raise MigrationError(found)
 
 
 def _write(
-    source: Path, out: Path, payload: Payload, result: Payload, progress: Callable[[int, int], None] | None
+    source: Path,
+    out: Path,
+    payload: Payload,
+    result: Payload,
+    progress: Callable[[int, int], None] | None,
 ) -> bool:
     before, after = payload.document["arrays"], result.document["arrays"]
     kept = {name for name, record in after.items() if before.get(name) is record}
     left_behind = sum(_nbytes(record) for name, record in before.items() if name not in kept)
     # Linking leaves the bytes of arrays that are gone in the file: worth it while most of the file is still used.
-    if source.is_dir() and out.suffix != ".zip" and left_behind <= sum(_nbytes(before[name]) for name in kept):
+    folder = is_folder_path(out)
+    if source.is_dir() and folder and left_behind <= sum(_nbytes(before[name]) for name in kept):
         changed = HeldArrays(result.arrays, names=[name for name in after if name not in kept])
         bundle.write_linked(source, out, result.document, changed=changed, progress=progress)
         return True
-    files = {str(record.get("file", "")) for record in before.values()}
-    others = ("safetensors", "orbax") if out.suffix != ".zip" else ("safetensors",)
-    store = next((s for s in others if any(file.endswith(f".{s}") for file in files)), "npz")
-    bundle.write(out, result, store=store, progress=progress)
+    bundle.write(out, result, store=store_of(before, folder=folder).name, progress=progress)
     return False
 
 

@@ -1,8 +1,8 @@
 """Plans: the hops between two versions of a schema, and their application to a payload.
 
-Owns :class:`Plan`, :func:`plan` and :func:`apply`. Each hop applies its declared steps, always, and resolves by aliases,
-defaults and exact promotion only where none are declared; the way down is the inverse of the way up. Which version is
-wanted, and whose documents count, is decided in ``migrations.py``.
+Each hop applies its declared steps, always, and resolves by aliases, defaults and exact promotion only where none are
+declared; a downgrade is the inverse of the upgrade. The wanted version, and the documents to use, are chosen in
+``migrations.py``.
 
 Example:
     >>> [hop.old.version for hop in plan(series, 1, 3).hops]
@@ -16,40 +16,42 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from neuralqx_struct.arrays import HeldArrays
-from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity, StructError
-from neuralqx_struct.evolution.differences import differences
-from neuralqx_struct.evolution.edits import Cost
-from neuralqx_struct.evolution.proof import Stage, resolved, stages_of, undone
-from neuralqx_struct.evolution.python_steps import find_function
-from neuralqx_struct.evolution.steps import apply_to_workspace, cost, step_text
-from neuralqx_struct.evolution.tree import Workspace
-from neuralqx_struct.paths import FieldName, format_path, parse_path
-from neuralqx_struct.payload import Payload, iter_nodes
-from neuralqx_struct.schema.fingerprint import payload_fingerprint
-from neuralqx_struct.schema.migration import Python, Remove, Step
+from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
+from neuralqx_struct.evolution.differences import Difference, differences
+from neuralqx_struct.evolution.payload_tree import Workspace
+from neuralqx_struct.evolution.proof import Stage, resolved, result_of, stages_of, undone
+from neuralqx_struct.evolution.steps import apply_to_workspace, kind, step_text
+from neuralqx_struct.evolution.steps.operations import Cost
+from neuralqx_struct.evolution.steps.python import find_function
+from neuralqx_struct.evolution.suggestions import explained
+from neuralqx_struct.evolution.values import map_texts
+from neuralqx_struct.manifest.arrays import HeldArrays
+from neuralqx_struct.manifest.kinds import ARRAY, STRUCT, all_nodes, iter_nodes
+from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.references import SchemaRef
+from neuralqx_struct.schema.lock import payload_fingerprint
+from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
-from neuralqx_struct.schema.source import Source
-from neuralqx_struct.schema.types import DictOf, ListOf, Named, TupleOf, Type, Union
+from neuralqx_struct.schema.text import Source
+from neuralqx_struct.types.records import Type
 
-__all__ = ["Hop", "Plan", "Unknown", "apply", "plan", "with_member"]
-
-#: What happens to stored fields that the reader's version lacks.
+#: Treatment of stored fields that the reader's version lacks.
 Unknown = Literal["error", "warn", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The way from one version to the next, up or down.
+    """The steps from one version to the next, up or down.
 
     Attributes:
         old: The version that it starts from.
         new: The version that it leads to.
         stages: Its steps, each with the declarations around it.
         declared: True if a schema file declares the steps; else they follow from aliases, defaults and promotion.
-        own: True if the reader brought the steps along, False if they come out of a bundle.
-        unknown: What the caller wants of stored fields that the new version lacks, where no steps are declared.
+        own: True if the reader has the steps, False if they come out of a bundle.
+        unknown: The treatment of stored fields that the new version lacks, where no steps are declared.
     """
 
     old: Document
@@ -72,7 +74,7 @@ class Hop:
     @property
     def cost(self) -> Cost:
         """``manifest`` if no array is read."""
-        return _dearest(cost(step) for step in self.steps)
+        return _highest(kind(step).cost for step in self.steps)
 
     def __str__(self) -> str:
         how = "" if self.declared else ", by aliases, defaults and exact promotion"
@@ -80,7 +82,7 @@ class Hop:
         return "\n".join([*lines, *(f"  {step_text(step)}" for step in self.steps)])
 
 
-def _dearest(costs: Iterable[Cost]) -> Cost:
+def _highest(costs: Iterable[Cost]) -> Cost:
     order: tuple[Cost, ...] = ("manifest", "streaming", "opaque")
     return max(costs, key=order.index, default="manifest")
 
@@ -103,13 +105,15 @@ class Plan:
 
     @property
     def cost(self) -> Cost:
-        """The cost of the dearest hop."""
-        return _dearest(hop.cost for hop in self.hops)
+        """The highest cost of a hop."""
+        return _highest(hop.cost for hop in self.hops)
 
     def __str__(self) -> str:
         if not self.hops:
             return f"{self.id}: version {self.from_version} as it is"
-        return "\n".join([f"{self.id}: version {self.from_version} -> {self.to_version}", *map(str, self.hops)])
+        return "\n".join(
+            [f"{self.id}: version {self.from_version} -> {self.to_version}", *map(str, self.hops)]
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -117,17 +121,17 @@ class Plan:
 
 
 def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown = "error") -> Plan:
-    """Find the hops from one version of a schema to another.
+    """The hops from one version of a schema to another.
 
     Args:
         series: The known versions.
         from_version: The version of the payload.
         to_version: The version that is wanted; a smaller one is reached by the inverse steps.
-        unknown: What happens to stored fields that a hop without declared steps would lose.
+        unknown: The treatment of stored fields that a hop without declared steps would lose.
 
     Raises:
         MigrationError: NQX422 a version on the way is unknown; NQX301 or NQX305 the steps do not lead there; NQX415 a
-            stored field would be lost; NQX307 or NQX423 there is no way back. All differences of a hop at once.
+            stored field would be lost; NQX307 or NQX423 a downgrade is impossible. All differences of a hop at once.
         SchemaError: NQX404: one of the two versions is unknown.
 
     Example:
@@ -139,9 +143,13 @@ def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown
     hops: list[Hop] = []
     while low < high:
         new = _next(series, low, high)
-        with _said_of(series.sources.get(new.version)):
-            hop = replace(_hop(series.at(low), new, unknown), own=new.version not in series.carried)
-            hops.append(hop if from_version < to_version else _reversed(hop))
+        with _located(series.sources.get(new.version)):
+            hop = _kept_hop(series.at(low), new, unknown)
+            hop = replace(hop, own=new.version not in series.carried)
+            if to_version < from_version:
+                back = tuple(undone(hop.stages, new))
+                hop = Hop(new, hop.old, back, hop.declared, hop.own)
+        hops.append(hop)
         low = new.version
     if to_version < from_version:
         hops.reverse()
@@ -149,27 +157,17 @@ def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown
 
 
 @contextmanager
-def _said_of(source: Source | None) -> Iterator[None]:
-    """Give findings about the steps of a version their place in its file, where it was read from one."""
+def _located(source: Source | None) -> Iterator[None]:
+    """Raises errors about the steps of a version as MigrationError, with positions in its file."""
     try:
         yield
-    except MigrationError as error:
-        if source is None:
-            raise
-        raise MigrationError(_placed(source, found) for found in error.diagnostics) from None
-
-
-def _placed(source: Source, found: Diagnostic) -> Diagnostic:
-    try:
-        path = [part if isinstance(part, int) else str(part) for part in parse_path(found.path or "$")]
-    except StructError:
-        path = ["migrations"]
-    line, column = source.mark(path) or (None, None)
-    return replace(found, file=source.name, line=line, column=column)
+    except (MigrationError, SchemaError) as error:
+        found = error.diagnostics
+        raise MigrationError(map(source.located, found) if source else found) from None
 
 
 def _next(series: Series, version: int, last: int) -> Document:
-    """The version to go to next: the smallest known one, unless only a later one declares a way from here."""
+    """The next version: the smallest known one, unless only a later one declares a migration from here."""
     ahead = [series.documents[v] for v in series.versions if version < v <= last]
     for document in ahead:
         if document.migration_from(version) is not None:
@@ -177,39 +175,52 @@ def _next(series: Series, version: int, last: int) -> Document:
     nearest = ahead[0]
     if nearest.migrations:
         starts = ", ".join(str(m.from_version) for m in nearest.migrations)
-        raise MigrationError(
-            f"expected a migration of {series.id} from version {version} to {nearest.version}, got one from {starts}",
-            code="NQX422",
-            hint=f"add the file of version {starts}, which neither the schema folder nor the bundle has",
+        wanted = f"a migration of {series.id} from version {version} to {nearest.version}"
+        hint = (
+            f"add the file of version {starts}, which neither the schema folder nor the bundle has"
         )
+        raise MigrationError(f"expected {wanted}, got one from {starts}", code="NQX422", hint=hint)
     return nearest
+
+
+_HOPS: dict[tuple[int, int, Unknown], Hop] = {}
+_MOST_HOPS = 64
+
+
+def _kept_hop(old: Document, new: Document, unknown: Unknown) -> Hop:
+    """The hop between two documents; the last ones are kept, as a program loads many bundles of one version."""
+    key = (id(old), id(new), unknown)
+    hop = _HOPS.get(key)
+    if hop is None:
+        hop = _hop(old, new, unknown)
+        if len(_HOPS) >= _MOST_HOPS:
+            _HOPS.clear()
+        _HOPS[key] = hop  # it refers to both documents, so no other has their ids
+    return hop
 
 
 def _hop(old: Document, new: Document, unknown: Unknown) -> Hop:
     migration = new.migration_from(old.version)
     if migration is None:
         resolution = resolved(old, new, drop=unknown != "error")
-        problems = [
-            p.to_diagnostic("NQX415" if p.extra else "NQX414" if p.missing else "NQX301") for p in resolution.problems
-        ]
-        if problems:
-            raise MigrationError(problems)
-        return Hop(old, new, tuple(stages_of(old, resolution.steps, new)), declared=False, unknown=unknown)
-    try:
-        stages = tuple(stages_of(old, [item.step for item in migration.steps], new))
-    except SchemaError as error:
-        raise MigrationError(error.diagnostics) from None
-    problems = [p.to_diagnostic("NQX305") for p in differences(stages[-1].after if stages else old, new)]
-    if problems:
-        raise MigrationError(problems)
-    return Hop(old, new, stages, declared=True)
+        _require_none(resolution.problems, "NQX301", "NQX414", "NQX415")
+        stages = stages_of(old, resolution.steps, new)
+        return Hop(old, new, tuple(stages), declared=False, unknown=unknown)
+    stages = stages_of(old, [item.step for item in migration.steps], new)
+    result = result_of(stages, old)
+    problems = explained(result, new, differences(result, new))
+    _require_none(problems, "NQX305", "NQX305", "NQX305")
+    return Hop(old, new, tuple(stages), declared=True)
 
 
-def _reversed(hop: Hop) -> Hop:
-    try:
-        return Hop(hop.new, hop.old, tuple(undone(hop.stages, hop.new)), hop.declared, hop.own)
-    except SchemaError as error:
-        raise MigrationError(error.diagnostics) from None
+def _require_none(problems: Iterable[Difference], other: str, missing: str, extra: str) -> None:
+    """Raises differences under codes for missing fields, extra fields, and others."""
+    found = []
+    for problem in problems:
+        code = missing if problem.missing else other
+        found.append(problem.to_diagnostic(extra if problem.extra else code))
+    if found:
+        raise MigrationError(found)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -224,145 +235,124 @@ def apply(
     report: list[Diagnostic] | None = None,
     trust: Iterable[str] = (),
 ) -> Payload:
-    """Bring a payload to another version.
+    """A payload of another version.
 
     Args:
-        payload: Stays as it is.
-        plan: The hops, as :func:`plan` gives them.
-        others: The schemas that this one uses; their own chains run before the hop that moves to a newer one.
-        report: Gets what was defaulted, dropped and cast.
+        payload: Is not changed.
+        plan: The hops, as :func:`plan` returns them.
+        others: The schemas that this one uses; their own hops are applied before the hop that moves to a newer one.
+        report: Receives a diagnostic for every value that is defaulted, dropped or cast.
         trust: Packages whose functions ``python`` steps may run even where a bundle brought the steps.
 
     Returns:
-        A payload that shares all arrays that no step touches and computes the others when they are asked for.
+        A payload that shares all arrays that no step touches and computes the others when they are read.
 
     Raises:
-        MigrationError: The payload does not hold what its version declares.
+        MigrationError: The payload does not hold the fields that its version declares.
     """
     report = [] if report is None else report
     for hop in plan.hops:
-        for step in _used_plans(payload, hop, others or {}):
-            payload = apply(payload, step, others=others, report=report, trust=trust)
+        for used in _used_plans(payload, hop, others or {}):
+            payload = apply(payload, used, others=others, report=report, trust=trust)
         payload = _applied(payload, hop, report, trust)
-    if not plan.hops:
+    identity = payload.document.get("schema") or {}
+    if not plan.hops or identity.get("id") != plan.id:
         return payload
     last = plan.hops[-1].new
-    identity = dict(payload.document.get("schema") or {})
-    if identity.get("id") == last.id:
-        identity = {"id": last.id, "version": last.version, "fingerprint": payload_fingerprint(last)}
-        return replace(payload, document=with_member(payload.document, "schema", identity))
-    return payload
+    identity = {**identity, "version": last.version, "fingerprint": payload_fingerprint(last)}
+    return replace(payload, document=with_members(payload.document, schema=identity))
 
 
-def with_member(document: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """The manifest document with one member replaced, and without its digest: that was of the bytes that were read."""
-    return {key: value if key == name else member for key, member in document.items() if key != "digest"}
+def with_members(document: Mapping[str, Any], **members: Any) -> dict[str, Any]:
+    """The manifest with some members replaced, and without its digest, which is of the bytes that were read."""
+    replaced = {**document, **members}
+    replaced.pop("digest", None)
+    return replaced
 
 
 def _used_plans(payload: Payload, hop: Hop, others: Mapping[str, Series]) -> list[Plan]:
-    wanted = dict(use.rsplit("@", 1) for use in hop.new.uses)
+    """The plans for instances of used schemas whose versions the hop changes."""
+    wanted = hop.new.used_versions
     found: set[tuple[str, int]] = set()
-    if wanted:
-        for _, node in iter_nodes(payload.document["manifest"]):
-            if isinstance(node, dict) and node["__kind__"] == "struct":
-                identity, _, version = node["type"].partition(":")[0].partition("@")
-                if identity in wanted and version.isdecimal() and version != wanted[identity]:
-                    found.add((identity, int(version)))
-    missing = sorted(identity for identity, _ in found if identity not in others)
-    if missing:
-        raise MigrationError(
-            f"expected the schema {missing[0]}, which {hop.new.id} uses, got neither its files nor its documents",
-            code="NQX404",
-        )
-    return [plan(others[identity], version, int(wanted[identity])) for identity, version in sorted(found)]
+    for _, node in all_nodes(payload.document["manifest"]) if wanted else ():
+        if STRUCT.matches(node):
+            ref = SchemaRef.parse(node["type"])
+            if ref is not None and wanted.get(ref.id, ref.version) != ref.version:
+                found.add((ref.id, ref.version))
+    plans = []
+    for identity, version in sorted(found):
+        if identity not in others:
+            message = f"expected the schema {identity}, which {hop.new.id} uses, got neither its files nor its documents"
+            raise MigrationError(message, code="NQX404")
+        plans.append(plan(others[identity], version, wanted[identity]))
+    return plans
 
 
 def _applied(payload: Payload, hop: Hop, report: list[Diagnostic], trust: Iterable[str]) -> Payload:
     functions = {
-        step.function: find_function(step.function, own=hop.own, trust=trust)
+        name: find_function(name, own=hop.own, trust=trust)
         for step in hop.steps
-        if isinstance(step, Python)
+        for name in kind(step).functions(step)
     }
-    workspace = Workspace(hop.old, payload.document["manifest"], payload.arrays, hop.new, report, functions.__getitem__)
+    manifest, find = payload.document["manifest"], functions.__getitem__
+    workspace = Workspace(hop.old, manifest, payload.arrays, hop.new, report, find)
+    by_caller = not hop.declared and hop.direction == "upgrade"
     for stage in hop.stages:
-        told = len(report)
+        start = len(report)
         apply_to_workspace(workspace, stage.step, stage.before, stage.after)
-        if (
-            isinstance(stage.step, Remove) and not hop.declared and hop.direction == "upgrade"
-        ):  # the caller's word alone
+        if by_caller and kind(stage.step).drops_values:  # no file declares it, only `unknown=`
             severity: Severity = "warning" if hop.unknown == "warn" else "info"
-            report[told:] = [replace(found, code="NQX415", severity=severity) for found in report[told:]]
-    named: dict[str, Mapping[str, Any]] = {}
-    kept = workspace.stored_names()
+            changed = [replace(d, code="NQX415", severity=severity) for d in report[start:]]
+            report[start:] = changed
+    kept, arrays = workspace.stored_names(), dict[str, Any]()
     prefix = f"{hop.old.id}@{hop.old.version}:"
     for path, node in iter_nodes(workspace.tree):
-        if not isinstance(node, dict):
-            continue
-        if node["__kind__"] == "array":
+        if ARRAY.matches(node):
             if node["name"] in workspace.made:
                 node["name"] = workspace.final_name(node["name"], path, kept)
-            named[node["name"]] = node
-        elif node["__kind__"] == "struct" and node["type"].startswith(prefix):
+            record = {"dtype": node["dtype"], "shape": node["shape"]}
+            arrays[node["name"]] = record
+        elif STRUCT.matches(node) and node["type"].startswith(prefix):
             name = node["type"].removeprefix(prefix)
             node["type"] = hop.new.ref(name)
             if name in hop.new.structs:
                 node["fields"] = _finished(node["fields"], name, hop.new, path, report)
-    records = payload.document["arrays"]
-    arrays = {
-        name: records[name] if name in kept else {"dtype": node["dtype"], "shape": node["shape"]}
-        for name, node in named.items()
-    }
-    document = with_member(with_member(payload.document, "manifest", workspace.tree), "arrays", arrays)
+    stored = payload.document["arrays"]
+    arrays |= {name: stored[name] for name in arrays if name in kept}
+    document = with_members(payload.document, manifest=workspace.tree, arrays=arrays)
     return Payload(document, HeldArrays(payload.arrays, made=workspace.results(), names=arrays))
 
 
 def _finished(
-    fields: Mapping[str, Any], struct: str, document: Document, path: tuple[Any, ...], report: list[Diagnostic]
+    fields: Mapping[str, Any], struct: str, document: Document, path: Path, report: list[Diagnostic]
 ) -> dict[str, Any]:
-    """Fields in the order of their declaration, unknown enum members replaced by the enum's default."""
+    """Returns fields in the order of their declaration, with the default of an enum for unknown members."""
     stored = document.structs[struct].stored
     ordered = {name: fields[name] for name in stored if name in fields} | dict(fields)
+
+    def known(text: str, declared: Type, at: Path) -> str:
+        return _known_member(text, declared, document, at, report)
+
     for name, declaration in stored.items():
         if name in ordered:
-            ordered[name] = _known_member(
-                ordered[name], declaration.declared, document, (*path, FieldName(name)), report
-            )
+            at = (*path, FieldName(name))
+            ordered[name] = map_texts(ordered[name], declaration.declared, known, at)
     return ordered
 
 
 def _known_member(
-    node: Any, declared: Type, document: Document, path: tuple[Any, ...], report: list[Diagnostic]
-) -> Any:
-    if isinstance(node, dict) and node["__kind__"] == "enum":
-        return {**node, "name": _known_member(node["name"], declared, document, path, report)}
-    match declared:
-        case Named(name) if name in document.enums and isinstance(node, str):
-            enum = document.enums[name]
-            if node in enum.members:
-                return node
-            if enum.default is None:
-                raise MigrationError(
-                    f"expected one of {', '.join(enum.members)}, got {node!r}", code="NQX421", path=format_path(path)
-                )
-            message = f"{node!r} is no member of {name}, its default {enum.default!r} was taken"
-            report.append(Diagnostic("NQX425", "info", message, path=format_path(path)))
-            return enum.default
-        case Union(options):
-            for option in options:
-                if (
-                    isinstance(option, Named)
-                    and option.name in document.enums
-                    and len([o for o in options if o == option]) == 1
-                ):
-                    return _known_member(node, option, document, path, report)
-            return node
-        case ListOf(item) | TupleOf((item,), True) if isinstance(node, dict) and node["__kind__"] in ("list", "tuple"):
-            items = [_known_member(n, item, document, (*path, i), report) for i, n in enumerate(node["items"])]
-            return {**node, "items": items}
-        case DictOf(item) if isinstance(node, dict) and node["__kind__"] == "dict":
-            return {
-                **node,
-                "items": [[k, _known_member(n, item, document, (*path, k), report)] for k, n in node["items"]],
-            }
-        case _:
-            return node
+    text: str, declared: Type, document: Document, at: Path, report: list[Diagnostic]
+) -> str:
+    """The text, or the default of the enum that does not have it as a member."""
+    enums = [branch.refers for branch in declared.branches if branch.refers in document.enums]
+    if len(enums) != 1 or text in document.enums[enums[0]].members:
+        return text
+    enum, path = document.enums[enums[0]], format_path(at)
+    if enum.default is None:
+        if len(declared.solid) > 1:  # a value of another branch
+            return text
+        message = f"expected one of {', '.join(enum.members)}, got {text!r}"
+        raise MigrationError(message, code="NQX421", path=path)
+    message = f"{text!r} is no member of {enums[0]}, its default {enum.default!r} was taken"
+    report.append(Diagnostic("NQX425", "info", message, path=path))
+    return enum.default

@@ -1,8 +1,8 @@
-"""The proof that steps lead from one version to the next, and what resolves a hop for which no steps are declared.
+"""The proof that steps lead from one version to the next, and the resolution of a hop without declared steps.
 
-Owns :func:`stages_of` (a chain of steps with the declaration between each two), its inverse :func:`undone`,
-:func:`resolved` (aliases, defaults and exact promotion, expressed as
-steps) and :func:`prove`, which lint shows. Touches no payload.
+Contains :func:`stages_of` (a chain of steps with the declaration between each two), its inverse :func:`undone`,
+:func:`resolved` (aliases, defaults and exact promotion, expressed as steps) and :func:`prove`, which lint shows. Reads no
+payload.
 
 Example:
     >>> prove(v1, v2)
@@ -11,27 +11,25 @@ Example:
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.casts import promotes
 from neuralqx_struct.evolution.differences import Difference, differences
-from neuralqx_struct.evolution.steps import apply_to_document, inverse, step_name
+from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind
+from neuralqx_struct.evolution.steps.operations import arrays_of
+from neuralqx_struct.evolution.suggestions import explained
+from neuralqx_struct.evolution.values import promotes
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.schema.migration import Add, Step
-from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.types import Array, walk_type
-
-__all__ = ["Resolution", "Stage", "prove", "resolved", "stages_of", "undone"]
+from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.model import Document
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step with the declarations before and behind it."""
+    """One step with the declarations before and after it."""
 
     step: Step
     before: Document
@@ -43,11 +41,11 @@ class Stage:
 
 
 def stages_of(old: Document, steps: Sequence[Step], target: Document) -> list[Stage]:
-    """Apply steps to a declaration one after the other.
+    """Applies steps to a declaration one after the other.
 
     Raises:
-        SchemaError: Everything that is wrong with any step, with paths ``$.migrations[i].steps[j]...`` where the target
-            declares the steps. A wrong step counts as none for those behind it.
+        SchemaError: All errors of all steps, with paths ``$.migrations[i].steps[j]...`` where the target declares the
+            steps. A wrong step is skipped.
     """
     stages: list[Stage] = []
     found: list[Diagnostic] = []
@@ -55,7 +53,7 @@ def stages_of(old: Document, steps: Sequence[Step], target: Document) -> list[St
         try:
             after = apply_to_document(old, step, target)
         except SchemaError as error:
-            found += _placed(error, step, position, old.version, target)
+            found += _placed(error.diagnostics, step, position, old.version, target)
             continue
         stages.append(Stage(step, old, after))
         old = after
@@ -64,24 +62,35 @@ def stages_of(old: Document, steps: Sequence[Step], target: Document) -> list[St
     return stages
 
 
-def _placed(error: SchemaError, step: Step, position: int, version: int, target: Document) -> Iterator[Diagnostic]:
-    """Findings about a member of a step, with the place of the step in its file."""
-    which = next((i for i, m in enumerate(target.migrations) if m.from_version == version), None)
-    at: list[Any] = [] if which is None else [FieldName("migrations"), which, FieldName("steps"), position]
-    for found in error.diagnostics:
-        path = format_path([*at, FieldName(step_name(step)), *([FieldName(found.path)] if found.path else [])])
-        yield Diagnostic(found.code, found.severity, found.message, path=path, hint=found.hint)
+def result_of(stages: Sequence[Stage], start: Document) -> Document:
+    """The declaration after a chain of steps."""
+    return stages[-1].after if stages else start
+
+
+def _placed(
+    found: Iterable[Diagnostic], step: Step, position: int, version: int, target: Document
+) -> Iterator[Diagnostic]:
+    """Yields findings about members of a step with the path of the step in its file."""
+    at: list[Any] = []
+    for index, migration in enumerate(target.migrations):
+        if migration.from_version == version:
+            at = [FieldName("migrations"), index, FieldName("steps"), position]
+            break
+    at.append(FieldName(step.name))
+    for each in found:
+        member = [FieldName(each.path)] if each.path else []
+        yield replace(each, path=format_path([*at, *member]))
 
 
 def undone(stages: Sequence[Stage], start: Document) -> list[Stage]:
-    """The chain that leads back: the inverse of :func:`stages_of`.
+    """The chain that leads back; the inverse of :func:`stages_of`.
 
     Args:
-        stages: The way up.
-        start: The version that it leads to, from which the way back starts; it may allow more than the last stage does.
+        stages: The upgrade.
+        start: The version that it leads to, where the downgrade starts; it may allow more than the last stage does.
 
     Raises:
-        SchemaError: NQX307 or NQX423 for every step without a way back.
+        SchemaError: NQX307 or NQX423 for every step that cannot be undone.
     """
     found: list[Diagnostic] = []
     back: list[Stage] = []
@@ -90,12 +99,13 @@ def undone(stages: Sequence[Stage], start: Document) -> list[Stage]:
         stage = stages[position]
         try:
             for step in inverse(stage.step, stage.before, stage.after):
-                # What a step back leads to is known to the last detail: the declaration before the step itself.
+                # The target of a step back is known exactly: the declaration before the step itself.
                 after = apply_to_document(document, step, stage.before)
                 back.append(Stage(step, document, after))
                 document = after
         except SchemaError as error:
-            found += _placed(error, stage.step, position, stage.before.version, start)
+            version = stage.before.version
+            found += _placed(error.diagnostics, stage.step, position, version, start)
             document = stage.before.model_copy(update={"version": start.version})
     if found:
         raise SchemaError(found)
@@ -106,98 +116,88 @@ def undone(stages: Sequence[Stage], start: Document) -> list[Stage]:
 # A hop without declared steps.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Resolution:
-    """What brings payloads of one version to another without declared steps.
+    """Steps that bring payloads of one version to another where none are declared.
 
     Attributes:
+        document: The declaration after the steps.
+        target: The wanted version.
         steps: Renames from aliases, additions of defaults, casts that hold every value, in the order to apply them.
-        problems: What they do not resolve.
-        dropped: Stored fields that the new version lacks, as struct and field.
+        problems: The differences that are left.
     """
 
-    steps: tuple[Step, ...]
-    problems: tuple[Difference, ...]
-    dropped: tuple[tuple[str, str], ...]
+    document: Document
+    target: Document
+    steps: list[Step] = field(default_factory=list)
+    problems: list[Difference] = field(default_factory=list)
+
+    def take(self, step: Step) -> bool:
+        """Adds a step if it applies; else the difference is left, and reported."""
+        try:
+            self.document = apply_to_document(self.document, step, self.target)
+        except SchemaError:
+            return False
+        self.steps.append(step)
+        return True
 
 
 def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
-    """Resolve a hop by aliases, defaults and exact promotion; by nothing else.
+    """Resolves a hop by aliases, defaults and exact promotion; by nothing else.
 
     Args:
-        old: What payloads conform to.
-        new: What is wanted.
-        drop: Remove stored fields that the new version lacks, in place of reporting them as problems.
+        old: The declaration that payloads conform to.
+        new: The wanted one.
+        drop: Remove stored fields that the new version lacks, instead of reporting them.
 
     Example:
         >>> resolved(v1, v1).problems
-        ()
+        []
     """
-    steps: list[Step] = []
-    document = old
-
-    def take(step: Step) -> bool:
-        nonlocal document
-        try:
-            document = apply_to_document(document, step, new)
-        except SchemaError:
-            return False  # then the difference stays, and is reported with its own words
-        steps.append(step)
-        return True
-
+    made = Resolution(old, new)
     for name, struct in new.structs.items():
         for alias in struct.aliases:
-            if alias in document.structs and name not in document.structs and alias not in new.structs:
-                take(build.rename_struct(struct=alias, to=name))
-    for difference in differences(document, new, hints=False):
+            known = made.document.structs
+            if alias in known and name not in known and alias not in new.structs:
+                made.take(build.rename_struct(struct=alias, to=name))
+    for difference in differences(made.document, new):
         if difference.missing:
-            wanted = new.structs[difference.struct].fields[difference.field]
-            _supply(difference, wanted, document, new, take)
-    for difference in differences(document, new, hints=False):
+            _supply(difference, made)
+    for difference in differences(made.document, new):
         if difference.field and not difference.missing and not difference.extra:
-            dtype = _promotion(difference, document, new)
-            if dtype is not None:
-                take(build.cast(field=difference.field, dtype=dtype, within=difference.struct))
-    left = differences(document, new, hints=False)
-    extra = tuple((d.struct, d.field) for d in left if d.extra)
-    for struct_name, field in extra if drop else ():
-        declaration = document.structs[struct_name].fields[field]
+            _promote(difference, made)
+    left = differences(made.document, new)
+    for extra in [each for each in left if each.extra and drop]:
+        declaration = made.document.structs[extra.struct].fields[extra.field]
         undo = {"undo_default": declaration.default} if declaration.has_default else {"lossy": True}
-        take(build.remove(field=field, within=struct_name, **undo))
-    return Resolution(tuple(steps), tuple(_hinted(document, old, new)), extra)
+        made.take(build.remove(field=extra.field, within=extra.struct, **undo))
+    if drop:
+        left = differences(made.document, new)
+    made.problems = explained(old, new, left)
+    return made
 
 
-def _hinted(resolved: Document, old: Document, new: Document) -> Iterator[Difference]:
-    """What is left with the steps that a migration needs: it starts from the old version, without what was resolved."""
-    left = differences(resolved, new)
-    hints = {(d.path, d.message): d.hint for d in differences(old, new)} if left else {}
-    for difference in left:
-        yield replace(difference, hint=hints.get((difference.path, difference.message), difference.hint))
-
-
-def _supply(difference: Difference, wanted: FieldDeclaration, document: Document, new: Document, take: Any) -> None:
-    """Find a missing field under a former name, or give it its default."""
-    have, want = document.structs[difference.struct].stored, new.structs[difference.struct].stored
-    for alias in wanted.aliases:
-        if (
-            alias in have
-            and alias not in want
-            and take(build.rename(field=alias, to=difference.field, within=difference.struct))
-        ):
+def _supply(missing: Difference, made: Resolution) -> None:
+    """Finds a missing field under a former name, or adds it with its default."""
+    name, within = missing.field, missing.struct
+    have, want = made.document.structs[within].stored, made.target.structs[within].stored
+    for alias in want[name].aliases:
+        step = build.rename(field=alias, to=name, within=within)
+        if alias in have and alias not in want and made.take(step):
             return
-    if wanted.has_default:
-        take(build.add(field=difference.field, default=wanted.default, within=difference.struct))
+    if want[name].has_default:
+        made.take(build.add(field=name, default=want[name].default, within=within))
 
 
-def _promotion(difference: Difference, document: Document, new: Document) -> str | None:
-    """The dtype that a field's arrays can be cast to without a loss, so that its type is the wanted one."""
-    have = document.structs[difference.struct].fields[difference.field].declared
-    want = new.structs[difference.struct].fields[difference.field].declared
-    old = {inner.dtype for inner in walk_type(have) if isinstance(inner, Array)}
-    wanted = {inner.dtype for inner in walk_type(want) if isinstance(inner, Array)}
-    if len(wanted) != 1 or not all(promotes(dtype, *wanted) for dtype in old):
-        return None
-    return wanted.pop()
+def _promote(difference: Difference, made: Resolution) -> None:
+    """Casts the arrays of a field to the wanted dtype, if it holds every value of theirs."""
+    name, within = difference.field, difference.struct
+    old, wanted = (
+        {array.dtype for array in arrays_of(document.structs[within].fields[name].declared)}
+        for document in (made.document, made.target)
+    )
+    if len(wanted) == 1 and all(promotes(dtype, *wanted) for dtype in old):
+        made.take(build.cast(field=name, dtype=wanted.pop(), within=within))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def _promotion(difference: Difference, document: Document, new: Document) -> str
 
 
 def prove(old: Document, new: Document) -> list[Diagnostic]:
-    """Check that the declared steps lead from one version to the next, and back.
+    """Checks that the declared steps lead from one version to the next, and back.
 
     Args:
         old: The version that the steps start from.
@@ -213,8 +213,8 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
 
     Returns:
         Empty if every payload of ``old`` becomes one of ``new``. Otherwise NQX301 (no steps, and aliases, defaults and
-        exact promotion do not suffice), NQX305 (the steps lead elsewhere), one diagnostic for each difference, and what
-        is wrong with single steps. NQX307 (no way back) and NQX319 are warnings.
+        exact promotion do not suffice), NQX305 (the steps lead elsewhere), one diagnostic for each difference, and the
+        errors of single steps. NQX307 (no downgrade) and NQX319 are warnings.
 
     Example:
         >>> prove(v1, v2)
@@ -225,61 +225,33 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
         return [Diagnostic("NQX283", "error", message, path="$.schema")]
     migration = new.migration_from(old.version)
     if migration is None:
-        return [_missing_step(problem, old, new) for problem in resolved(old, new).problems]
-    steps = [item.step for item in migration.steps]
+        versions = f"from version {old.version} to {new.version}"
+        why = f"no migration {versions} is declared, and no alias, default or exact promotion helps"
+        found = [problem.to_diagnostic("NQX301") for problem in resolved(old, new).problems]
+        return [replace(each, message=f"{each.message}\n{why}") for each in found]
     try:
-        stages = stages_of(old, steps, new)
+        stages = stages_of(old, [item.step for item in migration.steps], new)
     except SchemaError as error:
         return list(error.diagnostics)
-    result = stages[-1].after if stages else old
-    found = [problem.to_diagnostic("NQX305") for problem in differences(result, new)]
-    return (
-        [*found, *_other_defaults(steps, old, new)]
-        if found
-        else [*_other_defaults(steps, old, new), *_no_way_back(old, stages, new)]
-    )
+    result = result_of(stages, old)
+    wrong = explained(result, new, differences(result, new))
+    found = [problem.to_diagnostic("NQX305") for problem in wrong]
+    for position, stage in enumerate(stages):
+        review = kind(stage.step).review(stage.step, old, new)
+        found += _placed(review, stage.step, position, old.version, new)
+    return found if wrong else [*found, *_no_downgrade(old, stages, new)]
 
 
-def _missing_step(problem: Difference, old: Document, new: Document) -> Diagnostic:
-    found = problem.to_diagnostic("NQX301")
-    why = f"\nno migration from version {old.version} to {new.version} is declared, and no alias, default or exact promotion helps"
-    return Diagnostic(found.code, found.severity, found.message + why, path=found.path, hint=found.hint)
-
-
-def _other_defaults(steps: Sequence[Step], old: Document, new: Document) -> Iterator[Diagnostic]:
-    for position, step in enumerate(steps):
-        if not isinstance(step, Add):
-            continue
-        struct = new.structs.get(step.within or new.root)
-        declaration = struct.fields.get(step.field) if struct else None
-        if declaration is None or not declaration.has_default:
-            continue
-        if json.dumps(declaration.default, sort_keys=True) != json.dumps(step.default, sort_keys=True):
-            message = f"expected the field's default {declaration.default!r}, got {step.default!r}"
-            finding = SchemaError(
-                message, code="NQX319", path="default", hint="fine if old payloads meant another value"
-            )
-            for found in _placed(finding, step, position, old.version, new):
-                yield Diagnostic(found.code, "warning", found.message, path=found.path, hint=found.hint)
-
-
-def _no_way_back(old: Document, stages: Sequence[Stage], new: Document) -> list[Diagnostic]:
-    """Warnings about downgrades; a step with ``lossy: true`` has admitted that there is none."""
+def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list[Diagnostic]:
+    """Returns warnings about downgrades, except for steps whose ``lossy: true`` gives them up."""
     try:
-        back = undone(stages, new)
+        result = result_of(undone(stages, new), new)
     except SchemaError as error:
-        return [
-            Diagnostic(d.code, "warning", d.message, path=d.path, hint=d.hint)
-            for d in error.diagnostics
-            if d.code != "NQX423"
-        ]
-    result = back[-1].after if back else new
+        return [replace(d, severity="warning") for d in error.diagnostics if d.code != "NQX423"]
+    why = f"a downgrade to version {old.version} is refused where a payload makes use of the difference"
     return [
-        Diagnostic(
-            "NQX307",
-            "warning",
-            f"{problem.message}\na downgrade to version {old.version} is refused where a payload makes use of the difference",
-            path=format_path(map(FieldName, problem.path)),
+        replace(problem, message=f"{problem.message}\n{why}", hint=None).to_diagnostic(
+            "NQX307", "warning"
         )
-        for problem in differences(result, old, hints=False)
+        for problem in differences(result, old)
     ]

@@ -1,12 +1,12 @@
-"""Revisions: the file of the next version, from an edited schema, with the steps that lead to it and what is left to ask.
+"""Revisions: the file of the next version, from an edited schema, with the steps that lead to it and open questions.
 
-Owns :func:`revise`: which version is compared with which, and the text of the new file. The author's own text is kept,
-comments too; only the version, the reserved names and the migration are written into it. What steps there are, and what
-has to be asked, is found by ``inference.py``. A question is a comment ``# nqx: question: ...``, which every reader refuses
+:func:`revise` chooses the two versions to compare and writes the text of the new file. The author's own text is kept,
+comments too; only the version, the reserved names and the migration are written into it. Steps and questions come from
+``suggestions.py``. A question is a comment ``# nqx: question: ...``, which every reader refuses
 (NQX318) until it is answered, so that nothing is guessed silently.
 
 Example:
-    >>> edited = v3.model_copy(update={"doc": "Told otherwise."})
+    >>> edited = v3.model_copy(update={"doc": "Another doc."})
     >>> print(revise("schemas/vmc_state", edited=edited).text[-38:], end="")
     migrations:
       - from: 3
@@ -22,19 +22,19 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.evolution.baselines import baseline, published_text
-from neuralqx_struct.evolution.inference import Inference, Question, infer
-from neuralqx_struct.evolution.steps import step_text
-from neuralqx_struct.schema.checks import CHECKS
-from neuralqx_struct.schema.fingerprint import full_fingerprint
-from neuralqx_struct.schema.loader import Source, dump_yaml, read_file, read_text
-from neuralqx_struct.schema.migration import RenameStruct, Step
-from neuralqx_struct.schema.model import LANGUAGE_SCHEMA_ID, Document
+from neuralqx_struct.evolution.against import baseline, published_text
+from neuralqx_struct.evolution.pairings import Suggestion
+from neuralqx_struct.evolution.steps import kind, step_text
+from neuralqx_struct.evolution.suggestions import suggest
+from neuralqx_struct.schema.language import LANGUAGE_SCHEMA_ID
+from neuralqx_struct.schema.lint import ABOUT_KEYS
+from neuralqx_struct.schema.lint.document import CHECKS
+from neuralqx_struct.schema.lock import full_fingerprint
+from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.series import SchemaMissingError, Series, load_series
+from neuralqx_struct.schema.text.loader import Source, dump_yaml, read_file, read_text
 from neuralqx_struct.schema.uses import beside, link
-
-__all__ = ["Revision", "revise"]
 
 _PUBLISHED = "git:HEAD"
 
@@ -49,9 +49,9 @@ class Revision:
         text: The new file.
         file: Where it belongs.
         steps: The steps that were inferred, each as a line of a file.
-        questions: What the author has to answer in the file before it can be read.
+        questions: Questions that the author has to answer in the file before it can be read.
         edited: The file that was edited, if it was one.
-        published: What it held before, if it is that of the version before and was edited in place.
+        published: Its former text, if it is the file of the version before and was edited in place.
     """
 
     id: str
@@ -64,7 +64,7 @@ class Revision:
     published: str | None = None
 
     def write(self, out: str | Path | None = None) -> Path:
-        """Write the file, and give back to a version that was edited in place what it held before.
+        """Writes the file, and restores the version that was edited in place.
 
         Args:
             out: Where to; by default ``file``. Elsewhere nothing else is written.
@@ -87,20 +87,22 @@ class Revision:
         return target
 
 
-def revise(path: str | Path, *, edited: Document | str | Path | None = None, against: str = _PUBLISHED) -> Revision:
-    """Make the file of the next version from an edited schema.
+def revise(
+    path: str | Path, *, edited: Document | str | Path | None = None, against: str = _PUBLISHED
+) -> Revision:
+    """Makes the file of the next version from an edited schema.
 
     Args:
         path: The schema's folder, or its newest file.
         edited: The edited schema: a file, or a document such as :func:`~neuralqx_struct.schema_of` gives for a class. By
             default the newest file of the folder, which was edited in place or is new.
-        against: What the newest file is compared with, to find out which: ``git:REVISION``, a folder or a bundle.
+        against: The reference with the former text of the newest file: ``git:REVISION``, a folder or a bundle.
 
     Returns:
-        The text, and what was found; nothing is written.
+        The text, the steps and the questions; nothing is written.
 
     Raises:
-        SchemaError: A file cannot be read or is wrong; nothing changed; nothing says what the schema was before.
+        SchemaError: A file cannot be read or is wrong; nothing changed; no former version is known.
 
     Example:
         >>> edited = v3.model_copy(update={"compatibility": "full"})
@@ -116,21 +118,25 @@ def revise(path: str | Path, *, edited: Document | str | Path | None = None, aga
     _sound(new, case.source)
     if new.id != old.id:
         message = f"expected schema: {old.id}, got {new.id}"
-        raise SchemaError(message, code="NQX283", hint="a schema keeps its identity in all versions")
-    found = infer(old, new)
+        raise SchemaError(
+            message, code="NQX283", hint="a schema keeps its identity in all versions"
+        )
+    found = suggest(old, new)
     following = {"version": old.version + 1, "migrations": []}
     new = _reserving(old, new, found).model_copy(update=following)
     if full_fingerprint(new) == full_fingerprint(old.model_copy(update=following)):
         message = f"expected a schema that differs from version {old.version}, got the same"
-        raise SchemaError(message, code="NQX400", hint="edit the newest file, or name the edited one")
+        raise SchemaError(
+            message, code="NQX400", hint="edit the newest file, or name the edited one"
+        )
     own = None if case.source is None else Path(case.source.name)
     return Revision(
         id=new.id,
         version=new.version,
         text=_text(new, old.version, found, own),
         file=case.file or (series.folder or Path(path)) / f"v{new.version}.yaml",
-        steps=tuple(map(step_text, found.steps)),
-        questions=tuple(question.text for question in found.questions),
+        steps=tuple(step_text(step) for each in found for step in each.steps),
+        questions=tuple(each.question for each in found if each.question),
         edited=own,
         published=case.published,
     )
@@ -152,24 +158,35 @@ def _case(series: Series, edited: Document | str | Path | None, against: str) ->
         return _Case(series.head, edited)
     head, source = series.head, series.sources[series.head.version]
     if edited is not None and Path(edited).resolve() != Path(source.name).resolve():
-        if Path(edited).resolve() in {Path(known.name).resolve() for known in series.sources.values()}:
+        if Path(edited).resolve() in {
+            Path(known.name).resolve() for known in series.sources.values()
+        }:
             message = "expected the newest file of the schema, got an earlier version"
-            raise SchemaError(message, code="NQX400", file=str(edited), hint="edit the newest one, or a copy elsewhere")
+            raise SchemaError(
+                message,
+                code="NQX400",
+                file=str(edited),
+                hint="edit the newest one, or a copy elsewhere",
+            )
         given = read_file(edited)
-        return _Case(series.head, link(parse_document(given), beside(series.folder or Path())), given)
+        return _Case(
+            series.head, link(parse_document(given), beside(series.folder or Path())), given
+        )
     earlier = [series.documents[version] for version in series.versions if version != head.version]
     try:
         before = baseline(against, Path(source.name)).series.get(series.id)
     except SchemaError as error:
         if edited is None or not earlier:
             raise _unknown(source, error) from error
-        before = None  # the newest file was named: it is what comes after the others
+        before = None  # the newest file was named: it follows the others
     if before is not None and head.version in before.documents:
         published = published_text(against, Path(source.name))
         return _Case(before.at(head.version), head, source, published=published)
     if not earlier:
         message = "expected a schema with an earlier version, got a new one"
-        raise SchemaError(message, code="NQX400", file=source.name, hint="there is nothing to migrate from")
+        raise SchemaError(
+            message, code="NQX400", file=source.name, hint="there is nothing to migrate from"
+        )
     if source.name.endswith(".json"):
         message = "expected a new version in YAML, got JSON, which has no comments for questions"
         hint = "move the file out of the folder, and name it as the edited one: --edited"
@@ -178,34 +195,43 @@ def _case(series: Series, edited: Document | str | Path | None, against: str) ->
 
 
 def _unknown(source: Source, error: SchemaError) -> SchemaError:
-    """Nothing says what a file was before it was edited."""
-    message = f"expected to find out what was edited, got: {error.diagnostics[0].message}"
-    hint = "name what the schema was before (--against), or the edited file (--edited)"
+    """The error that the former text of an edited file is not known."""
+    message = f"expected the former text of the edited file, got: {error.diagnostics[0].message}"
+    hint = "name the former schema (--against), or the edited file (--edited)"
     return SchemaError(message, code="NQX400", file=source.name, hint=hint)
 
 
 def _sound(document: Document, source: Source | None) -> None:
-    """Refuse a schema whose names and types mean nothing: no step could lead there."""
-    source = source or Source(f"{document.id}@{document.version}", None, {})
-    found = [finding for check in CHECKS for finding in check(document) if finding.path[:1] != ("migrations",)]
-    wrong = [finding for finding in found if finding.severity == "error"]
+    """Refuses a schema with errors in names and types: no step could lead there."""
+    source = source or Source(f"{document.id}@{document.version}")
+    found = [finding for check in CHECKS for finding in check(document)]
+    wrong = [
+        source.located(finding, key=finding.code in ABOUT_KEYS)
+        for finding in found
+        if finding.severity == "error" and not finding.path.startswith("$.migrations")
+    ]
     if wrong:
-        raise SchemaError(
-            source.diagnostic(f.code, f.path, f.message, hint=f.hint, severity=f.severity, key=f.key) for f in wrong
-        )
+        raise SchemaError(wrong)
 
 
-def _reserving(old: Document, new: Document, found: Inference) -> Document:
+def _reserving(old: Document, new: Document, found: Iterable[Suggestion]) -> Document:
     """The document with the names reserved that payloads of the old version use and the new one no longer has."""
-    answers = (step for question in found.questions for answer in question.answers[:1] for step in answer.steps)
-    former = {s.to: s.struct for s in (*found.steps, *answers) if isinstance(s, RenameStruct)}
+    answers = [answer for each in found for answer in each.answers[:1]]
+    steps: list[Any] = [step for answer in answers for step in answer.steps]
+    former = {step.to: step.struct for step in steps if kind(step).renames_struct}
     structs = {}
     for name, struct in new.structs.items():
         before = old.structs.get(former.get(name, name))
         gone = [] if before is None else [*before.reserved, *before.stored]
-        taken = {*struct.fields, *struct.reserved, *(a for d in struct.fields.values() for a in d.aliases)}
+        taken = {
+            *struct.fields,
+            *struct.reserved,
+            *(a for d in struct.fields.values() for a in d.aliases),
+        }
         names = [word for word in dict.fromkeys(gone) if word not in taken]
-        structs[name] = struct.model_copy(update={"reserved": [*struct.reserved, *names]}) if names else struct
+        structs[name] = (
+            struct.model_copy(update={"reserved": [*struct.reserved, *names]}) if names else struct
+        )
     return new.model_copy(update={"structs": structs})
 
 
@@ -213,37 +239,43 @@ def _reserving(old: Document, new: Document, found: Inference) -> Document:
 # Text.
 
 
-def _text(document: Document, before: int, found: Inference, own: Path | None) -> str:
-    """The file: the author's text if there is one, with what is to change in it, else the document written out."""
+def _text(document: Document, before: int, found: Iterable[Suggestion], own: Path | None) -> str:
+    """The file: the edited text of the author if there is one, else the document written out."""
     data = document.to_shorthand()
     data.pop("migrations", None)
     text = f"# yaml-language-server: $schema={LANGUAGE_SCHEMA_ID}\n{dump_yaml(data)}"
     if own is not None and own.suffix != ".json":
         kept = "".join(_edited(own.read_text(encoding="utf-8-sig"), document))
         text = kept if _means(kept, document) else text
-    return "\n".join([text.rstrip("\n"), *_migration(before, found.items), ""])
+    return "\n".join([text.rstrip("\n"), *_migration(before, found), ""])
 
 
 def _means(text: str, document: Document) -> bool:
-    """Whether a text says what the document does: an edit of text that went wrong is not taken."""
+    """True if a text reads as the document; else the edit of the text went wrong."""
     try:
         read = parse_document(read_text(text))
     except SchemaError:
         return False
-    return full_fingerprint(read) == full_fingerprint(document_from_data(document.to_data(), "revision"))
+    return full_fingerprint(read) == full_fingerprint(
+        document_from_data(document.to_data(), "revision")
+    )
 
 
-def _migration(before: int, items: Iterable[Step | Question]) -> Iterator[str]:
-    lines = [line for item in items for line in ([step_text(item)] if isinstance(item, Step) else _asked(item))]
+def _migration(before: int, found: Iterable[Suggestion]) -> Iterator[str]:
+    lines = [line for each in found for line in _lines(each)]
     yield "migrations:"
     yield f"  - from: {before}"
     yield "    steps:" if lines else "    steps: []"
     yield from (f"      {line}" for line in lines)
 
 
-def _asked(question: Question) -> Iterator[str]:
-    yield f"# nqx: question: {_legible(question.text)}"
-    for answer in question.answers:
+def _lines(suggestion: Suggestion) -> Iterator[str]:
+    """Yields the steps of a suggestion, or its question with the answers in comments."""
+    yield from map(step_text, suggestion.steps)
+    if not suggestion.question:
+        return
+    yield f"# nqx: question: {_legible(suggestion.question)}"
+    for answer in suggestion.answers:
         yield f"# {_legible(answer.words)}:"
         yield from (f"# {step_text(step)}" for step in answer.steps)
 
@@ -267,7 +299,11 @@ def _edited(text: str, document: Document) -> list[str]:
             end = text.find("\n", _content_end(value))
             edits.append((key.start_mark.index, len(text) if end < 0 else end + 1, ""))
         elif key.value == "structs":
-            edits += [e for name, struct in value.value for e in _reserved(text, name.value, struct, document)]
+            edits += [
+                e
+                for name, struct in value.value
+                for e in _reserved(text, name.value, struct, document)
+            ]
     head = "" if "$schema" in text else f"# yaml-language-server: $schema={LANGUAGE_SCHEMA_ID}\n"
     pieces, done = [head], 0
     for start, end, put in sorted(edits):
@@ -277,7 +313,7 @@ def _edited(text: str, document: Document) -> list[str]:
 
 
 def _content_end(node: Any) -> int:
-    """Where a value ends, without the blank lines and comments behind it."""
+    """The end of a value, without the blank lines and comments behind it."""
     inner = (
         [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
         if _is_block(node)
@@ -290,7 +326,9 @@ def _is_block(node: Any) -> bool:
     return isinstance(node.value, list) and not node.flow_style
 
 
-def _reserved(text: str, name: str, struct: Any, document: Document) -> Iterator[tuple[int, int, str]]:
+def _reserved(
+    text: str, name: str, struct: Any, document: Document
+) -> Iterator[tuple[int, int, str]]:
     members = {key.value: (key, value) for key, value in struct.value}
     held = [item.value for item in members["reserved"][1].value] if "reserved" in members else []
     names = [word for word in document.structs[name].reserved if word not in held]

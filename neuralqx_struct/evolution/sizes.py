@@ -1,52 +1,37 @@
-"""Sizes that are equal for every payload: a normal form of shape expressions, and types compared by it.
+"""Sizes in steps: shape expressions that are equal for every payload, and the sizes that one payload shows.
 
-``n_bias`` and ``n_sites + n_hidden`` are the same size where a document says ``n_bias: {equals: n_sites + n_hidden}``.
+``n_bias`` and ``n_sites + n_hidden`` are the same size where a document has ``n_bias: {equals: n_sites + n_hidden}``.
 Owns that comparison (:func:`same_size`, :func:`same_type`), the question whether every value of one type is a value of
-another (:func:`readable_as`), and replacing names in types. Sizes of one payload are found by ``schema/dims.py``.
+another (:func:`readable_as`), and replacing names in types.
 
 Example:
-    >>> from neuralqx_struct.schema.expressions import parse
+    >>> from neuralqx_struct.expressions import parse
     >>> same_size(parse("2 * (n + 1)"), parse("n + n + 2"), {})
     True
+
+Steps may name sizes such as ``n_sites``, the numbers behind the dims of a declaration: :func:`measure` reads them from a
+payload that conforms, :func:`measurable` finds from the declaration alone which ones payloads show. Conflicts between
+fields are errors of ``schema/sizes``.
+
+    >>> from neuralqx_struct import bundle
+    >>> measure(v1, bundle.read("tests/golden/format-1/vmc_state_1").document["manifest"], v1)["n_sites"]
+    2
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
-from neuralqx_struct.schema.expressions import Expression, parse
+from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions.evaluation import evaluate
+from neuralqx_struct.manifest.kinds import STRUCT, all_nodes
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.types import (
-    Array,
-    DictOf,
-    Extent,
-    Key,
-    ListOf,
-    LiteralOf,
-    Named,
-    Null,
-    PyTree,
-    Scalar,
-    TupleOf,
-    Type,
-    Union,
-    format_type,
-)
-
-__all__ = [
-    "constant",
-    "equations",
-    "extent",
-    "map_type",
-    "readable_as",
-    "same_size",
-    "same_type",
-    "substitute",
-    "total",
-    "union_of",
-]
+from neuralqx_struct.schema.sizes import linear_unknown
+from neuralqx_struct.types.records import Extent, Scalar, Type, map_type
 
 #: A polynomial: coefficients by the sorted tuple of the atoms that are multiplied.
 _Polynomial = dict[tuple[str, ...], int]
@@ -73,13 +58,13 @@ def same_size(a: Extent, b: Extent, known: Mapping[str, Expression]) -> bool:
     Args:
         a: One extent.
         b: The other.
-        known: What names stand for, as :func:`equations` gives it.
+        known: Expressions of names, from :func:`equations`.
 
     Returns:
         False also where equality cannot be seen, as between ``n // 2 * 2`` and ``n``.
 
     Example:
-        >>> from neuralqx_struct.schema.expressions import parse
+        >>> from neuralqx_struct.expressions import parse
         >>> same_size(parse("n_bias"), parse("n + m"), {"n_bias": parse("m + n")})
         True
     """
@@ -95,52 +80,45 @@ def same_type(a: Type, b: Type, known: Mapping[str, Expression]) -> bool:
 
 def readable_as(have: Type, want: Type, known: Mapping[str, Expression]) -> bool:
     """True if every stored value of type ``have`` is, untouched, a value of type ``want``."""
-    if have is want or (
-        have == want and format_type(have) == format_type(want)
-    ):  # to Python, literal[1] equals literal[True]
-        return True
-    match have, want:
-        case _, PyTree():
-            return _any_tree(have)
-        case Union(options), _:
-            return all(readable_as(option, want, known) for option in options)
-        case _, Union(options):
-            return any(readable_as(have, option, known) for option in options)
-        case Array(dtype, shape), Array(other, wanted):
-            return dtype == other and _same_shape(shape, wanted, known)
-        case Key(impl, shape), Key(other_impl, wanted):
-            return other_impl in (None, impl) and _same_shape(shape, wanted, known)
-        case Named(name, args), Named(other, others):
-            return name == other and _same_shape(args, others, known)
-        case LiteralOf(values), LiteralOf(others):
-            return {(type(v), v) for v in values} <= {(type(v), v) for v in others}
-        case LiteralOf(values), Scalar(name):
-            return all(type(value).__name__ == name for value in values)
-        case (ListOf(item), ListOf(wanted)) | (DictOf(item), DictOf(wanted)):
-            return readable_as(item, wanted, known)
-        case TupleOf(items, variadic), TupleOf(others, True):
-            return all(readable_as(item, others[0], known) for item in items) and (variadic or bool(items))
-        case TupleOf(items, False), TupleOf(others, False):
-            return len(items) == len(others) and all(map(lambda i, o: readable_as(i, o, known), items, others))
-        case _:
+    return _Comparison(known).types(have, want)
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """Compares types whose sizes may be spelled differently.
+
+    Attributes:
+        known: Expressions of names, from :func:`equations`.
+    """
+
+    known: Mapping[str, Expression]
+
+    def types(self, have: Type, want: Type) -> bool:
+        """True if every value of ``have`` is one of ``want``."""
+        if have is want:
+            return True
+        if len(have.branches) > 1:
+            return all(self.types(branch, want) for branch in have.branches)
+        if len(want.branches) > 1:
+            return any(self.types(have, branch) for branch in want.branches)
+        if want.record.takes_all:
+            return True
+        if have.sort == want.sort:
+            return have.record.readable_as(have, want, self)
+        return have.record.widened(have) == want
+
+    def shapes(self, have: Sequence[Extent], want: Sequence[Extent]) -> bool:
+        """True if every shape of ``have`` is one of ``want``, where ``...`` is any number of axes."""
+        if ... in want and ... not in have:
+            front = want.index(...)
+            back = len(want) - front - 1
+            if len(have) < front + back:
+                return False
+            have = [*have[:front], *have[len(have) - back :]]
+            want = [*want[:front], *want[front + 1 :]]
+        if len(have) != len(want):
             return False
-
-
-def _any_tree(have: Type) -> bool:
-    return not isinstance(have, Union) or all(map(_any_tree, have.options))
-
-
-def _same_shape(have: Sequence[Extent], want: Sequence[Extent], known: Mapping[str, Expression]) -> bool:
-    if ... in want:
-        # `...` stands for any axes: what is before and behind it must still agree.
-        at = want.index(...)
-        behind = len(want) - at - 1
-        if ... in have:
-            return len(have) == len(want) and all(same_size(a, b, known) for a, b in zip(have, want, strict=True))
-        return len(have) >= at + behind and _same_shape(
-            [*have[:at], *have[len(have) - behind :]], [*want[:at], *want[at + 1 :]], known
-        )
-    return len(have) == len(want) and all(same_size(a, b, known) for a, b in zip(have, want, strict=True))
+        return all(same_size(a, b, self.known) for a, b in zip(have, want, strict=True))
 
 
 def extent(size: int | str) -> Expression:
@@ -179,7 +157,12 @@ def _polynomial(node: ast.expr, known: Mapping[str, Expression], depth: int) -> 
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             return {atoms: -count for atoms, count in _polynomial(inner, known, depth).items()}
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() as op, right=right):
-            return _combined(op, _polynomial(left, known, depth), _polynomial(right, known, depth), ast.unparse(node))
+            return _combined(
+                op,
+                _polynomial(left, known, depth),
+                _polynomial(right, known, depth),
+                ast.unparse(node),
+            )
         case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
             over, under = _polynomial(left, known, depth), _polynomial(right, known, depth)
             divisor = under.get((), 0) if set(under) == {()} else 0
@@ -208,15 +191,17 @@ class _Replace(ast.NodeTransformer):
         self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.parse(self.names[node.id].text, mode="eval").body if node.id in self.names else node
+        return (
+            ast.parse(self.names[node.id].text, mode="eval").body if node.id in self.names else node
+        )
 
 
 def substitute(declared: Type, names: Mapping[str, Expression]) -> Type:
     """The type with sizes in place of names, as where a struct's parameters are bound.
 
     Example:
-        >>> from neuralqx_struct.schema.expressions import parse
-        >>> from neuralqx_struct.schema.types import parse_type
+        >>> from neuralqx_struct.expressions import parse
+        >>> from neuralqx_struct.types.text import format_type, parse_type
         >>> format_type(substitute(parse_type("float32[a, 2]"), {"a": parse("n + 1")}))
         'float32[n + 1, 2]'
     """
@@ -226,38 +211,128 @@ def substitute(declared: Type, names: Mapping[str, Expression]) -> Type:
             return size
         return parse(ast.unparse(_Replace(names).visit(ast.parse(size.text, mode="eval").body)))
 
-    def rebound(inner: Type) -> Type:
-        match inner:
-            case Array(dtype, shape):
-                return Array(dtype, tuple(map(bound, shape)))
-            case Key(impl, shape):
-                return Key(impl, tuple(map(bound, shape)))
-            case Named(name, args):
-                return Named(name, tuple(size for size in map(bound, args) if size is not ...))
-            case _:
-                return inner
-
-    return map_type(declared, rebound)
+    return map_type(declared, lambda inner: inner.record.with_sizes(inner, bound))
 
 
-def map_type(declared: Type, change: Callable[[Type], Type]) -> Type:
-    """The type with ``change`` applied to every type inside it that holds no other, unions kept flat and unique."""
-    match declared:
-        case ListOf(item):
-            return ListOf(map_type(item, change))
-        case DictOf(value):
-            return DictOf(map_type(value, change))
-        case TupleOf(items, variadic):
-            return TupleOf(tuple(map_type(item, change) for item in items), variadic)
-        case Union(options):
-            return union_of(map_type(option, change) for option in options)
-        case _:
-            return change(declared)
+_Equation = tuple[Expression, int]
 
 
-def union_of(options: Iterable[Type]) -> Type:
-    """The union of some types, which is the type itself where only one is left."""
-    flat: dict[Type, None] = {}
-    for option in options:
-        flat |= dict.fromkeys(option.options if isinstance(option, Union) else (option,))
-    return next(iter(flat)) if len(flat) == 1 else Union(tuple(flat)) if flat else Null()
+def measure(
+    document: Document, tree: Any, target: Document, known: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """The sizes of dims and, inside one instance, of its local names.
+
+    Args:
+        document: The declaration of the tree.
+        tree: The whole manifest, or with ``known`` one struct node.
+        target: Another version, for dims that only it declares.
+        known: The dims of the whole tree, once they are known.
+    """
+    dims = {**target.dims, **document.dims}
+    sizes: dict[str, int] = dict(known or {})
+    found: list[_Equation] = []
+    instances = all_nodes(tree) if known is None else [((), tree)]
+    for _, node in instances:
+        struct = _struct_of(document, node)
+        if struct is None:
+            continue
+        for name, declaration in document.structs[struct].stored.items():
+            value = node["fields"].get(name)
+            if struct == document.root and type(value) is int:
+                sizes.setdefault(name, value)
+            found += _shown(declaration.declared, value)
+    if known is None:
+        shared = dims.keys() | sizes.keys()
+        found = [(extent, size) for extent, size in found if extent.names <= shared]
+    equations = {name: dim.equation for name, dim in dims.items() if dim.equation is not None}
+    while _learn(sizes, found, equations):
+        pass
+    return sizes
+
+
+def _struct_of(document: Document, node: Any) -> str | None:
+    if not STRUCT.matches(node):
+        return None
+    reference, _, name = node["type"].partition(":")
+    return (
+        name
+        if reference == f"{document.id}@{document.version}" and name in document.structs
+        else None
+    )
+
+
+def _shown(declared: Type, node: Any) -> Iterator[_Equation]:
+    """Yields the sizes that a stored value shows, each with its declaration."""
+    if not isinstance(node, dict):
+        return
+    for branch in declared.branches:
+        yield from branch.record.shown_sizes(branch, node)
+    for _, part, child in declared.record.children(declared, node):
+        yield from _shown(part, child)
+
+
+def _learn(
+    sizes: dict[str, int], found: list[_Equation], equations: Mapping[str, Expression]
+) -> bool:
+    """Solves equations with one unknown; True if a new size was found."""
+    before = len(sizes)
+    for extent, size in found:
+        _solve(sizes, extent, size)
+    for name, equation in equations.items():
+        if name in sizes:
+            _solve(sizes, equation, sizes[name])
+        elif equation.names <= sizes.keys():
+            sizes[name] = solved_size(equation, sizes)
+    return len(sizes) > before
+
+
+def _solve(sizes: dict[str, int], extent: Expression, size: int) -> None:
+    unknown = extent.names - sizes.keys()
+    if len(unknown) == 1:
+        (name,) = unknown
+        solution = linear_unknown(extent, name, sizes, size)
+        if solution is not None:
+            sizes[name] = solution
+
+
+def solved_size(extent: Expression, sizes: Mapping[str, int]) -> int:
+    """The number that an extent is.
+
+    Raises:
+        SchemaError: It reads a name without a size.
+    """
+    return int(evaluate(extent, sizes))
+
+
+def measurable(document: Document, struct: str, target: Document) -> set[str]:
+    """The names whose sizes payloads show at an instance of a struct: the symbolic twin of :func:`measure`.
+
+    Args:
+        document: The declaration of the payloads.
+        struct: The struct.
+        target: Another version, for dims that only it declares.
+    """
+    dims = {**target.dims, **document.dims}
+    root = document.structs.get(document.root)
+    fields = root.stored if root else {}
+    whole = Scalar("int")
+    known = {name for name, field in fields.items() if field.declared == whole}
+    shared = dims.keys() | known
+    extents = {
+        names
+        for name, declaration in document.structs.items()
+        for names in declaration.sizes
+        if name == struct or names <= shared
+    }
+    equations = {name: dim.equation.names for name, dim in dims.items() if dim.equation is not None}
+    before = -1
+    while len(known) > before:
+        before = len(known)
+        for names in extents:
+            known |= names if len(names - known) == 1 else set()
+        for name, names in equations.items():
+            if name in known:
+                known |= names if len(names - known) == 1 else set()
+            elif names <= known:
+                known.add(name)
+    return known

@@ -1,219 +1,277 @@
-"""Values of a declaration as nodes: what a field holds that a payload lacks, from the plain value in a schema file.
+"""Values in payloads: changes inside of nodes, casts of arrays that lose nothing, and real arrays as complex ones.
 
-Owns :func:`value_node` (a default by its declared type) and the numbers inside constant arrays (:func:`number_node` and
-:func:`number_value`, inverse to each other). Values of Python programs become nodes in ``nodes.py``.
+Owns which dtypes hold every value of which others (:func:`promotes`, without numpy) and the functions that change the
+elements of arrays, bit-exact in both directions. Paths for messages are handed in.
 
 Example:
-    >>> from neuralqx_struct.schema.types import parse_type
-    >>> value_node(0, parse_type("float32[n] | null"), Shelf(v1, size=lambda extent: 3))
-    {'__kind__': 'full', 'dtype': 'float32', 'shape': [3], 'value': 0.0}
+    >>> promotes("int16", "float32"), promotes("int32", "float32")
+    (True, False)
+
+:func:`map_leaves` changes the values inside of a node by its declared type, :func:`shown_node` is its text in messages.
+
+    >>> shown_node({"__kind__": "full", "dtype": "int8", "shape": [2], "value": 7})
+    'int8[2], all 7'
 """
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import inf, isfinite, isnan, nan
 from typing import TYPE_CHECKING, Any
 
+from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, Dtype, dtype_named
 from neuralqx_struct.errors import MigrationError
-from neuralqx_struct.payload import dtype_named
-from neuralqx_struct.schema.expressions import Expression
-from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.types import (
-    DTYPES,
-    Array,
-    DictOf,
-    Key,
-    ListOf,
-    LiteralOf,
-    Named,
-    Null,
-    PyTree,
-    Scalar,
-    TupleOf,
-    Type,
-    Union,
-    format_type,
-)
+from neuralqx_struct.manifest.kinds import ARRAY, ENUM, FULL, NUMPY_SCALAR, show
+from neuralqx_struct.paths import Path
+from neuralqx_struct.types.records import Node, Type
+
+
+def map_leaves(
+    node: Node, declared: Type, change: Callable[[Node, Type, Path], Node], at: Path = ()
+) -> Node:
+    """A node with every node in it changed that contains no others.
+
+    Args:
+        node: The node.
+        declared: Its type.
+        change: Called with the inner node, its type and its path.
+        at: The path of the node.
+    """
+    record = declared.record
+    children = record.children(declared, node)
+    if children:
+        made = [map_leaves(each, part, change, (*at, key)) for key, part, each in children]
+        return record.with_children(declared, node, made)
+    return change(node, declared, at)
+
+
+def map_texts(
+    node: Node, declared: Type, change: Callable[[str, Type, Path], str], at: Path = ()
+) -> Node:
+    """As :func:`map_leaves`, for strings and for the names of enum members."""
+
+    def changed(node: Node, declared: Type, at: Path) -> Node:
+        if isinstance(node, str):
+            return change(node, declared, at)
+        if ENUM.matches(node):  # a member of a Python class; schemas write its name
+            return {**node, "name": change(node["name"], declared, at)}
+        return node
+
+    return map_leaves(node, declared, changed, at)
+
+
+def is_array(node: Node) -> bool:
+    """True for an array, stored or constant, and for a scalar of numpy."""
+    return ARRAY.matches(node) or FULL.matches(node) or NUMPY_SCALAR.matches(node)
+
+
+def shown_node(node: Node) -> str:
+    """A node as messages show it: the value of a scalar, the type and size of others."""
+    shown = show(node)
+    if shown.value and shown.array is None:
+        return shown.value
+    return f"{shown.text}, all {shown.value}" if shown.value else shown.text
+
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Node", "Shelf", "number_node", "number_value", "value_node"]
 
-Node = Any
+#: The complex dtype whose parts are of a real dtype, and back.
+COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
+PART_OF = {whole: part for part, whole in COMPLEX_OF.items()}
 
-_NONFINITE = {"nan": nan, "inf": inf, "-inf": -inf}
-
-
-def number_node(value: Any) -> Node:
-    """A bool, int, float or complex as a node."""
-    if isinstance(value, complex):
-        return {"__kind__": "complex", "real": number_node(value.real), "imag": number_node(value.imag)}
-    if isinstance(value, float) and not isfinite(value):
-        return {"__kind__": "float", "value": "nan" if isnan(value) else "inf" if value > 0 else "-inf"}
-    return value
+#: Elements that a cast handles at a time: bounds its temporary memory to some MiB.
+_CHUNK = 1 << 18
 
 
-def number_value(node: Node) -> complex:
-    """The number that a node is; the inverse of :func:`number_node`."""
-    if not isinstance(node, dict):
-        return node  # type: ignore[no-any-return]
-    if node["__kind__"] == "complex":
-        return complex(number_value(node["real"]).real, number_value(node["imag"]).real)
-    return int(node["value"]) if node["__kind__"] == "bigint" else _NONFINITE[node["value"]]
-
-
-def _no_arrays(dtype: str, array: np.ndarray) -> Node:
-    del dtype, array
-
-
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """What a value may need from its payload.
-
-    Attributes:
-        document: Where struct and enum names are declared.
-        size: The number that an extent is in this payload.
-        store: Puts an array beside the manifest and gives its node.
-    """
-
-    document: Document
-    size: Callable[[Expression], int]
-    store: Callable[[str, np.ndarray], Node] = _no_arrays
-
-
-def value_node(value: Any, declared: Type, shelf: Shelf) -> Node:
-    """The node of a plain value under a declared type.
+def promotes(old: str, new: str) -> bool:
+    """True if every value of one dtype is a value of another and means the same.
 
     Args:
-        value: As YAML or JSON holds it; a number for an array fills it.
-        declared: The type.
-        shelf: Where sizes come from and arrays go.
+        old: Name of the dtype that is stored.
+        new: Name of the dtype that is wanted.
+
+    Returns:
+        False also for bool to numbers: exact, but no longer a truth value; that needs a cast step.
+
+    Example:
+        >>> promotes("uint8", "bfloat16"), promotes("bool", "int8"), promotes("float16", "bfloat16")
+        (True, False, False)
+    """
+    if old == new:
+        return True
+    a, b = DTYPES.get(old), DTYPES.get(new)
+    if a is None or b is None or "bool" in (a.family, b.family):
+        return False
+    if b.family in ("integer", "unsigned"):
+        return a.family in ("unsigned", b.family) and a.significand <= b.significand
+    return (a.family != "complex" or b.family == "complex") and _floats(old, a, new, b)
+
+
+def _floats(old: str, a: Dtype, new: str, b: Dtype) -> bool:
+    if new == "float8_e8m0fnu" or b.exponents is None or a.significand > b.significand:
+        return False  # e8m0 has powers of two alone: no zero, no sign
+    if (
+        a.exponents is None
+    ):  # an integer: its largest is below 2 ** significand, its smallest nonzero is 1
+        return a.significand <= b.exponents[1] + 1 and b.exponents[0] <= 0 and not _outgrows(a, b)
+    if not (b.exponents[0] <= a.exponents[0] and a.exponents[1] <= b.exponents[1]):
+        return False
+    # Suffixes of small floats: fn has no infinity, uz no negative zero; float4 has no NaN either.
+    has = {
+        "inf": "fn" not in old,
+        "negative zero": not old.endswith(("uz", "fnu")),
+        "nan": not old.startswith("float4"),
+    }
+    lacks = {
+        "inf": "fn" in new,
+        "negative zero": new.endswith("uz"),
+        "nan": new.startswith("float4"),
+    }
+    return not any(has[value] and lacks[value] for value in has)
+
+
+def _outgrows(a: Dtype, b: Dtype) -> bool:
+    """True if the most negative number of an integer dtype, a power of two, is beyond a float dtype."""
+    return a.family == "integer" and b.exponents is not None and a.significand > b.exponents[1]
+
+
+def cast(array: np.ndarray, dtype: str, *, exact: bool, path: str) -> np.ndarray:
+    """Change the dtype of an array.
+
+    Args:
+        array: Any array of a dtype in ``DTYPES``.
+        dtype: Name of the new dtype.
+        exact: Refuse a value that the new dtype cannot hold: casting back must give the same bits, where any NaN
+            counts as the same as any other (no format promises to keep a NaN's payload).
+        path: Where the array is, for messages.
+
+    Returns:
+        A new array of the same shape, C-contiguous.
 
     Raises:
-        MigrationError: NQX107: the value is not one of the type.
+        MigrationError: NQX213, or NQX214 for an imaginary part; names the first bad index and its value.
+
+    Example:
+        >>> import numpy as np
+        >>> cast(np.array([1.0, -1.0]), "int8", exact=True, path="$.samples")
+        array([ 1, -1], dtype=int8)
     """
-    match declared:
-        case Null() if value is None:
-            return None
-        case Union(options):
-            return _first(value, options, declared, shelf)
-        case PyTree():
-            return _tree_node(value)
-        case Scalar(name) if (node := _scalar(name, value)) is not _WRONG:
-            return node
-        case LiteralOf(values) if any(type(v) is type(value) and v == value for v in values):
-            return value
-        case Array():
-            return _array_node(value, declared, shelf)
-        case ListOf(item) if isinstance(value, list):
-            return {"__kind__": "list", "items": [value_node(v, item, shelf) for v in value]}
-        case TupleOf(items, variadic) if isinstance(value, list) and (variadic or len(items) == len(value)):
-            types = items * len(value) if variadic else items
-            return {"__kind__": "tuple", "items": [value_node(v, t, shelf) for v, t in zip(value, types, strict=True)]}
-        case DictOf(item) if isinstance(value, dict):
-            return {"__kind__": "dict", "items": [[k, value_node(v, item, shelf)] for k, v in value.items()]}
-        case Named(name) if value in (shelf.document.members_of(name) or ()):
-            return value
-        case Named(name) if name in shelf.document.structs and isinstance(value, dict):
-            return _struct_node(value, name, declared, shelf)
-        case Key() | _:
-            raise _misfit(value, declared)
+    import numpy as np
+
+    target = dtype_named(dtype)
+    result = np.empty(array.shape, target)
+    source, flat = np.ascontiguousarray(array).reshape(-1), result.reshape(-1)
+    for start in range(0, source.size, _CHUNK):
+        part = source[start : start + _CHUNK]
+        with np.errstate(all="ignore"):
+            new = _converted(part, target)
+            if exact and (bad := _changed(part, new)).any():
+                first = start + int(np.argmax(bad))
+                raise _inexact(array, source[first], first, dtype, path)
+        flat[start : start + _CHUNK] = new
+    return result
 
 
-def _misfit(value: Any, declared: Type) -> MigrationError:
+def _inexact(array: np.ndarray, value: Any, position: int, dtype: str, path: str) -> MigrationError:
+    import numpy as np
+
+    index = (
+        ", ".join(str(int(i)) for i in np.unravel_index(position, array.shape))
+        if array.ndim
+        else ""
+    )
+    to_real = array.dtype.kind == "c" and DTYPES[dtype].family != "complex"
     return MigrationError(
-        f"expected a value of type {format_type(declared)}, got {json.dumps(value, default=repr)}",
-        code="NQX107",
-        hint="a field may be null only where its type says `| null`" if value is None else None,
+        f"expected a value that {dtype} holds exactly at index [{index}], got {value!s} ({array.dtype.name})"
+        + ("\nthe imaginary part would be lost" if to_real and value.imag != 0 else ""),
+        code="NQX214" if to_real else "NQX213",
+        path=path,
+        hint="a cast that may lose values needs `exact: false, lossy: true`",
     )
 
 
-def _first(value: Any, options: tuple[Type, ...], declared: Type, shelf: Shelf) -> Node:
-    for option in options:
-        try:
-            return value_node(value, option, shelf)
-        except MigrationError as error:
-            if error.code != "NQX107":
-                raise
-    raise _misfit(value, declared)
+def _converted(part: np.ndarray, target: np.dtype[Any]) -> np.ndarray:
+    if part.dtype.kind == "c" and not _is_complex(target):
+        part = part.real
+    if part.dtype.name in ML_DTYPES:
+        part = part.astype(
+            "float32"
+        )  # holds all their values; not all pairs of them have a cast of their own
+    new: np.ndarray = part.astype(target)
+    return new
 
 
-_WRONG = object()
+def _is_complex(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "c"
 
 
-def _scalar(name: str, value: Any) -> Node:
-    match name, value:
-        case "bool", bool():
-            return value
-        case "int", int() if not isinstance(value, bool):
-            return value
-        case "float", int() | float() if not isinstance(value, bool):
-            return number_node(float(value))
-        case "complex", int() | float() if not isinstance(value, bool):
-            return number_node(complex(value))
-        case "str", str():
-            return value
-        case "path" | "dtype", str():
-            return {"__kind__": name, "value": value}
-        case "bytes", str():
-            return {"__kind__": "bytes", "base64": b64encode(value.encode()).decode()}
-        case _:
-            return _WRONG
-
-
-def _tree_node(value: Any) -> Node:
-    if isinstance(value, list):
-        return {"__kind__": "list", "items": [_tree_node(item) for item in value]}
-    if isinstance(value, dict):
-        return {"__kind__": "dict", "items": [[key, _tree_node(item)] for key, item in value.items()]}
-    return number_node(value) if isinstance(value, float) else value
-
-
-def _array_node(value: Any, declared: Array, shelf: Shelf) -> Node:
-    if isinstance(value, list):
-        return _list_array(value, declared, shelf)
-    family = DTYPES[declared.dtype].family
-    takes: tuple[type, ...] = {"bool": (bool,), "integer": (int,), "unsigned": (int,)}.get(family, (int, float))
-    if not isinstance(value, takes) or (isinstance(value, bool) and family != "bool"):
-        raise _misfit(value, declared)
-    shape = [0 if extent is ... else shelf.size(extent) for extent in declared.shape]
-    if ... in declared.shape:
-        raise MigrationError(
-            f"expected a list of numbers for {format_type(declared)}, got {value!r}\n... does not say how many axes there are",
-            code="NQX107",
-        )
-    number: Any = {"floating": float, "complex": complex}.get(family, lambda v: v)(value)
-    return {"__kind__": "full", "dtype": declared.dtype, "shape": shape, "value": number_node(number)}
-
-
-def _list_array(value: list[Any], declared: Array, shelf: Shelf) -> Node:
+def _changed(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Which elements do not come back with the same bits."""
     import numpy as np
 
-    try:
-        array = np.array(value, dtype=dtype_named(declared.dtype))
-    except (TypeError, ValueError, OverflowError):
-        raise _misfit(value, declared) from None
-    if ... not in declared.shape:
-        shape = tuple(shelf.size(extent) for extent in declared.shape if extent is not ...)
-        if array.shape != shape and -1 not in shape:
-            raise MigrationError(
-                f"expected {declared.dtype}{list(shape)}, got a list of shape {list(array.shape)}", code="NQX107"
-            )
-    return shelf.store(declared.dtype, array)
+    a, b = _family(old.dtype), _family(new.dtype)
+    bad = np.zeros(old.shape, bool)
+    if a in ("floating", "complex") and b in ("integer", "unsigned"):
+        # Beyond the range the result of a cast depends on the processor: look at the value, not at the result.
+        real = old.real if a == "complex" else old.astype(np.float64)
+        low, high = _range(new.dtype)
+        bad |= ~((real >= low) & (real < high))
+    if a in ("integer", "unsigned") and b in ("floating", "complex"):
+        low, high = _range(old.dtype)
+        real = new.real if b == "complex" else new.astype(np.float64)
+        bad |= ~((real >= low) & (real < high))
+    if a in ("integer", "unsigned") and b in ("integer", "unsigned"):
+        bad |= (old < 0) != (new < 0)  # bits that come back, but meant another number in between
+    back = _converted(np.where(bad, np.zeros((), new.dtype), new) if bad.any() else new, old.dtype)
+    parts = [(old.real, back.real), (old.imag, back.imag)] if a == "complex" else [(old, back)]
+    for before, after in parts:
+        same = _bits(before) == _bits(after)
+        if a in ("floating", "complex"):
+            same |= np.isnan(before) & np.isnan(after)
+        bad |= ~same
+    return bad
 
 
-def _struct_node(value: dict[str, Any], name: str, declared: Type, shelf: Shelf) -> Node:
-    stored = shelf.document.structs[name].stored
-    if value.keys() - stored.keys():
-        raise _misfit(value, declared)
-    fields = {}
-    for field, declaration in stored.items():
-        if field not in value and not declaration.has_default:
-            raise _misfit(value, declared)
-        fields[field] = value_node(value.get(field, declaration.default), declaration.declared, shelf)
-    return {"__kind__": "struct", "type": shelf.document.ref(name), "fields": fields}
+def _family(dtype: np.dtype[Any]) -> str:
+    return DTYPES[dtype.name].family
+
+
+def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The smallest integer of a dtype, and the first above its largest, both exact as floats."""
+    known = DTYPES[dtype.name]
+    return (-(2.0**known.significand) if known.family == "integer" else 0.0), 2.0**known.significand
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+
+
+def join_complex(real: np.ndarray, imaginary: np.ndarray, dtype: str) -> np.ndarray:
+    """One complex array of two real ones, bit by bit; the inverse of :func:`part_complex`.
+
+    Copied into the parts, never added: ``a + 1j * b`` would turn -0.0 into 0.0 and spread NaN and infinity.
+    """
+    import numpy as np
+
+    result = np.empty(real.shape, dtype)
+    result.real[...] = real
+    result.imag[...] = imaginary
+    return result
+
+
+def part_complex(array: np.ndarray, imaginary: bool) -> np.ndarray:
+    """The real or the imaginary part of a complex array, bit by bit and C-contiguous."""
+    import numpy as np
+
+    # ascontiguousarray would make a 0-d array 1-d.
+    return np.array(array.imag if imaginary else array.real, order="C")
+
+
+def compact(array: np.ndarray) -> np.ndarray:
+    """The array in C order, itself if it is so already."""
+    import numpy as np
+
+    return np.array(array, order="C", copy=None) if array.ndim else array

@@ -1,4 +1,4 @@
-"""Bounds of fields: what a number, a text or a length misses of ``ge``, ``pattern``, ``max_length`` and the like.
+"""Bounds of fields: checks of numbers, text and lengths against ``ge``, ``pattern``, ``max_length`` and the like.
 
 Owns the judgement of one value by one declaration, for defaults in schema files and for payloads alike. Whether the bounds
 themselves make sense is ``defaults.py``'s.
@@ -6,18 +6,24 @@ themselves make sense is ``defaults.py``'s.
 
 from __future__ import annotations
 
+import ast
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
-from neuralqx_struct.decimals import brief_integer
-from neuralqx_struct.schema.model import FieldDeclaration
+from neuralqx_struct.expressions.evaluation import evaluate_tree
+from neuralqx_struct.printing import brief_integer
+from neuralqx_struct.schema.model import FieldDeclaration, StructDeclaration
+from neuralqx_struct.types.text import plain_value
 
 __all__ = ["length_misses", "scalar_misses", "shown_scalar"]
 
-_LONGEST_MATCHED = 4096  # a pattern is not tried on longer text: the time it takes may grow faster than the text
+_LONGEST_MATCHED = (
+    4096  # a pattern is not tried on longer text: the time it takes may grow faster than the text
+)
 
 
 def _is_multiple(value: float, bound: float) -> bool:
@@ -38,7 +44,7 @@ def shown_scalar(value: Any) -> str:
 
 
 def length_misses(declaration: FieldDeclaration, length: int, what: str) -> list[str]:
-    """What a value of so many items, entries or characters misses of the field's constraints."""
+    """The length constraints of a field that a length violates; ``what`` is its unit."""
     found: list[str] = []
     if declaration.min_length is not None and length < declaration.min_length:
         found.append(f"expected at least {declaration.min_length} {what}, got {length}")
@@ -48,7 +54,7 @@ def length_misses(declaration: FieldDeclaration, length: int, what: str) -> list
 
 
 def scalar_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
-    """What a scalar misses of the field's constraints."""
+    """The constraints of a field that a scalar violates."""
     tests: list[tuple[Any, str, Callable[[Any], bool]]] = [
         (declaration.ge, ">=", lambda bound: value >= bound),
         (declaration.gt, ">", lambda bound: value > bound),
@@ -73,7 +79,79 @@ def scalar_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
         elif declaration.pattern is not None and not re.fullmatch(declaration.pattern, value):
             found.append(f"expected text like {declaration.pattern!r}, got {shown_scalar(value)}")
     if isinstance(value, (str, bytes)):
-        found += length_misses(declaration, len(value), "characters" if isinstance(value, str) else "bytes")
-    if declaration.choices is not None and value not in declaration.choices:
-        found.append(f"expected one of {', '.join(map(repr, declaration.choices))}, got {shown_scalar(value)}")
+        found += length_misses(
+            declaration, len(value), "characters" if isinstance(value, str) else "bytes"
+        )
+    choices = declaration.choices
+    # Complex numbers have no plain value, paths no equal one.
+    if choices is not None and value not in choices and plain_value(value) not in choices:
+        found.append(f"expected one of {', '.join(map(repr, choices))}, got {shown_scalar(value)}")
+    return found
+
+
+# --- constraints of structs on one field alone ------------------------------------------------------------
+
+_BOUNDS: Mapping[type[ast.cmpop], str] = {ast.GtE: "ge", ast.Gt: "gt", ast.LtE: "le", ast.Lt: "lt"}
+_MIRRORED: Mapping[str, str] = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt"}
+
+
+def _comparisons(struct: StructDeclaration) -> Iterator[tuple[ast.expr, ast.cmpop, ast.expr]]:
+    """Yields every comparison that all instances must satisfy."""
+    todo = [constraint.expression.tree for constraint in struct.constraints]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+            todo += node.values
+        elif isinstance(node, ast.Call) and _calls(node, "all"):
+            todo += node.args
+        elif isinstance(node, ast.Compare):
+            sides = pairwise([node.left, *node.comparators])
+            for op, (left, right) in zip(node.ops, sides, strict=True):
+                yield left, op, right
+
+
+def _calls(node: ast.expr, function: str) -> bool:
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function
+    )
+
+
+def bounded(struct: StructDeclaration) -> dict[str, FieldDeclaration]:
+    """The fields with the bounds of constraints such as ``all(0 <= x <= 1)``, which chance rarely meets."""
+    fields = dict(struct.fields)
+    for left, op, right in _comparisons(struct):
+        bound = _BOUNDS.get(type(op))
+        if bound is None:
+            continue
+        for name, member, value in (
+            *_bound(left, bound, right),
+            *_bound(right, _MIRRORED[bound], left),
+        ):
+            if name in fields and getattr(fields[name], member) is None:
+                fields[name] = fields[name].model_copy(update={member: value})
+    return fields
+
+
+def _bound(side: ast.expr, bound: str, other: ast.expr) -> Iterator[tuple[str, str, float]]:
+    """Yields name, bound and value for the comparison of a field with a number."""
+    if any(isinstance(inner, (ast.Name, ast.Tuple)) for inner in ast.walk(other)):
+        return
+    value = evaluate_tree(other, {})
+    magnitude = isinstance(side, ast.Call) and _calls(side, "abs") and bound in ("le", "lt")
+    inner = side.args[0] if isinstance(side, ast.Call) and magnitude else side
+    if isinstance(inner, ast.Name) and isinstance(value, (int, float)):
+        yield inner.id, bound, value
+        if magnitude:
+            yield inner.id, _MIRRORED[bound], -value
+
+
+def lengths_in(struct: StructDeclaration) -> dict[str, ast.expr]:
+    """The lengths that conditions such as ``len(layers) == n_layers`` demand, by field."""
+    found: dict[str, ast.expr] = {}
+    for left, op, right in _comparisons(struct):
+        for side, other in ((left, right), (right, left)):
+            if isinstance(op, ast.Eq) and isinstance(side, ast.Call) and _calls(side, "len"):
+                (counted,) = side.args
+                if isinstance(counted, ast.Name):
+                    found[counted.id] = other
     return found

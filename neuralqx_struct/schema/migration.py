@@ -1,8 +1,7 @@
-"""Declarations of migrations: one model per step, as written under ``migrations:`` in a schema file.
+"""Migration steps as written under ``migrations:`` in a schema file: one Pydantic model per step.
 
-Owns what a step says (its arguments), not what it does: ``evolution/steps.py`` holds for each of these models what it
-does to a declaration and to a payload, and its inverse. A new step is a model and a member of :class:`StepItem` here,
-and a row in the table there.
+Contains the arguments of each step. Its effect on declarations and payloads and its inverse are in its record in the
+table of ``evolution/steps``, which fails at import if a model here has no record there.
 
 Example:
     >>> StepItem.model_validate({"rename": {"field": "rng", "to": "key"}}).step
@@ -11,60 +10,71 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal, Self
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
-__all__ = [
-    "Add",
-    "Cast",
-    "Declaration",
-    "Fill",
-    "Inline",
-    "MapEnum",
-    "Merge",
-    "Migration",
-    "Move",
-    "Python",
-    "Remove",
-    "Rename",
-    "RenamePath",
-    "RenameStruct",
-    "Reshape",
-    "Split",
-    "Step",
-    "StepItem",
-    "Transpose",
-    "UnwrapKey",
-    "WrapKey",
-]
+_T = TypeVar("_T")
 
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Size = StrictInt | StrictStr
+#: A list; type checkers accept any sequence, as the builders in ``evolution/steps`` do.
+Listed = Annotated[
+    Sequence[_T], GetPydanticSchema(lambda source, handler: handler(list[get_args(source)]))  # type: ignore[misc]
+]
 
 
 class Declaration(BaseModel):
-    """Base of everything that a schema file declares: frozen, strict about members, built when first used."""
+    """Base of all models of schema files: frozen, refuses unknown members, compiled on first use."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, defer_build=True, allow_inf_nan=False
+    )
 
     def __copy__(self) -> Self:
-        """A copy without what was computed from the original's members: the copy's may be other ones."""
+        """A copy without cached properties, because the members of the copy may differ."""
         copied = super().__copy__()
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
         return copied
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """Only what was said: most members are left out in most declarations."""
-        return [(name, getattr(self, name)) for name in type(self).model_fields if name in self.model_fields_set]
+        """The members that were given; most declarations leave most members out."""
+        return [
+            (name, getattr(self, name))
+            for name in type(self).model_fields
+            if name in self.model_fields_set
+        ]
 
 
 class Step(Declaration):
-    """What all steps share: they apply to the root struct, or with ``in`` to every instance of a struct."""
+    """Base of all steps: a step applies to the root struct, or with ``in`` to every instance of a struct."""
 
-    within: Name | None = Field(None, alias="in", description="Name of the struct, if not the root.")
+    #: The step in schema files and the builder in Python: the name of the class in snake case.
+    name: ClassVar[str] = ""
+
+    # No plain alias: type checkers would take it for the name of the parameter, and `in` is a keyword.
+    within: Name | None = Field(
+        default=None,
+        validation_alias="in",
+        serialization_alias="in",
+        description="Name of the struct, if not the root.",
+    )
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
 
 class Rename(Step):
@@ -75,18 +85,24 @@ class Rename(Step):
 
 
 class RenamePath(Step):
-    """What stands under a path of dict keys inside one field gets another path, whole: a subtree of Params, say."""
+    """A subtree of dicts inside one field, such as a part of Params, gets another path."""
 
     field: Name
-    path: StrictStr | list[StrictStr] = Field(min_length=1, description="Keys with slashes between them, or a list.")
-    to: StrictStr | list[StrictStr] = Field(min_length=1, description="As path; nothing may stand there.")
+    path: StrictStr | Listed[StrictStr] = Field(
+        min_length=1, description="Keys with slashes between them, or a list."
+    )
+    to: StrictStr | Listed[StrictStr] = Field(
+        min_length=1, description="As path; there must be no entry."
+    )
 
 
 class Add(Step):
     """A field appears; old payloads get ``default``."""
 
     field: Name
-    default: Any = Field(..., description="The value in payloads that lack the field; a number fills an array.")
+    default: Any = Field(
+        ..., description="The value in payloads that lack the field; a number fills an array."
+    )
 
 
 class Remove(Step):
@@ -98,26 +114,30 @@ class Remove(Step):
 
 
 class Cast(Step):
-    """An array changes its dtype, exactly unless said otherwise."""
+    """An array changes its dtype, exactly unless ``exact: false``."""
 
     field: Name
     dtype: StrictStr
-    exact: StrictBool = Field(True, description="Refuse arrays with a value that the new dtype cannot hold.")
-    lossy: StrictBool = Field(False, description="Needed beside exact: false.")
+    exact: StrictBool = Field(
+        default=True, description="Refuse arrays with a value that the new dtype cannot hold."
+    )
+    lossy: StrictBool = Field(default=False, description="Needed beside exact: false.")
 
 
 class Transpose(Step):
     """The axes of an array change their order."""
 
     field: Name
-    axes: list[StrictInt] | None = Field(None, description="As in numpy.transpose; reversed if absent.")
+    axes: Listed[StrictInt] | None = Field(
+        default=None, description="As in numpy.transpose; reversed if absent."
+    )
 
 
 class Reshape(Step):
     """An array changes its shape, not its elements or their order (C order)."""
 
     field: Name
-    shape: list[Size]
+    shape: Listed[Size]
 
 
 class Split(Step):
@@ -125,7 +145,7 @@ class Split(Step):
 
     field: Name
     axis: StrictInt = 0
-    into: dict[Name, Size] | list[Name] = Field(
+    into: dict[Name, Size] | Listed[Name] = Field(
         description="Sizes by name; two names with how: complex; names with how: stack."
     )
     how: Literal["concat", "stack", "complex"] = "concat"
@@ -134,7 +154,7 @@ class Split(Step):
 class Merge(Step):
     """Several arrays become one: joined along an axis, stacked along a new one, or as real and imaginary part."""
 
-    fields: list[Name] = Field(min_length=2)
+    fields: Listed[Name] = Field(min_length=2)
     into: Name
     how: Literal["concat", "stack", "complex"]
     axis: StrictInt = 0
@@ -143,7 +163,7 @@ class Merge(Step):
 class Move(Step):
     """Fields move into a nested struct, which is made if it is not there."""
 
-    fields: list[Name] = Field(min_length=1)
+    fields: Listed[Name] = Field(min_length=1)
     into: Name
     struct: Name
 
@@ -152,7 +172,7 @@ class Inline(Step):
     """Fields of a nested struct move up; the nested struct goes away once it is empty."""
 
     field: Name
-    fields: list[Name] = Field(min_length=1)
+    fields: Listed[Name] = Field(min_length=1)
 
 
 class Fill(Step):
@@ -185,23 +205,37 @@ class RenameStruct(Step):
 class MapEnum(Step):
     """Members of an enum, or of one field with literal strings, get other names."""
 
-    enum: Name | None = Field(None, description="The enum; every value of it in a payload is renamed.")
-    field: Name | None = Field(None, description="The field of literal strings, where it is not an enum.")
-    values: dict[str, StrictStr] = Field(min_length=1, description="New names by old; the others stay.")
+    enum: Name | None = Field(
+        default=None, description="The enum; every value of it in a payload is renamed."
+    )
+    field: Name | None = Field(
+        default=None, description="The field of literal strings, where it is not an enum."
+    )
+    values: dict[str, StrictStr] = Field(
+        min_length=1, description="New names by old; the others stay."
+    )
     undo: dict[str, StrictStr] = Field(
         default_factory=dict, description="Old names by new, where several old ones became one."
     )
-    lossy: StrictBool = Field(False, description="Admits that a downgrade cannot tell merged members apart.")
+    lossy: StrictBool = Field(
+        default=False, description="Admits that a downgrade cannot separate merged members."
+    )
 
 
 class Python(Step):
-    """A registered function computes fields from fields; for what no other step can say."""
+    """A registered function computes fields from fields; for changes that no other step can make."""
 
-    function: StrictStr = Field(min_length=1, description="The name under which Python code registers it.")
-    reads: list[Name] = Field(min_length=1, description="Fields that it is given.")
-    writes: list[Name] = Field(min_length=1, description="Fields that it gives, as the new version declares them.")
-    inverse: StrictStr | None = Field(None, description="The function that leads back.")
-    lossy: StrictBool = Field(False, description="Gives up downgrades, where there is no inverse.")
+    function: StrictStr = Field(
+        min_length=1, description="The name under which Python code registers it."
+    )
+    reads: Listed[Name] = Field(min_length=1, description="Fields that it is given.")
+    writes: Listed[Name] = Field(
+        min_length=1, description="Fields that it gives, as the new version declares them."
+    )
+    inverse: StrictStr | None = Field(default=None, description="The function that leads back.")
+    lossy: StrictBool = Field(
+        default=False, description="Gives up downgrades, where there is no inverse."
+    )
 
 
 class StepItem(Declaration):
@@ -230,7 +264,9 @@ class StepItem(Declaration):
     @model_validator(mode="after")
     def _one_step(self) -> Self:
         if len(self.model_fields_set) != 1 or self.step is None:
-            raise ValueError(f"exactly one step in each entry, got {sorted(self.model_fields_set) or 'none'}")
+            raise ValueError(
+                f"exactly one step in each entry, got {sorted(self.model_fields_set) or 'none'}"
+            )
         return self
 
     @property

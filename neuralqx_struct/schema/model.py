@@ -1,11 +1,10 @@
 """Schema documents: the Pydantic models of one file.
 
-Owns what a document says (:class:`Document` and its parts) and the published JSON Schema. The way from a file to a
-validated document is ``reading.py``; what a document means as a whole (do the names exist, do the steps prove) is
-``lint.py``; what a type says is ``types.py``.
+Owns :class:`Document` and its parts. ``reading.py`` makes a document from a file, ``language.py`` publishes the JSON
+Schema of the models, ``lint/`` checks the document as a whole, and ``types/`` reads its types.
 
 Example:
-    >>> from neuralqx_struct.schema.loader import read_text
+    >>> from neuralqx_struct.schema.text.loader import read_text
     >>> from neuralqx_struct.schema.reading import parse_document
     >>> text = '''
     ... language: "1"
@@ -27,37 +26,51 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import (
+    Field,
+    GetPydanticSchema,
+    PrivateAttr,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
+from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.schema.expressions import Expression
-from neuralqx_struct.schema.expressions import parse as parse_expression
+from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions import parse as parse_expression
+from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.migration import Declaration, Migration, Name
-from neuralqx_struct.schema.types import DTYPES, Array, Key, Type, format_type, parse_type, walk_type
+from neuralqx_struct.schema.modes import MODES
+from neuralqx_struct.types.records import TYPES, Type, walk_type
+from neuralqx_struct.types.scalars import ScalarRecord
+from neuralqx_struct.types.text import format_type, parse_type
 
-__all__ = [
-    "Compatibility",
-    "Constraint",
-    "DimDeclaration",
-    "Document",
-    "EnumDeclaration",
-    "FieldDeclaration",
-    "StructDeclaration",
-    "language_schema",
-    "language_schema_twin",
-]
-
-LANGUAGE_SCHEMA_ID = "https://neuralqx.github.io/neuralqx-struct/schemas/struct-schema/1.json"
-
-Compatibility = Literal[
-    "none", "backward", "backward-transitive", "forward", "forward-transitive", "full", "full-transitive"
-]
+#: The name of a compatibility mode.
+Compatibility = Annotated[str, GetPydanticSchema(lambda _, handler: handler(Literal[tuple(MODES)]))]
 Number = StrictInt | float
+#: The members of a field that give its type.
+TYPE_MEMBERS = {"type", "dtype", "shape", "impl"}
+#: Member -> the code of an error about it, and the types that have it.
+_TYPES_WITH = {
+    "dtype": ("NQX101", "array"),
+    "shape": ("NQX101", "array", "prng_key"),
+    "impl": ("NQX126", "prng_key"),
+}
+_IDENTITY = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 
-#: What editors offer after ``type:``; structs and enums of the file are for its author to name.
-_TYPE_EXAMPLES = [
-    *("array", "float32[n]", "bool", "int", "float", "complex", "str", "bytes", "path", "dtype"),
-    *("prng_key[threefry2x32]", "list[float]", "tuple[int, ...]", "dict[str, float]", "float | null"),
+#: Examples that editors offer after ``type:``; they know the structs and enums of the file themselves.
+TYPE_EXAMPLES = [
+    *("array", "float32[n]"),
+    *(record.name for record in TYPES.values() if isinstance(record, ScalarRecord)),
+    *(
+        "prng_key[threefry2x32]",
+        "list[float]",
+        "tuple[int, ...]",
+        "dict[str, float]",
+        "float | null",
+    ),
     *('literal["a", "b"]', "pytree"),
 ]
 
@@ -67,7 +80,9 @@ class DimDeclaration(Declaration):
 
     min: StrictInt | None = Field(None, ge=0)
     max: StrictInt | None = Field(None, ge=0)
-    equals: StrictStr | StrictInt | None = Field(None, description="Expression over dims and static ints of the root.")
+    equals: StrictStr | StrictInt | None = Field(
+        None, description="Expression over dims and static ints of the root."
+    )
     doc: StrictStr = ""
 
     @cached_property
@@ -80,7 +95,9 @@ class EnumDeclaration(Declaration):
     """A closed set of names."""
 
     members: list[Name] = Field(min_length=1)
-    default: Name | None = Field(None, description="The member that unknown names of newer payloads become.")
+    default: Name | None = Field(
+        None, description="The member that unknown names of newer payloads become."
+    )
     doc: StrictStr = ""
 
     @model_validator(mode="before")
@@ -107,7 +124,7 @@ def _is_array(text: Any) -> bool:
 
 
 def _array_default(value: Any, *, is_bool: bool) -> Any:
-    """The words for defaults of arrays as the numbers they stand for, which is what everything else knows."""
+    """The default of an array with words such as ``zeros`` replaced by numbers."""
     match value:
         case "zeros" | "ones":
             return (value == "ones") if is_bool else int(value == "ones")
@@ -121,22 +138,35 @@ class FieldDeclaration(Declaration):
     """One field: ``{type: array, dtype: float32, shape: [n]}`` or the shorthand ``float32[n]``."""
 
     type: StrictStr | None = Field(
-        None, description="array, int, float | null, list[Layer], a struct, an enum ...", examples=_TYPE_EXAMPLES
+        None,
+        description="array, int, float | null, list[Layer], a struct, an enum ...",
+        examples=TYPE_EXAMPLES,
     )
     dtype: StrictStr | None = Field(None, description="With type: array.", examples=[*DTYPES])
-    shape: list[StrictInt | StrictStr] | None = Field(None, description="With type: array or prng_key; sizes or dims.")
+    shape: list[StrictInt | StrictStr] | None = Field(
+        None, description="With type: array or prng_key; sizes or dims."
+    )
     impl: StrictStr | None = Field(
         None, description="With type: prng_key.", examples=["threefry2x32", "rbg", "unsafe_rbg"]
     )
     kind: Literal["node", "static", "opaque"] = "node"
-    default: Any = Field(None, description="For arrays: zeros, ones, a number that fills it, or its numbers in lists.")
-    derived: StrictStr | None = Field(None, description="Expression that computes the field; it is never stored.")
+    default: Any = Field(
+        None,
+        description="For arrays: zeros, ones, a number that fills it, or its numbers in lists.",
+    )
+    derived: StrictStr | None = Field(
+        None, description="Expression that computes the field; it is never stored."
+    )
     serialize: StrictBool | None = None
-    reset: StrictBool = Field(False, description="Opaque fields: back to the default inside transformations.")
+    reset: StrictBool = Field(
+        False, description="Opaque fields: back to the default inside transformations."
+    )
     doc: StrictStr = ""
     unit: StrictStr | None = None
     tags: list[StrictStr] = Field(default_factory=list)
-    aliases: list[Name] = Field(default_factory=list, description="Former names, for payloads without a migration.")
+    aliases: list[Name] = Field(
+        default_factory=list, description="Former names, for payloads without a migration."
+    )
     deprecated: StrictBool | StrictStr = False
     examples: list[Any] = Field(default_factory=list)
     converter: StrictStr | None = Field(None, description="Registered name of a Python function.")
@@ -174,7 +204,7 @@ class FieldDeclaration(Declaration):
 
     @property
     def text(self) -> str:
-        """The type in its text form, the members ``dtype``, ``shape`` and ``impl`` worked in."""
+        """The type in its text form, with the members ``dtype``, ``shape`` and ``impl``."""
         extents = ", ".join(map(str, self.shape or ()))
         if self.type == "array":
             return f"{self.dtype}[{'...' if self.shape is None else extents}]"
@@ -190,19 +220,15 @@ class FieldDeclaration(Declaration):
             SchemaError: NQX101 or NQX102: the type is malformed.
         """
         if self.type == "array" and self.dtype is None:
-            raise SchemaError(
-                "expected a dtype beside type: array, got none", code="NQX102", hint="such as dtype: float32"
-            )
-        if self.type != "array" and self.dtype is not None:
-            raise SchemaError(f"expected type: array beside dtype, got type: {self.type}", code="NQX101")
-        if self.type not in ("array", "prng_key") and self.shape is not None:
-            raise SchemaError(f"expected type: array beside shape, got type: {self.type}", code="NQX101")
-        if self.type != "prng_key" and self.impl is not None:
-            raise SchemaError(f"expected type: prng_key beside impl, got type: {self.type}", code="NQX126")
+            message = "expected a dtype beside type: array, got none"
+            raise SchemaError(message, code="NQX102", hint="such as dtype: float32")
+        for member, (code, *types) in _TYPES_WITH.items():
+            if getattr(self, member) is not None and self.type not in types:
+                message = f"expected type: {types[0]} beside {member}, got type: {self.type}"
+                raise SchemaError(message, code=code)
         if self.type is None and self.kind != "opaque" and self.derived is None:
-            raise SchemaError(
-                "expected a type, got none", code="NQX101", hint="only opaque and derived fields may lack one"
-            )
+            hint = "only opaque and derived fields may lack one"
+            raise SchemaError("expected a type, got none", code="NQX101", hint=hint)
         return parse_type(self.text)
 
     @cached_property
@@ -211,9 +237,8 @@ class FieldDeclaration(Declaration):
         return None if self.derived is None else parse_expression(self.derived)
 
     def with_type(self, declared: Type) -> FieldDeclaration:
-        """The same declaration with another type, in whichever form the type is written."""
-        drop = {"type", "dtype", "shape", "impl"}
-        kept = {name: getattr(self, name) for name in self.model_fields_set - drop}
+        """The declaration with another type."""
+        kept = {name: getattr(self, name) for name in self.model_fields_set - TYPE_MEMBERS}
         return FieldDeclaration.model_validate({**kept, "type": format_type(declared)})
 
 
@@ -221,7 +246,9 @@ class StructDeclaration(Declaration):
     """One struct: its fields in order, and conditions on them."""
 
     doc: StrictStr = ""
-    params: list[Name] = Field(default_factory=list, description="Dims that a use binds, as in Dense[d, ff].")
+    params: list[Name] = Field(
+        default_factory=list, description="Dims that a use binds, as in Dense[d, ff]."
+    )
     reserved: list[Name] = Field(default_factory=list, description="Names that may not come back.")
     aliases: list[Name] = Field(default_factory=list, description="Former names of the struct.")
     fields: dict[Name, FieldDeclaration]
@@ -230,18 +257,14 @@ class StructDeclaration(Declaration):
     @cached_property
     def stored(self) -> Mapping[str, FieldDeclaration]:
         """The fields that payloads hold."""
-        return MappingProxyType({name: declaration for name, declaration in self.fields.items() if declaration.stored})
+        return MappingProxyType({name: d for name, d in self.fields.items() if d.stored})
 
     @cached_property
     def sizes(self) -> frozenset[frozenset[str]]:
         """The names in each size of the arrays and keys that payloads hold."""
+        inside = (inner for d in self.stored.values() for inner in walk_type(d.declared))
         return frozenset(
-            size.names
-            for declaration in self.stored.values()
-            for inner in walk_type(declaration.declared)
-            if isinstance(inner, (Array, Key))
-            for size in inner.shape
-            if size is not ...
+            size.names for inner in inside for size in inner.extents if size is not ...
         )
 
     @cached_property
@@ -249,8 +272,9 @@ class StructDeclaration(Declaration):
         """Names that the constraints depend on, also through derived fields."""
         if not self.constraints:
             return frozenset()
-        derived = {name for d in self.fields.values() if d.derivation is not None for name in d.derivation.names}
-        return frozenset(derived.union(*(constraint.expression.names for constraint in self.constraints)))
+        expressions = [constraint.expression for constraint in self.constraints]
+        expressions += [d.derivation for d in self.fields.values() if d.derivation is not None]
+        return frozenset[str]().union(*(expression.names for expression in expressions))
 
 
 def _short(declared: dict[str, Any], only: str) -> Any:
@@ -261,18 +285,19 @@ class Document(Declaration):
     """One version of one schema: the content of one file."""
 
     language: Literal["1"]
-    id: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")] = Field(
+    id: Annotated[str, Field(strict=True, pattern=f"{_IDENTITY}$")] = Field(
         alias="schema", description="The identity, the same in every version."
     )
     version: StrictInt = Field(ge=1)
     doc: StrictStr = ""
     root: Name
     compatibility: Compatibility = "backward-transitive"
-    uses: list[
-        Annotated[
-            str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*@[1-9][0-9]{0,8}$")
-        ]
-    ] = Field(default_factory=list, description="Other schemas; types name their structs as in lab.optim.Adam.")
+    uses: list[Annotated[str, Field(strict=True, pattern=f"{_IDENTITY}@[1-9][0-9]{{0,8}}$")]] = (
+        Field(
+            default_factory=list,
+            description="Other schemas; types name their structs as in lab.optim.Adam.",
+        )
+    )
     dims: dict[Name, DimDeclaration] = Field(default_factory=dict)
     enums: dict[Name, EnumDeclaration] = Field(default_factory=dict)
     structs: dict[Name, StructDeclaration] = Field(min_length=1)
@@ -283,16 +308,27 @@ class Document(Declaration):
 
     @property
     def used(self) -> Mapping[str, Document]:
-        """The documents that ``uses`` names, by identity, as far as they were found."""
+        """The documents that ``uses`` names, by identity, if they were found."""
         return self._used
 
     @property
+    def uses_refs(self) -> list[SchemaRef]:
+        """The references that ``uses`` names."""
+        refs = map(SchemaRef.parse, self.uses)
+        return [ref for ref in refs if ref is not None]
+
+    @property
+    def used_versions(self) -> dict[str, int]:
+        """The versions that ``uses`` names, by identity."""
+        return {ref.id: ref.version for ref in self.uses_refs}
+
+    @property
     def unusable(self) -> Mapping[int, SchemaError]:
-        """Why documents that ``uses`` names were not found, by position."""
+        """The errors about documents that ``uses`` names, by position."""
         return self._unusable
 
     def linked(self, used: Mapping[str, Document], unusable: Mapping[int, SchemaError]) -> Document:
-        """The same document with the documents that it uses."""
+        """The document with the documents that it uses."""
         copy = self.model_copy()
         copy._used, copy._unusable = used, unusable  # noqa: SLF001 - the same class
         return copy
@@ -302,8 +338,10 @@ class Document(Declaration):
 
         A name that nothing declares stays with this document.
         """
-        identity, _, inner = name.rpartition(".")  # most names have no dot, and asking for a private attribute is slow
-        return (self._used[identity], inner) if identity and identity in self._used else (self, name)
+        identity, _, inner = name.rpartition(".")
+        if identity and identity in self._used:  # first the cheaper test, for most names
+            return self._used[identity], inner
+        return self, name
 
     def is_struct(self, name: str) -> bool:
         """True if a type of that name is a struct, of this document or of one that it uses."""
@@ -321,97 +359,31 @@ class Document(Declaration):
         todo = [self]
         while todo:
             document = todo.pop()
-            if found.setdefault((document.id, document.version), document) is document:
+            key = (document.id, document.version)
+            if key not in found:
+                found[key] = document
                 todo += document.used.values()
         return [*found.values()]
 
     def ref(self, struct: str) -> str:
-        """The class reference of a struct, as manifests hold it: ``neuralqx.vmc_state@3:VMCState``."""
+        """The class reference of a struct, as in manifests: ``neuralqx.vmc_state@3:VMCState``."""
         owner, name = self.place_of(struct)
-        return f"{owner.id}@{owner.version}:{name}"
+        return str(SchemaRef(owner.id, owner.version, name))
 
     def migration_from(self, version: int) -> Migration | None:
         """The declared migration from ``version``, or None."""
         return next((m for m in self.migrations if m.from_version == version), None)
 
     def to_data(self) -> dict[str, Any]:
-        """The document as plain values: what a file of it holds, without what was left to defaults."""
+        """The document as plain values, as in a file, without members that were not given."""
         data: dict[str, Any] = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
         return data
 
     def to_shorthand(self) -> dict[str, Any]:
-        """As :meth:`to_data`, with the shorthands of fields and enums, which mean the same."""
+        """Returns :meth:`to_data` with the shorthands of fields and enums."""
         data = self.to_data()
         for struct in data["structs"].values():
-            struct["fields"] = {name: _short(declared, "type") for name, declared in struct["fields"].items()}
+            struct["fields"] = {n: _short(d, "type") for n, d in struct["fields"].items()}
         if "enums" in data:
-            data["enums"] = {name: _short(declared, "members") for name, declared in data["enums"].items()}
+            data["enums"] = {n: _short(d, "members") for n, d in data["enums"].items()}
         return data
-
-
-#: What is no :data:`~neuralqx_struct.schema.migration.Name`.
-_NO_NAME = "^$|^[0-9]|[^A-Za-z0-9_]"
-
-
-def language_schema() -> dict[str, Any]:
-    """The JSON Schema of schema files, published as ``schemas/struct-schema/1.json``; for editors and validators.
-
-    Written in the keywords that draft-07 and 2020-12 share, because many editors read the older one.
-    """
-    schema = Document.model_json_schema(by_alias=True, mode="validation")
-    for name, shorthand in {
-        "FieldDeclaration": {
-            "type": "string",
-            "description": "A type, such as float32[n].",
-            "examples": _TYPE_EXAMPLES,
-        },
-        "EnumDeclaration": {"type": "array", "items": {"type": "string"}, "minItems": 1},
-    }.items():
-        long = schema["$defs"][name]
-        schema["$defs"][name] = {"description": long.get("description", ""), "anyOf": [shorthand, long]}
-    for step in schema["$defs"]["StepItem"]["properties"].values():
-        # "absent" is how a file leaves a step out; null is not a step.
-        (reference,) = [option for option in step.pop("anyOf") if option.get("type") != "null"]
-        step.clear()
-        step.update(reference)
-    _tidy(schema)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": LANGUAGE_SCHEMA_ID, **schema}
-
-
-def language_schema_twin() -> dict[str, Any]:
-    """The same in draft-07, for validators that know no other: ``schemas/struct-schema/1.draft-07.json``."""
-    schema = {key: value for key, value in language_schema().items() if key not in ("$schema", "$id")}
-    definitions = {"definitions" if key == "$defs" else key: value for key, value in schema.items()}
-    twin: dict[str, Any] = _with_references(definitions, "#/$defs/", "#/definitions/")
-    identity = LANGUAGE_SCHEMA_ID.replace("1.json", "1.draft-07.json")
-    return {"$schema": "http://json-schema.org/draft-07/schema#", "$id": identity, **twin}
-
-
-def _with_references(schema: Any, old: str, new: str) -> Any:
-    """The schema with references that start with ``old`` starting with ``new``."""
-    if isinstance(schema, dict):
-        return {
-            key: value.replace(old, new, 1)
-            if key == "$ref" and isinstance(value, str)
-            else _with_references(value, old, new)
-            for key, value in schema.items()
-        }
-    return [_with_references(value, old, new) for value in schema] if isinstance(schema, list) else schema
-
-
-def _tidy(schema: Any) -> None:
-    """Drop generated titles and nulls, which editors show and insert, and allow no names but those that are meant."""
-    if isinstance(schema, dict):
-        if "anyOf" in schema and schema.get("default", ...) is None:
-            del schema["default"]
-        if isinstance(schema.get("title"), str):
-            del schema["title"]
-        if "patternProperties" in schema:  # Pydantic says which names are meant, and not that there are no others
-            # Said the other way around, as editors complete the values of additional properties alone.
-            (value,) = schema["patternProperties"].values()
-            schema |= {"patternProperties": {_NO_NAME: False}, "additionalProperties": value}
-        for value in schema.values():
-            _tidy(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            _tidy(value)

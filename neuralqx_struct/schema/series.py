@@ -1,7 +1,7 @@
-"""Series: all versions of one schema, and the lock file that freezes the published ones.
+"""Series: all versions of one schema, from a folder, a file, text or a bundle.
 
-Owns finding the files of a folder, the order of versions, and ``schema.lock``. Does not migrate (``evolution/``) and
-does not compile (``compiler.py``).
+Owns finding the files of a folder and the order of versions. ``lock.py`` freezes published versions, ``uses.py`` finds
+the documents that they use; ``evolution/`` migrates between them.
 
 Example:
     >>> series = load_series("schemas/vmc_state")
@@ -22,30 +22,26 @@ from types import MappingProxyType
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.schema.fingerprint import full_fingerprint, payload_fingerprint
-from neuralqx_struct.schema.loader import Source, read_file, read_text
+from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data, parse_document
-from neuralqx_struct.schema.uses import Find, among, beside, link, link_all, loaded
+from neuralqx_struct.schema.text import Source
+from neuralqx_struct.schema.text.loader import read_file, read_text
+from neuralqx_struct.schema.uses import SUFFIXES, Find, among, beside, link, link_all, loaded
 
 __all__ = [
-    "LOCK_NAME",
     "SUFFIXES",
     "SchemaMissingError",
     "Series",
     "carried_series",
-    "format_lock",
     "load_series",
-    "lock_entry",
-    "read_lock",
     "refuse_bundle",
     "series_of",
+    "version_files",
 ]
 
 _MANIFEST = "manifest.json"
-LOCK_NAME = "schema.lock"
-#: What the files of versions end in.
-SUFFIXES = (".yaml", ".yml", ".json")
+_NO_SOURCES: Mapping[int, Source] = MappingProxyType({})
 
 
 class SchemaMissingError(SchemaError, FileNotFoundError):
@@ -56,20 +52,21 @@ class SchemaMissingError(SchemaError, FileNotFoundError):
     @classmethod
     def at(cls, path: str | Path) -> SchemaMissingError:
         """The error for a path."""
-        return cls("expected a schema file or folder, got no such path", file=str(path), hint="check the path")
+        message = "expected a schema file or folder, got no such path"
+        return cls(message, file=str(path), hint="check the path")
 
 
 @dataclass(frozen=True)
 class Series:
-    """The versions of one schema that are known, usually the files of one folder.
+    """The known versions of one schema, usually the files of one folder.
 
     Attributes:
         id: The identity that all documents share.
         documents: Documents by version, ascending.
-        sources: The files as read, by version; empty for documents that travelled inside a bundle.
-        folder: Where they were read, or None.
-        carried: Versions that a bundle brought along; the reader did not vouch for them.
-        earlier: Earlier versions of the schemas that these use, found beside them: payloads come by way of them.
+        sources: The files as read, by version; empty for documents from a bundle.
+        folder: The folder of the files, or None.
+        carried: Versions from a bundle, which the reader has no file of.
+        earlier: Earlier versions of the schemas that these use, found beside them, for migrations of their payloads.
     """
 
     id: str
@@ -96,221 +93,203 @@ class Series:
             SchemaError: NQX404: the version is not known here.
         """
         if version not in self.documents:
-            raise SchemaError(
-                f"expected one of the versions {', '.join(map(str, self.versions))} of {self.id}, got {version}",
-                code="NQX404",
-                hint="add the file of that version, or upgrade to a release that ships it",
-            )
+            known = ", ".join(map(str, self.versions))
+            message = f"expected one of the versions {known} of {self.id}, got {version}"
+            hint = "add the file of that version, or upgrade to a release that ships it"
+            raise SchemaError(message, code="NQX404", hint=hint)
         return self.documents[version]
 
     @cached_property
     def fingerprints(self) -> Mapping[int, str]:
         """Payload fingerprints by version."""
-        return MappingProxyType({version: payload_fingerprint(d) for version, d in self.documents.items()})
+        found = {version: payload_fingerprint(d) for version, d in self.documents.items()}
+        return MappingProxyType(found)
 
     @cached_property
     def others(self) -> Mapping[str, Series]:
-        """The schemas that any version uses, by identity, with the versions that are at hand."""
+        """The schemas that any version uses, by identity, with their available versions."""
         used: dict[str, dict[int, Document]] = {}
         for document in (*self.earlier, *self.documents.values()):
             for each in document.closure():
                 if each.id != self.id:
-                    used.setdefault(each.id, {d.version: d for d in loaded(each.id)})[each.version] = each
-        return MappingProxyType({identity: series_of(versions.values()) for identity, versions in used.items()})
+                    if each.id not in used:
+                        used[each.id] = {d.version: d for d in loaded(each.id)}
+                    used[each.id][each.version] = each
+        found = {identity: series_of(versions.values()) for identity, versions in used.items()}
+        return MappingProxyType(found)
 
     def merged(self, others: Iterable[Document]) -> Series:
-        """This series with documents of versions that it lacks, from a bundle; its own documents win."""
+        """Returns this series with documents of versions that it lacks, from a bundle; its own take precedence."""
         documents = {d.version: d for d in others if d.id == self.id} | dict(self.documents)
         carried = self.carried | (documents.keys() - self.documents.keys())
-        return Series(self.id, dict(sorted(documents.items())), self.sources, self.folder, carried, self.earlier)
+        return replace(self, documents=dict(sorted(documents.items())), carried=carried)
 
 
 def series_of(
-    documents: Iterable[Document], sources: Mapping[int, Source] | None = None, folder: Path | None = None
+    documents: Iterable[Document],
+    sources: Mapping[int, Source] = _NO_SOURCES,
+    folder: Path | None = None,
 ) -> Series:
-    """Put documents of one identity in order.
+    """The documents of one identity in order.
 
     Raises:
         SchemaError: No document, two identities, or one version twice.
     """
     ordered = sorted(documents, key=lambda d: d.version)
-    sources = sources or {}
     if not ordered:
         raise SchemaError("expected at least one version, got none", code="NQX404")
-    problems = []
+    problems: list[Diagnostic] = []
     for earlier, later in pairwise(ordered):
-        source = sources.get(later.version, Source("<document>", {}, {}))
+        source = sources.get(later.version, Source("<document>"))
         if later.id != earlier.id:
-            problems.append(
-                source.diagnostic(
-                    "NQX283",
-                    ("schema",),
-                    f"expected schema: {earlier.id}, got {later.id}",
-                    hint="one folder holds one schema",
-                )
-            )
+            message = f"expected schema: {earlier.id}, got {later.id}"
+            hint = "one folder holds one schema"
+            problems.append(source.diagnostic("NQX283", ("schema",), message, hint=hint))
         if later.version == earlier.version:
-            problems.append(
-                source.diagnostic(
-                    "NQX303", ("version",), f"expected each version once, got version {later.version} twice"
-                )
-            )
+            message = f"expected each version once, got version {later.version} twice"
+            problems.append(source.diagnostic("NQX303", ("version",), message))
     if problems:
         raise SchemaError(problems)
     return Series(ordered[0].id, {d.version: d for d in ordered}, dict(sources), folder)
 
 
 def carried_series(document: Mapping[str, Any]) -> dict[str, Series]:
-    """The schemas that travel inside a payload, by identity.
+    """The schemas inside a payload, by identity.
 
     Args:
-        document: The members of ``manifest.json``; without ``schemas`` nothing travels.
+        document: The members of ``manifest.json``, of which ``schemas`` holds them.
 
     Raises:
-        SchemaError: One of them is no schema document, or a version is there twice.
+        SchemaError: One of them is not a schema document, or a version is there twice.
 
     Example:
         >>> data = {"language": "1", "schema": "a", "version": 2, "root": "A", "structs": {"A": {"fields": {}}}}
         >>> carried_series({"schemas": [data]})["a"].versions
         (2,)
     """
-    held = [_carried_document(data, f"schemas[{index}]") for index, data in enumerate(document.get("schemas", ()))]
-    versions: dict[str, list[Document]] = {}
-    for each in link_all(held):
-        versions.setdefault(each.id, []).append(each)
-    known = {identity: series_of(documents) for identity, documents in versions.items()}
-    return {identity: replace(series, carried=frozenset(series.documents)) for identity, series in known.items()}
-
-
-def _carried_document(data: Any, name: str) -> Document:
+    held = list(document.get("schemas", ()))
     try:
-        text = json.dumps(data)
-    except (TypeError, ValueError, RecursionError):  # no plain values: reading it tells what is wrong
-        return document_from_data(data, name)
-    return _document_of_text(text, name)
+        known = _carried(tuple(map(json.dumps, held)))
+    except (TypeError, ValueError, RecursionError):  # not plain: reading one finds the problem
+        known = _by_identity(held)
+    # A series keeps the schemas that others have loaded, so each caller gets one of its own.
+    return {s.id: replace(s, carried=frozenset(s.documents)) for s in known}
 
 
-@lru_cache(maxsize=64)  # the bundles of a run carry the same documents, and a migration looks at them more than once
-def _document_of_text(text: str, name: str) -> Document:
-    return document_from_data(json.loads(text), name)
+# The bundles of a run carry the same documents, and a migration reads them more than once.
+@lru_cache(maxsize=16)
+def _carried(texts: tuple[str, ...]) -> list[Series]:
+    return _by_identity(map(json.loads, texts))
+
+
+def _by_identity(held: Iterable[Any]) -> list[Series]:
+    """The series of documents that travel together."""
+    documents = [document_from_data(data, f"schemas[{i}]") for i, data in enumerate(held)]
+    versions: dict[str, list[Document]] = {}
+    for each in link_all(documents):
+        versions.setdefault(each.id, []).append(each)
+    return [series_of(same) for same in versions.values()]
 
 
 def load_series(where: str | Path) -> Series:
-    """Read a schema: a folder with one file per version, one file, or text.
+    """Reads a schema: a folder with one file per version, one file, or text.
 
     Args:
         where: A folder, a file, or (if it has a newline) the text of one document.
 
     Raises:
         SchemaMissingError: There is nothing at the path.
-        SchemaError: Everything that is wrong with any of the files.
+        SchemaError: Every error of any of the files.
 
     Example:
         >>> load_series("schemas/vmc_state").head.version
         3
     """
     if isinstance(where, str) and "\n" in where:
-        source = read_text(where)
-        document = link(parse_document(source), among(()))
-        return series_of([document], {document.version: source})
+        return _series_from([read_text(where)], None, among(()))
     path = Path(where)
     if not os.path.exists(path):  # noqa: PTH110 - Path.exists() fails for names that no file can have
         raise SchemaMissingError.at(where)
     refuse_bundle(path)
     if not path.is_dir():
-        source = read_file(path)
-        find = beside(path.parent)
-        document = link(parse_document(source), find)
-        return _with_earlier(series_of([document], {document.version: source}, path.parent), find)
-    files = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES and p.is_file())
+        return _series_from([read_file(path)], path.parent, beside(path.parent))
+    files = version_files(path)
     if not files:
-        raise SchemaError(
-            "expected a folder with one file per version, got a folder without .yaml, .yml or .json files",
-            code="NQX404",
-            file=str(where),
-            hint=_nested_hint(path),
-        )
-    documents: list[Document] = []
-    sources: dict[int, Source] = {}
+        message = "expected a folder with one file per version, got a folder without .yaml, .yml or .json files"
+        hint = _nested_hint(path)
+        raise SchemaError(message, code="NQX404", file=str(where), hint=hint)
+    sources: list[Source] = []
     problems: list[Diagnostic] = []
     for file in files:
         try:
-            source = read_file(file)
-            document = parse_document(source)
+            sources.append(read_file(file))
         except SchemaError as error:
             problems += error.diagnostics
+    return _series_from(sources, path, beside(path), problems)
+
+
+def _series_from(
+    sources: Iterable[Source], folder: Path | None, find: Find, problems: Iterable[Diagnostic] = ()
+) -> Series:
+    """The series of files; ``problems`` are the errors of other files."""
+    documents: dict[int, Document] = {}
+    by_version: dict[int, Source] = {}
+    found = [*problems]
+    for source in sources:
+        try:
+            document = parse_document(source)
+        except SchemaError as error:
+            found += error.diagnostics
             continue
-        if document.version in sources:
-            first = sources[document.version].name
-            message = f"expected each version once, got version {document.version}, which {first} has too"
-            problems.append(source.diagnostic("NQX303", ("version",), message, hint="number the newer one higher"))
-        documents.append(document)
-        sources.setdefault(document.version, source)
-    if problems:
-        raise SchemaError(problems)
-    find = beside(path)
-    return _with_earlier(series_of([link(document, find) for document in documents], sources, path), find)
+        version = document.version
+        if version in by_version:
+            message = f"expected each version once, got version {version}, which {by_version[version].name} has too"
+            hint = "number the newer one higher"
+            found.append(source.diagnostic("NQX303", ("version",), message, hint=hint))
+        documents.setdefault(version, document)
+        by_version.setdefault(version, source)
+    if found:
+        raise SchemaError(found)
+    linked = [link(document, find) for document in documents.values()]
+    series = series_of(linked, by_version, folder)
+    earlier = [*_earlier(series, find)]
+    return replace(series, earlier=tuple(earlier)) if earlier else series
 
 
-def _with_earlier(series: Series, find: Find) -> Series:
-    """The series with the versions of used schemas that lie between, or before, those that its documents use."""
+def _earlier(series: Series, find: Find) -> Iterable[Document]:
+    """Yields the versions of used schemas that are between, or before, those that the documents use."""
     newest: dict[str, int] = {}
     for document in series.documents.values():
         for used in document.closure():
             if used.id != series.id:
                 newest[used.id] = max(used.version, newest.get(used.id, 0))
-    earlier: list[Document] = []
     for identity, version in newest.items():
-        known = version - 1
-        while known and (document := find(identity, known)) is not None:  # type: ignore[assignment]
-            earlier.append(link(document, find))
-            known -= 1
-    return replace(series, earlier=tuple(earlier)) if earlier else series
+        for known in range(version - 1, 0, -1):
+            earlier = find(identity, known)
+            if earlier is None:
+                break
+            yield link(earlier, find)
+
+
+def version_files(folder: Path) -> list[Path]:
+    """The files of a folder that can be versions of a schema."""
+    return sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and p.is_file())
 
 
 def refuse_bundle(path: Path) -> None:
-    """Refuse a folder with a manifest, a manifest and a zip: none of them is a schema, whatever they hold.
+    """Refuses a folder with a manifest, a manifest and a zip: none of them is a schema.
 
     Raises:
         SchemaError: NQX010: it is one of these.
     """
     if path.suffix.lower() == ".zip" or path.name == _MANIFEST or (path / _MANIFEST).is_file():
         hint = f"`neuralqx-struct validate {path}` checks it"
-        raise SchemaError("expected a schema, got a bundle", code="NQX010", file=str(path), hint=hint)
+        message = "expected a schema, got a bundle"
+        raise SchemaError(message, code="NQX010", file=str(path), hint=hint)
 
 
 def _nested_hint(path: Path) -> str:
     inner = sorted(p.name for p in path.iterdir() if p.is_dir() and any(p.glob("v*.*")))
-    return f"its folders are schemas: {', '.join(inner)}" if inner else "name the files v1.yaml, v2.yaml, ..."
-
-
-def lock_entry(document: Document) -> dict[str, str]:
-    """What the lock file holds of one frozen version."""
-    return {"payload": payload_fingerprint(document), "full": full_fingerprint(document)}
-
-
-def format_lock(series_id: str, entries: Mapping[int, Mapping[str, str]]) -> str:
-    """The text of a lock file; the inverse of :func:`read_lock`."""
-    lock = {"lock": 1, "schema": series_id, "versions": {str(v): dict(e) for v, e in sorted(entries.items())}}
-    return json.dumps(lock, indent=2) + "\n"
-
-
-def read_lock(folder: Path) -> dict[int, dict[str, str]]:
-    """The frozen versions of a schema folder, empty if it has no lock file.
-
-    Raises:
-        SchemaError: NQX291: the lock file is not one.
-    """
-    path = folder / LOCK_NAME
-    if not path.exists():
-        return {}
-    try:
-        lock: Any = json.loads(path.read_text(encoding="utf-8"))
-        return {int(v): {"payload": str(e["payload"]), "full": str(e["full"])} for v, e in lock["versions"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise SchemaError(
-            "expected a lock file as `schema freeze` writes it, got something else",
-            code="NQX291",
-            file=str(path),
-            hint="restore it from version control; it is never edited by hand",
-        ) from None
+    if not inner:
+        return "name the files v1.yaml, v2.yaml, ..."
+    return f"its folders are schemas: {', '.join(inner)}"

@@ -1,8 +1,7 @@
 """Uses: the documents that a document names under ``uses:``, found and linked to it.
 
-Owns where such documents are looked up (the folders beside the schema's own, then what this process has loaded) and
-cycles. What their structs are called is ``types.py``'s, what a type of theirs means in a value ``conform.py``'s. Nothing
-is fetched, and an identity is no path: it has neither slashes nor leading dots.
+Owns the search for such documents (the folders beside the schema's own, then those that this process has loaded) and
+cycles. Nothing is fetched, and an identity is not a path: it has neither slashes nor leading dots.
 
 Example:
     >>> from neuralqx_struct.schema.reading import document_from_data
@@ -19,25 +18,30 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.schema.loader import read_file
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import parse_document
+from neuralqx_struct.schema.text.loader import read_file
 
-__all__ = ["Find", "among", "beside", "link", "link_all", "loaded", "remember"]
-
-_SUFFIXES = (".yaml", ".yml", ".json")
+#: Suffixes of the files of versions.
+SUFFIXES = (".yaml", ".yml", ".json")
 _MOST_FOLDERS = 1000
 
-#: From identity and version to a document, or None.
+#: Identity and version.
+_Key = tuple[str, int]
+#: Returns the document of an identity and version, or None.
 Find = Callable[[str, int], Document | None]
 
-#: What this process has loaded by hand; the newest document of an identity and version wins.
-_LOADED: dict[tuple[str, int], Document] = {}
+#: The documents that this process has loaded; the newest document of an identity and version wins.
+_LOADED: dict[_Key, Document] = {}
+
+
+def _by_key(documents: Iterable[Document]) -> dict[_Key, Document]:
+    return {(document.id, document.version): document for document in documents}
 
 
 def remember(documents: Iterable[Document]) -> None:
-    """Let later schemas use these documents, wherever they were read from."""
-    _LOADED.update({(document.id, document.version): document for document in documents})
+    """Makes documents available to schemas that are loaded later."""
+    _LOADED.update(_by_key(documents))
 
 
 def loaded(identity: str) -> list[Document]:
@@ -46,99 +50,94 @@ def loaded(identity: str) -> list[Document]:
 
 
 def among(documents: Iterable[Document]) -> Find:
-    """Look documents up among given ones, then among those that were loaded."""
-    known = {(document.id, document.version): document for document in documents}
-    return lambda identity, version: known.get((identity, version)) or _LOADED.get((identity, version))
+    """A search among given documents, then among those that were loaded."""
+    known = _by_key(documents)
+    return lambda *key: known.get(key) or _LOADED.get(key)
 
 
 def beside(folder: Path) -> Find:
-    """Look documents up in the folders beside a schema's folder, then among those that were loaded.
+    """A search in the folders beside a schema's folder, then among the documents that were loaded.
 
     The file of version 2 is ``v2.yaml`` (or ``.yml``, ``.json``). A folder named as the identity, or as its last part,
-    is asked first.
+    is searched first.
     """
+    root = folder.parent
 
     def find(identity: str, version: int) -> Document | None:
-        root = folder.parent
         named = [root / identity, root / identity.rpartition(".")[2]]
-        others = sorted(inner for inner in root.iterdir() if inner.is_dir()) if root.is_dir() else []
+        inner = root.iterdir() if root.is_dir() else ()
+        others = sorted(place for place in inner if place.is_dir())
         for place in dict.fromkeys([*named, *others[:_MOST_FOLDERS]]):
-            for file in (place / f"v{version}{suffix}" for suffix in _SUFFIXES):
-                if file.is_file() and (document := _read(file, identity, version, strict=place in named)) is not None:
+            for suffix in SUFFIXES:
+                file = place / f"v{version}{suffix}"
+                document = _read(file, identity, strict=place in named) if file.is_file() else None
+                if document is not None and document.version == version:
                     return document
         return _LOADED.get((identity, version))
 
     return find
 
 
-def _read(file: Path, identity: str, version: int, *, strict: bool) -> Document | None:
-    """The document of a file if it is the one that is wanted; a broken file matters only where it was expected."""
+def _read(file: Path, identity: str, *, strict: bool) -> Document | None:
+    """The document of a file if it has the identity; only ``strict`` raises for an invalid file."""
     try:
         source = read_file(file)
-        named = source.data.get("schema") if isinstance(source.data, dict) else None
-        if named != identity:
-            return None
-        document = parse_document(source)
+        is_it = isinstance(source.data, dict) and source.data.get("schema") == identity
+        return parse_document(source) if is_it else None
     except SchemaError:
         if strict:
             raise
         return None
-    return document if document.version == version else None
 
 
 def link(document: Document, find: Find) -> Document:
     """The document with all documents that it uses, directly or not.
 
-    What cannot be found or read is not raised: lint reports it at its place, from ``document.unusable``.
+    A document that is missing or invalid is not raised: lint reports it at its place, from ``document.unusable``.
     """
     return _link(document, find, (), {})
 
 
 def link_all(documents: Iterable[Document]) -> list[Document]:
-    """Documents that travelled together, each linked to those among them that it uses.
+    """Returns documents of one payload, each linked to those among them that it uses.
 
-    What is missing is not raised: a payload may do without, and where it does not, the place says so.
+    A missing document is not raised: most payloads do not need it, and places that do report it.
     """
-    all_of_them = list(documents)
-    return [link(document, among(all_of_them)) if document.uses else document for document in all_of_them]
+    held = list(documents)
+    return [link(document, among(held)) if document.uses else document for document in held]
 
 
-_Chain = tuple[tuple[str, int], ...]
-
-
-def _link(document: Document, find: Find, chain: _Chain, done: dict[tuple[str, int], Document]) -> Document:
+def _link(
+    document: Document, find: Find, chain: tuple[_Key, ...], done: dict[_Key, Document]
+) -> Document:
     here = (*chain, (document.id, document.version))
     used: dict[str, Document] = {}
     unusable: dict[int, SchemaError] = {}
-    for index, use in enumerate(document.uses):
-        identity, _, number = use.partition("@")
-        wanted = (identity, int(number))
+    for index, use in enumerate(document.uses_refs):
+        wanted = (use.id, use.version)
         try:
             if wanted not in done:
                 done[wanted] = _link(_found(wanted, here, find), find, here, done)
             inner = done[wanted]
             for error in inner.unusable.values():
                 raise error
-            used[identity] = inner
+            used[use.id] = inner
         except SchemaError as error:
             unusable[index] = error
     return document.linked(used, unusable)
 
 
-def _found(wanted: tuple[str, int], chain: _Chain, find: Find) -> Document:
+def _found(wanted: _Key, chain: tuple[_Key, ...], find: Find) -> Document:
     identity, version = wanted
-    if identity in (known for known, _ in chain):
+    if identity in dict(chain):
         way = " -> ".join(f"{known}@{number}" for known, number in (*chain[-8:], wanted))
-        raise SchemaError(
-            f"expected schemas that end, got the cycle {way}",
-            code="NQX135",
-            hint="put what both need into a schema of its own",
-        )
+        message = f"expected schemas that end, got the cycle {way}"
+        hint = "put the parts that both need into a schema of its own"
+        raise SchemaError(message, code="NQX135", hint=hint)
     document = find(identity, version)
     if document is None:
-        raise SchemaError(
-            f"expected version {version} of {identity} beside this schema, got no such file",
-            code="NQX404",
-            hint=f"put it into a folder beside this one, as {identity.rpartition('.')[2]}/v{version}.yaml, or load it first",
-        )
+        place = f"{identity.rpartition('.')[2]}/v{version}.yaml"
+        message = f"expected version {version} of {identity} beside this schema, got no such file"
+        hint = f"put it into a folder beside this one, as {place}, or load it first"
+        raise SchemaError(message, code="NQX404", hint=hint)
     return document

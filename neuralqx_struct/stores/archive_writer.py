@@ -1,6 +1,4 @@
-"""Writing zip archives whose members have their data on 64-byte borders, one member after the other.
-
-Owns :class:`ArchiveWriter`; ``archive.py`` reads what it writes. Knows nothing of arrays nor of bundles.
+"""Writes zip archives whose members have their data on 64-byte boundaries.
 
 Example:
     >>> import io
@@ -16,13 +14,13 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, TypeVar
 
 from neuralqx_struct.errors import SerializationError
-from neuralqx_struct.stores.checksums import crc32, joined, write_all, write_checked
-from neuralqx_struct.stores.zip_records import (
+from neuralqx_struct.stores.archive import (
     ALIGNMENT,
     CENTRAL,
     DEFLATED,
@@ -35,15 +33,13 @@ from neuralqx_struct.stores.zip_records import (
     STORED,
     UTF8,
 )
-
-__all__ = ["ArchiveWriter"]
-
+from neuralqx_struct.stores.store import crc32, joined, write_all, write_checked
 
 _T = TypeVar("_T")
 _DATE = 33  # 1 January 1980, the zero of zip times: the same arrays give the same bytes
 _PADDING = 0xD935  # the extra field by which zipalign marks padding
-_PIECE = 4 << 20  # what is deflated at a time
-_LARGE = 1 << 20  # from here on data are written from where they are
+_PIECE = 4 << 20  # bytes that are deflated or gathered at a time
+_LARGE = 1 << 20  # data from this size on are written without a copy of all of them
 _ADVISE = getattr(os, "posix_fadvise", None)
 
 
@@ -52,21 +48,73 @@ class _Written(NamedTuple):
     crc32: int
 
 
+@dataclass(slots=True)
+class _Entry:
+    """The fields of a member that its header and the directory share."""
+
+    raw: bytes
+    start: int
+    method: int = STORED
+    flags: int = 0
+    size: int = 0
+    stored: int = 0
+    crc: int = 0
+    big: bool = False
+    version: int = 20
+
+    def wide(self) -> bytes:
+        """The extra field of the header for sizes of more than 32 bits."""
+        return struct.pack("<HHQQ", 1, 16, self.size, self.stored) if self.big else b""
+
+    def header(self, extra: int) -> bytes:
+        """The fixed part of the header; ``extra`` is the length of all extra fields."""
+        shown = (MAX32, MAX32) if self.big else (self.stored, self.size)
+        how = (self.version, self.flags, self.method, 0, _DATE, self.crc)
+        return LOCAL.pack(b"PK\3\4", *how, *shown, len(self.raw), extra)
+
+    def central(self) -> bytes:
+        """The entry in the directory."""
+        version, start, extra = self.version, self.start, b""
+        shown = (self.stored, self.size)
+        if self.big or start >= MAX32:
+            wide = [self.size, self.stored] if self.big else []
+            wide += [start] if start >= MAX32 else []
+            extra = struct.pack(f"<HH{len(wide)}Q", 1, 8 * len(wide), *wide)
+            version, start = 45, min(start, MAX32)
+            shown = (MAX32, MAX32) if self.big else shown
+        how = (version, version, self.flags, self.method, 0, _DATE, self.crc)
+        ends = (len(self.raw), len(extra), 0, 0, 0, 0, start)
+        return CENTRAL.pack(b"PK\1\2", *how, *shown, *ends) + self.raw + extra
+
+
+def _padding(size: int) -> bytes:
+    """An extra field of this size; one of less than 4 bytes is impossible and gets 64 more."""
+    if not size:
+        return b""
+    size += ALIGNMENT if size < 4 else 0
+    return struct.pack("<HH", _PADDING, size - 4) + bytes(size - 4)
+
+
+# By the place modulo 64: extra fields after which that place is on a 64-byte boundary.
+_PADDINGS = [_padding(-place % ALIGNMENT) for place in range(ALIGNMENT)]
+
+
 class ArchiveWriter:
     """Writes a zip at the present position of ``file``; places count from there.
 
-    Small members are gathered and written in large pieces; checksums of large ones are put into their headers afterwards.
-    What is written is what the checksum is of, also where another thread writes into the data meanwhile.
+    Small members are gathered and written in large pieces; the checksum of a large one is put into its
+    header afterwards. The checksum is of the bytes that were written, also if another thread changes the
+    data meanwhile.
 
     Args:
         file: A seekable binary file, opened for writing without a buffer.
-        tick: Called with how many further bytes were written.
+        tick: Called with the number of further bytes that were written.
     """
 
     def __init__(self, file: BinaryIO, *, tick: Callable[[int], None] | None = None) -> None:
         self._file = file
         self._base = file.tell()
-        self._position = 0  # of the next byte, those still gathered included
+        self._position = 0  # of the next byte, gathered ones included
         self._gathered: list[bytes | memoryview] = []
         self._waiting = 0
         self._directory: list[bytes] = []
@@ -74,15 +122,19 @@ class ArchiveWriter:
         self._tick = tick
 
     def add(
-        self, name: str, body: bytes | memoryview, head: bytes = b"", *, align: bool = True, compress: bool = False
+        self,
+        name: str,
+        body: bytes | memoryview,
+        head: bytes = b"",
+        *,
+        compress: bool = False,
     ) -> _Written:
-        """Append one member whose data are ``head`` and then ``body``.
+        """Appends one member whose data are ``head`` and then ``body``.
 
         Args:
             name: Its name.
-            body: Data whose first byte stands on a 64-byte border, if ``align`` and not ``compress``.
+            body: Data whose first byte is put on a 64-byte boundary, unless ``compress``.
             head: Data before that.
-            align: Pad the member's header.
             compress: Deflate the data.
 
         Returns:
@@ -94,114 +146,94 @@ class ArchiveWriter:
         raw = name.encode()
         if name in self._names or len(raw) > MAX16:
             problem = "used once" if name in self._names else "at most 65535 bytes long"
-            raise SerializationError(f"expected member names to be {problem}, got {name[:80]!r}", code="NQX509")
+            message = f"expected member names to be {problem}, got {name[:80]!r}"
+            raise SerializationError(message, code="NQX509")
         self._names.add(name)
-        head_size, body_size = len(head), len(body)
-        size = head_size + body_size
-        flags = 0 if len(raw) == len(name) else UTF8
-        big = size >= (0xF0000000 if compress else MAX32)
-        extra = struct.pack("<HHQQ", 1, 16, size, size) if big else b""
-        at = self._position + 30 + len(raw) + len(extra) + head_size
-        if align and not compress and (pad := -at % ALIGNMENT):
-            pad += ALIGNMENT if pad < 4 else 0
-            extra += struct.pack("<HH", _PADDING, pad - 4) + bytes(pad - 4)
-            at += pad
-        start = self._position
-        if compress:
-            method, version, crc, body_crc, stored = self._add_deflated(raw, flags, extra, head, body, big=big)
-        else:
-            method, version, stored = STORED, 45 if big else 20, size
-            large = body_size >= _LARGE
-            body = body if large else bytes(body)
-            body_crc = 0 if large else crc32(body)
-            crc = 0 if large else crc32(body, crc32(head)) if head else body_crc
-            shown = MAX32 if big else size
-            self._gather(
-                LOCAL.pack(b"PK\3\4", version, flags, 0, 0, _DATE, crc, shown, shown, len(raw), len(extra)),
-                raw,
-                extra,
-                head,
-            )
-            if large:
-                body_crc = self._write_large(body)
-                crc = joined(crc32(head), body_crc, body_size)
-                self._patch(start + 14, struct.pack("<I", crc))
-            else:
-                self._gather(body)
-                self._advance(body_size)
-        self._enter(raw, (version, flags, method), crc, (size, stored), start, big=big)
-        return _Written(at, body_crc)
-
-    def _enter(
-        self, raw: bytes, how: tuple[int, int, int], crc: int, sizes: tuple[int, int], start: int, *, big: bool
-    ) -> None:
-        """Note one member for the directory."""
-        version, flags, method = how
-        wide = ([*sizes] if big else []) + ([start] if start >= MAX32 else [])
-        needed = 45 if wide else version
-        extra = struct.pack(f"<HH{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
-        size, stored = (MAX32, MAX32) if big else sizes
-        ends = (len(raw), len(extra), 0, 0, 0, 0, min(start, MAX32))
-        entry = CENTRAL.pack(b"PK\1\2", needed, needed, flags, method, 0, _DATE, crc, stored, size, *ends)
-        self._directory.append(entry + raw + extra)
-
-    def _add_deflated(
-        self, raw: bytes, flags: int, extra: bytes, head: bytes, body: bytes | memoryview, *, big: bool
-    ) -> tuple[int, int, int, int, int]:
-        start, version = self._position, 45 if big else 20
-        self._gather(bytes(LOCAL.size), raw, extra)
-        packer = zlib.compressobj(6, zlib.DEFLATED, -15)
-        packed = packer.compress(head)
-        stored, crc, body_crc = len(packed), crc32(head), 0
-        self._gather(packed)
-        for piece in map(bytes, _pieces(body)):
-            crc, body_crc = crc32(piece, crc), crc32(piece, body_crc)
-            packed = packer.compress(piece)
-            stored += len(packed)
-            self._gather(packed)
-            self._advance(len(piece))
-        packed = packer.flush()
-        stored += len(packed)
-        self._gather(packed)
         size = len(head) + len(body)
-        shown = (MAX32, MAX32) if big else (stored, size)
-        header = LOCAL.pack(b"PK\3\4", version, flags, DEFLATED, 0, _DATE, crc, *shown, len(raw), len(extra))
-        if big:
-            header += raw + struct.pack("<HHQQ", 1, 16, size, stored)
-        self._flush()
-        self._patch(start, header)
-        return DEFLATED, version, crc, body_crc, stored
+        entry = _Entry(raw, self._position, size=size, stored=size)
+        entry.flags = 0 if len(raw) == len(name) else UTF8
+        if size >= (0xF0000000 if compress else MAX32):
+            entry.big = True
+            entry.version = 45
+        wide = entry.wide() if entry.big else b""
+        at = self._position + 30 + len(raw) + len(wide) + len(head)
+        if compress:
+            crc = self._add_deflated(entry, head, body)
+        else:
+            padding = _PADDINGS[at % ALIGNMENT]
+            at += len(padding)
+            crc = self._add_stored(entry, wide + padding, head, body)
+        self._directory.append(entry.central())
+        return _Written(at, crc)
+
+    def _add_stored(
+        self, entry: _Entry, extra: bytes, head: bytes, body: bytes | memoryview
+    ) -> int:
+        """Writes the header and the data of a member; returns the checksum of ``body``."""
+        if len(body) >= _LARGE:
+            self._gather(entry.header(len(extra)), entry.raw, extra, head)
+            crc = self._write_large(body)
+            entry.crc = joined(crc32(head), crc, len(body))
+            self._patch(entry.start + 14, struct.pack("<I", entry.crc))
+            return crc
+        body = bytes(body)
+        crc = crc32(body)
+        entry.crc = crc32(body, crc32(head)) if head else crc
+        self._gather(entry.header(len(extra)), entry.raw, extra, head, body)
+        if self._tick is not None:
+            self._tick(len(body))
+        return crc
+
+    def _add_deflated(self, entry: _Entry, head: bytes, body: bytes | memoryview) -> int:
+        """Writes the header and the deflated data of a member; returns the checksum of ``body``."""
+        entry.method = DEFLATED
+        wide = entry.wide()
+        self._gather(bytes(LOCAL.size), entry.raw, wide)
+        start = self._position
+        packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+        self._gather(packer.compress(head))
+        entry.crc = crc32(head)
+        crc = 0
+        view = memoryview(body)
+        for at in range(0, len(view), _PIECE):
+            piece = bytes(view[at : at + _PIECE])
+            entry.crc = crc32(piece, entry.crc)
+            crc = crc32(piece, crc)
+            self._gather(packer.compress(piece))
+            self._advance(len(piece))
+        self._gather(packer.flush())
+        entry.stored = self._position - start
+        self._patch(entry.start, entry.header(len(wide)) + entry.raw + entry.wide())
+        return crc
 
     def add_written(self, name: str, write: Callable[[BinaryIO], _T]) -> _T:
-        """Append one stored member whose data ``write`` puts into the file; gives back what ``write`` returns.
+        """Appends one stored member whose data ``write`` puts into the file; returns the result of ``write``.
 
-        The file must be readable too: the checksum is taken from what was written.
+        The file must be readable too: the checksum is taken from the bytes that were written.
         """
-        raw = name.encode()
         self._names.add(name)
-        start = self._position
-        extra = struct.pack("<HHQQ", 1, 16, 0, 0)
-        pad = -(start + 30 + len(raw) + len(extra)) % ALIGNMENT
-        pad += ALIGNMENT if pad < 4 else 0
-        extra += struct.pack("<HH", _PADDING, pad - 4) + bytes(pad - 4)
-        self._gather(bytes(LOCAL.size), raw, extra)
+        entry = _Entry(name.encode(), self._position, flags=UTF8, big=True, version=45)
+        wide = entry.wide()
+        padding = _PADDINGS[(entry.start + 30 + len(entry.raw) + len(wide)) % ALIGNMENT]
+        self._gather(bytes(LOCAL.size), entry.raw, wide, padding)
         self._flush()
         begin = self._position
         result = write(self._file)
-        size = self._file.tell() - self._base - begin
+        entry.size = entry.stored = self._file.tell() - self._base - begin
         self._file.seek(self._base + begin)
-        crc, left = 0, size
+        left = entry.size
         while left and (piece := self._file.read(min(left, _LARGE))):
-            crc = crc32(piece, crc)
+            entry.crc = crc32(piece, entry.crc)
             left -= len(piece)
-        self._position = begin + size
-        header = LOCAL.pack(b"PK\3\4", 45, UTF8, STORED, 0, _DATE, crc, MAX32, MAX32, len(raw), len(extra))
-        self._patch(start, header + raw + struct.pack("<HHQQ", 1, 16, size, size))
-        self._enter(raw, (45, UTF8, STORED), crc, (size, size), start, big=size >= MAX32)
+        self._position = begin + entry.size
+        header = entry.header(len(wide) + len(padding))
+        self._patch(entry.start, header + entry.raw + entry.wide())
+        entry.big = entry.size >= MAX32
+        self._directory.append(entry.central())
         return result
 
     def close(self) -> None:
-        """Write the directory; the file stays open."""
+        """Writes the directory; the file stays open."""
         begin, count = self._position, len(self._directory)
         self._gather(*self._directory)
         size = self._position - begin
@@ -210,7 +242,8 @@ class ArchiveWriter:
             self._gather(END64.pack(b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, begin))
             self._gather(LOCATOR.pack(b"PK\6\7", 0, end, 1))
         short = min(count, MAX16)
-        self._gather(END.pack(b"PK\5\6", 0, 0, short, short, min(size, MAX32), min(begin, MAX32), 0))
+        where = (min(size, MAX32), min(begin, MAX32), 0)
+        self._gather(END.pack(b"PK\5\6", 0, 0, short, short, *where))
         self._flush()
 
     def _gather(self, *parts: bytes | memoryview) -> None:
@@ -218,7 +251,7 @@ class ArchiveWriter:
         size = sum(map(len, parts))
         self._position += size
         self._waiting += size
-        if self._waiting > 4 << 20:
+        if self._waiting > _PIECE:
             self._flush()
 
     def _flush(self) -> None:
@@ -236,13 +269,14 @@ class ArchiveWriter:
         return write_checked(self._file, body, count)
 
     def _start_writeback(self, size: int) -> None:
-        """Let the disk begin with the bytes just written, while the next ones are copied: the final fsync waits less.
+        """Starts writing the last bytes to the disk while the next ones are copied, so that fsync waits less.
 
-        Linux starts to write out the range; it drops pages only that are on the disk already.
+        Linux starts to write out the range; it drops only pages that are on the disk already.
         """
         if _ADVISE is not None and hasattr(self._file, "fileno"):
+            place = self._base + self._position
             with suppress(OSError):  # io.UnsupportedOperation is one: the file is memory
-                _ADVISE(self._file.fileno(), self._base + self._position, size, os.POSIX_FADV_DONTNEED)
+                _ADVISE(self._file.fileno(), place, size, os.POSIX_FADV_DONTNEED)
 
     def _patch(self, place: int, data: bytes) -> None:
         self._flush()
@@ -253,9 +287,3 @@ class ArchiveWriter:
     def _advance(self, size: int) -> None:
         if self._tick is not None:
             self._tick(size)
-
-
-def _pieces(body: bytes | memoryview) -> Iterator[memoryview]:
-    view = memoryview(body)
-    for at in range(0, len(view), _PIECE):
-        yield view[at : at + _PIECE]

@@ -1,8 +1,7 @@
-"""Hosts: the processes of one JAX program, which write a bundle together.
+"""Agreement among the processes of one JAX program, which write a bundle together.
 
-Owns how they agree: :func:`agreed` runs a step in each of them and lets all know what came of it, so that none goes on alone
-and none waits for one that has failed. With one process, which is most programs, the step is all there is. JAX is looked at
-only where the program has brought it in.
+:func:`agreed` runs a step in each of them and shares the results and failures, so that no process goes on
+alone or waits for one that has failed. JAX is used only if the program has imported it.
 
 Example:
     >>> agreed(lambda: b"done")
@@ -15,46 +14,46 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
-
-__all__ = ["agreed", "count", "rank"]
 
 _GOOD: Final = b"+"
 _FAILED: Final = b"-"
 
 
 def count() -> int:
-    """How many processes there are."""
+    """The number of processes."""
     jax: Any = sys.modules.get("jax")
     return 1 if jax is None else int(jax.process_count())
 
 
 def rank() -> int:
-    """Which of them this is; the first one, 0, writes what there is but one of."""
+    """The index of this process; process 0 writes everything that exists once."""
     return 0 if count() == 1 else int(sys.modules["jax"].process_index())
 
 
 def agreed(step: Callable[[], bytes]) -> list[bytes]:
-    """What a step gives in each process, in their order. All of them call this, each with its own step.
+    """The results of a step in all processes, in their order. Every process must call this.
 
     Raises:
-        StructError: The step has failed in some process; where it did, what it raised there, of whatever class.
+        StructError: The step failed in some process. In that process, its own error of any class.
     """
     if count() == 1:
         return [step()]
     failure: Exception | None = None
     try:
-        told = _GOOD + step()
+        own = _GOOD + step()
     except Exception as error:  # noqa: BLE001 - raised below, once the others know
-        failure, told = error, _FAILED + _failure_text(error)
+        failure = error
+        own = _FAILED + _failure_text(error)
     try:
-        everyone = _gathered(told)
+        everyone = _gathered(own)
     except RuntimeError as lost:  # raised by JAX alone
-        message = f"expected every process to answer, got: {str(lost).partition(chr(10))[0][:300]}"
-        hint = "one of them has ended; what stood at the path before is untouched"
+        reason = str(lost).partition("\n")[0][:300]
+        message = f"expected every process to answer, got: {reason}"
+        hint = "a process has ended; the bundle that was at the path before is untouched"
         raise failure or SerializationError(message, code="NQX406", hint=hint) from lost
     if failure is not None:
         raise failure
@@ -64,31 +63,34 @@ def agreed(step: Callable[[], bytes]) -> list[bytes]:
     return [text[1:] for text in everyone]
 
 
-def _gathered(told: bytes) -> list[bytes]:
+def _gathered(own: bytes) -> list[bytes]:
     """The bytes of every process."""
     import numpy as np
 
     gather = importlib.import_module("jax.experimental.multihost_utils").process_allgather
-    sizes = [int(size) for size in np.ravel(gather(np.array([len(told)], np.int32)))]
+    sizes = [int(size) for size in np.ravel(gather(np.array([len(own)], np.int32)))]
     room = 1 << max(max(sizes) - 1, 1).bit_length()  # few different sizes: each is compiled
-    padded = np.frombuffer(told.ljust(room, b"\0"), np.uint8)
+    padded = np.frombuffer(own.ljust(room, b"\0"), np.uint8)
     rows = np.asarray(gather(padded)).reshape(len(sizes), room)
     return [row.tobytes()[:size] for row, size in zip(rows, sizes, strict=True)]
 
 
 def _failure_text(error: Exception) -> bytes:
-    found = error.diagnostics if isinstance(error, StructError) else [Diagnostic("NQX406", "error", repr(error))]
-    return json.dumps([type(error).__name__, [asdict(each) for each in found[:20]]]).encode()
+    if isinstance(error, StructError):
+        found = error.diagnostics[:20]
+    else:
+        found = (Diagnostic("NQX406", "error", repr(error)),)
+    return json.dumps([type(error).__name__, [asdict(each) for each in found]]).encode()
 
 
 def _failure(number: int, text: bytes) -> StructError:
-    """What another process has raised, of its class where that is one of ours."""
+    """The error of another process, of its class if that is one of this library."""
     name, found = json.loads(text)
     known = {kind.__name__: kind for kind in _kinds(StructError)}
-    said = [Diagnostic(**each) for each in found]
     where = f"\nin process {number} of the {count()} that write this bundle together"
+    problems = [Diagnostic(**each) for each in found]
     return known.get(name, SerializationError)(
-        Diagnostic(d.code, d.severity, d.message + where, d.path, d.file, d.line, d.column, d.hint) for d in said
+        replace(problem, message=problem.message + where) for problem in problems
     )
 
 

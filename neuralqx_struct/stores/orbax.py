@@ -1,10 +1,10 @@
-"""The ``orbax`` store: arrays as an Orbax checkpoint (OCDBT, zarr), each shard written from the device that has it.
+"""The store ``orbax``: arrays as an Orbax checkpoint (OCDBT, zarr), each shard written from its device.
 
-Owns the folder ``arrays.orbax``: written by Orbax, so that its own tools read it, and read through tensorstore, without JAX.
-Names and dtypes are ``orbax_layout.py``'s; empty arrays are not stored at all, their record says all there is. Orbax checks
-nothing itself: the checksums are ours, of the values or of the shard of each device, and compared when they are read.
+The folder ``arrays.orbax`` is written by Orbax, so that its own tools read it, and read through
+tensorstore, without JAX. Empty arrays are not stored: their record describes them. Orbax verifies nothing;
+the checksums are ours, of the values or of the shard of each device, and are compared on reading.
 
-Writing is the business of ``orbax_writing.py``, which alone above the JAX line may bring JAX in. Needs the extra ``orbax``.
+``orbax_writing.py`` writes. Needs the extra ``orbax``.
 """
 
 from __future__ import annotations
@@ -17,34 +17,55 @@ from contextlib import contextmanager
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from neuralqx_struct.arrays import Region, StoredArrays
+from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError, UntrustedError
-from neuralqx_struct.payload import dtype_named, raise_findings
-from neuralqx_struct.stores import WHOLE, Access, Records, Source, Tick, about, checksum_finding, require_possible
-from neuralqx_struct.stores.checksums import checksum
-from neuralqx_struct.stores.orbax_layout import bytes_of, key_of, package, stored_as
+from neuralqx_struct.manifest.arrays import Region, StoredArrays
+from neuralqx_struct.manifest.payload import raise_findings
+from neuralqx_struct.stores.orbax_layout import (
+    Corner,
+    Pieces,
+    extent,
+    inside,
+    key_of,
+    package,
+    region_text,
+    stored_as,
+)
 from neuralqx_struct.stores.orbax_writing import begin
-from neuralqx_struct.stores.pieces import Corner, Pieces, extent, inside, region_text
+from neuralqx_struct.stores.store import (
+    WHOLE,
+    Access,
+    Records,
+    Source,
+    Store,
+    Target,
+    Tick,
+    Written,
+    about,
+    about_each,
+    bytes_of,
+    checksum,
+    checksum_finding,
+    require_nbytes,
+    require_possible,
+    unrecorded,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["FILE", "FOLDER", "members", "read", "verify", "write"]
-
-FILE: Final = "arrays.orbax"
-FOLDER: Final = True
-_AHEAD: Final = 4  # so many parts of an array are on their way at a time,
-_ROOM: Final = 256 << 20  # and so many bytes of them, if more than one
-#: What tensorstore raises about files that are not what they should be.
+_AHEAD: Final = 4  # parts of an array that are requested at a time
+_ROOM: Final = 256 << 20  # and their bytes, if they are more than one
+#: The errors that tensorstore raises for damaged files.
 _FAULTS: Final = (ValueError, KeyError, OSError, RuntimeError, NotImplementedError, TypeError)
 
 
 class _Arrays(StoredArrays):
-    """The arrays of a checkpoint, each opened, read and compared with its checksums when it is asked for."""
+    """The arrays of a checkpoint, each opened, read and verified on access."""
 
     __slots__ = ("_access", "_records", "_root")
 
@@ -53,28 +74,28 @@ class _Arrays(StoredArrays):
         self._root, self._records, self._access = root, records, access
 
     def __getitem__(self, name: str) -> Array:
-        return next(self.parts(name, [tuple(slice(0, size) for size in self._records[name]["shape"])]))
+        whole = tuple(slice(0, size) for size in self._records[name]["shape"])
+        return next(self.parts(name, [whole]))
 
     def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
-        """Parts of an array; to check one, all of each piece is read that it has elements of."""
-        parts = self._checked(name, regions) if self._access.verify else self._read(name, regions)
-        for part in parts:
+        """Returns parts of an array; to verify one, all pieces that it shares elements with are read."""
+        read = self._checked if self._access.verify else self._read
+        for part in read(name, regions):
             part.flags.writeable = False
             yield part
 
     def verify(self, name: str) -> Diagnostic | None:
-        """Read one array, piece by piece, and compare the checksums."""
+        """Reads one array, piece by piece, and compares the checksums."""
         pieces = Pieces.of(self._records[name])
         whole = tuple(slice(0, size) for size in pieces.shape)
         try:
             deque(self._checked(name, map(pieces.region, pieces.corners(whole))), maxlen=0)
         except StructError as error:
-            found = error.diagnostics[0]
-            return about(found.code, name, found.message, found.hint)
+            return about_each(name, error)[0]
         return None
 
     def _read(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
-        """Parts of an array as they are stored, some of them read ahead."""
+        """Returns parts of an array as they are stored; a few are requested ahead."""
         import numpy as np
 
         record = self._records[name]
@@ -84,24 +105,31 @@ class _Arrays(StoredArrays):
             return
         store = _opened(self._root, name, *stored_as(record["dtype"], record["shape"]))
         wanted = list(regions)
-        room = _ROOM // max((prod(extent(region)) * dtype.itemsize for region in wanted), default=1)
-        left = iter(wanted)
-        coming = deque((region, _asked(store, region)) for region in islice(left, min(max(room, 1), _AHEAD)))
+        largest = max((prod(extent(region)) for region in wanted), default=1) * dtype.itemsize
+        ahead = min(max(_ROOM // max(largest, 1), 1), _AHEAD)
+        requests = ((region, _asked(store, region)) for region in wanted)
+        coming = deque(islice(requests, ahead))
         while coming:
             region, answer = coming.popleft()
-            coming.extend((each, _asked(store, each)) for each in islice(left, 1))
-            with _faults_told(name):
+            coming.extend(islice(requests, 1))
+            with _faults_named(name):
                 values = np.ascontiguousarray(answer.result())
-            yield (values if values.dtype == dtype else values.reshape(-1).view(dtype)).reshape(extent(region))
+            if values.dtype != dtype:
+                values = values.reshape(-1).view(dtype)
+            yield values.reshape(extent(region))
 
     def _checked(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
-        """Parts of an array; each piece that they need is read once, compared, and kept until the last of them is made."""
+        """Returns verified parts of an array.
+
+        Each piece that they need is read once, verified, and kept until the last part that needs it.
+        """
         import numpy as np
 
         pieces, wanted = Pieces.of(self._records[name]), list(regions)
         if not prod(pieces.shape):
             yield from self._read(name, wanted)
             return
+        dtype = dtype_named(self._records[name]["dtype"])
         uses = Counter(corner for region in wanted for corner in pieces.corners(region))
         coming = self._read(name, map(pieces.region, uses))
         kept: dict[Corner, Array] = {}
@@ -116,99 +144,106 @@ class _Arrays(StoredArrays):
                 piece = pieces.region(corner)
                 if piece == region:
                     made = values
-                else:
-                    made = np.empty(extent(region), values.dtype) if made is None else made
-                    made[inside(region, piece)] = values[inside(piece, region)]
-            if made is not None:
-                yield made
-            else:  # it has no elements
-                yield np.empty(extent(region), dtype_named(self._records[name]["dtype"]))
+                    continue
+                if made is None:
+                    made = np.empty(extent(region), dtype)
+                made[inside(region, piece)] = values[inside(piece, region)]
+            yield np.empty(extent(region), dtype) if made is None else made
 
     def _compare(self, name: str, values: Array, pieces: Pieces, corner: Corner) -> None:
-        if "crc32" in self._records[name]:
-            found = checksum(bytes_of(values), self._access.tick)
-            where = f" at {region_text(pieces.region(corner))}" if pieces.count() > 1 else ""
-            if (problem := checksum_finding(name, found, pieces.checksum(corner), where)) is not None:
-                raise IntegrityError(problem)
+        """Compares a piece with its checksum, if there is one."""
+        if "crc32" not in self._records[name]:
+            return
+        found = checksum(bytes_of(values), self._access.tick)
+        where = f" at {region_text(pieces.region(corner))}" if pieces.count() > 1 else ""
+        problem = checksum_finding(name, found, pieces.checksum(corner), where)
+        if problem is not None:
+            raise IntegrityError(problem)
 
 
 def _asked(store: Any, region: Region) -> Any:
-    """A part that is on its way."""
+    """Requests a part of an array; returns its future."""
     return store[region].read()
 
 
 def _opened(root: Path, name: str, code: str, shape: tuple[int, ...]) -> Any:
-    """One array of the checkpoint, whose own description must agree before anything is allocated."""
+    """Opens one array of the checkpoint, whose own description must agree before anything is allocated."""
     tensorstore = package("tensorstore")
-    where = {"driver": "ocdbt", "base": {"driver": "file", "path": f"{root}/"}, "path": f"{key_of(name)}/"}
-    with _faults_told(name):
-        array = tensorstore.open({"driver": "zarr", "kvstore": where}, open=True, read=True).result()
-        got = f"{array.dtype.name}{list(array.shape)}"
+    where = {**_ocdbt(root), "path": f"{key_of(name)}/"}
+    with _faults_named(name):
+        request = {"driver": "zarr", "kvstore": where}
+        array = tensorstore.open(request, open=True, read=True).result()
+        got = (array.dtype.name, tuple(array.shape))
         chunk = array.chunk_layout.read_chunk.shape or ()
-        if (array.dtype.name, tuple(array.shape)) != (code, shape) or any(
+        if got != (code, shape) or any(
             part > max(size, 1) for part, size in zip(chunk, shape, strict=True)
         ):
-            raise IntegrityError(about("NQX412", name, f"expected {code}{list(shape)} in the checkpoint, got {got}"))
+            message = f"expected {code}{list(shape)} in the checkpoint, got {got[0]}{list(got[1])}"
+            raise IntegrityError(about("NQX412", name, message))
     return array
 
 
+def _ocdbt(root: Path) -> dict[str, Any]:
+    return {"driver": "ocdbt", "base": {"driver": "file", "path": f"{root}/"}}
+
+
 @contextmanager
-def _faults_told(name: str) -> Iterator[None]:
+def _faults_named(name: str) -> Iterator[None]:
+    """Raises errors of tensorstore as errors about an array."""
     try:
         yield
     except _FAULTS as error:
         if isinstance(error, StructError):
             raise
-        first = str(error).partition("\n")[0][:300]
-        message = f"expected an array that tensorstore reads, got: {first}"
+        reason = str(error).partition("\n")[0][:300]
+        message = f"expected an array that tensorstore reads, got: {reason}"
         raise IntegrityError(about("NQX408", name, message, "restore it from a copy")) from error
 
 
-def write(
-    target: Path | BinaryIO, arrays: Mapping[str, Array], *, compress: bool = False, tick: Tick | None = None
-) -> dict[str, dict[str, Any]]:
-    """Write all arrays, in this process alone, and wait; see :class:`~neuralqx_struct.stores.ArrayStore` and :func:`~.orbax_writing.begin`.
-
-    Orbax compresses always, so ``compress`` changes nothing.
-    """
-    del compress
+def _write(
+    target: Target,
+    arrays: Mapping[str, Array],
+    *,
+    compress: bool = False,  # noqa: ARG001 - Orbax always compresses
+    tick: Tick | None = None,
+) -> Written:
+    """Writes all arrays in this process alone, and waits."""
     return begin(target, arrays, alone=True, tick=tick)()
 
 
-def read(source: Source, records: Records, access: Access = WHOLE) -> StoredArrays:
-    """Open the arrays of a checkpoint; see :class:`~neuralqx_struct.stores.ArrayStore`. They are never mapped."""
+def _read(source: Source, records: Records, access: Access = WHOLE) -> StoredArrays:
+    """Opens the arrays of a checkpoint, which are never mapped."""
     raise_findings(_survey(source, records, access), str(source))
     return _Arrays(_root(source), records, access)
 
 
-def verify(source: Source, records: Records, access: Access = WHOLE) -> list[Diagnostic]:
-    """Everything that is wrong with the arrays; see :class:`~neuralqx_struct.stores.ArrayStore`.
-
-    What Orbax keeps beside them for itself is not covered by any checksum.
-    """
+def _verify(source: Source, records: Records, access: Access = WHOLE) -> list[Diagnostic]:
+    """Every problem of the arrays. Orbax's own files beside them have no checksums."""
     found = _survey(source, records, access, whole=True)
-    missing = {d.path for d in found}
     if any(not d.path for d in found):
         return found
+    faulty = {d.path for d in found}
     arrays = _Arrays(_root(source), records, access)
     for name in records:
-        if about("NQX409", name, "").path not in missing and (problem := arrays.verify(name)) is not None:
+        if about("NQX409", name, "").path in faulty:
+            continue
+        problem = arrays.verify(name)
+        if problem is not None:
             found.append(problem)
     return found
 
 
-def members(source: Source) -> tuple[str, ...]:
-    """The keys of the stored arrays, as the checkpoint says by itself."""
+def _members(source: Source) -> tuple[str, ...]:
     return tuple(sorted(_keys(_root(source))))
 
 
 def _root(source: Source) -> Path:
-    assert isinstance(source, Path)  # a store that is a folder is given one
+    assert isinstance(source, Path)  # a store with ``folder`` is given a path
     return source
 
 
 def _keys(root: Path) -> set[str]:
-    """The keys of the arrays in a checkpoint that holds nothing but files and folders."""
+    """The keys of the arrays in a checkpoint, which must hold only files and folders."""
     for folder, folders, files in os.walk(root):
         for entry in (*folders, *files):
             mode = os.lstat(os.path.join(folder, entry)).st_mode  # noqa: PTH118 - one call a file
@@ -220,16 +255,25 @@ def _keys(root: Path) -> set[str]:
         return set()
     tensorstore = package("tensorstore")
     try:
-        store = tensorstore.KvStore.open({"driver": "ocdbt", "base": {"driver": "file", "path": f"{root}/"}}).result()
-        return {key.decode("utf-8", "replace").rpartition("/")[0] for key in store.list().result()}
+        keys = tensorstore.KvStore.open(_ocdbt(root)).result().list().result()
+        return {key.decode("utf-8", "replace").rpartition("/")[0] for key in keys}
     except _FAULTS as error:
-        first = str(error).partition("\n")[0][:300]
-        message = f"expected a checkpoint that tensorstore reads, got: {first}"
+        reason = str(error).partition("\n")[0][:300]
+        message = f"expected a checkpoint that tensorstore reads, got: {reason}"
         raise IntegrityError(message, code="NQX408", hint="restore it from a copy") from error
 
 
-def _survey(source: Source, records: Records, access: Access, *, whole: bool = False) -> list[Diagnostic]:
-    """Compare what is there with the records, reading no array; ``whole`` also compares checksums of pieces with those of all."""
+def _survey(
+    source: Source, records: Records, access: Access, *, whole: bool = False
+) -> list[Diagnostic]:
+    """Compares the keys in a checkpoint with the records; reads no array.
+
+    Args:
+        source: The folder.
+        records: All arrays that it should hold.
+        access: Options for reading.
+        whole: Compare the checksums of pieces with that of all of them, too.
+    """
     found: list[Diagnostic] = []
     try:
         unclaimed = _keys(_root(source))
@@ -239,22 +283,42 @@ def _survey(source: Source, records: Records, access: Access, *, whole: bool = F
         try:
             itemsize = dtype_named(record["dtype"]).itemsize
             require_possible(record["shape"], itemsize)
+            nbytes = prod(record["shape"]) * itemsize
         except StructError as error:
-            found += [about(d.code, name, d.message, d.hint) for d in error.diagnostics]
+            found += about_each(name, error)
             continue
-        nbytes = prod(record["shape"]) * itemsize
-        if record.get("nbytes", nbytes) != nbytes:
-            message = (
-                f"expected {nbytes} bytes for {record['dtype']}{record['shape']}, got {record['nbytes']} in the record"
-            )
-            found.append(about("NQX408", name, message))
-        elif "chunk" in record or "chunk_crc32" in record:
-            problem = Pieces.of(record).problem(itemsize, record.get("crc32", 0) if whole else None)
-            found += [] if problem is None else [about("NQX408", name, problem)]
+        try:
+            require_nbytes(record, nbytes)
+            _require_pieces(record, itemsize, whole=whole)
+        except StructError as error:
+            found += about_each(name, error)
         if nbytes and key_of(name) not in unclaimed:
-            found.append(about("NQX409", name, "expected an array of this name in the checkpoint, got none"))
+            message = "expected an array of this name in the checkpoint, got none"
+            found.append(about("NQX409", name, message))
         unclaimed.discard(key_of(name))
-    unclaimed -= {key_of(name) for name in access.superseded}
-    hint = "the checkpoint was changed by hand, or the manifest belongs to another one"
-    message = "expected a record for every array in the checkpoint, got none"
-    return found + [about("NQX410", key, message, hint) for key in sorted(unclaimed)]
+    unclaimed.difference_update(map(key_of, access.superseded))
+    return found + unrecorded(sorted(unclaimed))
+
+
+def _require_pieces(record: Mapping[str, Any], itemsize: int, *, whole: bool) -> None:
+    if "chunk" not in record and "chunk_crc32" not in record:
+        return
+    problem = Pieces.of(record).problem(itemsize, record.get("crc32", 0) if whole else None)
+    if problem is not None:
+        raise IntegrityError(problem, code="NQX408")
+
+
+ORBAX: Final = Store(
+    name="orbax",
+    suffix="orbax",
+    folder=True,
+    extra="orbax",
+    compression="always",
+    ranges=True,
+    streams=True,
+    write=_write,
+    read=_read,
+    verify=_verify,
+    members=_members,
+    begin=begin,
+)

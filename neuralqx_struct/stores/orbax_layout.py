@@ -1,27 +1,33 @@
-"""How arrays are named and described in an Orbax checkpoint, for the two halves of the ``orbax`` store.
+"""Layout of arrays in an Orbax checkpoint: keys, dtypes, and pieces with a checksum each.
 
-Owns keys (an array's name with everything but letters, digits and ``_.-~`` percent-encoded), what stands for dtypes that zarr
-has no name for (bytes), and getting at the packages of the extra ``orbax``.
+A key is an array's name, percent-encoded except for letters, digits and ``_.-~``. A dtype that zarr has no
+name for is stored as bytes. An array that several devices wrote is cut into pieces of equal shape: its
+record has their shape as ``chunk`` and their checksums in C order as ``chunk_crc32``; its ``crc32`` is then
+that of all pieces, one after the other. An array without them is one piece.
 
 Example:
     >>> key_of("layers[0]/w"), stored_as("complex64", [2]), stored_as("<U2", [3])
     ('layers%5B0%5D%2Fw', ('complex64', (2,)), ('uint8', (3, 8)))
+    >>> pieces = Pieces.of({"shape": [4, 4], "chunk": [2, 4], "chunk_crc32": [7, 8]})
+    >>> list(pieces.corners((slice(1, 3), slice(0, 1)))), pieces.checksum((2, 0))
+    ([(0, 0), (2, 0)], 8)
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from math import prod
+from typing import Any, Final
 from urllib.parse import quote
 
+from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import SerializationError
-from neuralqx_struct.payload import dtype_named
-
-if TYPE_CHECKING:
-    import numpy as np
-
-__all__ = ["bytes_of", "key_of", "package", "stored_as"]
+from neuralqx_struct.manifest.arrays import Region
+from neuralqx_struct.stores.store import joined
 
 _NATIVE: Final = frozenset(
     [
@@ -42,10 +48,12 @@ _NATIVE: Final = frozenset(
         "complex128",
     ]
 )
+Corner = tuple[int, ...]
+"""The place of the first element of a piece, which identifies the piece."""
 
 
 def package(name: str) -> Any:
-    """A module of the extra.
+    """A module of the extra ``orbax``.
 
     Raises:
         SerializationError: NQX615: it is not installed.
@@ -59,20 +67,107 @@ def package(name: str) -> Any:
 
 
 def key_of(name: str) -> str:
-    """What an array is called in the checkpoint."""
+    """The key of an array in the checkpoint."""
     return quote(name, safe="") or "%"
 
 
 def stored_as(logical: str, shape: Collection[int]) -> tuple[str, tuple[int, ...]]:
-    """The dtype and shape in zarr for an array; always of exactly as many bytes."""
+    """The dtype and shape in zarr for an array, of the same number of bytes."""
     if logical in _NATIVE:
         return logical, tuple(shape)
     itemsize = dtype_named(logical).itemsize
     return "uint8", tuple(shape) if itemsize == 1 else (*shape, itemsize)
 
 
-def bytes_of(array: np.ndarray[Any, Any]) -> memoryview | bytes:
-    """The values as bytes in C order, of which the checksums are."""
-    import numpy as np
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The pieces of one array.
 
-    return np.asarray(array, order="C").reshape(-1).view(np.uint8).data if array.nbytes else b""
+    Attributes:
+        shape: The shape of the array.
+        chunk: The shape of each piece.
+        sums: Their checksums.
+    """
+
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
+    sums: Sequence[int]
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Pieces:
+        """The pieces that a record describes."""
+        shape = tuple(record["shape"])
+        sums = record.get("chunk_crc32", [record.get("crc32", 0)])
+        return cls(shape, tuple(record.get("chunk", shape)), sums)
+
+    def corners(self, region: Region) -> Iterator[Corner]:
+        """The pieces that share elements with a region."""
+        ranges = []
+        for part, size in zip(region, self.chunk, strict=True):
+            step = max(size, 1)
+            ranges.append(range(part.start // step * step, part.stop, step))
+        return product(*ranges)
+
+    def region(self, corner: Corner) -> Region:
+        """The region of a piece."""
+        pairs = zip(corner, self.chunk, strict=True)
+        return tuple(slice(first, first + size) for first, size in pairs)
+
+    def index(self, corner: Corner) -> int:
+        """The position of a piece among all of them."""
+        position = 0
+        for first, whole, size in zip(corner, self.shape, self.chunk, strict=True):
+            position = position * (whole // size) + first // size
+        return position
+
+    def checksum(self, corner: Corner) -> int:
+        """The checksum of a piece."""
+        return self.sums[self.index(corner)]
+
+    def count(self) -> int:
+        """The number of pieces."""
+        return prod(whole // size for whole, size in zip(self.shape, self.chunk, strict=True))
+
+    def whole(self, itemsize: int) -> int:
+        """The checksum of all pieces, one after the other."""
+        nbytes = prod(self.chunk) * itemsize
+        return reduce(lambda crc, own: joined(crc, own, nbytes), self.sums)
+
+    def problem(self, itemsize: int, crc32: int | None) -> str | None:
+        """The reason why an array of this shape, and of this checksum if given, has no such pieces."""
+        shape, chunk = self.shape, self.chunk
+        if len(chunk) != len(shape) or not all(map(_divides, chunk, shape)):
+            return f"expected a chunk that divides {list(shape)}, got {list(chunk)}"
+        if len(self.sums) != self.count():
+            return f"expected {self.count()} checksums of chunks, got {len(self.sums)}"
+        if crc32 is not None and (whole := self.whole(itemsize)) != crc32:
+            return f"expected checksums of chunks that make up {crc32:#010x}, got {whole:#010x}"
+        return None
+
+
+def _divides(size: int, whole: int) -> bool:
+    return 0 < size <= whole and whole % size == 0
+
+
+def extent(region: Region) -> tuple[int, ...]:
+    """The shape of a region."""
+    return tuple(part.stop - part.start for part in region)
+
+
+def inside(region: Region, other: Region) -> Region:
+    """The part of a region that another shares, counted from the start of the region."""
+    shared = []
+    for own, part in zip(region, other, strict=True):
+        start, stop = max(own.start, part.start), min(own.stop, part.stop)
+        shared.append(slice(start - own.start, stop - own.start))
+    return tuple(shared)
+
+
+def region_text(region: Region) -> str:
+    """A region as numpy writes it.
+
+    Example:
+        >>> region_text((slice(0, 2), slice(4, 8)))
+        '[0:2, 4:8]'
+    """
+    return f"[{', '.join(f'{part.start}:{part.stop}' for part in region)}]"

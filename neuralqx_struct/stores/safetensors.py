@@ -1,56 +1,48 @@
-"""The ``safetensors`` store: one file that other tools of the field read. Written and read by hand, it needs no package.
+"""The store ``safetensors``: one file that other machine learning tools read; needs no package.
 
-Owns the mapping of logical dtypes to the format's own: what it has no name for is stored as the nearest thing of the same
-bytes (complex numbers as pairs of floats, dates as int64, text and small floats as bytes), and the record has the truth.
-The format knows no gaps, so data are sorted by the size of their elements to stay aligned.
+Maps logical dtypes to those of the format. A dtype without a name there is stored as another one of the
+same size (complex numbers as pairs of floats, dates as int64, text and small floats as bytes); the record
+has the logical dtype. The format allows no gaps, so arrays are sorted by element size to stay aligned.
 
 Example:
     >>> import io, numpy as np
     >>> file = io.BytesIO()
-    >>> records = write(file, {"w": np.array([1 + 2j])})
-    >>> read(memoryview(file.getvalue()), records)["w"]
+    >>> records = SAFETENSORS.write(file, {"w": np.array([1 + 2j])})
+    >>> SAFETENSORS.read(memoryview(file.getvalue()), records)["w"]
     array([1.+2.j])
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from dataclasses import replace
 from math import prod
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
-from neuralqx_struct.manifest import Limits
-from neuralqx_struct.manifest_text import parse_manifest
-from neuralqx_struct.payload import dtype_name, dtype_named, raise_findings
-from neuralqx_struct.stores import (
-    WHOLE,
-    Access,
-    Entry,
-    FileArrays,
-    Records,
-    Source,
+from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.errors import IntegrityError, SerializationError
+from neuralqx_struct.manifest.check import Limits
+from neuralqx_struct.manifest.text import parse_manifest
+from neuralqx_struct.stores.archive import ALIGNMENT, damaged
+from neuralqx_struct.stores.files import Entry, FileFormat, file_store
+from neuralqx_struct.stores.store import (
     Tick,
+    Written,
     about,
-    opened,
+    bytes_of,
+    logical_dtype,
+    require_nbytes,
     require_possible,
+    write_all,
+    write_checked,
 )
-from neuralqx_struct.stores.checksums import write_all, write_checked
-from neuralqx_struct.stores.zip_records import ALIGNMENT
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["FILE", "FOLDER", "members", "read", "verify", "write"]
-
-FILE: Final = "arrays.safetensors"
-FOLDER: Final = False
-_MOST_HEADER = 100_000_000  # what the reference implementation takes
+_MOST_HEADER = 100_000_000  # the limit of the reference implementation
 _CODES: Final = {
     "bool": "BOOL",
     "int8": "I8",
@@ -73,7 +65,7 @@ _PARTS: Final = {"complex64": ("F32", 2), "complex128": ("F64", 2)}
 
 
 def _stored(logical: str, shape: list[int]) -> tuple[str, list[int]]:
-    """The format's dtype and shape for an array; always of exactly as many bytes."""
+    """The format's dtype and shape for an array, of the same number of bytes."""
     if logical in _CODES:
         return _CODES[logical], shape
     if logical in _PARTS:
@@ -82,181 +74,139 @@ def _stored(logical: str, shape: list[int]) -> tuple[str, list[int]]:
     dtype = dtype_named(logical)
     if dtype.kind in "mM" and dtype.isnative:
         return "I64", shape
-    return ("U8", shape) if dtype.itemsize == 1 else ("U8", [*shape, dtype.itemsize])
+    return "U8", shape if dtype.itemsize == 1 else [*shape, dtype.itemsize]
 
 
-def write(
-    target: Path | BinaryIO, arrays: Mapping[str, Array], *, compress: bool = False, tick: Tick | None = None
-) -> dict[str, dict[str, Any]]:
-    """Write all arrays; see :class:`~neuralqx_struct.stores.ArrayStore`.
+def _element(logical: str) -> int:
+    """The size of the format's elements for a dtype, to which its data are aligned."""
+    code, _ = _stored(logical, [])
+    return 1 if code == "U8" else dtype_named(logical).itemsize
 
-    Raises:
-        SerializationError: A dtype cannot be stored, or ``compress`` was asked for, which the format does not know.
-    """
-    import numpy as np
 
-    if compress:
-        hint = "use store='npz' for compressed arrays"
-        raise SerializationError("expected compress=False for store 'safetensors', got True", code="NQX614", hint=hint)
-    if isinstance(target, Path):
-        with target.open("xb", buffering=0) as file:
-            records = write(cast("BinaryIO", file), arrays, tick=tick)
-            os.fsync(file.fileno())
-        return records
-    records = {}
-    sizes: dict[str, int] = {}
+def _write(
+    file: BinaryIO,
+    arrays: Mapping[str, Array],
+    compress: bool,  # noqa: ARG001 - refused before
+    tick: Tick | None,
+) -> Written:
+    records: Written = {}
     for name, array in arrays.items():
-        try:
-            records[name] = {"dtype": dtype_name(array.dtype), "shape": list(array.shape), "crc32": 0}
-        except SerializationError as error:
-            raise SerializationError(about(d.code, name, d.message, d.hint) for d in error.diagnostics) from error
-        sizes[name] = array.nbytes
-        del array  # it may have been computed to be seen: gone before the next one is
         if name == "__metadata__":
-            raise SerializationError(about("NQX614", name, "expected any other array name: the format keeps this one"))
+            message = "expected any other array name: the format keeps this one"
+            raise SerializationError(about("NQX614", name, message))
+        logical = logical_dtype(name, array.dtype)
+        shape = list(array.shape)
+        records[name] = {"dtype": logical, "shape": shape, "crc32": 0, "nbytes": array.nbytes}
+        del array  # frees an array that is computed on access before the next one
     order = sorted(records, key=lambda name: (-_element(records[name]["dtype"]), name))
     header: dict[str, Any] = {}
     position = 0
     for name in order:
         record = records[name]
         code, shape = _stored(record["dtype"], record["shape"])
-        end = position + sizes[name]
+        end = position + record.pop("nbytes")
         header[name] = {"dtype": code, "shape": shape, "data_offsets": [position, end]}
         position = end
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % ALIGNMENT)
     if len(text) > _MOST_HEADER:
-        raise SerializationError(f"expected a header of at most {_MOST_HEADER} bytes, got {len(text)}", code="NQX506")
-    write_all(target, memoryview(len(text).to_bytes(8, "little") + text))
+        message = f"expected a header of at most {_MOST_HEADER} bytes, got {len(text)}"
+        raise SerializationError(message, code="NQX506")
+    write_all(file, memoryview(len(text).to_bytes(8, "little") + text))
+    position = 8 + len(text)
     for name in order:
-        flat = np.asarray(arrays[name], order="C").reshape(-1)
-        body = flat.view(np.uint8).data if flat.nbytes else memoryview(b"")
-        record = records[name]
-        record |= {
-            "crc32": write_checked(target, body, tick),
-            "offset": 8 + len(text) + header[name]["data_offsets"][0],
-            "nbytes": len(body),
-        }
-        del flat, body
+        body = bytes_of(arrays[name])
+        crc = write_checked(file, body, tick)
+        records[name] |= {"crc32": crc, "offset": position, "nbytes": len(body)}
+        position += len(body)
+        del body
     return records
 
 
-def _element(logical: str) -> int:
-    """The size of the format's elements for a dtype: what their place in the file must be a multiple of."""
-    code, _ = _stored(logical, [])
-    dtype = dtype_named(logical)
-    return 1 if code == "U8" else dtype.itemsize
+class _Tensor(NamedTuple):
+    """The description of a tensor in the header; ``start`` and ``end`` are places in the file."""
+
+    code: str
+    shape: list[int]
+    start: int
+    end: int
 
 
-def read(source: Source, records: Records, access: Access = WHOLE) -> FileArrays:
-    """Open the arrays of a file; see :class:`~neuralqx_struct.stores.ArrayStore`."""
-    arrays, found = _survey(source, records, access)
-    raise_findings(found, str(source) if isinstance(source, Path) else FILE)
-    return arrays
-
-
-def verify(source: Source, records: Records, access: Access = WHOLE) -> list[Diagnostic]:
-    """Everything that is wrong with the file; see :class:`~neuralqx_struct.stores.ArrayStore`."""
-    arrays, found = _survey(source, records, replace(access, verify=True, mmap=True))
-    return found + [problem for name in arrays if (problem := arrays.verify(name)) is not None]
-
-
-def members(source: Source) -> tuple[str, ...]:
-    """The names of the tensors, as the file says by itself."""
-    view, _ = opened(source, mmap=True)
-    return tuple(_header(view)[0])
-
-
-def _header(view: memoryview) -> tuple[dict[str, dict[str, Any]], int]:
-    """The file's own description of its tensors, every number of it checked; and where the data begin."""
+def _index(view: memoryview) -> dict[str, _Tensor]:
+    """The tensors that the header describes, after checking every number in it."""
     size = int.from_bytes(view[:8], "little")
     if len(view) < 8 or size > len(view) - 8:
-        raise IntegrityError("expected a whole safetensors file, got one that ends inside its header", code="NQX408")
+        message = "expected a whole safetensors file, got one that ends inside its header"
+        raise damaged(message)
     if size > _MOST_HEADER:
-        raise IntegrityError(f"expected a header of at most {_MOST_HEADER} bytes, got {size}", code="NQX506")
+        message = f"expected a header of at most {_MOST_HEADER} bytes, got {size}"
+        raise IntegrityError(message, code="NQX506")
     text = bytes(view[8 : 8 + size]).rstrip(b" ")
     try:
         header = parse_manifest(text, limits=Limits(manifest_bytes=_MOST_HEADER, depth=2))
     except SerializationError as error:
-        told = error.diagnostics[0].message
-        raise IntegrityError(
-            f"expected the header of a safetensors file, got other text\n{told}", code="NQX408"
-        ) from None
+        message = "expected the header of a safetensors file, got other text"
+        reason = error.diagnostics[0].message
+        raise damaged(f"{message}\n{reason}") from None
     header.pop("__metadata__", None)
-    free, end = 0, len(view) - 8 - size
-    for name, item in sorted(header.items(), key=_begin):
-        if not _is_tensor(item):
-            message = "expected dtype, shape and data_offsets of a tensor, got something else"
+    data = 8 + size
+    tensors = {name: _tensor(name, item, data) for name, item in header.items()}
+    free = data
+    for name, tensor in sorted(tensors.items(), key=lambda pair: pair[1][2:]):
+        if tensor.start != free or not free <= tensor.end <= len(view):
+            got = f"got them from {tensor.start - data} to {tensor.end - data}"
+            message = (
+                f"expected data from byte {free - data} up to at most {len(view) - data}, {got}"
+            )
             raise IntegrityError(about("NQX408", name, message))
-        first, last = item["data_offsets"]
-        if first != free or last < first or last > end:
-            message = f"expected data from byte {free} up to at most {end}, got them from {first} to {last}"
-            raise IntegrityError(about("NQX408", name, message))
-        free = last
-    if free != end:
-        raise IntegrityError(f"expected {free} bytes of data in the safetensors file, got {end}", code="NQX408")
-    return header, 8 + size
-
-
-def _begin(pair: tuple[str, Any]) -> tuple[int, int]:
-    item = pair[1]
-    return (item["data_offsets"][0], item["data_offsets"][1]) if _is_tensor(item) else (-1, -1)
-
-
-def _is_tensor(item: Any) -> bool:
-    return (
-        type(item) is dict
-        and item.keys() == {"dtype", "shape", "data_offsets"}
-        and type(item["dtype"]) is str
-        and all(
-            type(part) is list and all(type(n) is int and n >= 0 for n in part)
-            for part in (item["shape"], item["data_offsets"])
+        free = tensor.end
+    if free != len(view):
+        message = (
+            f"expected {free - data} bytes of data in the safetensors file, got {len(view) - data}"
         )
-        and len(item["data_offsets"]) == 2
-    )
+        raise damaged(message)
+    return tensors
 
 
-def _survey(source: Source, records: Records, access: Access) -> tuple[FileArrays, list[Diagnostic]]:
-    """Compare the header of a file with the records, reading no array."""
-    found: list[Diagnostic] = []
-    entries: dict[str, Entry] = {}
-    view, private = memoryview(b""), None
-    try:
-        view, private = opened(source, mmap=access.mmap)
-        header, begin = _header(view)
-        for name, record in records.items():
-            item = header.pop(name, None)
-            if item is None:
-                found.append(about("NQX409", name, "expected an array of this name in the file, got none"))
-                continue
-            try:
-                entries[name] = _entry(item, record, begin)
-            except StructError as error:
-                found += [about(d.code, name, d.message, d.hint) for d in error.diagnostics]
-        hint = "the file was changed by hand, or the manifest belongs to another one"
-        message = "expected a record for every array in the file, got none"
-        found += [about("NQX410", name, message, hint) for name in header if name not in access.superseded]
-    except StructError as error:
-        found += error.diagnostics
-    return FileArrays(view, private, entries, access), found
+def _tensor(name: str, item: Any, data: int) -> _Tensor:
+    """A tensor as the header describes it; its data begin after byte ``data``."""
+    if type(item) is dict and item.keys() == {"dtype", "shape", "data_offsets"}:
+        code, shape, offsets = item["dtype"], item["shape"], item["data_offsets"]
+        if type(code) is str and _is_sizes(shape) and _is_sizes(offsets) and len(offsets) == 2:
+            return _Tensor(code, shape, data + offsets[0], data + offsets[1])
+    message = "expected dtype, shape and data_offsets of a tensor, got something else"
+    raise IntegrityError(about("NQX408", name, message))
 
 
-def _entry(item: Mapping[str, Any], record: Mapping[str, Any], begin: int) -> Entry:
+def _is_sizes(value: Any) -> bool:
+    return type(value) is list and all(type(n) is int and n >= 0 for n in value)
+
+
+def _entry(_: memoryview, tensor: _Tensor, record: Mapping[str, Any]) -> Entry:
+    """The entry of a tensor that agrees with its record."""
     logical, shape = record["dtype"], record["shape"]
     dtype = dtype_named(logical)
     code, stored = _stored(logical, shape)
-    nbytes = prod(shape) * dtype.itemsize
-    first, last = item["data_offsets"]
-    if item["dtype"] != code:
-        raise IntegrityError(f"expected {logical} stored as {code}, got {item['dtype']}", code="NQX411")
-    if item["shape"] != stored:
-        raise IntegrityError(f"expected {logical}{shape} stored as {code}{stored}, got {item['shape']}", code="NQX412")
+    if tensor.code != code:
+        message = f"expected {logical} stored as {code}, got {tensor.code}"
+        raise IntegrityError(message, code="NQX411")
+    if tensor.shape != stored:
+        message = f"expected {logical}{shape} stored as {code}{stored}, got {tensor.shape}"
+        raise IntegrityError(message, code="NQX412")
     require_possible(shape, dtype.itemsize)
-    if last - first != nbytes or record.get("nbytes", nbytes) != nbytes:
-        got = f"{last - first} in the file and {record.get('nbytes', nbytes)} in the record"
-        raise IntegrityError(f"expected {nbytes} bytes for {logical}{shape}, got {got}", code="NQX408")
-    if record.get("offset", begin + first) != begin + first:
-        raise IntegrityError(
-            f"expected data at byte {record['offset']}, got them at byte {begin + first}", code="NQX408"
-        )
-    return Entry(dtype, tuple(shape), begin + first, nbytes, record.get("crc32"))
+    nbytes = prod(shape) * dtype.itemsize
+    require_nbytes(record, nbytes, tensor.end - tensor.start)
+    offset = record.get("offset", tensor.start)
+    if offset != tensor.start:
+        message = f"expected data at byte {offset}, got them at byte {tensor.start}"
+        raise damaged(message)
+    return Entry(dtype, tuple(shape), tensor.start, nbytes, record.get("crc32"))
+
+
+SAFETENSORS: Final = file_store(
+    FileFormat(write=_write, index=_index, entry=_entry),
+    name="safetensors",
+    suffix="safetensors",
+    compression="never",
+    streams=False,
+)

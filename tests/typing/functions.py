@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any, assert_type
 
 import neuralqx_struct as s
+from neuralqx_struct.bundle.background import PendingBundle
 from neuralqx_struct.evolution.changes import Change
-from neuralqx_struct.inspection import Inspection
-from neuralqx_struct.pending import PendingBundle
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.tools.inspection import Inspection
 from neuralqx_struct.trees import Definition, State
 
 
@@ -20,7 +20,9 @@ net = Net(1.0)
 
 # --- saving ----------------------------------------------------------------------------------------------------------
 
-assert_type(s.export(net, "ckpt", overwrite=True, store="npz", compress=True, metadata={"a": 1}), Path)
+assert_type(
+    s.export(net, "ckpt", overwrite=True, store="npz", compress=True, metadata={"a": 1}), Path
+)
 assert_type(s.export(net, "ckpt", store="orbax", asynchronous=True), PendingBundle)
 assert_type(net.export("ckpt", store="orbax", asynchronous=True).wait(), Path)
 assert_type(net.export("ckpt", store="orbax"), Path)
@@ -48,7 +50,14 @@ assert_type(s.split(net, float, "a", "b", ...), tuple[Any, ...])
 assert_type(s.merge(definition, weights, rest), Net)
 left, right = s.partition(net, s.filters.OfType(float))
 assert_type(s.combine(left, right), Net)
-s.split(net, float, lambda path, value: bool(path) and value is None, ("a", s.filters.Nothing()), None, True)
+s.split(
+    net,
+    float,
+    lambda path, value: bool(path) and value is None,
+    ("a", s.filters.Nothing()),
+    None,
+    True,
+)
 both = s.filters.WithTag("a") & ~s.filters.PathGlob("**/bias") | "b"
 assert_type(both, s.filters.Any)
 assert_type(s.filters.parse("tag:a"), s.filters.Matcher)
@@ -87,7 +96,9 @@ assert_type(s.dump_schema(schema), str)
 assert_type(s.dump_schema(Net), str)
 assert_type(s.schema_of(Net, schema="lab.net", version=1), Document)
 assert_type(s.diff(schema.at(1), schema), list[Change])
-steps = s.steps.migration(1, [s.steps.rename(field="a", to="b"), s.steps.add(field="c", default=None)])
+steps = s.steps.migration(
+    1, [s.steps.rename(field="a", to="b"), s.steps.add(field="c", default=None)]
+)
 assert_type(steps.steps[0].name, str)
 s.steps.rename(field="a", too="b")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 s.steps.cast(field="a", dtype=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -62,7 +62,9 @@ class Forms(s.Struct):
     converted: int = s.field(default=1, converter=double)
     parsed: float = s.field(static=True, default="1", converter=float)
     checked: int = s.field(default=1, validator=lambda value: value > 0)
-    checks: int = s.field(default=1, validator=[lambda value: value > 0, lambda self, value: value < self.default])
+    checks: int = s.field(
+        default=1, validator=[lambda value: value > 0, lambda self, value: value < self.default]
+    )
     opaque: object = s.field(pytree=False, default=None)
     handle: list[str] = s.field(pytree=False, reset=True, default_factory=list)
     described: int = s.field(default=1, doc="how many", metadata={"tags": ["x"]}, aliases=("was",))

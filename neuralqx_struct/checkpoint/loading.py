@@ -1,0 +1,392 @@
+"""Loads objects from bundles (:func:`load`) and from state dicts in memory (:func:`from_state_dict`).
+
+A payload is brought to the schema version of the reader by ``evolution/`` and decoded by ``codecs/``, with
+the classes of the reader.
+
+Example:
+    >>> from neuralqx_struct.checkpoint.saving import to_state_dict
+    >>> from_state_dict(to_state_dict([1, 2.5]))
+    [1, 2.5]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar, Unpack, overload
+
+from neuralqx_struct import bundle
+from neuralqx_struct.checkpoint.placement import placed, targets_of
+from neuralqx_struct.classes.documents import (
+    bound_document,
+    bound_documents,
+    document_of,
+    migrate_fields,
+    series_of_class,
+)
+from neuralqx_struct.codecs.classes import DecodeOptions, Unknown
+from neuralqx_struct.codecs.jax import StructDecoder
+from neuralqx_struct.errors import (
+    Diagnostic,
+    SerializationError,
+    StructError,
+    did_you_mean,
+    has_errors,
+)
+from neuralqx_struct.evolution.migrations import resolve
+from neuralqx_struct.fieldspec import is_struct
+from neuralqx_struct.filters import FilterError, parse
+from neuralqx_struct.filters.partition import Selection
+from neuralqx_struct.manifest.check import DEFAULT_LIMITS, Limits, collector_paused
+from neuralqx_struct.manifest.kinds import STRUCT
+from neuralqx_struct.manifest.payload import Payload, check, raise_findings
+from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class
+from neuralqx_struct.schema.lock import payload_fingerprint
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.series import Series, carried_series
+from neuralqx_struct.stores.store import Progress
+
+__all__ = ["LoadOptions", "ReadOptions", "from_state_dict", "load"]
+
+_LOG = logging.getLogger("neuralqx_struct")
+T = TypeVar("T")
+
+
+class ReadOptions(TypedDict, total=False):
+    """The options of :func:`from_state_dict` but ``load_cls``, for type checkers."""
+
+    select: Any
+    abstract: bool
+    as_numpy: bool
+    unknown: Unknown
+    fill: Mapping[str, Any] | None
+    trust: Sequence[str]
+    limits: Limits | None
+    report: list[Diagnostic] | None
+
+
+class LoadOptions(ReadOptions, total=False):
+    """The options of :func:`load` but ``load_cls``, for type checkers."""
+
+    mmap: bool
+    verify: bool
+    shardings: Any
+    progress: Progress | None
+
+
+@overload
+def from_state_dict(
+    payload: Mapping[str, Any], *, load_cls: type[T], **options: Unpack[ReadOptions]
+) -> T: ...
+@overload
+def from_state_dict(
+    payload: Mapping[str, Any], *, load_cls: None = None, **options: Unpack[ReadOptions]
+) -> Any: ...
+def from_state_dict(
+    payload: Mapping[str, Any],
+    *,
+    load_cls: type | None = None,
+    select: Any = None,
+    abstract: bool = False,
+    as_numpy: bool = False,
+    unknown: Unknown = "error",
+    fill: Mapping[str, Any] | None = None,
+    trust: Sequence[str] = (),
+    limits: Limits | None = None,
+    report: list[Diagnostic] | None = None,
+) -> Any:
+    """The object of a state dict; the inverse of :func:`to_state_dict`, with the arguments of :func:`load`.
+
+    Raises:
+        SerializationError: The payload is malformed or does not fit, with every problem.
+    """
+    if not isinstance(payload, Mapping) or not isinstance(payload.get("array_data"), Mapping):
+        message = "expected a state dict with the member 'array_data', got something else"
+        hint = "pass the result of to_state_dict"
+        raise SerializationError(message, code="NQX401", hint=hint)
+    document = {name: value for name, value in payload.items() if name != "array_data"}
+    held = Payload(document, payload["array_data"])
+    raise_findings(check(held, limits or DEFAULT_LIMITS))
+    # The caller can write into the arrays of the payload, so the result gets copies.
+    options = _options(
+        load_cls,
+        copies=True,
+        select=select,
+        abstract=abstract,
+        as_numpy=as_numpy,
+        unknown=unknown,
+        fill=fill,
+        trust=trust,
+        report=report,
+    )
+    return _restored(held, options)
+
+
+@overload
+def load(path: str | Path, *, load_cls: type[T], **options: Unpack[LoadOptions]) -> T: ...
+@overload
+def load(path: str | Path, *, load_cls: None = None, **options: Unpack[LoadOptions]) -> Any: ...
+@collector_paused()  # the document is freed before the collector runs again
+def load(
+    path: str | Path,
+    *,
+    load_cls: type | None = None,
+    select: Any = None,
+    abstract: bool = False,
+    mmap: bool = True,
+    verify: bool = True,
+    as_numpy: bool = False,
+    shardings: Any = None,
+    unknown: Unknown = "error",
+    fill: Mapping[str, Any] | None = None,
+    trust: Sequence[str] = (),
+    limits: Limits | None = None,
+    report: list[Diagnostic] | None = None,
+    progress: Progress | None = None,
+) -> Any:
+    """Loads a bundle.
+
+    Args:
+        path: The directory or zip file.
+        load_cls: The class that the root must be; a payload of an older version of its schema is migrated.
+        select: A filter, also in its text form ``"tag:trainable"``; array leaves that it does not match are
+            None and not read. Numbers and text are in the manifest and are kept. A filter that matches no
+            array is an error that lists the arrays; a part of one that matches nothing is noted in ``report``.
+        abstract: Return ``jax.ShapeDtypeStruct`` in place of arrays; no array is read, no hook runs.
+        mmap: Map the arrays instead of reading them into memory.
+        verify: Check every byte against its checksum.
+        as_numpy: Return numpy arrays also where JAX arrays were saved.
+        shardings: A sharding for all JAX arrays, a tree of them that is a prefix of the object, or a function
+            of path and array that returns one. An array or a ``jax.ShapeDtypeStruct`` means its own sharding,
+            None leaves an array where it is. Each shard is read straight to its devices. Numpy arrays and
+            numbers stay the same. With ``abstract`` the shardings are in the ``jax.ShapeDtypeStruct``.
+        unknown: How to treat stored fields that the class lacks: ``error``, ``warn`` or ``drop``.
+        fill: Values by field name for fields that were not saved and have no default.
+        trust: Packages whose classes may be imported.
+        limits: Sizes above which the bundle is refused.
+        report: A list that receives the defaulted, dropped and cast items.
+        progress: Called with bytes read and bytes in all.
+
+    Returns:
+        The object.
+
+    Raises:
+        SerializationError: The path is no bundle, or its content does not fit, with every problem.
+        IntegrityError: Stored bytes are damaged.
+        UntrustedError: The bundle names a class that is not known here and not trusted.
+        FilterError: ``select`` cannot be read, or matches none of the arrays; it is a ValueError.
+        ValueError: ``shardings`` is no prefix of the object, or one of them does not fit its array.
+    """
+    try:
+        held = bundle.read(
+            path, verify=verify and not abstract, mmap=mmap, limits=limits, progress=progress
+        )
+        options = _options(
+            load_cls,
+            select=select,
+            abstract=abstract,
+            as_numpy=as_numpy,
+            unknown=unknown,
+            fill=fill,
+            trust=trust,
+            report=report,
+        )
+        value = _restored(held, options, shardings)
+        if progress is not None:  # not all bytes need have been read
+            total = sum(record.get("nbytes", 0) for record in held.document["arrays"].values())
+            progress(total, total)
+    except StructError as error:
+        raise error.in_file(str(path)) from error.__cause__
+    return value if shardings is None else placed(value, shardings)
+
+
+def _options(
+    load_cls: Any,
+    *,
+    select: Any,
+    unknown: Unknown,
+    fill: Mapping[str, Any] | None,
+    trust: Iterable[str],
+    report: list[Diagnostic] | None,
+    **flags: Any,
+) -> DecodeOptions:
+    """The load options as one record; the package of the requested class is trusted."""
+    if unknown not in ("error", "warn", "drop"):
+        raise ValueError(f"unknown=: expected 'error', 'warn' or 'drop', got {unknown!r}")
+    if load_cls is not None:
+        if not isinstance(load_cls, type):
+            raise TypeError(f"load_cls=: expected a class or None, got {load_cls!r}")
+        trust = (*trust, load_cls.__module__.partition(".")[0])
+    if select is not None:
+        select = Selection(parse(select) if isinstance(select, str) else select)
+    return DecodeOptions(
+        trust=tuple(trust),
+        select=select,
+        unknown=unknown,
+        fill=dict(fill or {}),
+        root=load_cls,
+        report=[] if report is None else report,
+        **flags,
+    )
+
+
+def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -> Any:
+    """The object of a sound payload.
+
+    Args:
+        payload: The manifest and the arrays.
+        options: The load options.
+        shardings: As for :func:`load`.
+
+    Raises:
+        SerializationError: The payload does not fit, with every problem.
+    """
+    reported = len(options.report)
+    payload, known = _migrated(payload, options)
+    options = _with_classes(options, known)
+    if shardings is not None and not options.abstract and not options.as_numpy:
+        targets = _targets(payload, options, shardings)
+        options = dataclasses.replace(options, targets=targets)
+    decoder = StructDecoder(payload.arrays, options)
+    try:
+        with collector_paused():
+            value = decoder.decode(payload.document["manifest"])
+    except RecursionError as error:
+        raise too_deep() from error
+    decoder.finish()
+    if isinstance(options.select, Selection):
+        found = options.select.findings("select=")
+        if has_errors(found):
+            raise FilterError(found)
+        options.report.extend(found)
+    for diagnostic in options.report[reported:]:
+        level = logging.WARNING if diagnostic.severity == "warning" else logging.INFO
+        _LOG.log(level, "%s", diagnostic)
+    _require_class(value, options.root)
+    for name in options.fill.keys() - decoder.seen_fields:
+        message = (
+            f"expected names of fields in fill=, got {name!r}, which no Struct of this payload has"
+        )
+        hint = did_you_mean(name, decoder.seen_fields) or "leave it out"
+        raise SerializationError(message, path="$", code="NQX415", hint=hint)
+    return value
+
+
+def schema_member(document: Document) -> dict[str, Any]:
+    """The member ``schema`` of a payload of this version."""
+    fingerprint = payload_fingerprint(document)
+    return {"id": document.id, "version": document.version, "fingerprint": fingerprint}
+
+
+def too_deep() -> SerializationError:
+    """The error for a value that is nested too deeply for the stack of this thread."""
+    message = "expected a nest that fits the stack of this thread, got a deeper one"
+    hint = "save and load at a lower level of calls, or raise sys.setrecursionlimit"
+    return SerializationError(message, code="NQX005", path="$", hint=hint)
+
+
+def _migrated(payload: Payload, options: DecodeOptions) -> tuple[Payload, Mapping[str, Series]]:
+    """The payload in the version of the reader, and the schemas by identity."""
+    carried = carried_series(payload.document)
+    root = None if options.root is None else stored_class(options.root)
+    series, target = series_of_class(root), document_of(root)
+    given: dict[str, Any] = {
+        "unknown": options.unknown,
+        "report": options.report,
+        "trust": options.trust,
+    }
+    if target is not None and series is not None:
+        # A payload can predate the schema of a Python class; it is then read without one.
+        stored = payload.document.get("schema")
+        named = stored is not None or bound_document(root) is None
+        current = stored is not None and stored == schema_member(target)
+        if named and not current and not _holds_subclass(payload, root, options):
+            payload = resolve(payload, series, to=target.version, **given)
+    elif carried and root is not None and target is None and is_struct(root):
+        payload = migrate_fields(payload, root, carried, **given)
+    if series is None:
+        return payload, carried
+    # The reader's documents take precedence; those of the bundle add the versions that the reader lacks.
+    if series.id in carried:
+        series = series.merged(carried[series.id].documents.values())
+    return payload, {**carried, series.id: series}
+
+
+def _require_class(value: Any, load_cls: Any) -> None:
+    """Checks that the loaded object is of the requested class.
+
+    Raises:
+        SerializationError: It is of another class.
+    """
+    if load_cls is None or isinstance(value, load_cls):
+        return
+    got = class_ref(type(value)) if is_struct(value) else f"a {type(value).__name__}"
+    hint = "load it with the class that wrote it, or with neuralqx_struct.load(path)"
+    if got == class_ref(load_cls):
+        hint = f"{got} was defined again, and load returns the newest definition; call load on that one"
+    message = f"expected {class_ref(load_cls)} or a subclass of it, got {got}"
+    raise SerializationError(message, path="$", code="NQX401", hint=hint)
+
+
+def _targets(payload: Payload, options: DecodeOptions, shardings: Any) -> Mapping[int, Any]:
+    """The sharding of each array, before any is read; nothing for a payload that decoding will refuse."""
+    met: dict[int, Any] = {}
+    shapes_only = dataclasses.replace(options, abstract=True, met=met, report=[])
+    decoder = StructDecoder(payload.arrays, shapes_only)
+    try:
+        shapes = decoder.decode(payload.document["manifest"])
+    except (StructError, RecursionError):
+        return {}
+    return {} if decoder.problems else targets_of(shapes, met, shardings)
+
+
+def _holds_subclass(payload: Payload, root: Any, options: DecodeOptions) -> bool:
+    """True if the root was saved as a Python class that adds fields to the requested class."""
+    node = payload.document["manifest"]
+    if "schema" in payload.document or not isinstance(node, Mapping):
+        return False
+    ref = node["type"] if STRUCT.matches(node) else None
+    found = find_class(ref, trust=options.trust) if isinstance(ref, str) else None
+    return found is not None and issubclass(found, root)
+
+
+def _with_classes(options: DecodeOptions, known: Mapping[str, Series]) -> DecodeOptions:
+    """The options with functions that find the class of a schema reference, or build it.
+
+    Args:
+        options: The load options.
+        known: The schemas by identity.
+    """
+    root = None if options.root is None else stored_class(options.root)
+
+    @functools.cache
+    def build(ref: str) -> type | None:
+        wanted = SchemaRef.parse(ref)
+        if wanted is None:
+            return None
+        series = known.get(wanted.id)
+        document = None if series is None else series.documents.get(wanted.version)
+        for own in bound_documents(ref, root):
+            # A class with another meaning of this version number is passed over.
+            if document is None or _same_payloads(own.document, document):
+                return own.classes.get(wanted.name)
+        if series is None or document is None:
+            return None
+        from neuralqx_struct.classes.compiler import classes_of
+
+        cls: type | None = classes_of(series, document.version).get(wanted.name)
+        return cls
+
+    @functools.cache
+    def choices(ref: str, cls: type) -> Mapping[str, type[enum.Enum]]:
+        return next((own.enums[cls] for own in bound_documents(ref, root) if cls in own.enums), {})
+
+    return dataclasses.replace(options, build_class=build, choices=choices)
+
+
+def _same_payloads(first: Any, second: Any) -> bool:
+    return first is second or payload_fingerprint(first) == payload_fingerprint(second)

@@ -1,0 +1,1 @@
+"""Classes: schema documents to Struct classes, checks of their instances, and Struct classes back to schema documents."""

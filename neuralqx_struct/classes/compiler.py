@@ -1,0 +1,369 @@
+"""The compiler: schema documents -> Struct classes, and :class:`Schema`, the users' handle of a schema.
+
+Reading and linting a schema must not import JAX, so the modules of ``struct/`` are imported when the first class is made.
+Documents of one fingerprint share their classes.
+
+Example:
+    >>> schema = load_schema('''
+    ... language: "1"
+    ... schema: lab.point
+    ... version: 1
+    ... root: Point
+    ... structs:
+    ...   Point: {fields: {x: "float32[n]", label: {type: str, kind: static, default: here}}}
+    ... ''')
+    >>> import jax.numpy as jnp
+    >>> schema.Point(x=jnp.zeros(2))
+    Point(x=float32[2]([0.0, 0.0]), label='here')
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Unpack
+
+from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
+from neuralqx_struct.expressions.evaluation import evaluate
+from neuralqx_struct.manifest.check import collector_paused
+from neuralqx_struct.printing import brief
+from neuralqx_struct.references import register_ref
+from neuralqx_struct.schema.lint.values import is_too_large
+from neuralqx_struct.schema.lock import full_fingerprint
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.series import Series, load_series, series_of
+from neuralqx_struct.schema.uses import link_all, remember
+from neuralqx_struct.tools.linting import lint_series
+from neuralqx_struct.types.records import Array, PyTree, Type
+from neuralqx_struct.types.text import LiveBuilder, format_type, read_value
+
+if TYPE_CHECKING:
+    from neuralqx_struct.checkpoint import LoadOptions
+
+__all__ = ["Schema", "classes_of", "load_schema", "register_hook"]
+
+_CLASSES: dict[str, dict[str, Any]] = {}
+_COMPILING = threading.RLock()
+_HOOKS: dict[str, Callable[..., Any]] = {}
+
+
+class Schema:
+    """One schema with all its versions; the classes of the newest are attributes and items.
+
+    Made by :func:`load_schema`. Classes are built when they are first asked for.
+
+    Example:
+        >>> schema = load_schema("schemas/vmc_state")
+        >>> schema.versions, schema.root.__name__
+        ((1, 2, 3), 'VMCState')
+    """
+
+    def __init__(self, series: Series, version: int) -> None:
+        self._series = series
+        self._version = version
+
+    @property
+    def document(self) -> Document:
+        """The document of this version."""
+        return self._series.at(self._version)
+
+    @property
+    def series(self) -> Series:
+        """All versions, as documents."""
+        return self._series
+
+    @property
+    def id(self) -> str:
+        """The identity."""
+        return self._series.id
+
+    @property
+    def version(self) -> int:
+        """The version of the classes."""
+        return self._version
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The known versions, ascending."""
+        return self._series.versions
+
+    @property
+    def root(self) -> type[Any]:
+        """The class of the root struct."""
+        root: type[Any] = self[self.document.root]
+        return root
+
+    def at(self, version: int) -> Schema:
+        """The same schema at another version.
+
+        Raises:
+            SchemaError: NQX404: the version is not known.
+        """
+        self._series.at(version)
+        return Schema(self._series, version)
+
+    def load(self, path: str | Path, **options: Unpack[LoadOptions]) -> Any:
+        """Load a bundle of any version as this version's root class; see :func:`neuralqx_struct.load`."""
+        return self.root.load(path, **options)
+
+    def __getitem__(self, name: str) -> Any:
+        classes = classes_of(self._series, self._version, own=True)
+        owner, inner = self.document.place_of(name)
+        if owner is not self.document and inner in owner.structs:
+            return classes_of(series_of([owner]), owner.version)[inner]
+        if name not in classes:
+            hint = did_you_mean(name, classes)
+            raise SchemaError(
+                f"expected a struct of {self.id} version {self._version}, got {name!r}",
+                code="NQX280",
+                hint=hint or f"it has {', '.join(classes)}",
+            )
+        return classes[name]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.document.structs:
+            hint = did_you_mean(name, [*self.document.structs])
+            message = f"schema {self._series.id} version {self._version} has no struct {name!r}"
+            raise AttributeError(f"{message}; {hint}" if hint else message, name=name, obj=self)
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.document.structs)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.document.structs
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.document.structs]
+
+    def __repr__(self) -> str:
+        return f"<Schema {self.id} version {self._version} of {', '.join(map(str, self.versions))}>"
+
+
+def load_schema(where: str | Path) -> Schema:
+    """Read a schema: a folder (all versions), a file (that version alone), or text (if it has a newline).
+
+    Args:
+        where: Such as ``"schemas/vmc_state"``.
+
+    Raises:
+        SchemaError: Everything that is wrong, each with file, line and column.
+
+    Example:
+        >>> load_schema("schemas/vmc_state/v2.yaml").version
+        2
+    """
+    if not isinstance(where, (str, os.PathLike)):
+        raise TypeError(f"load_schema(): expected a folder, a file or text, got {brief(where)}")
+    series = load_series(where)
+    problems = lint_series(series)
+    if has_errors(problems):
+        raise SchemaError(d for d in problems if d.severity == "error")
+    remember(series.documents.values())
+    return Schema(series, series.head.version)
+
+
+def register_hook(name: str, function: Callable[..., Any]) -> None:
+    """Make a Python function available to schema files as ``converter: name`` or ``validator: name``.
+
+    Args:
+        name: The name that files use.
+        function: ``converter(value)`` or ``validator(value)``.
+    """
+    _HOOKS[name] = function
+
+
+def _hook(name: str | None) -> Callable[..., Any] | None:
+    """The function of a registered name; looked up on call, so that files can be read before it is registered."""
+    if name is None:
+        return None
+
+    def call(value: Any) -> Any:
+        if name not in _HOOKS:
+            raise SchemaError(
+                f"expected a registered hook, got {name!r}",
+                code="NQX313",
+                hint=f"call neuralqx_struct.classes.compiler.register_hook({name!r}, function) first",
+            )
+        return _HOOKS[name](value)
+
+    call.__name__ = name
+    return call
+
+
+def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[str, Any]:
+    """The Struct classes of one version, by name; the same ones for every document of the same fingerprint.
+
+    Args:
+        series: The documents.
+        version: The version.
+        own: True for a schema that the user has loaded: its classes migrate by its steps from now on, and readers find its
+            references. Schemas from a bundle never override the user's.
+    """
+    document = series.at(version)
+    fingerprint = full_fingerprint(document)
+    with _COMPILING:
+        if fingerprint not in _CLASSES:
+            with collector_paused():
+                made = {name: _compile(document, name) for name in document.structs}
+            _CLASSES[fingerprint] = made
+        classes = _CLASSES[fingerprint]
+        for cls in classes.values():
+            if own:
+                type.__setattr__(cls, "__nqx_series__", series)
+                register_ref(cls)
+            elif "__nqx_series__" not in cls.__dict__:
+                type.__setattr__(cls, "__nqx_series__", series)
+    return MappingProxyType(classes)
+
+
+def _compile(document: Document, name: str) -> Any:
+    from neuralqx_struct.classes.instance_checks import InstanceCheck
+    from neuralqx_struct.struct import Struct
+    from neuralqx_struct.struct.meta import StructMeta
+
+    declaration = document.structs[name]
+    ref = document.ref(name)
+    namespace: dict[str, Any] = {
+        "__module__": "neuralqx_struct.classes.compiler",
+        "__qualname__": name,
+        "__doc__": _docstring(document, name),
+        "__annotations__": {},
+        "__nqx_ref__": ref,
+        "__nqx_document__": document,
+        "__nqx_check__": InstanceCheck(document, name),
+        "__nqx_rebuild__": staticmethod(
+            lambda: (_rebuild, ([d.to_data() for d in document.closure()], name))
+        ),
+    }
+    for field_name, field_declaration in declaration.fields.items():
+        namespace["__annotations__"][field_name] = format_type(field_declaration.declared)
+        namespace[field_name] = _field(document, field_declaration, f"{ref}.{field_name}")
+    return StructMeta(name, (Struct,), namespace)
+
+
+def _docstring(document: Document, name: str) -> str:
+    """The docs of a struct and its fields, for ``help``."""
+    declaration = document.structs[name]
+    head = declaration.doc or f"Struct {name} of {document.id} version {document.version}."
+    lines: list[str] = []
+    for field, described in declaration.fields.items():
+        if described.doc or described.unit:
+            unit = f" In {described.unit}." if described.unit else ""
+            lines.append(f"    {field}: {' '.join(described.doc.split())}{unit}".rstrip())
+    return "\n".join([head, "", "Attributes:", *lines]) if lines else head
+
+
+def _rebuild(data: Any, name: str) -> Any:
+    """Unpickle a schema-made class from the documents in the pickle."""
+    from neuralqx_struct.schema.reading import document_from_data
+
+    document, *_ = link_all([document_from_data(each, "<pickle>") for each in data])
+    return classes_of(series_of([document]), document.version)[name]
+
+
+def _field(document: Document, declaration: FieldDeclaration, where: str) -> Any:
+    from neuralqx_struct.classes.derived_fields import derivation
+    from neuralqx_struct.fieldspec import field
+
+    metadata: dict[str, Any] = {"tags": tuple(declaration.tags)}
+    for extra in ("unit", "deprecated", "examples"):
+        if getattr(declaration, extra):
+            metadata[extra] = getattr(declaration, extra)
+    options: dict[str, Any] = {
+        "static": declaration.kind == "static",
+        "pytree": declaration.kind != "opaque",
+        "doc": declaration.doc or None,
+        "metadata": metadata,
+        "aliases": declaration.aliases,
+        "serialize": declaration.serialize,
+        "reset": declaration.reset,
+        # YAML lists the fields in the order of reading: defaults may come before required fields.
+        "kw_only": True,
+    }
+    if declaration.derivation is not None:
+        kind = "static" if declaration.kind == "node" else declaration.kind
+        return field(
+            **options | {"static": kind == "static", "pytree": kind != "opaque", "init": False},
+            derived=derivation(declaration.derivation),
+        )
+    validators = [hook for hook in [_hook(declaration.validator)] if hook is not None]
+    if declaration.has_default:
+        try:
+            options |= _default(document, declaration)
+        except SchemaError as error:  # lint finds it in files; bundles are not linted
+            first = error.diagnostics[0]
+            message = f"default of {where}: {first.message}"
+            raise SchemaError(message, code=first.code, hint=first.hint) from error
+        if declaration.deprecated is not False:
+            validators.append(_warns(where, declaration.deprecated, options))
+    return field(**options, converter=_hook(declaration.converter), validator=validators)
+
+
+def _warns(where: str, deprecated: bool | str, options: Mapping[str, Any]) -> Callable[[Any], bool]:
+    """A validator that accepts every value, and warns of those that differ from the default."""
+    from neuralqx_struct.struct.equality import same_value
+
+    make = options.get("default_factory") or (lambda: options["default"])
+    advice = f"; {deprecated}" if isinstance(deprecated, str) else ""
+
+    def warn(value: Any) -> bool:
+        default = make()
+        if value is not default and not same_value(value, default):
+            message = (
+                f"{where}: expected the default of a deprecated field, got another value{advice}"
+            )
+            warnings.warn(message, DeprecationWarning, stacklevel=_frames_of_ours())
+        return True
+
+    return warn
+
+
+def _frames_of_ours() -> int:
+    """The number of frames of this package above the caller: the warning names the first other one."""
+    frame: types.FrameType | None = sys._getframe(1)  # noqa: SLF001 - as warnings and logging do
+    level = 1
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] not in ("neuralqx_struct", ""):
+            break
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _default(document: Document, declaration: FieldDeclaration) -> dict[str, Any]:
+    """The default as an argument of ``field()``: a factory for values that instances must not share."""
+    value, builder = declaration.default, LiveBuilder(document)
+    declared: Type = declaration.declared
+    try:
+        made = read_value(value, declared, builder)
+    except SchemaError:
+        if declaration.kind != "opaque":
+            raise
+        declared = PyTree()  # an opaque field holds any value
+        made = read_value(value, declared, builder)
+    if builder.shared:
+        return {"default": made}
+    builder.make_array = _default_array
+    return {"default_factory": functools.partial(read_value, value, declared, builder)}
+
+
+def _default_array(declared: Array, value: Any) -> Any:
+    """The default of an array field: the numbers of the file; one number fills a shape without symbols."""
+    import jax.numpy as jnp
+
+    if is_too_large(declared):  # for documents of bundles, which are not linted
+        raise SchemaError(
+            f"expected a default that fits into memory, got one for {format_type(declared)}",
+            code="NQX109",
+        )
+    array = jnp.asarray(value, declared.dtype)
+    sizes = [None if size is ... or size.names else evaluate(size, {}) for size in declared.shape]
+    return array if None in sizes else jnp.broadcast_to(array, tuple(sizes))

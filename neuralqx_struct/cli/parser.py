@@ -1,0 +1,145 @@
+"""The command line as a typer application, made from the table of commands.
+
+All uses of typer are here. Wrong arguments are reported on stderr, or as a report on stdout if the call asks for JSON.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from neuralqx_struct.cli.commands import EXIT_CODES, Argument, Command
+from neuralqx_struct.cli.reports import FORMATS, ArgumentError, failure
+from neuralqx_struct.cli.table import COMMANDS, GROUPS
+
+
+class Commands(TyperGroup):
+    """The group of all commands; prints errors about arguments in the format that the call asks for."""
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any
+    ) -> Any:
+        """Parses arguments and runs a command; exits, unless ``standalone_mode`` is off."""
+        standalone = options.pop("standalone_mode", True)
+        options |= {"args": args, "prog_name": prog_name, "standalone_mode": False}
+        try:
+            code = super().main(**options)
+        except Exception as error:
+            if not standalone or not hasattr(
+                error, "format_message"
+            ):  # only errors of click have it
+                raise
+            code = _refuse(error, sys.argv[1:] if args is None else args)
+        if standalone:
+            sys.exit(code)
+        return code
+
+
+def _refuse(error: Any, words: Sequence[str]) -> int:
+    """Prints an error about arguments; returns the exit code."""
+    # The parser does not know the format of a call that it refuses.
+    if "--format=json" not in words and ("--format", "json") not in pairwise(words):
+        error.show()
+        return int(error.exit_code)
+    context = getattr(error, "ctx", None)
+    command = "" if context is None else context.command_path.partition(" ")[2]
+    report = failure("NQX400", error.format_message(), "--help lists the arguments")
+    print(FORMATS["json"](command, report), flush=True)  # noqa: T201 - results go to stdout
+    return report.exit_code
+
+
+def build_app() -> typer.Typer:
+    """Makes the typer application of all commands in the table."""
+    codes = ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
+    app = typer.Typer(
+        cls=Commands,
+        help=GROUPS[""],
+        epilog=f"Exit codes: {codes}.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_root)
+    groups = {"": app}
+    for name, description in GROUPS.items():
+        if name:
+            group = typer.Typer(help=description, no_args_is_help=True, rich_markup_mode=None)
+            app.add_typer(group, name=name)
+            groups[name] = group
+    for command in COMMANDS.values():
+        group_name, _, name = command.name.rpartition(" ")
+        needs = " Needs JAX." if command.needs_jax else ""
+        groups[group_name].command(name, help=f"{command.help}{needs}")(_callback(command))
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from neuralqx_struct import __version__
+
+        typer.echo(f"neuralqx-struct {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    del version
+
+
+def _callback(command: Command) -> Callable[..., None]:
+    """The function of a command that typer calls; typer reads the arguments from its signature."""
+
+    def call(**values: Any) -> None:
+        try:
+            code = command.call(values)
+        except ArgumentError as error:
+            raise typer.BadParameter(str(error), param_hint=error.flag) from None
+        raise typer.Exit(code)
+
+    parameters = {argument.name: _parameter(argument) for argument in command.all_arguments}
+    call.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
+    call.__annotations__ = {name: value.annotation for name, value in parameters.items()}
+    return call
+
+
+def _parameter(argument: Argument) -> inspect.Parameter:
+    def parse(word: str) -> Any:
+        try:
+            return argument.convert(word)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    def complete(incomplete: str) -> list[str]:
+        return [choice for choice in argument.choices if choice.startswith(incomplete)]
+
+    options: dict[str, Any] = {"help": argument.help}
+    if argument.type is not bool:
+        options |= {"metavar": argument.metavar, "parser": parse}
+    if argument.choices:
+        options["autocompletion"] = complete
+    kind: Any = list[argument.type] if argument.many else argument.type  # type: ignore[name-defined]
+    default = inspect.Parameter.empty if argument.required else argument.default
+    if default is None:
+        kind |= None
+    declared = (
+        typer.Option(argument.flag, **options) if argument.flag else typer.Argument(**options)
+    )
+    annotation = Annotated[kind, declared]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(argument.name, keyword, default=default, annotation=annotation)
+
+
+app = build_app()

@@ -1,0 +1,283 @@
+"""Functions of the commands about schema files; each returns a report."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from neuralqx_struct.cli.reports import Report, each
+from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean, has_errors
+from neuralqx_struct.references import SchemaRef
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def lint(paths: Sequence[Path], golden: bool) -> Report:
+    """Checks schemas, and on request their golden payloads."""
+
+    def check(path: Path) -> list[Diagnostic]:
+        from neuralqx_struct.tools.linting import lint as check_schema
+
+        found = check_schema(path)
+        if golden and not has_errors(
+            found
+        ):  # payloads are compared with schemas without errors only
+            from neuralqx_struct.tools.history import check_golden
+
+            found += check_golden(path)
+        return found
+
+    return each(paths, check, "no errors")
+
+
+def _series_without_errors(path: Path) -> Any:
+    """The versions of a schema, the newest of which has no errors.
+
+    Raises:
+        SchemaError: It cannot be read, or has errors.
+    """
+    from neuralqx_struct.schema.series import load_series
+
+    series = load_series(path)
+    _without_errors(series, series.head)
+    return series
+
+
+def _without_errors(series: Any, document: Any) -> Any:
+    from neuralqx_struct.tools.linting import lint_document
+
+    found = lint_document(document, series.sources[document.version])
+    if has_errors(found):
+        raise SchemaError([finding for finding in found if finding.severity == "error"])
+    return document
+
+
+def show(path: Path) -> Report:
+    """Shows a schema as an outline."""
+    from neuralqx_struct.schema.export.mermaid import outline
+    from neuralqx_struct.schema.lock import full_fingerprint
+
+    series = _series_without_errors(path)
+    document = series.head
+    fingerprints = {
+        "payload": series.fingerprints[document.version],
+        "full": full_fingerprint(document),
+    }
+    members = {
+        "schema": document.id,
+        "schema_version": document.version,
+        "versions": list(series.versions),
+        "fingerprints": fingerprints,
+        "document": document.to_data(),
+    }
+    versions = ", ".join(map(str, series.versions))
+    lines = [f"{document.id} version {document.version} (of {versions})"]
+    if document.doc:
+        lines.append(f"doc: {document.doc}")
+    lines += [f"{name} fingerprint {value}" for name, value in fingerprints.items()]
+    lines += outline(document)
+    return Report("\n".join(lines), members=members, layout="outline")
+
+
+def graph(path: Path, of: str) -> Report:
+    """Draws the structs of a schema, or its versions."""
+    from neuralqx_struct.schema.export.mermaid import struct_diagram, version_diagram
+
+    series = _series_without_errors(path)
+    text = struct_diagram(series.head) if of == "structs" else version_diagram(series)
+    return Report(text, members={"mermaid": text})
+
+
+def history(path: Path) -> Report:
+    """Lists the versions of a schema."""
+    from neuralqx_struct.tools.history import history as read_history
+
+    releases = read_history(path)
+    members = {"releases": [release.to_json() for release in releases]}
+    return Report("\n".join(map(str, releases)), members=members)
+
+
+def json_schema(which: str) -> Report:
+    """Prints one of the published JSON Schemas, or that of the manifests of one schema."""
+    schema = _published(which)
+    return Report(json.dumps(schema, indent=2), members={"json_schema": schema})
+
+
+def _published(which: str) -> dict[str, Any]:
+    if which == "language":
+        from neuralqx_struct.schema.language import language_schema
+
+        return language_schema()
+    if which == "manifest":
+        from neuralqx_struct.manifest.json_schema import manifest_schema
+
+        return manifest_schema()
+    from neuralqx_struct.schema.export.json_schema import payload_schema
+
+    ref = SchemaRef.parse(which)
+    if ref is not None and not Path(which).exists():
+        series = _series_named(ref.id)
+        return payload_schema(_without_errors(series, series.at(ref.version)))
+    series = _series_named(which)
+    return payload_schema(_without_errors(series, series.head))
+
+
+def _series_named(name: str) -> Any:
+    """The schema at a path, or the one in ``schemas`` with an identity."""
+    from neuralqx_struct.evolution.against import schemas_below
+    from neuralqx_struct.schema.series import load_series
+
+    if Path(name).exists():
+        return load_series(Path(name))
+    folder = Path("schemas")
+    known = schemas_below(folder) if folder.is_dir() else {}
+    if name in known:
+        return known[name]
+    message = f"expected language, manifest, the path of a schema or the identity of one in schemas/, got {name!r}"
+    hint = did_you_mean(name, ["language", "manifest", *known]) or "such as schemas/vmc_state@3"
+    raise _refused(message, hint)
+
+
+def _refused(message: str, hint: str | None) -> SchemaError:
+    return SchemaError(message, code="NQX400", hint=hint)
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+def written(
+    text: str, out: Path | None, *, found: Sequence[Diagnostic] = (), **members: Any
+) -> Report:
+    """Writes a text into a file, or prints it; returns the report."""
+    members = {"text": text, "out": None if out is None else str(out), **members}
+    if out is None:
+        return Report(text.rstrip("\n"), tuple(found), members, layout="document")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text, encoding="utf-8")
+    return Report(f"written to {out}", tuple(found), members)
+
+
+def new(identity: str, folder: Path) -> Report:
+    """Writes the first version of a new schema."""
+    from neuralqx_struct.schema.language import new_schema
+
+    file = new_schema(identity, folder)
+    text = f"written to {file}\nchange it, then: neuralqx-struct schema lint {file.parent}"
+    return Report(text, members={"file": str(file)})
+
+
+def freeze(path: Path, golden: bool) -> Report:
+    """Freezes versions, and on request writes their golden payloads."""
+    from neuralqx_struct.tools.history import freeze as lock
+
+    done = lock(path)
+    golden_bundles: list[Path] = []
+    if golden:
+        from neuralqx_struct.checkpoint.golden import write_golden
+
+        golden_bundles = write_golden(path)
+    members = {
+        "lock": str(done.lock),
+        "added": list(done.added),
+        "kept": list(done.kept),
+        "golden": [str(place) for place in golden_bundles],
+    }
+    lines = [str(done), *(f"written to {place}" for place in golden_bundles)]
+    return Report("\n".join(lines), members=members)
+
+
+def export(name: str, identity: str | None, out: Path | None) -> Report:
+    """Writes the schema of a Struct class."""
+    from neuralqx_struct.classes.documents import dump_schema, schema_of
+
+    found: list[Diagnostic] = []
+    document = schema_of(_imported(name), schema=identity, report=found)
+    members = {"schema": document.id, "schema_version": document.version}
+    return written(dump_schema(document), out, found=found, **members)
+
+
+def _imported(name: str) -> type:
+    """Imports the Struct class that a command line names."""
+    from neuralqx_struct.fieldspec import is_struct
+
+    module_name, _, qualname = name.partition(":")
+    if not module_name or not qualname:
+        raise _refused(f"expected MODULE:CLASS, got {name!r}", "such as lab.model:TrainState")
+    if "" not in sys.path:  # as `python -m` does: modules of the current folder are found
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        message = f"expected a module that can be imported, got {module_name!r}: {error}"
+        raise _refused(message, None) from error
+    for part in qualname.split("."):
+        if not hasattr(found, part):
+            members = vars(found).items()
+            classes = [
+                key for key, value in members if isinstance(value, type) and is_struct(value)
+            ]
+            message = f"expected a class in {module_name}, got {qualname!r}"
+            raise _refused(message, did_you_mean(part, classes))
+        found = getattr(found, part)
+    if not isinstance(found, type) or not is_struct(found):
+        hint = "name a subclass of neuralqx_struct.Struct"
+        raise _refused(f"expected a Struct class, got {name}", hint)
+    return found
+
+
+def stub(path: Path, out: Path | None) -> Report:
+    """Writes a Python module with the classes of a schema."""
+    from neuralqx_struct.schema.export.stubs import stub_module
+
+    series = _series_without_errors(path)
+    base = Path.cwd() if out is None else out.absolute().parent
+    where = os.path.relpath(path.absolute(), base).replace(os.sep, "/")
+    return written(stub_module(series.head, where), out)
+
+
+def revision(
+    path: Path,
+    *,
+    name: str | None,
+    edited: Path | None,
+    against: str,
+    out: Path | None,
+    dry_run: bool,
+) -> Report:
+    """Writes the next version of an edited schema."""
+    from neuralqx_struct.evolution.revision import revise
+    from neuralqx_struct.schema.text.loader import read_text
+
+    if name is not None and edited is not None:
+        raise _refused("expected --from or --edited, got both", "name one edited schema")
+    found: list[Diagnostic] = []
+    given: Any = edited
+    if name is not None:
+        from neuralqx_struct.classes.documents import schema_of
+        from neuralqx_struct.schema.series import load_series
+
+        given = schema_of(_imported(name), schema=load_series(path).id, report=found)
+    made = revise(path, edited=given, against=against)
+    where = str(out or made.file)
+    if not dry_run:
+        made.write(out)
+    try:
+        read_text(made.text, where)
+    except SchemaError as error:  # the questions, with their places
+        found += error.diagnostics
+    members = {
+        "text": made.text,
+        "out": None if dry_run else where,
+        "schema": made.id,
+        "schema_version": made.version,
+        "steps": [*made.steps],
+        "questions": [*made.questions],
+    }
+    if dry_run:
+        return Report(made.text.rstrip("\n"), tuple(found), members, layout="document")
+    return Report(f"written to {where}", tuple(found), members)

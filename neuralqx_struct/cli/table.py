@@ -1,0 +1,335 @@
+"""The table of commands: name, function, arguments, help, JSON members, and whether JAX is needed.
+
+The command line, its help and completion, the formats of results and the checks of the documentation are made from it. A
+new command is one function that returns a :class:`~neuralqx_struct.cli.reports.Report`, and one row.
+
+Example:
+    >>> COMMANDS["verify"].members
+    ('paths',)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from neuralqx_struct.cli import bundles, schemas, shipped
+from neuralqx_struct.cli.commands import REQUIRED, Argument, Command, choice, option, switch, word
+
+#: The groups of commands with their help; a command of a group has its name as first word.
+GROUPS: Final = {
+    "": "Declarative schemas for JAX checkpoints: validate, inspect, compare and migrate bundles.",
+    "schema": "Check and show schema files.",
+}
+
+
+def _check_version(text: str) -> None:
+    if text != "head" and not text.removeprefix("-").isdecimal():
+        raise ValueError(f"expected a version, 'head' or a negative number, got {text!r}")
+
+
+PATHS = Argument("paths", "Bundles: folders, zips or manifest.json files.", "PATH", many=True)
+SCHEMA = option(
+    "schema", "Schema folder or file; without it, the bundle's own.", "SCHEMA", type=Path
+)
+OUT = option("out", "Output file; printed if left out.", "FILE", type=Path)
+SCHEMA_PATH = Argument("path", "A schema folder (its newest version) or file.", "PATH")
+
+_ROWS = (
+    Command(
+        name="demo",
+        function="neuralqx_struct.cli.demo.run",
+        run=bundles.demo,
+        help="Train, export, validate, migrate and resume a small simulation.",
+        arguments=(
+            Argument(
+                "folder",
+                "A new or empty folder; neuralqx-struct-demo, or the next free name, if left out.",
+                "FOLDER",
+                default=None,
+            ),
+        ),
+        members=(
+            "exact",
+            "trained",
+            "relative_error",
+            "resumed",
+            "difference",
+            "bundle",
+            "migrated",
+            "seconds",
+        ),
+        needs_jax=True,
+        prints=True,
+    ),
+    Command(
+        name="validate",
+        function="neuralqx_struct.validate",
+        run=bundles.validate,
+        help="Check manifests against the published format and their schemas; arrays are not read.",
+        arguments=(
+            PATHS,
+            SCHEMA,
+            option(
+                "json_schema",
+                "JSON Schema that manifests must match too.",
+                "FILE",
+                flag="--json-schema",
+                type=Path,
+            ),
+        ),
+        members=("paths",),
+    ),
+    Command(
+        name="inspect",
+        function="neuralqx_struct.inspect",
+        run=bundles.inspect,
+        help="Show the contents of a bundle.",
+        arguments=(
+            Argument("path", "A bundle.", "PATH"),
+            option("filter", "Such as 'tag:trainable & !path:**/bias'.", "FILTER"),
+        ),
+        members=("bundle",),
+    ),
+    Command(
+        name="verify",
+        function="neuralqx_struct.verify",
+        run=bundles.verify,
+        help="Read every byte and compare it with its checksum.",
+        arguments=(PATHS,),
+        members=("paths",),
+    ),
+    Command(
+        name="diff",
+        function="neuralqx_struct.diff",
+        run=bundles.diff,
+        help="Compare two schemas, or the schemas of two bundles; folders mean their newest version.",
+        arguments=(
+            Argument("old", "A schema file, schema folder or bundle.", "A"),
+            Argument("new", "The one to compare it with.", "B"),
+        ),
+        members=("changes",),
+    ),
+    Command(
+        name="breaking",
+        function="neuralqx_struct.breaking",
+        run=bundles.breaking,
+        help="Check whether changes of schemas make earlier checkpoints, or earlier readers, fail.",
+        arguments=(
+            option(
+                "against",
+                "A path, git:REVISION, a schema.lock, or a bundle.",
+                "REF",
+                default=REQUIRED,
+            ),
+            Argument(
+                "path",
+                "A schema file, schema folder, or their parent.",
+                "PATH",
+                default=Path("schemas"),
+            ),
+            option("mode", "Such as full-transitive; by default each schema's own.", "MODE"),
+            choice("unknown", "The load policy to judge by.", "error", "warn", "drop"),
+            choice(
+                "category",
+                "Payloads alone, or everything that readers of manifests see.",
+                "payload",
+                "manifest",
+            ),
+            option("waivers", "Findings accepted for a reason.", "FILE", type=Path),
+        ),
+        members=("path", "against"),
+    ),
+    Command(
+        name="migrate",
+        function="neuralqx_struct.migrate",
+        run=bundles.migrate,
+        help="Write a bundle, or every bundle of a folder, in another schema version.",
+        arguments=(
+            Argument("bundle", "The bundle, or a folder of bundles; it is not changed.", "BUNDLE"),
+            option(
+                "to",
+                "A version, or how many to go back.",
+                "N|head|-1",
+                default="head",
+                check=_check_version,
+            ),
+            option("out", "Path of the new bundle.", "PATH", type=Path),
+            SCHEMA,
+            switch("dry_run", "Plan and check, but write nothing."),
+            option("trust", "Import it and run its python steps.", "MODULE", default=(), many=True),
+        ),
+        members=("plan", "plans", "bundles", "out", "dry_run"),
+    ),
+    Command(
+        name="convert",
+        function="neuralqx_struct.convert",
+        run=bundles.convert,
+        help="Write a bundle in another form or store; its values do not change.",
+        arguments=(
+            Argument("source", "A bundle, ours or neuraLQX's; it is not changed.", "SRC"),
+            Argument("out", "Path of the new one; with .zip one file.", "DST"),
+            option("store", "npz, safetensors or orbax; as in SRC if left out.", "STORE"),
+            switch("compress", "Smaller files that cannot be mapped."),
+            switch("compact", "Leave out arrays that a migration left unused."),
+            switch("overwrite", "Replace the bundle at DST."),
+        ),
+        members=("out", "store", "arrays", "nbytes", "dropped", "linked"),
+    ),
+    Command(
+        name="infer",
+        function="neuralqx_struct.infer",
+        run=bundles.infer,
+        help="Write a first schema from the contents of a bundle, with a TODO where they do not suffice.",
+        arguments=(
+            Argument("bundle", "A bundle, ours or neuraLQX's, or a manifest.json.", "BUNDLE"),
+            option("identity", "Identity of the schema, such as lab.state.", "ID", flag="--id"),
+            OUT,
+        ),
+        members=("text", "out"),
+    ),
+    Command(
+        name="explain",
+        function="neuralqx_struct.cli.shipped.explain",
+        run=shipped.explain,
+        help="Explain a diagnostic code and its fix.",
+        arguments=(word("code", "Such as NQX411.", "CODE"),),
+        members=("code", "text"),
+    ),
+    Command(
+        name="schema lint",
+        function="neuralqx_struct.tools.linting.lint",
+        run=schemas.lint,
+        help="Check schemas: every finding at once, the proof of their migrations included.",
+        arguments=(
+            Argument("paths", "Schema files, schema folders, or their parent.", "PATH", many=True),
+            switch("golden", "Also check that the golden payload of each version is still read."),
+        ),
+        members=("paths",),
+    ),
+    Command(
+        name="schema show",
+        function="neuralqx_struct.schema.export.mermaid.outline",
+        run=schemas.show,
+        help="Show a schema: its structs, fields, sizes and fingerprints; on a terminal as a tree.",
+        arguments=(SCHEMA_PATH,),
+        members=("schema", "schema_version", "versions", "fingerprints", "document"),
+    ),
+    Command(
+        name="schema graph",
+        function="neuralqx_struct.schema.export.mermaid.struct_diagram",
+        run=schemas.graph,
+        help="Draw a schema as a Mermaid diagram.",
+        arguments=(
+            SCHEMA_PATH,
+            choice(
+                "of",
+                "Structs and their fields, or versions and their steps.",
+                "structs",
+                "versions",
+            ),
+        ),
+        members=("mermaid",),
+    ),
+    Command(
+        name="schema history",
+        function="neuralqx_struct.tools.history.history",
+        run=schemas.history,
+        help="List the versions of a schema: date, changes and steps of each.",
+        arguments=(Argument("path", "A schema folder.", "PATH"),),
+        members=("releases",),
+    ),
+    Command(
+        name="schema json-schema",
+        function="neuralqx_struct.schema.export.json_schema.payload_schema",
+        run=schemas.json_schema,
+        help="Print a JSON Schema, for editors and validators.",
+        arguments=(
+            word(
+                "which",
+                "language: of schema files; manifest: of manifest.json; PATH[@VERSION] or ID@VERSION: of the manifests of one schema.",
+                "[WHICH]",
+                default="language",
+            ),
+        ),
+        members=("json_schema",),
+    ),
+    Command(
+        name="schema new",
+        function="neuralqx_struct.schema.language.new_schema",
+        run=schemas.new,
+        help="Write the first version of a new schema, to be edited by its author.",
+        arguments=(
+            word("identity", "Such as lab.train_state.", "ID"),
+            option(
+                "folder",
+                "The folder of all schemas.",
+                "FOLDER",
+                flag="--in",
+                type=Path,
+                default=Path("schemas"),
+            ),
+        ),
+        members=("file",),
+    ),
+    Command(
+        name="schema freeze",
+        function="neuralqx_struct.tools.history.freeze",
+        run=schemas.freeze,
+        help="Freeze versions in schema.lock: from now on lint refuses edits of them.",
+        arguments=(
+            Argument("path", "A schema folder, or the file of one version.", "PATH"),
+            switch(
+                "golden", "Also write a tiny bundle of each version that has none (imports JAX)."
+            ),
+        ),
+        members=("lock", "added", "kept", "golden"),
+    ),
+    Command(
+        name="schema export",
+        function="neuralqx_struct.schema_of",
+        run=schemas.export,
+        help="Write the schema of a Struct class defined in Python; reports what a schema cannot express.",
+        arguments=(
+            word("name", "A Struct class; its module is imported.", "MODULE:CLASS"),
+            option("identity", "Identity of the schema.", "ID", flag="--id"),
+            OUT,
+        ),
+        members=("text", "out", "schema", "schema_version"),
+        needs_jax=True,
+    ),
+    Command(
+        name="schema stub",
+        function="neuralqx_struct.schema.export.stubs.stub_module",
+        run=schemas.stub,
+        help="Write a Python module in which editors and type checkers see the classes of a schema.",
+        arguments=(SCHEMA_PATH, OUT),
+        members=("text", "out"),
+    ),
+    Command(
+        name="schema revision",
+        function="neuralqx_struct.revise",
+        run=schemas.revision,
+        help="Write the next version of an edited schema: its steps, and questions that only you can answer.",
+        arguments=(
+            SCHEMA_PATH,
+            option(
+                "name",
+                "The edited schema is that of a Struct class.",
+                "MODULE:CLASS",
+                flag="--from",
+            ),
+            option("edited", "The edited schema is in a file.", "FILE", type=Path),
+            option(
+                "against",
+                "The newest file before it was edited in place.",
+                "REF",
+                default="git:HEAD",
+            ),
+            option("out", "By default the next version's file.", "FILE", type=Path),
+            switch("dry_run", "Print the file and write nothing."),
+        ),
+        members=("text", "out", "schema", "schema_version", "steps", "questions"),
+    ),
+)
+COMMANDS: Final = {command.name: command for command in _ROWS}

@@ -1,0 +1,1 @@
+"""Codecs: values to manifest nodes, and back."""

@@ -1,0 +1,373 @@
+"""Codecs of instances of classes: enums, namedtuples, dataclasses, well-known functions.
+
+A reference in a file becomes a class only if that is imported already and of the kind that the node requires, or trusted
+by the caller, or described by a schema. Nothing that a file merely names is imported or called.
+
+Example:
+    >>> from neuralqx_struct.codecs.nodes import Codecs, Encoder
+    >>> import enum
+    >>> Encoder(Codecs(CLASS_CODECS)).encode(enum.FlagBoundary.KEEP)
+    {'__kind__': 'enum', 'type': 'enum:FlagBoundary', 'name': 'KEEP'}
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import enum
+import functools
+import operator
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from neuralqx_struct.codecs.nodes import Codec, Codecs, Decoder, Encoder, known_remedy
+from neuralqx_struct.errors import (
+    Diagnostic,
+    SerializationError,
+    UntrustedError,
+    did_you_mean,
+)
+from neuralqx_struct.manifest.kinds import KINDS
+from neuralqx_struct.paths import FieldName
+from neuralqx_struct.references import class_ref, find_class, is_schema_ref
+
+Node = Any
+Members = Mapping[str, Node]
+Unknown = Literal["error", "warn", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """Options of a load, as the decoder uses them.
+
+    Attributes:
+        trust: Packages whose classes may be imported.
+        abstract: Return ``jax.ShapeDtypeStruct`` in place of arrays, and run no hook.
+        as_numpy: Return numpy arrays also where JAX arrays were saved.
+        copies: Copy numpy arrays, because the caller holds the arrays that are read.
+        select: Predicate ``(path, leaf)``: other leaves are None and are not read.
+        unknown: Treatment of stored fields that the class lacks: ``error``, ``warn`` or ``drop``.
+        fill: Values for fields that were not saved and have no default.
+        root: The requested class, which may be a subclass of the stored one.
+        build_class: Returns the class of a schema reference, or None.
+        met: Receives the abstract leaf of each node, by the identity of the node.
+        targets: Shardings by the identity of the node of a leaf, whose shards are then read one by one.
+        choices: Returns the Enum classes of fields that are saved as text, for a schema reference and its class.
+        report: Receives findings about defaults and dropped fields.
+    """
+
+    trust: Sequence[str] = ()
+    abstract: bool = False
+    as_numpy: bool = False
+    copies: bool = False
+    select: Callable[[tuple[Hashable, ...], Any], bool] | None = None
+    unknown: Unknown = "error"
+    fill: Mapping[str, Any] = field(default_factory=dict)
+    root: type | None = None
+    build_class: Callable[[str], type | None] = lambda _ref: None
+    met: dict[int, Any] | None = None
+    targets: Mapping[int, Any] = field(default_factory=dict)
+    choices: Callable[[str, type], Mapping[str, type[enum.Enum]]] = lambda _ref, _cls: {}
+    report: list[Diagnostic] = field(default_factory=list)
+
+    @property
+    def runs_hooks(self) -> bool:
+        """False where the leaves are not the saved values."""
+        return not self.abstract and self.select is None
+
+
+class ClassDecoder(Decoder):
+    """A decoder with the options of a load."""
+
+    def __init__(
+        self, codecs: Codecs, arrays: Mapping[str, np.ndarray[Any, Any]], options: DecodeOptions
+    ) -> None:
+        super().__init__(codecs, arrays)
+        self.options = options
+
+    def resolve(self, ref: str, expected: str, fits: Callable[[type], bool]) -> Any:
+        """The class of a reference in the file: one that is imported, trusted, or built from a schema.
+
+        Args:
+            ref: The reference.
+            expected: A description of the class for the message.
+            fits: Whether a class is of the kind that the node requires.
+
+        Raises:
+            UntrustedError: No known class of that kind has the reference.
+        """
+        # The documents of this payload take precedence over classes of the same name.
+        found = self.options.build_class(ref)
+        if found is None:
+            found = find_class(ref, trust=(*self.options.trust, "neuralqx_struct.params"))
+        if found is not None and fits(found):
+            return found
+        module = ref.partition(":")[0]
+        package = module.partition(".")[0]
+        got = "is not imported" if found is None else "is something else"
+        hint = f"import {module} first, or pass trust=[{package!r}]; use alias_class() if it was renamed"
+        if is_schema_ref(ref):
+            hint = "load it through its schema: load_schema(folder).load(path)"
+        elif module == "__main__":  # of another program
+            alias = f"neuralqx_struct.references.alias_class({ref[:100]!r}, cls)"
+            hint = f"a script saved it: name its present class with {alias}"
+        message = f"expected {expected} that is known here, got {ref!r}, which {got}"
+        raise UntrustedError(message, code="NQX501", hint=hint)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Namedtuples and dataclasses: values that consist of their fields.
+
+CHANGED = "the class has changed since the payload was written"
+
+
+def is_reachable(cls: type, encoder: Encoder) -> bool:
+    """Returns whether readers can find a class again; refuses it otherwise."""
+    found = find_class(class_ref(cls))
+    if found is cls:
+        return True
+    got = "is not"
+    hint = "define the class at the top level of its module, under the name that it has"
+    if found is not None:
+        got = "is another class by now"
+        hint = "it was defined anew, as when a cell runs again: make the value anew too"
+    message = f"expected a class that is found under its name, got {class_ref(cls)}, which {got}"
+    encoder.refuse(message, hint=hint)
+    return False
+
+
+def is_code(value: Any, encoder: Encoder) -> bool:
+    """Returns whether a value is an object of a library that consists of functions; refuses it as a whole."""
+    remedy = known_remedy(type(value))
+    if remedy is not None:
+        name = type(value).__qualname__
+        message = f"expected a value that can be saved, got a {name}, which is code in part"
+        encoder.refuse(message, hint=remedy)
+    return remedy is not None
+
+
+def _is_incidental(cls: type, name: str) -> bool:
+    """Returns whether an attribute comes from a cached property or from typing."""
+    return name.startswith("__") or isinstance(getattr(cls, name, None), functools.cached_property)
+
+
+def _encode_fields(value: Any, names: Sequence[str], encoder: Encoder) -> Members:
+    cls = type(value)
+    refused = {"type": "", "fields": {}}
+    if is_code(value, encoder) or not is_reachable(cls, encoder):
+        return refused
+    others = [name for name in getattr(value, "__dict__", ()) if name not in names]
+    more = ", ".join(name for name in others if not _is_incidental(cls, name))
+    if more:
+        encoder.refuse(
+            f"expected a {cls.__name__} with its fields alone, got one that has also {more[:200]}",
+            hint="declare them as fields, or register the type with register_pytree_type",
+        )
+        return refused
+    fields = {}
+    for name in names:
+        fields[name] = encoder.encode(getattr(value, name), FieldName(name))
+    return {"type": class_ref(cls), "fields": fields}
+
+
+def _decode_fields(cls: Any, names: Sequence[str], node: Members, decoder: Decoder) -> Any:
+    values = decoder.fields(node)
+    if set(names) != set(values):
+        expected = f"the fields {', '.join(names)} of {cls.__name__}"
+        message = f"expected {expected}, got {', '.join(values)}"
+        raise SerializationError(message, code="NQX414", hint=CHANGED)
+    return values
+
+
+def _encode_named(value: Any, encoder: Encoder) -> Members:
+    return _encode_fields(value, type(value)._fields, encoder)
+
+
+def _is_namedtuple_type(cls: type) -> bool:
+    return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
+
+
+def _decode_named(node: Members, decoder: ClassDecoder) -> Any:
+    cls = decoder.resolve(node["type"], "a namedtuple class", _is_namedtuple_type)
+    values = _decode_fields(cls, cls._fields, node, decoder)
+    return tuple.__new__(cls, [values[name] for name in cls._fields])
+
+
+def _field_names(cls: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(cls)]
+
+
+def _encode_dataclass(value: Any, encoder: Encoder) -> Members:
+    cls = type(value)
+    names = _field_names(value)
+    if _blank(cls) is None or not all(hasattr(value, name) for name in names):
+        expected = "a dataclass whose instances consist of their fields"
+        encoder.refuse(
+            f"expected {expected}, got a {cls.__name__}, which derives from a builtin type or has fields without a value",
+            hint="register the type with register_pytree_type",
+        )
+        return {"type": "", "fields": {}}
+    return _encode_fields(value, names, encoder)
+
+
+def _decode_dataclass(node: Members, decoder: ClassDecoder) -> Any:
+    cls = decoder.resolve(node["type"], "a dataclass", dataclasses.is_dataclass)
+    values = _decode_fields(cls, _field_names(cls), node, decoder)
+    # Not the constructor: it may convert or refuse values that were valid when they were saved.
+    instance = _blank(cls)
+    if instance is None:
+        expected = "a dataclass whose instances consist of their fields"
+        message = f"expected {expected}, got {node['type']}, which derives from a builtin type"
+        hint = "register the type with register_pytree_type, and save it again"
+        raise SerializationError(message, code="NQX414", hint=hint)
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+    return instance
+
+
+def _blank(cls: type) -> Any:
+    """An instance without fields, or None for exceptions, abstract classes and the like."""
+    try:
+        return object.__new__(cls)
+    except TypeError:
+        return None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Enums.
+
+
+def _encode_enum(value: enum.Enum, encoder: Encoder) -> Members:
+    cls = type(value)
+    if not is_reachable(cls, encoder):
+        return {"type": "", "name": ""}
+    if value.name in cls.__members__:
+        return {"type": class_ref(cls), "name": value.name}
+    parts = list(value) if isinstance(value, enum.Flag) else []
+    if not isinstance(value, enum.Flag) or _joined(cls, parts) != value:
+        encoder.refuse(
+            f"expected members of {cls.__name__}, got {value!r}, which has bits without a name",
+            hint="save its number, flag.value, and make the flag of it with a converter",
+        )
+    return {"type": class_ref(cls), "name": "|".join(str(member.name) for member in parts)}
+
+
+def _joined(cls: Any, members: Sequence[Any]) -> Any:
+    return functools.reduce(operator.or_, members, cls(0))
+
+
+def _decode_enum(node: Members, decoder: ClassDecoder) -> Any:
+    cls = decoder.resolve(node["type"], "an Enum class", lambda cls: issubclass(cls, enum.Enum))
+    name, members = node["name"], cls.__members__
+    if name in members:
+        return members[name]
+    parts = name.split("|") if name else []
+    if issubclass(cls, enum.Flag) and all(part in members for part in parts):
+        return _joined(cls, [members[part] for part in parts])
+    message = f"expected a member of {cls.__name__}, got {name[:60]!r}"
+    raise SerializationError(message, code="NQX421", hint=did_you_mean(name, members))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# References to functions and classes that calling is safe for: they compute a value and do nothing else. No others are
+# saved, because a file must not choose among all that is imported.
+
+_JAX_FUNCTIONS = [
+    "bfloat16",
+    "tanh",
+    "sin",
+    "cos",
+    "exp",
+    "log",
+    "sqrt",
+    "square",
+    "abs",
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "maximum",
+    "minimum",
+    "sum",
+    "mean",
+]
+
+
+@functools.cache
+def _references() -> Mapping[str, Any]:
+    """The functions and classes that files may name, by their references."""
+    scalars = [kind.__name__ for kind in np.sctypeDict.values()]
+    activations = [name for name in vars(jax.nn) if callable(vars(jax.nn)[name]) and name[0] != "_"]
+    plain = [
+        "bool",
+        "int",
+        "float",
+        "complex",
+        "str",
+        "bytes",
+        "list",
+        "tuple",
+        "dict",
+        "set",
+        "frozenset",
+    ]
+    names: dict[Any, list[str]] = {
+        builtins: plain,
+        np: scalars,
+        jax.nn: sorted(activations),
+        jax.numpy: [*scalars, *_JAX_FUNCTIONS],
+    }
+    found = {}
+    for module, wanted in names.items():
+        for name in wanted:
+            if name in vars(module):
+                found[f"{module.__name__}:{name}"] = getattr(module, name)
+    return found
+
+
+@functools.cache
+def _names() -> Mapping[int, str]:
+    return {id(value): ref for ref, value in _references().items()}
+
+
+def _is_reference(value: Any) -> bool:
+    return callable(value) and id(value) in _names()
+
+
+def _decode_reference(node: Members, _: ClassDecoder) -> Any:
+    name = node["name"]
+    if name in _references():
+        return _references()[name]
+    message = f"expected one of the functions and classes that files may name, got {name[:100]!r}"
+    hint = "leave the field out with serialize=False, and give its value with fill="
+    raise UntrustedError(message, code="NQX501", hint=hint)
+
+
+CLASS_CODECS = (
+    Codec(
+        KINDS["reference"],
+        (),
+        lambda value, _: {"name": _names()[id(value)]},
+        _decode_reference,
+        _is_reference,
+    ),
+    Codec(
+        KINDS["pytree-dataclass"],
+        (),
+        _encode_dataclass,
+        _decode_dataclass,
+        lambda value: dataclasses.is_dataclass(value) and not isinstance(value, type),
+    ),
+    Codec(
+        KINDS["namedtuple"],
+        (),
+        _encode_named,
+        _decode_named,
+        lambda value: _is_namedtuple_type(type(value)),
+    ),
+    Codec(KINDS["enum"], (), _encode_enum, _decode_enum, lambda v: isinstance(v, enum.Enum)),
+)

@@ -1,0 +1,394 @@
+"""The full table of codecs: JAX arrays, random keys and Structs, with those of plain values and of classes.
+
+Example:
+    >>> import jax.numpy as jnp
+    >>> encoder = StructEncoder()
+    >>> encoder.encode(jnp.zeros(3))["leaf"]
+    'jax'
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from neuralqx_struct.classes.documents import bound_document
+from neuralqx_struct.codecs.arrays import decode_full
+from neuralqx_struct.codecs.classes import CLASS_CODECS, ClassDecoder, DecodeOptions, Unknown
+from neuralqx_struct.codecs.nodes import Codec, Encoder
+from neuralqx_struct.codecs.plain import PLAIN_CODECS
+from neuralqx_struct.codecs.pytrees import FOREIGN_CODEC, REGISTERED_CODEC
+from neuralqx_struct.dtypes import ML_DTYPES, dtype_named
+from neuralqx_struct.errors import (
+    Diagnostic,
+    SerializationError,
+    Severity,
+    ValidationError,
+    did_you_mean,
+)
+from neuralqx_struct.fieldspec import FieldSpec, is_struct, tagged
+from neuralqx_struct.filters.predicates import node_tags
+from neuralqx_struct.manifest.arrays import StoredArrays
+from neuralqx_struct.manifest.kinds import ARRAY, KINDS, PRNG_KEY, STRUCT
+from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.references import class_ref, is_schema_ref, stored_class
+from neuralqx_struct.struct.binding import ClassDocument
+from neuralqx_struct.struct.equality import is_key_array
+from neuralqx_struct.struct.pytree import holder_of
+
+Node = Any
+Members = Mapping[str, Node]
+
+
+class StructEncoder(Encoder):
+    """An encoder with the full table."""
+
+    def __init__(self, *, copy: bool = False, spread: bool = False) -> None:
+        super().__init__(CODECS, copy=copy)
+        self.spread = spread  # whether arrays may be spread over several processes
+        self.classes: set[type] = set()  # of all structs that were met
+        self.own: ClassDocument | None = None  # the schema version that declares the current struct
+
+
+class StructDecoder(ClassDecoder):
+    """A decoder with the full table."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray[Any, Any]], options: DecodeOptions) -> None:
+        super().__init__(CODECS, arrays, options)
+        self.seen_fields: set[str] = (
+            set()
+        )  # of all Structs that were read: names that `fill` may use
+        self.stand_in: jax.ShapeDtypeStruct | None = None  # the leaf that filters see
+        self._held: dict[str, np.ndarray[Any, Any]] = {}
+        self._shared: dict[tuple[str, Any, Any], Any] = {}
+
+    def leaf(self, node: Members) -> Any:
+        """An array: read or abstract, numpy or JAX, or None if it is not selected."""
+        options, saved = self.options, node.get("leaf")
+        as_numpy = options.as_numpy or saved == "numpy"
+        if as_numpy and options.runs_hooks:
+            return self._array(node)
+        dtype = dtype_named(node["dtype"])
+        shape = tuple(node["shape"])
+        if options.select is not None:
+            seen = _abstract(shape, dtype) if self.stand_in is None else self.stand_in
+            if not options.select(self.path, seen):
+                return None
+        if options.abstract:
+            return self._abstract_leaf(node, shape, dtype)
+        if as_numpy:
+            return self._array(node)
+        if saved != "jax" and not _fits_jax(dtype):
+            return self._array(node)
+        _require_jax(node, dtype)
+        target = options.targets.get(id(node)) if ARRAY.matches(node) else None
+        if "name" not in node:
+            return self._jax_array(node, target)
+        # One array of the file stays one array, also where several nodes name it.
+        key = (node["name"], (node.get("weak_type", False), target), node["dtype"])
+        return self.shared(key, lambda: self._jax_array(node, target))
+
+    def _abstract_leaf(self, node: Members, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        weak = "weak_type" in node and node.get("leaf") != "numpy" and dtype.kind not in "USmM"
+        leaf = _abstract(shape, dtype, weak_type=weak)
+        if self.options.met is not None:
+            self.options.met[id(node)] = leaf
+        return leaf
+
+    def _jax_array(self, node: Members, target: Any) -> jax.Array:
+        if target is None:
+            # Unlike jnp.asarray, device_put of an aligned memory map shares its pages on CPUs. An array that can still be
+            # written must not be shared: JAX arrays never change.
+            held = self._array(node)
+            array = jax.device_put(held.copy() if held.flags.writeable else held)
+        else:
+            array = _spread(self.arrays, node["name"], tuple(node["shape"]), target)
+        return _weakened(array) if node.get("weak_type") else array
+
+    def shared(self, key: tuple[str, Any, Any], make: Callable[[], Any]) -> Any:
+        """The value of something in the file, made the first time only."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
+
+    def _array(self, node: Members) -> np.ndarray[Any, Any]:
+        if not ARRAY.matches(node):
+            return decode_full(node, self)
+        name: str = node["name"]
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = self.array(node)
+        return self.shared(("copy", name, None), held.copy) if self.options.copies else held
+
+
+def _fits_jax(dtype: np.dtype[Any]) -> bool:
+    """Returns whether JAX holds values of a dtype without a loss in its present mode."""
+    return _in_jax(dtype) and (
+        dtype.kind not in "iufc" or jax.dtypes.canonicalize_dtype(dtype) == dtype
+    )
+
+
+def _require_jax(node: Members, dtype: np.dtype[Any]) -> None:
+    if not _in_jax(dtype):
+        message = f"expected a dtype that JAX has, got {node['dtype']}"
+        raise SerializationError(message, code="NQX411", hint="load with as_numpy=True")
+    if not _fits_jax(dtype):
+        narrow = jax.dtypes.canonicalize_dtype(dtype)
+        expected = f"expected 64-bit mode for a JAX array of {node['dtype']}"
+        switch = 'jax.config.update("jax_enable_x64", True)'
+        raise SerializationError(
+            f"{expected}, got x64 off, which would cut it to {narrow}",
+            code="NQX417",
+            hint=f"call {switch} before loading, or load with as_numpy=True",
+        )
+
+
+@functools.cache
+def _in_jax(dtype: np.dtype[Any]) -> bool:
+    """Returns whether JAX has a dtype; for those of ml_dtypes this depends on its version."""
+    if dtype.kind in "USmM" or not dtype.isnative:
+        return False
+    if dtype.name not in ML_DTYPES:
+        return True
+    try:
+        jax.device_put(np.zeros(1, dtype))
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
+
+
+def _abstract(shape: tuple[int, ...], dtype: Any, *, weak_type: bool = False) -> Any:
+    make: Any = jax.ShapeDtypeStruct  # JAX leaves its constructor untyped
+    return make(shape, dtype, weak_type=weak_type)
+
+
+def _spread(
+    arrays: Mapping[str, np.ndarray[Any, Any]], name: str, shape: tuple[int, ...], target: Any
+) -> jax.Array:
+    """An array whose shards are read one by one, each straight to its devices."""
+    homes: dict[Any, list[jax.Device]] = {}
+    for device, region in target.addressable_devices_indices_map(shape).items():
+        bounds = (part.indices(size) for part, size in zip(region, shape, strict=True))
+        homes.setdefault(tuple(bounds), []).append(device)
+    regions = [tuple(slice(*bounds) for bounds in region) for region in homes]
+    if isinstance(arrays, StoredArrays):
+        parts = arrays.parts(name, regions)
+    else:
+        parts = (arrays[name][region] for region in regions)
+    shards = []
+    for part, devices in zip(parts, homes.values(), strict=True):
+        for device in devices:
+            place = jax.sharding.SingleDeviceSharding(device, memory_kind=target.memory_kind)
+            shards.append(jax.device_put(part, place))
+    return jax.make_array_from_single_device_arrays(shape, target, shards)
+
+
+def _weakened(array: jax.Array) -> jax.Array:
+    from jax._src.lax.lax import (
+        _convert_element_type,  # the only way to set the weak type of a whole array
+    )
+
+    return _convert_element_type(array, array.dtype, weak_type=True)  # type: ignore[no-any-return]
+
+
+def _encode_jax(value: jax.Array, encoder: Encoder, owner: Any = None) -> Members:
+    refusal = _unsaveable(value, encoder)
+    if refusal is not None:
+        got, hint = refusal
+        encoder.refuse(got, hint=hint)
+        return {"name": "", "dtype": "", "shape": []}
+    # It stays on its device: whoever writes it fetches one array after the other.
+    kept = encoder.put_array(cast("Any", value), value if owner is None else owner)
+    members = {**kept, "leaf": "jax"}
+    return {**members, "weak_type": True} if value.weak_type else members
+
+
+def _unsaveable(value: jax.Array, encoder: Encoder) -> tuple[str, str] | None:
+    """Returns message and hint for an array that cannot be saved."""
+    if isinstance(value, jax.core.Tracer):
+        return "expected a concrete array, got a tracer", "export outside of jit, grad and vmap"
+    spread = isinstance(encoder, StructEncoder) and encoder.spread
+    if not value.is_fully_addressable and not spread:
+        hint = (
+            "export with store='orbax', which every host then calls, or gather it first: "
+            "jax.experimental.multihost_utils.process_allgather"
+        )
+        return "expected an array of this process, got one spread over several hosts", hint
+    if value.is_deleted():
+        got = "expected an array with data, got one that was deleted or donated"
+        return got, "save it before donating it"
+    return None
+
+
+def _encode_key(value: jax.Array, encoder: Encoder) -> Members:
+    impl = str(jax.random.key_impl(value))
+    words = _encode_jax(jax.random.key_data(value), encoder, owner=value)
+    return {"impl": impl, "data": ARRAY.node(**words)}
+
+
+def _decode_key(node: Members, decoder: StructDecoder) -> Any:
+    impl, words = node["impl"], node["data"]
+    data = _abstract(tuple(words["shape"]), dtype_named(words["dtype"]))
+    try:
+        if decoder.options.select is not None:  # filters select keys, not their words
+            decoder.stand_in = _abstract_key(data, impl)
+        data = decoder.decode(words)
+        if data is None:
+            return None
+        if isinstance(data, jax.ShapeDtypeStruct):
+            return _abstract_key(data, impl)
+        return decoder.shared(
+            ("key", words["name"], impl),
+            lambda: jax.random.wrap_key_data(jnp.asarray(data), impl=impl),
+        )
+    except (ValueError, TypeError, AssertionError, IndexError) as error:
+        got = f"{data.dtype}{list(data.shape)}"
+        message = f"expected the words of a {impl[:60]} key, got {got}\n{error}"
+        raise SerializationError(message, code="NQX420") from None
+    finally:
+        decoder.stand_in = None
+
+
+def _abstract_key(words: jax.ShapeDtypeStruct, impl: str) -> Any:
+    return jax.eval_shape(lambda data: jax.random.wrap_key_data(data, impl=impl), words)
+
+
+def _encode_struct(value: Any, encoder: Encoder) -> Members:
+    cls = stored_class(type(value))
+    ref = class_ref(cls)
+    texts: Mapping[str, type[enum.Enum]] = {}
+    outer = None
+    if isinstance(encoder, StructEncoder):
+        encoder.classes.add(cls)
+        outer, encoder.own = encoder.own, bound_document(cls) or encoder.own
+        if encoder.own is not None:
+            ref, texts = encoder.own.refs.get(cls, ref), encoder.own.enums.get(cls, {})
+    fields: dict[str, Node] = {}
+    for name, spec in type(value).__nqx_fields__.items():
+        if spec.should_serialize:
+            held = getattr(value, name)
+            is_text = name in texts and isinstance(held, texts[name])
+            fields[name] = encoder.encode(held.name if is_text else held, FieldName(name, spec))
+    if isinstance(encoder, StructEncoder):
+        encoder.own = outer
+    return {"type": ref, "fields": fields}
+
+
+def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
+    options = decoder.options
+    cls = decoder.resolve(node["type"], "a Struct class", is_struct)
+    if options.root is not None and not decoder.path and stored_class(options.root) is cls:
+        cls = options.root
+    specs: Mapping[str, FieldSpec] = cls.__nqx_fields__
+    decoder.seen_fields.update(specs)
+    stored = dict(node["fields"])
+    problems = len(decoder.problems)
+    values: dict[str, Any] = {}
+    where = format_path(decoder.path)
+    tags = frozenset[str]() if options.select is None else node_tags(node)
+    holder = holder_of(cls, cls.__nqx_layout__.nodes)
+    for name, spec in specs.items():
+        if spec.is_derived:
+            stored.pop(name, None)
+            continue
+        held = next((n for n in (name, *spec.aliases) if n in stored), None)
+        if held is None:
+            _fill_in(spec, values, decoder, stored)
+        else:
+            key = FieldName(name, tagged(spec, tags), holder)
+            values[name] = decoder.decode(stored.pop(held), key)
+    for name in stored:
+        _note_unknown(name, cls, decoder)
+    if len(decoder.problems) > problems:
+        return None
+    if is_schema_ref(node["type"]):
+        for name, members in options.choices(node["type"], cls).items():
+            text = values.get(name)
+            if isinstance(text, str) and text in members.__members__:
+                values[name] = members[text]
+    try:
+        return (cls.__nqx_restore__ if options.runs_hooks else cls.__nqx_assemble__)(values)
+    except ValidationError as error:
+        # Their paths start at the struct.
+        placed = [replace(d, path=f"{where}{_below(d.path)}") for d in error.diagnostics]
+        raise SerializationError(placed) from error
+
+
+def _below(path: str) -> str:
+    if path.startswith("$"):
+        return path[1:]
+    _, dot, rest = path.partition(".")
+    return dot + rest
+
+
+def _fill_in(
+    spec: FieldSpec, values: dict[str, Any], decoder: StructDecoder, stored: Mapping[str, Node]
+) -> None:
+    """Gives a field that was not saved the value of the caller, or its default."""
+    name, options = spec.name, decoder.options
+    path = f"{format_path(decoder.path)}.{name}"
+    if name in options.fill:
+        values[name] = options.fill[name]
+    elif spec.has_default:
+        values[name] = spec.make_default()
+        if not spec.reset and spec.should_serialize:
+            message = "took the default, the payload has no value"
+            options.report.append(Diagnostic("NQX425", "info", message, path))
+    else:
+        meant = did_you_mean(name, stored)
+        hint = f"give the field a default, pass fill={{{name!r}: ...}}, or write a migration that adds it"
+        if meant:
+            hint = (
+                f"the payload has a field that is not in the class: {meant} add aliases=({name!r},)"
+            )
+        message = "expected a stored value or a default, got neither"
+        decoder.problems.append(Diagnostic("NQX414", "error", message, path, hint=hint))
+
+
+_SEVERITY: Mapping[Unknown, Severity] = {"error": "error", "warn": "warning", "drop": "info"}
+
+
+def _note_unknown(name: str, cls: type, decoder: StructDecoder) -> None:
+    options = decoder.options
+    fix = "write a migration that renames or removes it"
+    if not is_schema_ref(class_ref(cls)):
+        fix = f"was it renamed? add aliases=({name!r},) to the renamed field"
+    diagnostic = Diagnostic(
+        "NQX415",
+        _SEVERITY[options.unknown],
+        f"expected a field of {cls.__name__}, got {name!r}, which it does not have",
+        path=f"{format_path(decoder.path)}.{name}",
+        hint=f"{fix}, or drop it with unknown='drop'",
+    )
+    found = decoder.problems if options.unknown == "error" else options.report
+    found.append(diagnostic)
+
+
+def _decode_leaf(node: Members, decoder: StructDecoder) -> Any:
+    return decoder.leaf(node)
+
+
+def _is_instance_of_struct(value: Any) -> bool:
+    return is_struct(value) and not isinstance(value, type)
+
+
+CODECS = PLAIN_CODECS.extended(
+    [
+        replace(PLAIN_CODECS.by_kind["array"], decode=_decode_leaf),
+        replace(PLAIN_CODECS.by_kind["full"], decode=_decode_leaf),
+        FOREIGN_CODEC,  # later codecs take precedence
+        *CLASS_CODECS,
+        REGISTERED_CODEC,
+        Codec(STRUCT, (), _encode_struct, _decode_struct, _is_instance_of_struct),
+        Codec(ARRAY, (), _encode_jax, _decode_leaf, lambda value: isinstance(value, jax.Array)),
+        Codec(PRNG_KEY, (), _encode_key, _decode_key, is_key_array),
+    ]
+)
+CODECS.require(KINDS)

@@ -1,0 +1,188 @@
+"""Dtypes of stored arrays: their properties without numpy, and numpy's dtype for each name.
+
+Example:
+    >>> DTYPES["bfloat16"].bits, dtype_named("bfloat16").itemsize
+    (16, 2)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from neuralqx_struct.errors import SerializationError, did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """Family, size and range of a dtype, without numpy.
+
+    Attributes:
+        family: ``bool``, ``integer``, ``unsigned``, ``floating`` or ``complex``.
+        bits: Size of one element in bits (4 for int4, although memory holds it in one byte).
+        significand: Bits of precision, the hidden one included (of each part, for complex numbers).
+        exponents: Smallest and largest exponent of a finite value, as powers of two; None for integers.
+    """
+
+    family: str
+    bits: int
+    significand: int
+    exponents: tuple[int, int] | None = None
+
+    @property
+    def wide(self) -> bool:
+        """True if JAX holds it only with ``jax_enable_x64``."""
+        return self.bits == (128 if self.family == "complex" else 64)
+
+
+# Significands and exponent ranges: IEEE 754-2019 table 3.5, the OCP 8-bit and microscaling formats, and ml_dtypes'
+# documentation of the variants; smallest exponents include subnormal numbers.
+DTYPES: Mapping[str, Dtype] = {
+    "bool": Dtype("bool", 8, 1),
+    **{f"int{n}": Dtype("integer", n, n - 1) for n in (2, 4, 8, 16, 32, 64)},
+    **{f"uint{n}": Dtype("unsigned", n, n) for n in (2, 4, 8, 16, 32, 64)},
+    "float4_e2m1fn": Dtype("floating", 4, 2, (-1, 2)),
+    "float8_e3m4": Dtype("floating", 8, 5, (-6, 3)),
+    "float8_e4m3": Dtype("floating", 8, 4, (-9, 7)),
+    "float8_e4m3b11fnuz": Dtype("floating", 8, 4, (-13, 4)),
+    "float8_e4m3fn": Dtype("floating", 8, 4, (-9, 8)),
+    "float8_e4m3fnuz": Dtype("floating", 8, 4, (-10, 7)),
+    "float8_e5m2": Dtype("floating", 8, 3, (-16, 15)),
+    "float8_e5m2fnuz": Dtype("floating", 8, 3, (-17, 15)),
+    "float8_e8m0fnu": Dtype("floating", 8, 1, (-127, 127)),
+    "bfloat16": Dtype("floating", 16, 8, (-133, 127)),
+    "float16": Dtype("floating", 16, 11, (-24, 15)),
+    "float32": Dtype("floating", 32, 24, (-149, 127)),
+    "float64": Dtype("floating", 64, 53, (-1074, 1023)),
+    "complex64": Dtype("complex", 64, 24, (-149, 127)),
+    "complex128": Dtype("complex", 128, 53, (-1074, 1023)),
+}
+
+
+# The number formats that ml_dtypes adds to numpy. Several bear a numpy kind that .npy files cannot express.
+ML_DTYPES: Final = frozenset(
+    [
+        "bfloat16",
+        "float8_e3m4",
+        "float8_e4m3",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float6_e2m3fn",
+        "float6_e3m2fn",
+        "float4_e2m1fn",
+        "int1",
+        "uint1",
+        "int2",
+        "uint2",
+        "int4",
+        "uint4",
+        "complex32",
+        "bcomplex32",
+    ]
+)
+_NUMPY_DTYPES: Final = frozenset(
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ]
+)
+_CODED = re.compile(
+    r"[<>=](?:[iu][248]|f[248]|c8|c16|U\d{1,8})|[|<>=]?(?:b1|[iu]1|S\d{1,8})"
+    r"|(?:datetime64|timedelta64|[<>=]?[mM]8)(?:\[\d{0,9}(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
+)
+
+
+@lru_cache(maxsize=4096)
+def dtype_named(name: str) -> np.dtype[Any]:
+    """The dtype that a manifest names, numpy's and ml_dtypes' alike.
+
+    Knows full names (``float32``, ``bfloat16``, ``int4``), names with a byte order (``>f4``), text (``<U5``, ``|S3``) and
+    dates; nothing else, whatever numpy would make of it.
+
+    Raises:
+        SerializationError: The name is unknown, or names objects, records or a platform's long double.
+
+    Example:
+        >>> dtype_named(">f4").newbyteorder("=") == dtype_named("float32")
+        True
+    """
+    import numpy as np
+
+    if name in _NUMPY_DTYPES or _CODED.fullmatch(name):
+        found: np.dtype[Any] = np.dtype(name)
+        return found
+    if name in ML_DTYPES:
+        import ml_dtypes
+
+        if (scalar := getattr(ml_dtypes, name, None)) is not None:
+            extended: np.dtype[Any] = np.dtype(scalar)
+            return extended
+    refused = (
+        "object",
+        "void",
+        "float96",
+        "float128",
+        "complex192",
+        "complex256",
+        "longdouble",
+        "clongdouble",
+    )
+    why = (
+        "it differs between platforms or holds Python objects"
+        if name in refused
+        else "no such dtype is stored"
+    )
+    hint = (
+        did_you_mean(name, _NUMPY_DTYPES | ML_DTYPES)
+        if name not in refused
+        else "convert the array before saving it"
+    )
+    raise SerializationError(
+        f"expected a dtype that can be stored, got {name[:60]!r}\n{why}", code="NQX411", hint=hint
+    )
+
+
+@lru_cache(maxsize=4096)
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """The name of a dtype in a manifest; the byte order stays in it. The inverse of :func:`dtype_named`.
+
+    Raises:
+        SerializationError: Arrays of this dtype cannot be stored.
+    """
+    name = str(dtype)
+    if dtype_named(name) != dtype:
+        raise SerializationError(
+            f"expected a dtype that can be stored, got {name[:60]!r}", code="NQX411"
+        )
+    return name
+
+
+@lru_cache(maxsize=4096)
+def storage_dtype(name: str) -> str:
+    """How the bytes of a logical dtype are described in a file that knows only numpy's own: a ``.npy`` descriptor."""
+    dtype = dtype_named(name)
+    if name in ML_DTYPES:
+        return "|u1" if dtype.itemsize == 1 else f"<u{dtype.itemsize}"
+    return dtype.str

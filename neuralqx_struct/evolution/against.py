@@ -1,0 +1,200 @@
+"""References to earlier schemas, as ``--against`` takes them.
+
+:func:`baseline` reads the schemas of a reference: a schema folder, a file, a folder of such folders; ``git:REVISION``, the
+same folder at that revision; a bundle, for the versions that it carries; a lock file, which has only fingerprints.
+
+Example:
+    >>> baseline("schemas", Path("schemas")).series["neuralqx.vmc_state"].versions
+    (1, 2, 3)
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neuralqx_struct.bundle import read_manifest
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.schema.lock import LOCK_NAME, read_lock
+from neuralqx_struct.schema.reading import parse_document
+from neuralqx_struct.schema.series import (
+    SUFFIXES,
+    SchemaMissingError,
+    Series,
+    carried_series,
+    load_series,
+    series_of,
+)
+from neuralqx_struct.schema.text.loader import read_text
+
+_GIT = "git:"
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Earlier schemas.
+
+    Attributes:
+        name: The reference as it was given.
+        series: The schemas by identity.
+        locked: Fingerprints of frozen versions by folder, where only a lock file is known.
+    """
+
+    name: str
+    series: Mapping[str, Series] = field(default_factory=dict)
+    locked: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+
+
+def baseline(reference: str, path: Path) -> Baseline:
+    """The earlier schemas that a reference names.
+
+    Args:
+        reference: A path, ``git:REVISION``, a bundle or a lock file.
+        path: The schemas that are judged; ``git:`` reads the same path.
+
+    Raises:
+        SchemaError: NQX404: there is nothing at the reference; NQX400: git fails; all errors in the
+            files there.
+    """
+    if reference.startswith(_GIT):
+        return Baseline(reference, _at_revision(reference.removeprefix(_GIT), path))
+    where = Path(reference)
+    if not where.exists():
+        raise SchemaMissingError.at(reference)
+    if where.name == LOCK_NAME:
+        return Baseline(reference, locked=read_lock(where.parent))
+    if (
+        where.suffix == ".zip"
+        or where.name == "manifest.json"
+        or (where / "manifest.json").is_file()
+    ):
+        carried = carried_series(read_manifest(where))
+        if not carried:
+            raise SchemaError(
+                "expected a bundle that holds its schema, got one without",
+                code="NQX404",
+                file=reference,
+                hint="it was saved from plain Python classes; compare with the schema's files",
+            )
+        return Baseline(reference, carried)
+    return Baseline(reference, schemas_below(where))
+
+
+def published_text(reference: str, file: Path) -> str | None:
+    """The text of a file at a reference, or None if it has none there."""
+    if reference.startswith(_GIT):
+        revision = reference.removeprefix(_GIT)
+        return ask_git(file.parent, "show", f"{revision}:./{file.name}").decode("utf-8-sig")
+    there = Path(reference) / file.name
+    return there.read_text(encoding="utf-8-sig") if there.is_file() else None
+
+
+def schemas_below(path: Path) -> dict[str, Series]:
+    """The schemas of a file, a schema folder, or a folder of schema folders, by identity.
+
+    Raises:
+        SchemaError: NQX404: there are none; all errors in the files.
+    """
+    if not path.exists():
+        raise SchemaMissingError.at(path)
+    folders = [path]
+    if path.is_dir() and not _versions(path):
+        folders = [
+            inner for inner in sorted(path.iterdir()) if inner.is_dir() and _versions(inner)
+        ] or [path]
+    found = [load_series(folder) for folder in folders]
+    return {series.id: series for series in found}
+
+
+def folder_of_schemas(path: Path) -> Path:
+    """The folder in which the folders of schemas lie, from the path of some, of one, or of one version."""
+    folder = path if path.is_dir() else path.parent
+    return folder.absolute().parent if _versions(folder) else folder
+
+
+def _versions(folder: Path) -> list[Path]:
+    """The files named after versions; published JSON Schemas lie in folders without."""
+    return [p for p in folder.iterdir() if p.suffix in SUFFIXES and _is_version(p.name)]
+
+
+def _at_revision(revision: str, path: Path) -> dict[str, Series]:
+    """The schemas that a path held at a revision of its git repository, a file's those of its folder; none if it was not there."""
+    if not revision or revision.startswith("-"):
+        raise SchemaError(
+            f"expected a revision behind git:, got {revision!r}",
+            code="NQX400",
+            hint="such as git:main",
+        )
+    folder = path if path.is_dir() else path.parent
+    ask_git(
+        folder,
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        f"{revision}^{{commit}}",
+        refused=f"no revision {revision!r}",
+    )
+    names = (
+        ask_git(folder, "ls-tree", "-r", "-z", "--name-only", revision, "--", "./")
+        .decode()
+        .split("\0")
+    )
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        parent, _, file = name.rpartition("/")
+        if Path(file).suffix in SUFFIXES and "/" not in parent and (path.is_dir() or not parent):
+            groups.setdefault(parent, []).append(name)
+    if path.is_dir():
+        groups = {parent: files for parent, files in groups.items() if any(map(_is_version, files))}
+        groups = {"": groups[""]} if "" in groups else groups
+    found = [_read_group(folder, revision, files) for files in groups.values()]
+    return {series.id: series for series in found}
+
+
+def _read_group(folder: Path, revision: str, names: list[str]) -> Series:
+    sources = [
+        read_text(
+            ask_git(folder, "show", f"{revision}:./{name}"),
+            f"{revision}:{name}",
+            format="json" if name.endswith(".json") else "yaml",
+        )
+        for name in names
+    ]
+    documents = [parse_document(source) for source in sources]
+    return series_of(
+        documents, {d.version: source for d, source in zip(documents, sources, strict=True)}
+    )
+
+
+def _is_version(name: str) -> bool:
+    stem = Path(name).stem
+    return stem[:1] == "v" and stem[1:].isdecimal()
+
+
+def ask_git(folder: Path, *arguments: str, refused: str = "") -> bytes:
+    """The output of a git command in the repository around a folder.
+
+    Raises:
+        SchemaError: NQX400: there is no git, no repository, or no answer.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed words; values of the user come last
+            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the git of the user's own PATH
+            check=False,
+            capture_output=True,
+        )
+    except OSError as error:
+        raise SchemaError(
+            f"expected git, got: {error.strerror}", code="NQX400", hint="install git"
+        ) from error
+    if done.returncode != 0:
+        output = done.stderr.decode(errors="replace").strip().splitlines()
+        raise SchemaError(
+            f"expected an answer of git, got: {output[0] if output else refused or 'none'}",
+            code="NQX400",
+            file=str(folder),
+            hint="`git:` works inside a repository, for a revision that it has",
+        )
+    return done.stdout

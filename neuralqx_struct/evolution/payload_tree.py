@@ -1,0 +1,365 @@
+"""The payload side of migration steps: a private copy of the manifest, and new arrays that are computed when they are read.
+
+Contains :class:`Workspace` (one hop over one payload) and :class:`Place` (one struct instance in it, the argument of every
+step). Arrays that no step touches keep their names and are not read. A new array lives only as long as its reader holds
+it, so a checkpoint larger than memory migrates.
+
+Example:
+    >>> workspace = Workspace(v1, {"__kind__": "struct", "type": "neuralqx.vmc_state@1:VMCState", "fields": {}}, {}, v1)
+    >>> [place.path for place in workspace.instances("VMCState", v1, v1)]
+    [()]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
+from neuralqx_struct.evolution.sizes import measure, solved_size
+from neuralqx_struct.evolution.values import is_array, map_leaves, shown_node
+from neuralqx_struct.expressions import Expression
+from neuralqx_struct.manifest.kinds import ARRAY, FULL, NUMPY_SCALAR, STRUCT, all_nodes
+from neuralqx_struct.paths import FieldName, Path, array_name, format_path
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.types.records import Node, Type
+from neuralqx_struct.types.text import NodeBuilder, number_node, number_value, read_value
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Thunk = Callable[[], "np.ndarray"]
+
+
+def _copied(tree: Node) -> Node:
+    """A deep copy of plain JSON values, without recursion."""
+    root = [tree]
+    stack: list[Any] = [root]
+    while stack:
+        container = stack.pop()
+        items = container.items() if isinstance(container, dict) else enumerate(container)
+        for key, value in list(items):
+            if isinstance(value, (dict, list)):
+                container[key] = value.copy()
+                stack.append(container[key])
+    return root[0]
+
+
+def _free(name: str, *taken: Container[str]) -> str:
+    """The name, or the first of ``name~2``, ``name~3``, ... that is not taken."""
+    count, free = 1, name
+    while any(free in names for names in taken):
+        count += 1
+        free = f"{name}~{count}"
+    return free
+
+
+def _no_function(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    message = f"expected steps that run no function, got one that runs {name!r}"
+    raise MigrationError(message, code="NQX312")
+
+
+def array_names(tree: Node) -> frozenset[str]:
+    """The names of all arrays of a tree of nodes."""
+    return frozenset(node["name"] for _, node in all_nodes(tree) if ARRAY.matches(node))
+
+
+@dataclass
+class Workspace:
+    """One hop over one payload, which is not changed.
+
+    Attributes:
+        document: The declaration that the payload conforms to when the hop starts.
+        original: The payload's manifest.
+        stored: The payload's arrays.
+        target: The declaration that the hop leads to; steps may use names of dims that only it declares.
+        report: Receives a diagnostic for every value that is defaulted, dropped or cast.
+        function: Returns the function of a ``python`` step, if it may run.
+    """
+
+    document: Document
+    original: Node
+    stored: Mapping[str, np.ndarray]
+    target: Document
+    report: list[Diagnostic] = field(default_factory=list)
+    function: Callable[[str], Callable[[Mapping[str, Any]], Any]] = _no_function
+
+    def __post_init__(self) -> None:
+        self.tree: Node = _copied(self.original)
+        self.made: dict[str, Thunk] = {}
+        self.taken: set[str] = set(self.stored)
+        self._shared: dict[tuple[Any, ...], str] = {}
+        self._final: dict[str, str] = {}
+
+    @cached_property
+    def dims(self) -> Mapping[str, int]:
+        """Sizes of the dims that the whole tree shares, found when a step first asks."""
+        return measure(self.document, self.original, self.target)
+
+    def instances(self, struct: str, before: Document, after: Document) -> list[Place]:
+        """Every instance of a struct of ``before``, outermost first."""
+        reference = before.ref(struct)
+        return [
+            Place(self, path, node, struct, before, after)
+            for path, node in all_nodes(self.tree)
+            if STRUCT.matches(node) and node["type"] == reference
+        ]
+
+    def store(
+        self, path: Path, dtype: str, shape: Iterable[int], thunk: Thunk, made_of: tuple[Any, ...]
+    ) -> Node:
+        """A node for a new array.
+
+        Args:
+            path: Its place in the tree, which gives its name.
+            dtype: Its dtype.
+            shape: Its shape.
+            thunk: Computes it.
+            made_of: Its sources and the operation. Equal ones are one array, so shared arrays stay shared.
+        """
+        key = (*made_of, dtype, tuple(shape))
+        name = self._shared.get(key)
+        if name is None:
+            name = self._shared[key] = _free(array_name(path), self.taken)
+            self.taken.add(name)
+            self.made[name] = thunk
+        return ARRAY.node(name=name, dtype=dtype, shape=list(shape))
+
+    def stored_names(self) -> frozenset[str]:
+        """The names of the arrays that are still used as they are stored."""
+        return array_names(self.tree) - self.made.keys()
+
+    def final_name(self, name: str, path: Path, kept: Container[str]) -> str:
+        """The name that a new array keeps, which is that of its place in the final tree."""
+        if name not in self._final:
+            self._final[name] = _free(array_name(path), {*self._final.values()}, kept)
+        return self._final[name]
+
+    def results(self) -> dict[str, Thunk]:
+        """The new arrays that are still used, by their final names."""
+        return {final: self.made[name] for name, final in self._final.items()}
+
+    def array(self, name: str) -> np.ndarray:
+        """An array of this hop or of the payload."""
+        return self.made[name]() if name in self.made else self.stored[name]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One struct instance, as steps see it.
+
+    Attributes:
+        workspace: The hop.
+        path: The path of the instance.
+        node: Its node.
+        struct: Its name before the step.
+        before: The declaration that the tree conforms to.
+        after: The declaration that it will conform to after the step.
+    """
+
+    workspace: Workspace
+    path: Path
+    node: Node
+    struct: str
+    before: Document
+    after: Document
+
+    def at(self, *parts: Hashable) -> Path:
+        """The path of a field of the instance, or of a value inside it."""
+        return (*self.path, *(FieldName(str(part)) for part in parts[:1]), *parts[1:])
+
+    def note(self, message: str, *parts: Hashable) -> str:
+        """Reports a value that the step defaults, drops or casts; returns its path."""
+        found = Diagnostic("NQX425", "info", message, path=format_path(self.at(*parts)))
+        self.workspace.report.append(found)
+        return found.path
+
+    def error(
+        self, code: str, message: str, *parts: Hashable, hint: str | None = None
+    ) -> MigrationError:
+        """An error about a field of the instance, or about a value inside it."""
+        return MigrationError(message, code=code, path=format_path(self.at(*parts)), hint=hint)
+
+    def field(self, name: str) -> Node:
+        """The node of a field.
+
+        Raises:
+            MigrationError: NQX414: the payload does not hold it, so it is not of the version that it claims.
+        """
+        fields = self.node["fields"]
+        if name not in fields:
+            message = (
+                f"expected a stored field that version {self.before.version} declares, got none"
+            )
+            hint = "check the checkpoint with `neuralqx-struct validate`"
+            raise self.error("NQX414", message, name, hint=hint)
+        return fields[name]
+
+    def with_fields(self, fields: Mapping[str, Node]) -> Node:
+        """The node of the instance with some fields replaced."""
+        return {**self.node, "fields": {**self.node["fields"], **fields}}
+
+    def replaced(
+        self, leaving: tuple[str, ...], coming: Mapping[str, Node], *inner: str
+    ) -> dict[str, Node]:
+        """The fields of the instance, or of a struct inside it, with some replaced by others.
+
+        Args:
+            leaving: Names of the fields that leave; the new ones take the place of the first, or come last.
+            coming: The new fields.
+            inner: The field that holds the struct, if it is one inside the instance.
+
+        Raises:
+            MigrationError: NQX415: there is a field of a new one's name.
+        """
+        node = self.field(*inner) if inner else self.node
+        fields: dict[str, Node] = {}
+        for name, held in node["fields"].items():
+            if leaving and name == leaving[0]:
+                fields |= coming
+            if name in leaving:
+                continue
+            if name in coming:
+                version = self.before.version
+                message = f"expected no stored field of this name in version {version}, got one"
+                raise self.error("NQX415", message, *inner, name)
+            fields[name] = held
+        return fields if leaving else {**fields, **coming}
+
+    def swapped(self, leaving: tuple[str, ...], coming: Mapping[str, Node]) -> Node:
+        """The node of the instance with some fields replaced by others; see :meth:`replaced`."""
+        return {**self.node, "fields": self.replaced(leaving, coming)}
+
+    def each_array(self, name: str, change: Callable[[Node, Path], Node]) -> Node:
+        """The instance with every array inside one field changed, also in lists, tuples and dicts.
+
+        Args:
+            name: The field.
+            change: Called with the node of an array, spelled out or constant, and its path from the instance.
+        """
+
+        def changed(node: Node, declared: Type, at: Path) -> Node:
+            del declared
+            return change(node, at) if is_array(node) else node
+
+        declared = self.before.structs[self.struct].fields[name].declared
+        return self.with_fields({name: map_leaves(self.field(name), declared, changed, (name,))})
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Dims of the tree, and the names that are local to the instance."""
+        return measure(self.before, self.node, self.after, known=self.workspace.dims)
+
+    def size(self, extent: Expression) -> int:
+        """The number that an extent is at this instance.
+
+        Raises:
+            MigrationError: NQX413: no array in the payload fixes it.
+        """
+        try:
+            return solved_size(extent, self.sizes)
+        except SchemaError as error:
+            message = f"expected a payload that fixes the size {extent.text}, got one that does not"
+            message = f"{message}\n{error.diagnostics[0].message}"
+            hint = "declare `equals:` for the dim, or write the size as a number in the step"
+            raise self.error("NQX413", message, hint=hint) from None
+
+    def value(self, name: str, value: Any) -> Node:
+        """A plain value as the node that the field ``name`` has after the step.
+
+        Raises:
+            MigrationError: NQX107: it is no value of the type, or not of the sizes of this payload.
+        """
+
+        def store(dtype: str, array: np.ndarray) -> Node:
+            made_of = ("value", id(array))
+            return self.workspace.store(self.at(name), dtype, array.shape, lambda: array, made_of)
+
+        # An added field may be of an enum or a struct that only the new version has; no step makes those.
+        after, new = self.after, self.workspace.target
+        enums = {**new.enums, **after.enums}
+        structs = {**new.structs, **after.structs}
+        known = after.model_copy(update={"enums": enums, "structs": structs})
+        document = known.linked({**new.used, **after.used}, after.unusable)
+        declared = after.structs[self.struct].fields[name].declared
+        try:
+            return read_value(value, declared, NodeBuilder(document, size=self.size, store=store))
+        except SchemaError as error:
+            raise MigrationError(error.diagnostics) from None
+
+    def shape(self, node: Node, *parts: Hashable) -> list[int]:
+        """The shape of a node that is an array, spelled out or constant.
+
+        Raises:
+            MigrationError: NQX411: it is of another kind.
+        """
+        if not is_array(node):
+            raise self.error("NQX411", f"expected an array, got {shown_node(node)}", *parts)
+        return list(node.get("shape", ()))
+
+    def load(self, node: Node) -> Thunk:
+        """A function that reads the elements of an array node."""
+        if ARRAY.matches(node):
+            name = node["name"]
+            return lambda: self.workspace.array(name)
+
+        def constant() -> np.ndarray:
+            import numpy as np
+
+            dtype = dtype_named(node["dtype"])
+            return np.full(node.get("shape", ()), number_value(node["value"]), dtype)
+
+        return constant
+
+    def identity(self, node: Node) -> tuple[Any, ...]:
+        """A key that two array nodes share if their elements are known to be the same."""
+        if ARRAY.matches(node):
+            return ("array", node["name"])
+        return ("full", node["dtype"], tuple(node.get("shape", ())), repr(node["value"]))
+
+    def derive(
+        self,
+        node: Node,
+        parts: Path,
+        how: tuple[Any, ...],
+        compute: Callable[[np.ndarray], np.ndarray],
+        *,
+        shape: Iterable[int],
+        dtype: str | None = None,
+    ) -> Node:
+        """A new array made of one; its elements are computed when they are read.
+
+        Args:
+            node: The array, or a constant one, which stays constant.
+            parts: The path of the new one from the instance.
+            how: The name of the operation and its arguments.
+            compute: Computes it.
+            shape: Its shape.
+            dtype: Its dtype if it is another; ``compute`` must then work element by element.
+        """
+        kept = ("leaf", "weak_type") if dtype is None else ("leaf",)
+        marks = {mark: node[mark] for mark in kept if mark in node}
+        dtype_now = dtype or node["dtype"]
+        if ARRAY.matches(node):
+            load, made_of = self.load(node), (how, self.identity(node))
+            path = self.at(*parts)
+            made = self.workspace.store(path, dtype_now, shape, lambda: compute(load()), made_of)
+            return {**made, **marks}
+        value = node["value"]
+        if dtype is not None:
+            value = _single(compute(self.load({**node, "shape": [1]})()))
+        if NUMPY_SCALAR.matches(node) and not list(shape):
+            return {**node, "dtype": dtype_now, "value": value}
+        constant = FULL.node(dtype=dtype_now, shape=list(shape), value=value)
+        return {**constant, **marks}
+
+
+def _single(array: np.ndarray) -> Node:
+    """The node of the number in an array of one element."""
+    one = array.astype("complex128") if array.dtype.kind == "c" else array
+    value = number_node(one.tolist()[0])
+    # The scalars of ml_dtypes have no plain form of their own.
+    return value if isinstance(value, (bool, int, float, dict)) else number_node(float(value))

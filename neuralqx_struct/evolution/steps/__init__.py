@@ -1,0 +1,226 @@
+"""Migration steps: the table of their records, and the builders for Python.
+
+Contains :data:`STEPS`, one record per step. A new step is a model and a member of ``StepItem`` in
+``schema/migration.py``, a module with its record, and a row here.
+
+Example:
+    >>> from neuralqx_struct.evolution import steps
+    >>> steps.migration(1, [steps.rename(field="rng", to="key")]).steps[0].name
+    'rename'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from neuralqx_struct.evolution.payload_tree import Workspace
+from neuralqx_struct.evolution.steps.arrays import (
+    CAST,
+    RESHAPE,
+    TRANSPOSE,
+    UNWRAP_KEY,
+    WRAP_KEY,
+    cast,
+    reshape,
+    transpose,
+    unwrap_key,
+    wrap_key,
+)
+from neuralqx_struct.evolution.steps.enums import MAP_ENUM, map_enum
+from neuralqx_struct.evolution.steps.fields import (
+    ADD,
+    FILL,
+    REMOVE,
+    RENAME,
+    RENAME_PATH,
+    add,
+    fill,
+    remove,
+    rename,
+    rename_path,
+)
+from neuralqx_struct.evolution.steps.operations import Cost, Gap, StepKind
+from neuralqx_struct.evolution.steps.parts import MERGE, SPLIT, merge, split
+from neuralqx_struct.evolution.steps.python import PYTHON, function, python
+from neuralqx_struct.evolution.steps.structs import (
+    INLINE,
+    MOVE,
+    RENAME_STRUCT,
+    inline,
+    move,
+    rename_struct,
+)
+from neuralqx_struct.printing import brief
+from neuralqx_struct.schema.migration import Migration, Step, StepItem
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.text.yaml_writer import flow
+
+__all__ = [
+    "add",
+    "apply_to_document",
+    "apply_to_workspace",
+    "cast",
+    "cost",
+    "fill",
+    "function",
+    "inline",
+    "inverse",
+    "map_enum",
+    "merge",
+    "migration",
+    "move",
+    "python",
+    "remove",
+    "rename",
+    "rename_path",
+    "rename_struct",
+    "reshape",
+    "split",
+    "step_name",
+    "step_text",
+    "transpose",
+    "unwrap_key",
+    "wrap_key",
+]
+
+#: All steps by name. Suggestions for a field of another type are tried in this order.
+STEPS: dict[str, StepKind[Any]] = {
+    kind.model.name: kind
+    for kind in (
+        FILL,
+        RENAME_STRUCT,
+        WRAP_KEY,
+        UNWRAP_KEY,
+        CAST,
+        TRANSPOSE,
+        RESHAPE,
+        MAP_ENUM,
+        RENAME,
+        RENAME_PATH,
+        ADD,
+        REMOVE,
+        MOVE,
+        INLINE,
+        SPLIT,
+        MERGE,
+        PYTHON,
+    )
+}
+if STEPS.keys() != StepItem.model_fields.keys():
+    lacking = sorted(STEPS.keys() ^ StepItem.model_fields.keys())
+    raise ImportError(f"expected each step in StepItem and in STEPS, got one without: {lacking}")
+
+
+def kind(step: Step) -> StepKind[Any]:
+    """The record of a step."""
+    return STEPS[step.name]
+
+
+def apply_to_document(document: Document, step: Step, target: Document) -> Document:
+    """The declaration after a step.
+
+    Args:
+        document: The declaration before it.
+        step: The step.
+        target: The version that the migration leads to: it declares the fields that ``add`` adds, and docs, tags and
+            defaults of results.
+
+    Raises:
+        SchemaError: The step does not apply; the path of the diagnostic is ``$.<step>.<member>``.
+
+    Example:
+        >>> "h" in apply_to_document(v1, rename(field="h", to="transverse_field"), v2).structs["VMCState"].fields
+        False
+    """
+    return kind(step).declare(step, document, target)
+
+
+def apply_to_workspace(workspace: Workspace, step: Step, before: Document, after: Document) -> None:
+    """Applies a step to every instance of its struct in a payload.
+
+    Args:
+        workspace: The payload's private copy.
+        step: The step.
+        before: The declaration that the payload conforms to.
+        after: The declaration after the step, as :func:`apply_to_document` returns it.
+
+    Raises:
+        MigrationError: The payload does not hold the fields that its version declares, or a value refuses the step.
+            A value that a cast cannot hold is found when the array is read.
+    """
+    found = kind(step)
+    for struct in found.structs(step, before):
+        for place in workspace.instances(struct, before, after):
+            place.node.update(found.rewrite(step, place))
+
+
+def inverse(step: Step, before: Document, after: Document) -> list[Step]:
+    """The steps that undo a step; none where ``after`` can be read as ``before`` as it is stored.
+
+    Args:
+        step: The step.
+        before: The declaration that it was applied to.
+        after: The declaration after it.
+
+    Raises:
+        SchemaError: NQX307: nothing declares the former state; NQX423: the step gave up downgrades with ``lossy: true``.
+
+    Example:
+        >>> [step_text(step) for step in inverse(rename(field="h", to="field"), v1, v2)]
+        ['- rename: {field: field, to: h}']
+    """
+    return kind(step).inverse(step, before, after)
+
+
+def cost(step: Step) -> Cost:
+    """The bytes that a step moves: those of the manifest alone, or those of arrays, too."""
+    return kind(step).cost
+
+
+def step_name(step: Step) -> str:
+    """The step's name in schema files, such as ``rename``."""
+    return step.name
+
+
+def suggestions(gap: Gap) -> Iterable[Step]:
+    """Yields steps that may turn one type into another; the caller tries each of them."""
+    for each in STEPS.values():
+        yield from each.suggest(gap)
+
+
+def step_text(step: Step) -> str:
+    """The step as one line of a schema file.
+
+    Example:
+        >>> step_text(rename(field="rng", to="key"))
+        '- rename: {field: rng, to: key}'
+    """
+    given = step.model_dump(by_alias=True, exclude_unset=True)
+    if step.within is None:
+        given.pop("in", None)
+    return f"- {step.name}: {flow(given)}"
+
+
+def migration(from_version: int, steps: Iterable[Step]) -> Migration:
+    """How payloads of ``from_version`` become payloads of the version that declares this.
+
+    Raises:
+        TypeError: The version is no int that is 1 or more, or there is something else than steps.
+
+    Example:
+        >>> migration(2, [rename(field="rng", to="key")]).from_version
+        2
+    """
+    if type(from_version) is not int or from_version < 1:
+        wanted = "the version before, an int that is 1 or more"
+        raise TypeError(f"steps.migration(): expected {wanted}, got {from_version!r}")
+    given: Any = steps
+    listed = isinstance(given, Iterable) and not isinstance(given, (str, Step))
+    steps = [*given] if listed else []
+    wrong = [step for step in steps if not isinstance(step, Step)] if listed else [given]
+    if wrong:
+        wanted = "a list of steps such as [s.steps.rename(field='a', to='b')]"
+        raise TypeError(f"steps.migration(): expected {wanted}, got {brief(wrong[0])}")
+    items = [StepItem.model_validate({step.name: step}) for step in steps]
+    return Migration(from_version=from_version, steps=items)

@@ -1,0 +1,367 @@
+"""The record of a migration step, and the parts that several steps are made of.
+
+Contains :class:`StepKind` (the record), :func:`builder` (the function that makes a step in Python), and :class:`Scope`
+(the struct that a step changes, in a declaration). The steps themselves are in the modules beside this one; a new step is
+a model in ``schema/migration.py``, a module with its record, and a row in the table of ``__init__.py``.
+
+Example:
+    >>> from neuralqx_struct.evolution import steps
+    >>> Scope.of(steps.rename(field="h", to="field"), v1, v2).name
+    'VMCState'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, NoReturn, TypeVar
+
+from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
+from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.sizes import (
+    equations,
+    measurable,
+    same_type,
+    substitute,
+)
+from neuralqx_struct.expressions import Expression
+from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.types.records import Array, Extent, Node, Null, Type, map_type, walk_type
+from neuralqx_struct.types.text import format_type, union_of
+
+#: Bytes that a step moves: none but the manifest's; those of the arrays it names, one at a time; any that its function reads.
+Cost = Literal["manifest", "streaming", "opaque"]
+
+S = TypeVar("S", bound=Step)
+_T = TypeVar("_T", bound=Type)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A field whose type differs between two versions, for suggestions.
+
+    Attributes:
+        field: Its name.
+        have: The type that is stored.
+        want: The type that is wanted.
+        old: The declaration that payloads conform to.
+        new: The wanted one.
+        known: Expressions that names of sizes are equal to.
+        within: The ``in`` of a step on the field.
+        values: Values that may replace null, the declared default first.
+    """
+
+    field: str
+    have: Type
+    want: Type
+    old: Document
+    new: Document
+    known: Mapping[str, Expression]
+    within: str | None
+    values: tuple[Any, ...] = ()
+
+
+def _own_struct(step: Step, document: Document) -> tuple[str, ...]:
+    return (step.within or document.root,)
+
+
+def _no_suggestion(gap: Gap) -> Iterator[Step]:
+    del gap
+    return iter(())
+
+
+def _no_review(step: Step, old: Document, new: Document) -> Iterator[Diagnostic]:
+    del step, old, new
+    return iter(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepKind(Generic[S]):
+    """Everything that is known about one migration step.
+
+    Attributes:
+        model: Its arguments as a schema file has them; the name of the class is the name of the step.
+        declare: Returns the declaration after the step, from the one before it and from the version that the
+            migration leads to, which has the defaults, docs and tags of results.
+        rewrite: Returns the node of one struct instance after the step.
+        inverse: Returns the steps that undo it, from the declarations before and after it. Raises SchemaError NQX307 or
+            NQX308 where that is impossible.
+        cost: The bytes that it moves.
+        structs: Returns the names of the structs whose instances it rewrites.
+        functions: Returns the registered functions that it runs.
+        suggest: Yields steps that may turn one type into another; the caller tries them.
+        question: Returns the question to ask the author before the step is written for a field, or an empty string.
+        answer: How the step reads as one of several answers.
+        review: Yields warnings about the step in a migration between two versions; their path is a member of the step.
+        checks_values: True if a value of an array can refuse the step.
+        drops_values: True if it removes stored values.
+        carried: Returns the names of fields whose data goes on under another name or in another struct.
+        renames_field: True if ``field`` becomes ``to``.
+        renames_struct: True if ``struct`` becomes ``to``.
+    """
+
+    model: type[S]
+    declare: Callable[[S, Document, Document], Document]
+    rewrite: Callable[[S, Place], Node]
+    inverse: Callable[[S, Document, Document], list[Step]]
+    cost: Cost
+    structs: Callable[[S, Document], Iterable[str]] = _own_struct
+    functions: Callable[[S], Iterable[str]] = lambda _: ()
+    suggest: Callable[[Gap], Iterator[Step]] = _no_suggestion
+    question: Callable[[FieldDeclaration], str] = lambda _: ""
+    answer: str = "this way"
+    review: Callable[[S, Document, Document], Iterator[Diagnostic]] = _no_review
+    checks_values: bool = False
+    drops_values: bool = False
+    carried: Callable[[S], Iterable[str]] = lambda _: ()
+    renames_field: bool = False
+    renames_struct: bool = False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Findings.
+
+
+def refuse(code: str, member: str, message: str, hint: str | None = None) -> NoReturn:
+    """Raises a finding about one member of a step; ``proof.stages_of`` completes the path."""
+    raise SchemaError(message, code=code, path=member, hint=hint)
+
+
+def refuse_same(member: str, name: str, remedy: str = "remove the step") -> NoReturn:
+    """Raises NQX306: a new name is the old one."""
+    refuse("NQX306", member, f"expected another name than {name!r}, got the same", remedy)
+
+
+def find_struct(document: Document, name: str, member: str) -> StructDeclaration:
+    """A struct of a declaration.
+
+    Raises:
+        SchemaError: NQX304: no such struct at this point of the migration.
+    """
+    if name not in document.structs:
+        hint = did_you_mean(name, document.structs)
+        hint = hint or f"structs here: {', '.join(document.structs)}"
+        message = f"expected a struct of version {document.version}, got {name!r}"
+        refuse("NQX304", member, message, hint)
+    return document.structs[name]
+
+
+def find_field(
+    struct: StructDeclaration, struct_name: str, name: str, member: str = "field"
+) -> FieldDeclaration:
+    """A stored field of a struct.
+
+    Raises:
+        SchemaError: NQX304: no such field at this point of the migration; NQX306: payloads do not hold it.
+    """
+    found = struct.fields.get(name)
+    if found is not None and found.stored:  # `struct.stored` would be computed again for every step
+        return found
+    if found is not None:
+        message = f"expected a stored field, got {name!r}, which payloads do not hold"
+        refuse("NQX306", member, message, "remove the step")
+    hint = did_you_mean(name, struct.stored)
+    hint = hint or "a step sees the names that the steps before it left"
+    here = f"fields of {struct_name} at this point: {', '.join(struct.stored) or 'none'}"
+    message = f"expected a field of {struct_name}, got {name!r}\n{here}"
+    return refuse("NQX304", member, message, hint)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Declarations.
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The struct that a step changes, in the declaration before the step.
+
+    Attributes:
+        document: The declaration.
+        target: The version that the migration leads to.
+        name: The struct's name.
+        struct: The struct.
+    """
+
+    document: Document
+    target: Document
+    name: str
+    struct: StructDeclaration
+
+    @classmethod
+    def of(cls, step: Step, document: Document, target: Document) -> Scope:
+        """The scope of a step, which is the root struct without ``in``."""
+        name = step.within or document.root
+        return cls(document, target, name, find_struct(document, name, "in"))
+
+    def within(self, name: str) -> Scope:
+        """The scope of another struct."""
+        return replace(self, name=name, struct=self.document.structs[name])
+
+    def field(self, name: str, member: str = "field") -> FieldDeclaration:
+        """A stored field; see :func:`find_field`."""
+        return find_field(self.struct, self.name, name, member)
+
+    @property
+    def wanted(self) -> Mapping[str, FieldDeclaration]:
+        """The stored fields of the struct of the same name in the target."""
+        struct = self.target.structs.get(self.name)
+        return {} if struct is None else struct.stored
+
+    def require_free(self, name: str, member: str, leaving: Iterable[str] = ()) -> None:
+        """Checks that payloads hold no field of a name, except one that the same step removes.
+
+        Raises:
+            SchemaError: NQX304.
+        """
+        found = self.struct.fields.get(name)
+        if found is not None and found.stored and name not in leaving:
+            message = f"expected a name that is free, got {name!r}, which {self.name} has already"
+            hint = f"rename or remove the field {name} in a step before this one"
+            refuse("NQX304", member, message, hint)
+
+    def require_sizes(self, sizes: Iterable[Extent], member: str, code: str = "NQX105") -> None:
+        """Checks that payloads fix all names in some sizes.
+
+        Raises:
+            SchemaError: ``code``: they do not.
+        """
+        wanted = {name for size in sizes if size is not ... for name in size.names}
+        if not wanted:
+            return
+        missing = sorted(wanted - measurable(self.document, self.name, self.target))
+        if missing:
+            names = ", ".join(missing)
+            message = f"expected sizes that payloads show, got {names}, which no array there fixes"
+            hint = "declare `equals:` for the dim, or write the size as a number"
+            refuse(code, member, message, hint)
+
+    def adopt(
+        self,
+        name: str,
+        declared: Type,
+        source: FieldDeclaration | None = None,
+        bind: Mapping[str, Expression] | None = None,
+    ) -> FieldDeclaration:
+        """The declaration of a field that a step makes.
+
+        It is the target's own where its type is equal, with the target's spelling of sizes; else the source's with another
+        type.
+
+        Args:
+            name: The field's name.
+            declared: Its type as the step computes it.
+            source: The declaration that it comes from.
+            bind: Expressions that the struct's parameters are equal to in the target.
+        """
+        wanted = self.wanted.get(name)
+        if wanted is not None:
+            theirs = substitute(wanted.declared, bind) if bind else wanted.declared
+            if same_type(declared, theirs, equations(self.document, self.target)):
+                return wanted
+        if source is None:
+            return FieldDeclaration.model_validate({"type": format_type(declared)})
+        return source if source.declared == declared else source.with_type(declared)
+
+    def with_fields(self, fields: Mapping[str, FieldDeclaration]) -> Document:
+        """The declaration with other fields of the struct."""
+        struct = self.struct.model_copy(update={"fields": dict(fields)})
+        return with_structs(self.document, {self.name: struct})
+
+    def replaced(self, leaving: Iterable[str], coming: Mapping[str, FieldDeclaration]) -> Document:
+        """The declaration with some fields replaced by others, at the position of the first one."""
+        # A field that payloads do not hold gives way to a stored one of its name.
+        kept = {n: d for n, d in self.struct.fields.items() if n not in coming or n in leaving}
+        return self.with_fields(replaced_items(kept, tuple(leaving), coming))
+
+
+def with_structs(document: Document, structs: Mapping[str, StructDeclaration]) -> Document:
+    """The declaration with some structs added or replaced."""
+    return document.model_copy(update={"structs": {**document.structs, **structs}})
+
+
+_V = TypeVar("_V")
+
+
+def replaced_items(
+    items: Mapping[str, _V], leaving: tuple[str, ...], coming: Mapping[str, _V]
+) -> dict[str, _V]:
+    """The items with some replaced by others, at the position of the first that leaves, else at the end."""
+    found: dict[str, _V] = {}
+    for name, item in items.items():
+        if leaving and name == leaving[0]:
+            found |= coming
+        if name not in leaving:
+            found[name] = item
+    return found if leaving else {**found, **coming}
+
+
+def with_type(
+    step: Any, document: Document, target: Document, change: Callable[[Type], Type]
+) -> Document:
+    """The declaration with another type for the step's field."""
+    scope = Scope.of(step, document, target)
+    source = scope.field(step.field)
+    made = scope.adopt(step.field, change(source.declared), source)
+    return scope.replaced((step.field,), {step.field: made})
+
+
+def declared_type(step: Any, document: Document) -> Type:
+    """The type of the step's field."""
+    return Scope.of(step, document, document).field(step.field).declared
+
+
+def arrays_of(declared: Type) -> list[Array]:
+    """The array types inside a type."""
+    return [inner for inner in walk_type(declared) if isinstance(inner, Array)]
+
+
+def each_array(declared: Type, change: Callable[[Array], Type], step: str) -> Type:
+    """The type with every array in it changed, also inside lists, tuples, dicts and unions.
+
+    Raises:
+        SchemaError: NQX304: there is no array in it; NQX306: the step has no effect.
+    """
+    shown = format_type(declared)
+    if not arrays_of(declared):
+        refuse("NQX304", "field", f"expected a field that holds an array to {step}, got {shown}")
+    changed = map_type(declared, lambda inner: change(inner) if isinstance(inner, Array) else inner)
+    if changed == declared and step != "transpose":  # a square array keeps its type
+        message = f"expected a step with an effect, got one that leaves {shown} as it is"
+        refuse("NQX306", "field", message)
+    return changed
+
+
+def only_branch(
+    declared: Type, wanted: type[_T], words: str, member: str = "field"
+) -> tuple[_T, Callable[[Type], Type]]:
+    """The one branch of ``T`` or ``T | null`` that is of a class, and a function that replaces it.
+
+    Raises:
+        SchemaError: NQX304: the type is another one.
+    """
+    found, nullable = declared.solid, declared.nullable
+    if len(found) == 1 and isinstance(found[0], wanted):
+        return found[0], lambda other: union_of((other, Null())) if nullable else other
+    return refuse("NQX304", member, f"expected {words}, got {format_type(declared)}")
+
+
+def array_branch(declared: Type, member: str = "field") -> tuple[Array, Callable[[Type], Type]]:
+    """As :func:`only_branch`, for arrays."""
+    return only_branch(declared, Array, "an array field", member)
+
+
+def with_named(document: Document, declared: Type, target: Document) -> Document:
+    """The declaration with the structs and enums of a type that it lacks, or that have more members now."""
+    structs, enums = dict(document.structs), dict(document.enums)
+    todo = [declared]
+    while todo:
+        for inner in walk_type(todo.pop()):
+            name = inner.refers
+            known = set(enums[name].members) if name in enums else set()
+            if name in target.enums and known <= set(target.enums[name].members):
+                enums[name] = target.enums[name]
+            elif name in target.structs and name not in structs:
+                structs[name] = target.structs[name]
+                todo += [field.declared for field in structs[name].stored.values()]
+    return document.model_copy(update={"structs": structs, "enums": enums})

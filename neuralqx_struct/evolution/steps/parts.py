@@ -1,0 +1,320 @@
+"""Steps between one array and several: split and merge, inverse to each other.
+
+Example:
+    >>> split = Split(field="bias_all", into={"visible_bias": "n_sites", "hidden_bias": "n_hidden"})
+    >>> SPLIT.declare(split, v2, v3).structs["VMCState"].fields["visible_bias"].text
+    'complex64[n_sites]'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.evolution.payload_tree import Place, Thunk
+from neuralqx_struct.evolution.sizes import constant, equations, extent, same_size, total
+from neuralqx_struct.evolution.steps.arrays import plain_size
+from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.steps.operations import (
+    Scope,
+    StepKind,
+    array_branch,
+    refuse,
+)
+from neuralqx_struct.evolution.values import (
+    COMPLEX_OF,
+    PART_OF,
+    compact,
+    join_complex,
+    part_complex,
+)
+from neuralqx_struct.schema.migration import Merge, Split, Step
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.types.records import Array, Extent, Node
+from neuralqx_struct.types.text import format_type
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def _axis(axis: int, rank: int, *, new: bool = False) -> int:
+    """An axis as a number that is not negative; ``new`` for one that does not exist yet."""
+    ranks = rank + new
+    if not -ranks <= axis < ranks:
+        refuse("NQX304", "axis", f"expected an axis of an array with {rank} axes, got {axis}")
+    return axis % ranks
+
+
+def _known_shape(array: Array, member: str) -> tuple[Any, ...]:
+    if ... in array.shape:
+        refuse("NQX304", member, f"expected an array of known rank, got {format_type(array)}")
+    return array.shape
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# split
+
+
+def _parts(step: Split, array: Array, scope: Scope) -> dict[str, Array]:
+    """The types of the parts by name."""
+    names = list(step.into)
+    if step.how == "complex":
+        part = PART_OF.get(array.dtype)
+        if part is None or len(names) != 2:
+            shown = f"{format_type(array)} and {names}"
+            refuse("NQX310", "into", f"expected a complex array and two names, got {shown}")
+        return dict.fromkeys(names, Array(part, array.shape))
+    shape = _known_shape(array, "field")
+    axis = _axis(step.axis, len(shape))
+    known = equations(scope.document, scope.target)
+    before, length, behind = shape[:axis], shape[axis], shape[axis + 1 :]
+    if step.how == "stack":
+        if not same_size(length, extent(len(names)), known):
+            message = f"expected as many names as axis {axis} is long, {length}, got {len(names)}"
+            refuse("NQX309", "into", message)
+        return dict.fromkeys(names, Array(array.dtype, (*before, *behind)))
+    if not isinstance(step.into, dict):
+        message = "expected a size for each name, got names alone"
+        refuse("NQX309", "into", message, "write `into: {a: n, b: m}`")
+    sizes = {name: extent(size) for name, size in step.into.items()}
+    scope.require_sizes(sizes.values(), "into")
+    whole = total(list(sizes.values()))
+    if not same_size(whole, length, known):
+        message = (
+            f"expected sizes that sum to {length}, the length of axis {axis}, got {whole.text}"
+        )
+        hint = None
+        if constant(whole) is None:
+            hint = f"declare `{length}: {{equals: {whole.text}}}` under dims, if it is so"
+        refuse("NQX309", "into", message, hint)
+    return {name: Array(array.dtype, (*before, size, *behind)) for name, size in sizes.items()}
+
+
+def _split(step: Split, document: Document, target: Document) -> Document:
+    scope = Scope.of(step, document, target)
+    source = scope.field(step.field)
+    array, rebuilt = array_branch(source.declared)
+    parts = _parts(step, array, scope)
+    if len(parts) != len(step.into) or not parts:
+        refuse("NQX304", "into", f"expected distinct names, got {list(step.into)}")
+    made = {}
+    for part, declared in parts.items():
+        scope.require_free(part, "into", leaving=(step.field,))
+        made[part] = scope.adopt(part, rebuilt(declared), source)
+    return scope.replaced((step.field,), made)
+
+
+def _split_payload(step: Split, place: Place) -> Node:
+    node, names = place.field(step.field), list(step.into)
+    if node is None:
+        made = dict.fromkeys(names)
+    elif step.how == "complex":
+        made = _complex_parts(step, node, place)
+    else:
+        made = _pieces(step, node, place)
+    return place.swapped((step.field,), made)
+
+
+def _complex_parts(step: Split, node: Node, place: Place) -> dict[str, Node]:
+    shape, dtype = place.shape(node, step.field), PART_OF.get(node["dtype"])
+    if dtype is None:
+        message = f"expected a complex array, got {node['dtype']}"
+        raise place.error("NQX411", message, step.field)
+    made = {}
+    for index, name in enumerate(step.into):
+        part = partial(part_complex, imaginary=index == 1)
+        how = ("part", index)
+        made[name] = place.derive(node, (name,), how, part, shape=shape, dtype=dtype)
+    return made
+
+
+def _pieces(step: Split, node: Node, place: Place) -> dict[str, Node]:
+    shape = place.shape(node, step.field)
+    axis = _axis(step.axis, len(shape))
+    # A list of names is a stack: one entry of the axis for each.
+    given = step.into.values() if isinstance(step.into, dict) else [1] * len(step.into)
+    sizes = [place.size(extent(size)) for size in given]
+    if sum(sizes) != shape[axis] or min(sizes) < 0:
+        wanted = " + ".join(map(str, sizes))
+        message = f"expected an array whose axis {axis} is {wanted} long, got shape {shape}"
+        raise place.error("NQX412", message, step.field)
+    stacked = step.how == "stack"
+    made, start = {}, 0
+    for name, size in zip(step.into, sizes, strict=True):
+        chosen = start if stacked else slice(start, start + size)
+        piece = partial(_piece, index=(*_before(axis), chosen, ...))
+        how = ("part", axis, start, step.how, size)
+        length = [] if stacked else [size]
+        rest = [*shape[:axis], *length, *shape[axis + 1 :]]
+        made[name] = place.derive(node, (name,), how, piece, shape=rest)
+        start += size
+    return made
+
+
+def _before(axis: int) -> tuple[slice, ...]:
+    """The index that takes every axis before one whole."""
+    return (slice(None),) * axis
+
+
+def _piece(array: np.ndarray, index: tuple[Any, ...]) -> np.ndarray:
+    return compact(array[index])
+
+
+split = builder(Split, axis=0, how="concat")
+SPLIT = StepKind(
+    model=Split,
+    declare=_split,
+    rewrite=_split_payload,
+    inverse=lambda step, *_: [
+        Merge(
+            within=step.within,
+            fields=list(step.into),
+            into=step.field,
+            how=step.how,
+            axis=step.axis,
+        )
+    ],
+    cost="streaming",
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# merge
+
+
+def _whole(step: Merge, arrays: Sequence[Array], document: Document, target: Document) -> Array:
+    """The type of the merged array."""
+    first, known = arrays[0], equations(document, target)
+    dtypes = {array.dtype for array in arrays}
+    if len(dtypes) > 1:
+        message = f"expected arrays of one dtype, got {', '.join(sorted(dtypes))}"
+        refuse("NQX310", "fields", message, "cast them in a step before")
+    if step.how == "complex":
+        if len(arrays) != 2 or first.dtype not in COMPLEX_OF:
+            shown = ", ".join(map(format_type, arrays))
+            refuse("NQX310", "fields", f"expected two arrays of float32 or float64, got {shown}")
+        _check_shapes(arrays, None, known)
+        return Array(COMPLEX_OF[first.dtype], first.shape)
+    shape, stacked = _known_shape(first, "fields"), step.how == "stack"
+    axis = _axis(step.axis, len(shape), new=stacked)
+    _check_shapes(arrays, None if stacked else axis, known)
+    if stacked:
+        return Array(first.dtype, (*shape[:axis], extent(len(arrays)), *shape[axis:]))
+    lengths: list[Any] = [array.shape[axis] for array in arrays]
+    return Array(first.dtype, (*shape[:axis], total(lengths), *shape[axis + 1 :]))
+
+
+def _check_shapes(arrays: Sequence[Array], free: int | None, known: Mapping[str, Any]) -> None:
+    """Checks that arrays agree in all axes but one."""
+
+    def same(axis: int, a: Extent, b: Extent) -> bool:
+        return axis == free or same_size(a, b, known)
+
+    first, *others = [array.shape for array in arrays]
+    axes = range(len(first))
+    for other in others:
+        if len(first) != len(other) or not all(map(same, axes, first, other)):
+            shown = ", ".join(map(format_type, arrays))
+            but = "" if free is None else f" but for axis {free}"
+            refuse("NQX310", "fields", f"expected arrays of one shape{but}, got {shown}")
+
+
+def _merge(step: Merge, document: Document, target: Document) -> Document:
+    scope = Scope.of(step, document, target)
+    if len(set(step.fields)) != len(step.fields):
+        refuse("NQX304", "fields", f"expected distinct fields, got {step.fields}")
+    sources = [scope.field(name, "fields") for name in step.fields]
+    branches = [array_branch(source.declared, "fields") for source in sources]
+    scope.require_free(step.into, "into", leaving=step.fields)
+    arrays = [array for array, _ in branches]
+    required = {s.declared == array for s, array in zip(sources, arrays, strict=True)}
+    if len(required) > 1:
+        shown = ", ".join(format_type(source.declared) for source in sources)
+        message = f"expected fields that may all be null or none, got {shown}"
+        refuse("NQX310", "fields", message, "fill the optional ones before")
+    _, rebuilt = branches[0]
+    declared = rebuilt(_whole(step, arrays, document, target))
+    made = scope.adopt(step.into, declared, sources[0])
+    return scope.replaced(step.fields, {step.into: made})
+
+
+def _merge_payload(step: Merge, place: Place) -> Node:
+    nodes = {name: place.field(name) for name in step.fields}
+    first, leaving = step.fields[0], tuple(step.fields)
+    there = [name for name, node in nodes.items() if node is not None]
+    if not there:
+        return place.swapped(leaving, {step.into: None})
+    if len(there) < len(nodes):
+        names = " and ".join(step.fields)
+        message = f"expected {names} to be null together, got a value in {', '.join(there)}"
+        raise place.error("NQX310", message, first)
+    shapes = {name: place.shape(node, name) for name, node in nodes.items()}
+    described = [
+        Array(node["dtype"], tuple(map(extent, shapes[name]))) for name, node in nodes.items()
+    ]
+    try:
+        made = _whole(step, described, place.before, place.after)
+    except SchemaError as error:
+        raise place.error("NQX310", error.diagnostics[0].message, first) from None
+    shape = [int(constant(size) or 0) for size in made.shape]
+    rank = len(shapes[first])
+    axis = 0 if step.how == "complex" else _axis(step.axis, rank, new=step.how == "stack")
+    join = partial(_JOIN[step.how], [*map(place.load, nodes.values())], made.dtype, shape, axis)
+    made_of = (step.name, step.how, axis, *map(place.identity, nodes.values()))
+    node = place.workspace.store(place.at(step.into), made.dtype, shape, join, made_of)
+    if "leaf" in nodes[first]:
+        node["leaf"] = nodes[first]["leaf"]
+    return place.swapped(leaving, {step.into: node})
+
+
+def _join(
+    loads: Sequence[Thunk], dtype: str, shape: Sequence[int], axis: int, *, stacked: bool = False
+) -> np.ndarray:
+    """Returns arrays joined along an axis, or stacked along a new one; one of them is in memory at a time."""
+    import numpy as np
+
+    result, start = np.empty(shape, dtype_named(dtype)), 0
+    for load in loads:
+        part = load()
+        length = 1 if stacked else part.shape[axis]
+        chosen = start if stacked else slice(start, start + length)
+        result[(*_before(axis), chosen)] = part
+        start += length
+    return result
+
+
+def _join_parts(loads: Sequence[Thunk], dtype: str, shape: Sequence[int], axis: int) -> np.ndarray:
+    del shape, axis
+    return join_complex(loads[0](), loads[1](), dtype)
+
+
+_JOIN: Mapping[str, Callable[[Sequence[Thunk], str, Sequence[int], int], np.ndarray]] = {
+    "complex": _join_parts,
+    "concat": _join,
+    "stack": partial(_join, stacked=True),
+}
+
+
+def _merge_back(step: Merge, before: Document, after: Document) -> list[Step]:
+    names: dict[str, int | str] | list[str] = list(step.fields)
+    if step.how == "concat":
+        scope = Scope.of(step, before, after)
+        declared = {name: scope.field(name, "fields").declared for name in step.fields}
+        shapes = {name: array_branch(t, "fields")[0].shape for name, t in declared.items()}
+        axis = _axis(step.axis, len(shapes[step.fields[0]]))
+        sizes = {name: shape[axis] for name, shape in shapes.items()}
+        Scope.of(step, after, before).require_sizes(sizes.values(), "fields", "NQX307")
+        names = {name: plain_size(size) for name, size in sizes.items()}
+    return [Split(within=step.within, field=step.into, axis=step.axis, into=names, how=step.how)]
+
+
+merge = builder(Merge, axis=0)
+MERGE = StepKind(
+    model=Merge,
+    declare=_merge,
+    rewrite=_merge_payload,
+    inverse=_merge_back,
+    cost="streaming",
+)

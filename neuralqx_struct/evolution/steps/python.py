@@ -1,0 +1,341 @@
+"""The step that runs a function of the user, for changes that no other step can make.
+
+A schema file gives the function's name, such as ``lab.flip``; Python code registers the function under it
+(:func:`function`). Files never make Python import or run anything else: a function runs if it is registered, and if the
+step is in documents that the reader loaded itself, or the function in a package that the caller trusts.
+
+Example:
+    >>> @function("docs.flip")
+    ... def flip(values):
+    ...     return {"mask": 1 - values["mask"]}
+    >>> find_function("docs.flip", own=True) is flip
+    True
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from neuralqx_struct.errors import Diagnostic, MigrationError, did_you_mean
+from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.steps.builders import built
+from neuralqx_struct.evolution.steps.operations import (
+    Scope,
+    StepKind,
+    refuse,
+    with_named,
+)
+from neuralqx_struct.evolution.values import shown_node
+from neuralqx_struct.manifest.kinds import ARRAY, iter_nodes
+from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.schema.conformance import conform, see_node
+from neuralqx_struct.schema.migration import Python, Remove, Step
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.types.records import Key, Named, Node, walk_type
+from neuralqx_struct.types.text import format_type
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Function = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+F = TypeVar("F", bound=Function)
+
+_FUNCTIONS: dict[str, Function] = {}
+
+
+def function(name: str) -> Callable[[F], F]:
+    """Registers a function for ``python`` steps under a name that schema files use; a decorator.
+
+    The name belongs to the schema and does not change when the function moves to another module. The newest function of
+    a name is the one that runs.
+
+    Args:
+        name: Such as ``lab.flip``. The function is called for every instance of the step's struct with one mapping: the
+            fields that the step reads, as plain values and read-only numpy arrays. It returns the fields that the step
+            writes.
+
+    Raises:
+        TypeError: The name is no text, or the object under it cannot be called.
+
+    Example:
+        >>> @function("docs.norm")
+        ... def norm(values):
+        ...     return {"norm": float(abs(values["w"]).sum())}
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"steps.function(): expected a name such as 'lab.flip', got {name!r}")
+
+    def register(function: F) -> F:
+        if not callable(function):
+            raise TypeError(f"steps.function({name!r}): expected a function, got {function!r}")
+        _FUNCTIONS[name] = function
+        return function
+
+    return register
+
+
+def name_of(function: str | Function) -> str:
+    """The name under which a function is registered; a name is returned as it is.
+
+    A function of a module that is not registered yet gets registered under its name there.
+
+    Raises:
+        TypeError: It is no function that a name leads to, such as one inside another function.
+    """
+    if isinstance(function, str):
+        return function
+    for name, known in _FUNCTIONS.items():
+        if known is function:
+            return name
+    inside = str(getattr(function, "__qualname__", "<"))
+    if not callable(function) or "<" in inside:
+        message = f"expected a registered function, got {function!r}; put @steps.function('lab.name') above it"
+        raise TypeError(message)
+    name = f"{function.__module__}.{inside}"
+    _FUNCTIONS[name] = function
+    return name
+
+
+def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Function:
+    """The function that a step names.
+
+    Args:
+        name: The name in the schema file.
+        own: Whether the reader loaded the step's document itself, instead of taking it from a bundle.
+        trust: Packages or modules. They are imported if the function is not registered yet, and functions of theirs may
+            run for steps of a bundle, too.
+
+    Raises:
+        MigrationError: NQX312: no such function is registered, or it may not run.
+    """
+    for module in trust if name not in _FUNCTIONS else ():
+        if module not in sys.modules:
+            try:
+                importlib.import_module(module)
+            except ImportError:  # the error below reports that no function was found
+                continue
+            except Exception as error:  # a module runs any code, and may fail in any way
+                raise MigrationError(
+                    f"expected the trusted module {module!r} to be importable, got {type(error).__name__}: {error}",
+                    code="NQX312",
+                    hint=f"run `import {module}` to see the error",
+                ) from error
+    if name not in _FUNCTIONS:
+        meant = did_you_mean(name, _FUNCTIONS)
+        hint = f"import the module that has @steps.function({name!r}), or name it: trust=['lab.migrations']"
+        hint = f"{meant} Else {hint}" if meant else hint
+        raise MigrationError(
+            f"expected a registered function {name!r}, got none", code="NQX312", hint=hint
+        )
+    found = _FUNCTIONS[name]
+    home = str(getattr(found, "__module__", ""))
+    if not own and not any(home == t or home.startswith(f"{t}.") for t in trust):
+        raise MigrationError(
+            f"expected a trusted function, got {name!r}, which the documents inside the bundle ask for",
+            code="NQX312",
+            hint=f"look at the step, then pass trust=[{home!r}], or the schema's own files: schema='schemas/...'",
+        )
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# python
+
+
+def _python(step: Python, document: Document, target: Document) -> Document:
+    scope = Scope.of(step, document, target)
+    for field in step.reads:
+        _require_plain(scope.field(field, "reads"), document, field, "reads")
+    wanted = scope.wanted
+    for field in step.writes:
+        if field not in wanted:
+            hint = "a step writes fields of the new version, under their names there"
+            where = f"a stored field of {scope.name} in version {target.version}"
+            hint = did_you_mean(field, wanted) or hint
+            refuse("NQX304", "writes", f"expected {where}, got {field!r}", hint)
+        _require_plain(wanted[field], target, field, "writes")
+    changed = [field for field in step.writes if field in scope.struct.stored]
+    if changed and step.inverse is None and not step.lossy:
+        names = ", ".join(changed)
+        message = f"expected inverse or lossy: true beside a step that changes {names}, got neither"
+        hint = (
+            "name the function that leads back as `inverse: ...`; `lossy: true` gives up downgrades"
+        )
+        refuse("NQX308", "writes", message, hint)
+    for field in step.writes:  # it may write members of an enum that only the new version has
+        document = with_named(document, wanted[field].declared, target)
+    written = {field: wanted[field] for field in step.writes}
+    scope = Scope.of(step, document, target)
+    return scope.with_fields({**scope.struct.fields, **written})
+
+
+def _require_plain(
+    declaration: FieldDeclaration, document: Document, field: str, member: str
+) -> None:
+    """Checks that a field holds no keys and no structs."""
+    for held in walk_type(declaration.declared):
+        is_struct = isinstance(held, Named) and held.name not in document.enums
+        if isinstance(held, Key) or is_struct:
+            shown = f"{field!r}, which holds {format_type(held)}"
+            message = f"expected fields of plain values and arrays, got {shown}"
+            hint = "`in:` names the struct whose instances the step is for; `unwrap_key` makes an array of a key"
+            refuse("NQX304", member, message, hint)
+
+
+def _python_payload(step: Python, place: Place) -> Node:
+    call = place.workspace.function(step.function)
+    given = {name: _value(place, name) for name in step.reads}
+    try:
+        result: Any = call(given)
+    except Exception as error:
+        raise _failed(step, place, f"{type(error).__name__}: {error}") from error
+    if not isinstance(result, Mapping):
+        raise _failed(step, place, f"a {type(result).__name__}")
+    if missing := [name for name in step.writes if name not in result]:
+        raise _failed(step, place, f"none for {', '.join(missing)}")
+    if undeclared := [str(name) for name in result if name not in step.writes]:
+        wanted = f"expected {step.function} to write {', '.join(step.writes)}"
+        hint = f"declare it: `writes: [{', '.join([*step.writes, *undeclared])}]`"
+        raise place.error("NQX311", f"{wanted}, got {', '.join(undeclared)} too", hint=hint)
+    changed = place.with_fields({name: _node(place, name, result[name]) for name in step.writes})
+    wrong = []
+    for found in conform(place.after, place.struct, changed, see_node):
+        written = any(found.path.startswith(f"$.{name}") for name in step.writes)
+        if written and found.severity == "error":
+            message = f"{found.message}\n{step.function} gave it"
+            path = format_path(place.path) + found.path.removeprefix("$")
+            wrong.append(replace(found, message=message, path=path))
+    if wrong:
+        raise MigrationError(wrong)
+    return changed
+
+
+def _failed(step: Python, place: Place, got: str) -> MigrationError:
+    wanted = f"a mapping with {', '.join(step.writes)}"
+    message = f"expected {step.function} to give {wanted}, got {got}"
+    hint = "nothing was written; fix the function, or the step that names it"
+    return place.error("NQX312", message, hint=hint)
+
+
+def _value(place: Place, name: str) -> Any:
+    """A field as a plain value, with read-only arrays."""
+    from neuralqx_struct.codecs.nodes import Decoder
+    from neuralqx_struct.codecs.plain import PLAIN_CODECS
+
+    node = place.field(name)
+    arrays = {}
+    for path, inner in iter_nodes(node):
+        if isinstance(inner, dict) and inner["__kind__"] not in PLAIN_CODECS.by_kind:
+            message = f"expected plain values and arrays for a python step, got {shown_node(inner)}"
+            raise place.error("NQX312", message, name, *path)
+        if ARRAY.matches(inner):
+            array = place.workspace.array(inner["name"]).view()
+            array.flags.writeable = False
+            arrays[inner["name"]] = array
+    decoder = Decoder(PLAIN_CODECS, arrays)
+    value = decoder.decode(node)
+    decoder.finish()
+    return value
+
+
+def _node(place: Place, name: str, value: Any) -> Node:
+    """The node of a value; its arrays are leaves of the kind that the field held. Inverse of :func:`_value`."""
+    from neuralqx_struct.codecs.nodes import Encoder
+    from neuralqx_struct.codecs.plain import PLAIN_CODECS
+
+    encoder = Encoder(PLAIN_CODECS, copy=True)
+    node = encoder.encode(value, FieldName(name))
+    encoder.finish()
+    before = iter_nodes(place.node["fields"].get(name))
+    leaves = {inner.get("leaf") for _, inner in before if ARRAY.matches(inner)}
+    for path, inner in iter_nodes(node):
+        if not ARRAY.matches(inner):
+            continue
+        array = encoder.arrays[inner["name"]]
+        where, made_of = place.at(name, *path), (PYTHON.model.name, id(array))
+        held = partial(_same, array)
+        made = place.workspace.store(where, inner["dtype"], array.shape, held, made_of)
+        inner["name"] = made["name"]
+        inner.pop("leaf", None)
+        if leaves == {"numpy"}:
+            inner["leaf"] = "numpy"
+    return node
+
+
+def _same(array: np.ndarray) -> np.ndarray:
+    return array
+
+
+def _python_back(step: Python, before: Document, after: Document) -> list[Step]:
+    old = Scope.of(step, before, after).struct.stored
+    new = Scope.of(step, after, before).struct.stored
+    changed = [field for field in step.writes if field in old]
+    back: list[Step] = []
+    if changed:
+        if step.inverse is None:
+            wanted = f"a function that leads back to {', '.join(changed)}"
+            hint = f"a downgrade to version {before.version} needs `inverse:` in the step"
+            message = f"expected {wanted}, got a step with lossy: true"
+            refuse("NQX423", "function", message, hint)
+        reads = dict.fromkeys([*step.writes, *step.reads])
+        back.append(
+            Python(
+                within=step.within,
+                function=step.inverse,
+                inverse=step.function,
+                reads=[field for field in reads if field in new],
+                writes=changed,
+            )
+        )
+    appeared = [field for field in step.writes if field not in old]
+    back += [Remove(within=step.within, field=field, lossy=True) for field in appeared]
+    return back
+
+
+def python(
+    *,
+    function: str | Function,
+    reads: Sequence[str],
+    writes: Sequence[str],
+    inverse: str | Function | None = None,
+    lossy: bool = False,
+    within: str | None = None,
+) -> Python:
+    """A registered function computes fields from fields; see :func:`function`.
+
+    Raises:
+        TypeError: A function is given that is not registered.
+    """
+    given: dict[str, Any] = {"within": within, "function": name_of(function)}
+    if inverse is not None:
+        given["inverse"] = name_of(inverse)
+    if lossy is not False:
+        given["lossy"] = lossy
+    return built(Python, **given, reads=reads, writes=writes)
+
+
+def _reads_whole(step: Python, old: Document, new: Document) -> Iterator[Diagnostic]:
+    """Yields NQX317: other steps wait until an array is read."""
+    del new
+    message = (
+        f"expected steps that wait until an array is asked for, got a function of {', '.join(step.reads)}\n"
+        f"each load of version {old.version} reads them whole and runs it"
+    )
+    hint = "fine; `neuralqx-struct migrate` does it once for all loads"
+    yield Diagnostic("NQX317", "info", message, hint=hint)
+
+
+PYTHON = StepKind(
+    model=Python,
+    declare=_python,
+    rewrite=_python_payload,
+    inverse=_python_back,
+    cost="opaque",
+    functions=lambda step: (step.function,),
+    review=_reads_whole,
+)

@@ -1,0 +1,262 @@
+"""Steps on structs: move and inline, inverse to each other, and rename_struct. None of them reads an array.
+
+Example:
+    >>> sorted(MOVE.declare(Move(fields=["sigma"], into="sampler", struct="Sampler"), v2, v3).structs)
+    ['Sampler', 'VMCState']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from neuralqx_struct.errors import did_you_mean
+from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.sizes import equations, same_type, substitute
+from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.steps.operations import (
+    Gap,
+    Scope,
+    StepKind,
+    find_field,
+    refuse,
+    refuse_same,
+)
+from neuralqx_struct.evolution.values import shown_node
+from neuralqx_struct.expressions import Expression
+from neuralqx_struct.manifest.kinds import STRUCT
+from neuralqx_struct.schema.migration import Inline, Move, RenameStruct, Step
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.types.records import Named, Node, Type, map_type, walk_type
+from neuralqx_struct.types.text import format_type
+
+
+def binding(document: Document, use: Type) -> dict[str, Expression]:
+    """The expressions of a struct's parameters where a type uses it."""
+    struct = document.structs.get(use.refers)
+    return dict(zip(struct.params if struct else [], use.arguments, strict=False))
+
+
+def _require_one_user(document: Document, struct: str, member: str) -> None:
+    """Checks that a struct whose fields a step changes is used once, as other instances would not follow."""
+    places = ["root"] if document.root == struct else []
+    for owner, declaration in document.structs.items():
+        for name, stored in declaration.stored.items():
+            found = [t for t in walk_type(stored.declared) if t.refers == struct]
+            places += [f"{owner}.{name}"] * len(found)
+    if len(places) > 1:
+        message = f"expected a struct used in one place, got {struct}, used in {', '.join(places)}"
+        hint = "the step would leave the other instances without the fields"
+        refuse("NQX304", member, message, hint)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# move
+
+
+def _move(step: Move, document: Document, target: Document) -> Document:
+    scope = Scope.of(step, document, target)
+    moved = {name: scope.field(name, "fields") for name in step.fields}
+    into = None if step.into in moved else scope.struct.stored.get(step.into)
+    if into is not None:
+        return _move_into(step, scope, moved, into)
+    declaration = scope.wanted.get(step.into)
+    bind: dict[str, Expression] = {}
+    if declaration is not None and declaration.declared.refers == step.struct:
+        bind = binding(target, declaration.declared)
+    else:
+        declaration = None
+    known = target.structs.get(step.struct)
+    params: dict[str, Any] = {"params": known.params, "doc": known.doc} if known else {}
+    empty = StructDeclaration(fields={}, **params)
+    there = Scope(document, target, step.struct, document.structs.get(step.struct, empty))
+    inner = {name: there.adopt(name, d.declared, d, bind) for name, d in moved.items()}
+    if step.struct in document.structs:
+        _require_same_fields(there, inner)
+    else:
+        document = there.with_fields(inner)
+    made = declaration or FieldDeclaration.model_validate({"type": step.struct})
+    return Scope.of(step, document, target).replaced(step.fields, {step.into: made})
+
+
+def _require_same_fields(scope: Scope, moved: Mapping[str, FieldDeclaration]) -> None:
+    """Checks that a struct which exists already has just the fields that are moved into a new instance of it."""
+    have, known = scope.struct.stored, equations(scope.document, scope.target)
+    for field in sorted(moved.keys() | have.keys()):
+        both = field in moved and field in have
+        if both and same_type(moved[field].declared, have[field].declared, known):
+            continue
+        wanted = f"expected a struct with just the fields {', '.join(moved)}"
+        message = f"{wanted}, got {scope.name}, which differs in {field!r}"
+        hint = "name a struct that does not exist yet, or one with these fields"
+        refuse("NQX304", "struct", message, hint)
+
+
+def _move_into(
+    step: Move, scope: Scope, moved: Mapping[str, FieldDeclaration], into: FieldDeclaration
+) -> Document:
+    """The declaration after a move into a struct that the field already holds."""
+    document = scope.document
+    if into.declared != Named(step.struct):
+        shown = f"{step.into}: {format_type(into.declared)}"
+        refuse("NQX304", "into", f"expected a field of type {step.struct}, got {shown}")
+    if step.struct not in document.structs:
+        message = f"expected a struct of version {document.version}, got {step.struct!r}"
+        refuse("NQX304", "struct", message)
+    _require_one_user(document, step.struct, "struct")
+    inner = scope.within(step.struct)
+    for field in moved:
+        inner.require_free(field, "fields")
+    made = {name: inner.adopt(name, d.declared, d) for name, d in moved.items()}
+    document = inner.replaced((), made)
+    return Scope.of(step, document, scope.target).replaced(step.fields, {})
+
+
+def _move_payload(step: Move, place: Place) -> Node:
+    moved = {field: place.field(field) for field in step.fields}
+    leaving = tuple(step.fields)
+    into = None if step.into in moved else place.node["fields"].get(step.into)
+    if into is None:
+        made = STRUCT.node(type=place.before.ref(step.struct), fields=moved)
+        return place.swapped(leaving, {step.into: made})
+    if not STRUCT.matches(into):
+        message = f"expected a struct {step.struct}, got {shown_node(into)}"
+        raise place.error("NQX414", message, step.into)
+    inner = {**into, "fields": place.replaced((), moved, step.into)}
+    fields = place.replaced(leaving, {})
+    return {**place.node, "fields": {**fields, step.into: inner}}
+
+
+move = builder(Move)
+MOVE = StepKind(
+    model=Move,
+    declare=_move,
+    rewrite=_move_payload,
+    inverse=lambda step, *_: [
+        Inline(within=step.within, field=step.into, fields=list(step.fields))
+    ],
+    cost="manifest",
+    carried=lambda step: step.fields,
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# inline
+
+
+def _nested(scope: Scope, step: Inline) -> Type:
+    declared = scope.field(step.field).declared
+    if declared.refers in scope.document.structs:
+        return declared
+    message = f"expected a field that holds a struct, got {format_type(declared)}"
+    return refuse("NQX304", "field", message)
+
+
+def _inline(step: Inline, document: Document, target: Document) -> Document:
+    scope = Scope.of(step, document, target)
+    use = _nested(scope, step)
+    inner = document.structs[use.refers]
+    leaving = (step.field,) if set(inner.stored) <= set(step.fields) else ()
+    if not leaving:
+        _require_one_user(document, use.refers, "field")
+    bind = binding(document, use)
+    coming: dict[str, FieldDeclaration] = {}
+    for field in step.fields:
+        declaration = find_field(inner, use.refers, field, "fields")
+        scope.require_free(field, "fields", leaving)
+        declared = declaration.declared
+        if bind:
+            declared = substitute(declared, bind)
+        coming[field] = scope.adopt(field, declared, declaration)
+    if not leaving:
+        document = scope.within(use.refers).replaced(step.fields, {})
+        scope = Scope.of(step, document, target)
+    return scope.replaced(leaving, coming)
+
+
+def _inline_payload(step: Inline, place: Place) -> Node:
+    inner = place.field(step.field)
+    if not STRUCT.matches(inner):
+        message = f"expected a struct, got {shown_node(inner)}"
+        raise place.error("NQX414", message, step.field)
+    for name in step.fields:
+        if name not in inner["fields"]:
+            raise place.error("NQX414", "expected a stored field, got none", step.field, name)
+    coming = {name: inner["fields"][name] for name in step.fields}
+    rest = {name: node for name, node in inner["fields"].items() if name not in coming}
+    if not rest:
+        return place.swapped((step.field,), coming)
+    place.node["fields"][step.field] = {**inner, "fields": rest}
+    return place.swapped((), coming)
+
+
+def _inline_back(step: Inline, before: Document, after: Document) -> list[Step]:
+    struct = _nested(Scope.of(step, before, after), step).refers
+    return [Move(within=step.within, fields=list(step.fields), into=step.field, struct=struct)]
+
+
+inline = builder(Inline)
+INLINE = StepKind(
+    model=Inline,
+    declare=_inline,
+    rewrite=_inline_payload,
+    inverse=_inline_back,
+    cost="manifest",
+    carried=lambda step: (step.field,),
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# rename_struct
+
+
+def _rename_struct(step: RenameStruct, document: Document, target: Document) -> Document:
+    del target
+    message = f"expected a struct of version {document.version}, got {step.struct!r}"
+    if step.struct not in document.structs:
+        refuse("NQX304", "struct", message, did_you_mean(step.struct, document.structs))
+    if step.to == step.struct:
+        refuse_same("to", step.struct)
+    if step.to in document.structs or step.to in document.enums:
+        message = f"expected a name that is free, got {step.to!r}, which version {document.version} has already"
+        refuse("NQX304", "to", message)
+
+    def renamed(declared: Type) -> Type:
+        return Named(step.to, declared.arguments) if declared.refers == step.struct else declared
+
+    def field(declaration: FieldDeclaration) -> FieldDeclaration:
+        if declaration.type is None:
+            return declaration
+        declared = map_type(declaration.declared, renamed)
+        return declaration if declared == declaration.declared else declaration.with_type(declared)
+
+    structs = {}
+    for name, struct in document.structs.items():
+        fields = {inner: field(declaration) for inner, declaration in struct.fields.items()}
+        now = step.to if name == step.struct else name
+        structs[now] = struct.model_copy(update={"fields": fields})
+    root = step.to if document.root == step.struct else document.root
+    return document.model_copy(update={"structs": structs, "root": root})
+
+
+def is_renamed(old: str, new: str, before: Document, after: Document) -> bool:
+    """True if one struct is gone and another one is new; a struct of another schema cannot be renamed."""
+    gone = old in before.structs and old not in after.structs
+    return gone and new in after.structs and new not in before.structs
+
+
+def _suggest_rename_struct(gap: Gap) -> Iterator[Step]:
+    for a, b in zip(walk_type(gap.have), walk_type(gap.want), strict=False):
+        if is_renamed(a.refers, b.refers, gap.old, gap.new):
+            yield rename_struct(struct=a.refers, to=b.refers)
+
+
+rename_struct = builder(RenameStruct)
+RENAME_STRUCT = StepKind(
+    model=RenameStruct,
+    declare=_rename_struct,
+    rewrite=lambda step, place: {**place.node, "type": place.before.ref(step.to)},
+    inverse=lambda step, *_: [RenameStruct(within=step.within, struct=step.to, to=step.struct)],
+    cost="manifest",
+    structs=lambda step, _: (step.struct,),
+    suggest=_suggest_rename_struct,
+    renames_struct=True,
+)

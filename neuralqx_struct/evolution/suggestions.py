@@ -1,0 +1,287 @@
+"""Suggestions: the steps between two versions that need no question, and the questions that only the author can answer.
+
+Messages show them as hints (:func:`explained`), and revisions write them into files. A step is sure where both
+declarations together determine it: a default, an alias, a dtype, a field that is found again in a nested struct. Where
+there are several ways, such as a rename or a new field, or where a value has to be chosen, there is a question with the
+possible answers. Every step was applied to the declaration first, so none is refused when it is pasted into a file.
+
+Example:
+    >>> suggest(v1, v1)
+    ()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from neuralqx_struct.evolution import steps as build
+from neuralqx_struct.evolution.differences import Difference, differences
+from neuralqx_struct.evolution.pairings import (
+    Fields,
+    Place,
+    Suggestion,
+    Work,
+    are,
+    pair_fields,
+    place_of,
+    values_for,
+)
+from neuralqx_struct.evolution.sizes import equations, readable_as, same_type, substitute
+from neuralqx_struct.evolution.steps import kind
+from neuralqx_struct.evolution.steps.enums import mappings
+from neuralqx_struct.evolution.steps.operations import Gap
+from neuralqx_struct.evolution.steps.structs import binding
+from neuralqx_struct.schema.lock import reachable
+from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.types.records import Array, Type, walk_type
+from neuralqx_struct.types.text import format_type
+
+
+def explained(have: Document, want: Document, found: Iterable[Difference]) -> list[Difference]:
+    """Returns differences with hints that resolve them.
+
+    Args:
+        have: The version that a migration starts from.
+        want: The version that it should lead to.
+        found: Differences between them, or the remaining ones.
+    """
+    found = list(found)
+    hints: dict[Place, str] = {}
+    shown = {each.path for each in found}
+    for suggestion in suggest(have, want) if found else ():
+        about = [at for at in suggestion.about if at in shown and at not in hints]
+        hints |= {at: suggestion.hint(at, about[0]) for at in about}
+    return [replace(each, hint=hints.get(each.path, each.hint)) for each in found]
+
+
+def suggest(old: Document, new: Document) -> tuple[Suggestion, ...]:
+    """The steps from one version to the next, and questions about the others, in the order of a migration.
+
+    Args:
+        old: The version that payloads have.
+        new: The version that is wanted; its own migrations are ignored.
+    """
+    work = Work(old, new)
+    _rename_structs(work)
+    _move_fields(work)
+    seen: set[str] = set()
+    while names := [n for n in reachable(new)[0] if n in work.have.structs and n not in seen]:
+        for name in names:
+            pair_fields(name, work)
+        for name in names:
+            _convert_fields(name, work)
+        seen.update(names)  # converting a field may rename a struct, whose fields are compared next
+    _rename_members(work)
+    _ask_the_rest(work)
+    return tuple(work.found)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Structs, and fields that moved between them.
+
+
+def _rename_structs(work: Work) -> None:
+    old, new = work.have, work.want
+    gone = [name for name in reachable(old)[0] if name not in new.structs]
+    for name in [name for name in reachable(new)[0] if name not in old.structs]:
+        struct = new.structs[name]
+        aliases = [alias for alias in struct.aliases if alias in gone]
+        twins = [former for former in gone if _same_fields(old.structs[former], struct)]
+        if name == new.root and old.root in gone:
+            twins = [old.root]
+        for former in (aliases or twins)[:1]:
+            step = build.rename_struct(struct=former, to=name)
+            about = [*_users(former, old)]
+            if not aliases:
+                work.ask(
+                    about, f"{former} is gone and {name} is new: was it renamed?", ("yes", [step])
+                )
+            elif not work.take(about, step):
+                continue
+            gone.remove(former)
+
+
+def _users(struct: str, document: Document) -> Iterator[Place]:
+    """Yields the places where a struct is used."""
+    if struct == document.root:
+        yield ("root",)
+    for owner, declaration in document.structs.items():
+        for name, stored in declaration.stored.items():
+            if any(inner.refers == struct for inner in walk_type(stored.declared)):
+                yield place_of(owner, name)
+
+
+def _same_fields(a: StructDeclaration, b: StructDeclaration) -> bool:
+    forms = [{n: format_type(d.declared) for n, d in x.stored.items()} for x in (a, b)]
+    return forms[0] == forms[1] and bool(forms[0]) and a.params == b.params
+
+
+def _move_fields(work: Work) -> None:
+    for _ in range(len(work.have.structs) + len(work.want.structs)):
+        found = next(_moves(work), None)
+        if found is None or not work.take(*found):
+            return
+
+
+def _moves(work: Work) -> Iterator[tuple[list[Place], Step]]:
+    """Yields steps for fields that one version has in a struct and the other in one nested in it."""
+    have, want = work.have, work.want
+    for name in [name for name in reachable(want)[0] if name in have.structs]:
+        old, new = have.structs[name].stored, want.structs[name].stored
+        within = work.within(name)
+        for into, declaration in new.items():
+            use = declaration.declared
+            fields = _common(old, new, want, use, have if into in old else None, work)
+            if fields:
+                about = [place_of(struct, each) for struct in (name, use.refers) for each in fields]
+                step = build.move(fields=fields, into=into, struct=use.refers, within=within)
+                if work.after([step]) is not None:
+                    yield [*about, *([] if into in old else [place_of(name, into)])], step
+        for source, declaration in old.items():
+            use = declaration.declared
+            fields = _common(new, old, have, use, want if source in new else None, work)
+            if fields:
+                about = [place_of(struct, each) for struct in (use.refers, name) for each in fields]
+                unpack = build.inline(field=source, fields=fields, within=within)
+                if work.after([unpack]) is not None:
+                    yield [*([] if source in new else [place_of(name, source)]), *about], unpack
+
+
+def _common(  # noqa: PLR0917 - the two sides of a move
+    outer: Fields,
+    without: Fields,
+    document: Document,
+    use: Type,
+    other: Document | None,
+    work: Work,
+) -> list[str]:
+    """The fields that one version has in the outer struct and the other in the nested one.
+
+    Args:
+        outer: The fields of the outer struct where they are outside.
+        without: Its fields where they are inside.
+        document: The version in which they are inside.
+        use: The type of the field that holds the nested struct.
+        other: The version in which they are outside, if it has the nested struct, too.
+        work: Both versions.
+    """
+    struct = document.structs.get(use.refers)
+    if struct is None:
+        return []
+    taken = other.structs.get(use.refers) if other is not None else None
+    bind = binding(document, use)
+    return [
+        name
+        for name, declaration in outer.items()
+        if name in struct.stored
+        and name not in without
+        and (taken is None or name not in taken.stored)
+        and same_type(
+            declaration.declared, substitute(struct.stored[name].declared, bind), work.known
+        )
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fields of another type, and members of enums.
+
+
+def _convert_fields(name: str, work: Work) -> None:
+    for each, wanted in work.want.structs[name].stored.items():
+        stored = work.have.structs[name].stored
+        if each in stored and not readable_as(stored[each].declared, wanted.declared, work.known):
+            _convert(name, each, wanted, work)
+
+
+def _convert(name: str, each: str, wanted: FieldDeclaration, work: Work) -> None:
+    have, want = work.have.structs[name].fields[each].declared, wanted.declared
+    ways = list(_ways(name, each, wanted, work))
+    questions = [kind(step).question(wanted) for way in ways for step in way]
+    question = next(filter(None, questions), "")
+    shown = f"{each} was {format_type(have)} and is {format_type(want)}"
+    about = [place_of(name, each)]
+    if len(ways) == 1 and not question:
+        work.take(about, *ways[0])
+    elif ways:
+        answers = [(" and ".join(dict.fromkeys(kind(s).answer for s in way)), way) for way in ways]
+        work.ask(about, f"{shown}: {question or 'how did it change?'}", *answers)
+    else:
+        work.ask(about, f"{shown}: {_no_step(have, want, work)}.")
+
+
+def _no_step(have: Type, want: Type, work: Work) -> str:
+    """The reason why no step turns one type into another, and the way out."""
+    if isinstance(have, Array) and isinstance(want, Array) and have.dtype == want.dtype:
+        return (
+            "no step turns one shape into the other, as they are not of one size for all dims; "
+            "declare `equals:` under dims if they are"
+        )
+    if have.refers in work.have.enums and want.refers in work.want.enums:
+        way = (
+            f"keep the name {have.refers}, or make the field of {want.refers} with a `python` step"
+        )
+        return f"no step renames an enum: {way}"
+    return "no step turns one into the other; give the new field another name, or write a `python` step"
+
+
+def _ways(name: str, each: str, wanted: FieldDeclaration, work: Work) -> Iterator[list[Step]]:
+    """Yields steps, or pairs of steps, that turn one type into the other; one of each sort."""
+    values = tuple(values_for(wanted, work.want))
+    within, want = work.within(name), wanted.declared
+
+    def tried(document: Document) -> Iterator[tuple[Step, Document]]:
+        now = document.structs[name].fields[each].declared
+        known = equations(work.want, document)
+        for step in build.suggestions(
+            Gap(each, now, want, document, work.want, known, within, values)
+        ):
+            after = work.after([step], document)
+            if after is not None:
+                yield step, after
+
+    def reached(document: Document) -> bool:
+        now = document.structs[name].stored[each].declared
+        return readable_as(now, want, equations(work.want, document))
+
+    found: dict[tuple[str, ...], list[Step]] = {}
+    firsts = list(tried(work.have))
+    for step, after in firsts:
+        if reached(after):
+            found.setdefault((step.name,), [step])
+    for first, between in firsts if not found else ():
+        for step, after in tried(between):
+            if reached(after):
+                found.setdefault(tuple(sorted((first.name, step.name))), [first, step])
+    yield from found.values()
+
+
+def _rename_members(work: Work) -> None:
+    for name in [name for name in reachable(work.want)[1] if name in work.have.enums]:
+        old, new = work.have.enums[name], work.want.enums[name]
+        gone = [member for member in old.members if member not in new.members]
+        if not gone or new.default is not None:
+            continue
+        answers = []
+        for given in mappings(old.members, new.members):
+            is_merge = "undo" in given
+            words = (
+                "they become a member that was there before"
+                if is_merge
+                else "they have other names"
+            )
+            answers.append((words, [build.map_enum(enum=name, **given)]))
+        question = f"{are(gone)} no longer in {name}: what do old payloads mean by it?"
+        if not answers:
+            question += " Keep the members, or give the enum a `default:` member."
+        work.ask([("enums", name)], question, *answers)
+
+
+def _ask_the_rest(work: Work) -> None:
+    """Asks about all differences that remain."""
+    open_ends = {at for each in work.found if not each.answers for at in each.about}
+    for left in differences(work.have, work.want):
+        if left.path not in open_ends:
+            reason = left.hint or "no step resolves it"
+            work.ask([left.path], f"{'.'.join(left.path)}: {left.message}: {reason}.")

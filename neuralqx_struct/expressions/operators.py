@@ -1,0 +1,306 @@
+"""Operators of expressions: one record each, and the canonical text of a tree.
+
+To add an operator, put a record into :data:`OPERATORS` under its node of Python's grammar: scanner, parser, printing,
+evaluation, static typing and the solver of sizes take it from there. Printing is not ``ast.unparse``, which differs
+between versions of Python: fingerprints contain the text.
+
+Example:
+    >>> format_tree(ast.parse("(2*n)+1", mode="eval").body)
+    '2 * n + 1'
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NoReturn
+
+from neuralqx_struct.errors import SchemaError
+
+MAX_DEPTH = 50
+MAX_BITS = 256
+MAX_EXPONENT = 64
+SHORTEN = "split it into derived fields or several constraints"
+
+# Precedences grow with the strength of the binding.
+_IF, _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(10)
+
+#: ``slope * x + offset``.
+Form = tuple[Fraction, Fraction]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """One operator.
+
+    Attributes:
+        symbol: How it is written.
+        binding: Its precedence.
+        apply: Its meaning for numbers and arrays.
+        linear: Its meaning for two linear forms, or None where the result is not linear.
+        joins: True if it joins two sequences.
+        divides: True if the right operand must not be zero.
+        powers: True if the right operand is an exponent, which is bounded.
+        real: True if complex numbers have no such operation.
+        fractions: True if two ints make a float, given the right operand.
+        ordered: True for comparisons that need an order.
+        member: True for the search in a list of constants.
+        negates: True for ``not`` and ``not in``.
+        stops: The truth value of an operand that decides the whole: True for ``or``.
+    """
+
+    symbol: str
+    binding: int
+    apply: Callable[..., Any]
+    linear: Callable[[Form, Form], Form | None] = lambda _left, _right: None
+    joins: bool = False
+    divides: bool = False
+    powers: bool = False
+    real: bool = False
+    fractions: Callable[[ast.expr], bool] = lambda _right: False
+    ordered: bool = False
+    member: bool = False
+    negates: bool = False
+    stops: bool = False
+
+
+def _add(left: Form, right: Form) -> Form:
+    return left[0] + right[0], left[1] + right[1]
+
+
+def _subtract(left: Form, right: Form) -> Form:
+    return left[0] - right[0], left[1] - right[1]
+
+
+def _multiply(left: Form, right: Form) -> Form | None:
+    if left[0] and right[0]:
+        return None
+    return left[0] * right[1] + right[0] * left[1], left[1] * right[1]
+
+
+def _divide(left: Form, right: Form) -> Form | None:
+    if right[0] or not right[1]:
+        return None
+    return left[0] / right[1], left[1] / right[1]
+
+
+def _of_numbers(function: Callable[[Fraction, Fraction], Any]) -> Any:
+    """The meaning of an operator that is linear for two numbers alone."""
+
+    def combine(left: Form, right: Form) -> Form | None:
+        if left[0] or right[0] or not right[1]:
+            return None
+        return Fraction(0), Fraction(function(left[1], right[1]))
+
+    return combine
+
+
+def _raise(left: Form, right: Form) -> Form | None:
+    base, exponent = left[1], right[1]
+    if left[0] or right[0] or exponent not in range(MAX_EXPONENT + 1):
+        return None
+    if base.denominator != 1 or base.numerator.bit_length() > MAX_BITS:
+        return None
+    return Fraction(0), base ** int(exponent)
+
+
+def _always(_: ast.expr) -> bool:
+    return True
+
+
+def _is_open(exponent: ast.expr) -> bool:
+    """True for an exponent that may be negative."""
+    return not isinstance(exponent, ast.Constant)
+
+
+def _comparison(symbol: str, apply: Callable[..., Any], **flags: bool) -> Operator:
+    return Operator(symbol=symbol, binding=_COMPARISON, apply=apply, **flags)  # type: ignore[arg-type]
+
+
+OPERATORS: dict[type[ast.AST], Operator] = {
+    ast.Add: Operator(symbol="+", binding=_SUM, apply=operator.add, linear=_add, joins=True),
+    ast.Sub: Operator(symbol="-", binding=_SUM, apply=operator.sub, linear=_subtract),
+    ast.Mult: Operator(symbol="*", binding=_PRODUCT, apply=operator.mul, linear=_multiply),
+    ast.Div: Operator(
+        symbol="/",
+        binding=_PRODUCT,
+        apply=operator.truediv,
+        linear=_divide,
+        divides=True,
+        fractions=_always,
+    ),
+    ast.FloorDiv: Operator(
+        symbol="//",
+        binding=_PRODUCT,
+        apply=operator.floordiv,
+        linear=_of_numbers(operator.floordiv),
+        divides=True,
+        real=True,
+    ),
+    ast.Mod: Operator(
+        symbol="%",
+        binding=_PRODUCT,
+        apply=operator.mod,
+        linear=_of_numbers(operator.mod),
+        divides=True,
+        real=True,
+    ),
+    ast.Pow: Operator(
+        symbol="**",
+        binding=_POWER,
+        apply=operator.pow,
+        linear=_raise,
+        powers=True,
+        fractions=_is_open,
+    ),
+    ast.USub: Operator(symbol="-", binding=_SIGN, apply=operator.neg),
+    ast.UAdd: Operator(symbol="+", binding=_SIGN, apply=operator.pos),
+    ast.Not: Operator(symbol="not ", binding=_NOT, apply=operator.not_, negates=True),
+    ast.Or: Operator(symbol="or", binding=_OR, apply=operator.or_, stops=True),
+    ast.And: Operator(symbol="and", binding=_AND, apply=operator.and_),
+    ast.Eq: _comparison("==", operator.eq),
+    ast.NotEq: _comparison("!=", operator.ne),
+    ast.Lt: _comparison("<", operator.lt, ordered=True),
+    ast.LtE: _comparison("<=", operator.le, ordered=True),
+    ast.Gt: _comparison(">", operator.gt, ordered=True),
+    ast.GtE: _comparison(">=", operator.ge, ordered=True),
+    ast.In: _comparison("in", operator.eq, member=True),
+    ast.NotIn: _comparison("not in", operator.eq, member=True, negates=True),
+}
+
+# Escaped in strings, always the same set: controls, quotes, and characters that are invisible or change the direction.
+_UNSAFE = re.compile(
+    r"[\x00-\x1f\x7f-\xa0\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\\']"
+)
+
+
+def refuse(code: str, message: str, hint: str | None = None) -> NoReturn:
+    """Raises one problem of an expression; callers add its place."""
+    raise SchemaError(message, code=code, hint=hint)
+
+
+def operator_of(node: Any) -> Operator:
+    """The record of the operator of a node."""
+    return OPERATORS[type(node.op)]
+
+
+def shown(node: ast.AST) -> str:
+    """The text of a tree for messages, cut to a line."""
+    text = format_tree(node)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def spine(node: ast.BinOp) -> tuple[ast.expr, list[ast.BinOp]]:
+    """The first operand of ``a + b - c * d`` and the operations that follow, without those in parentheses."""
+    steps = [node]
+    while True:
+        left, record = steps[-1].left, operator_of(steps[-1])
+        if not isinstance(left, ast.BinOp) or record.powers or type(left.op) not in OPERATORS:
+            break
+        if operator_of(left).binding < record.binding:
+            break
+        steps.append(left)
+    return left, steps[::-1]
+
+
+class TreeWalk:
+    """The one walk over checked trees: a method for each kind of node, which visits the nodes inside."""
+
+    def visit(self, node: ast.AST) -> Any:
+        """The result for a node."""
+        return getattr(self, _METHODS[type(node)])(node)
+
+
+#: Methods of a :class:`TreeWalk` by the nodes of the language.
+_METHODS: dict[type[ast.AST], str] = {
+    ast.Constant: "constant",
+    ast.Name: "name",
+    ast.BinOp: "operation",
+    ast.UnaryOp: "unary",
+    ast.BoolOp: "boolean",
+    ast.Compare: "comparison",
+    ast.IfExp: "choice",
+    ast.Tuple: "sequence",
+    ast.List: "sequence",
+    ast.Call: "call",
+    ast.Subscript: "item",
+}
+
+
+def format_tree(node: ast.AST, needed: int = _IF) -> str:
+    """The canonical text of a checked tree, in parentheses if it binds less strongly than ``needed``."""
+    text, binding = _TEXT.visit(node)
+    return text if binding >= needed else f"({text})"
+
+
+def _joined(nodes: list[ast.expr]) -> str:
+    return ", ".join(map(format_tree, nodes))
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found.group()
+    if character in "\\'":
+        return f"\\{character}"
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+class _Text(TreeWalk):
+    """Prints trees: each method returns text and precedence."""
+
+    def constant(self, node: ast.Constant) -> tuple[str, int]:
+        if isinstance(node.value, str):
+            return f"'{_UNSAFE.sub(_escape, node.value)}'", _ATOM
+        text = repr(node.value)
+        return text, _SIGN if text.startswith("-") else _ATOM
+
+    def name(self, node: ast.Name) -> tuple[str, int]:
+        return node.id, _ATOM
+
+    def operation(self, node: ast.BinOp) -> tuple[str, int]:
+        first, steps = spine(node)
+        bottom = operator_of(steps[0])
+        parts = [format_tree(first, _ATOM if bottom.powers else bottom.binding)]
+        for step in steps:
+            record = operator_of(step)
+            needed = _SIGN if record.powers else record.binding + 1
+            parts += [record.symbol, format_tree(step.right, needed)]
+        return " ".join(parts), operator_of(node).binding
+
+    def unary(self, node: ast.UnaryOp) -> tuple[str, int]:
+        record = operator_of(node)
+        return record.symbol + format_tree(node.operand, record.binding), record.binding
+
+    def boolean(self, node: ast.BoolOp) -> tuple[str, int]:
+        record = operator_of(node)
+        parts = [format_tree(value, record.binding) for value in node.values]
+        return f" {record.symbol} ".join(parts), record.binding
+
+    def comparison(self, node: ast.Compare) -> tuple[str, int]:
+        parts = [format_tree(node.left, _SUM)]
+        for relation, right in zip(node.ops, node.comparators, strict=True):
+            parts += [OPERATORS[type(relation)].symbol, format_tree(right, _SUM)]
+        return " ".join(parts), _COMPARISON
+
+    def choice(self, node: ast.IfExp) -> tuple[str, int]:
+        body, test = format_tree(node.body, _OR), format_tree(node.test, _OR)
+        return f"{body} if {test} else {format_tree(node.orelse)}", _IF
+
+    def sequence(self, node: ast.Tuple | ast.List) -> tuple[str, int]:
+        inside = _joined(node.elts)
+        if isinstance(node, ast.List):
+            return f"[{inside}]", _ATOM
+        return f"({inside}{',' if len(node.elts) == 1 else ''})", _ATOM
+
+    def call(self, node: ast.Call) -> tuple[str, int]:
+        return f"{format_tree(node.func)}({_joined(node.args)})", _ATOM
+
+    def item(self, node: ast.Subscript) -> tuple[str, int]:
+        return f"{format_tree(node.value)}[{format_tree(node.slice)}]", _ATOM
+
+
+_TEXT = _Text()

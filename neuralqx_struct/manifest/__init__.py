@@ -1,0 +1,1 @@
+"""Manifests: the content of ``manifest.json``, its models, text and checks."""

@@ -1,0 +1,434 @@
+"""Checks of a manifest: the models, then the limits and free JSON that models cannot express; every problem at once.
+
+Arrays and their agreement with nodes are checked by ``payload.py``, files by ``bundle/``.
+
+Example:
+    >>> problem, = check_manifest({"version": 1, "manifest": {"__kind__": "lst", "items": []}, "arrays": {}})
+    >>> problem.path, problem.hint
+    ('$.manifest.__kind__', "did you mean 'list'?")
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from math import isfinite
+from typing import Any, Final, NamedTuple, get_args, get_origin
+
+from typing_extensions import get_type_hints, is_typeddict
+
+from neuralqx_struct.errors import Diagnostic, did_you_mean
+from neuralqx_struct.manifest.constraints import LABEL, NODE_MODELS, PLAIN, mode_of, validator
+from neuralqx_struct.manifest.kinds import KINDS, children, nodes_below
+from neuralqx_struct.manifest.models import MOST_DIMS, Manifest, Node
+from neuralqx_struct.paths import FieldName, format_path
+
+FORMAT_VERSION: Final = 1
+SCHEMA_URL: Final = "https://neuralqx.github.io/neuralqx-struct/schemas/manifest/1.json"
+WRITER: Final[Mapping[str, str]] = {"name": "neuralqx-struct", "version": "0.1.0"}
+DEFAULT_FILE: Final = "arrays.npz"
+MOST_FINDINGS: Final = 1000
+FINITE_HINT: Final = 'write {"__kind__": "float", "value": "nan"}, "inf" or "-inf"'
+_MORE_HINT: Final = "pass limits= to read more"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Largest manifest that a reader accepts; pass a record of your own as ``limits=`` for larger checkpoints.
+
+    Attributes:
+        manifest_bytes: Size of ``manifest.json``.
+        depth: Nodes inside nodes.
+        nodes: Nodes in all.
+        full_bytes: Size of all arrays and scalars that nodes describe without storing them, together.
+    """
+
+    manifest_bytes: int = 256 << 20
+    depth: int = 200
+    nodes: int = 1_000_000
+    full_bytes: int = 1 << 30
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pauses the garbage collector, which would visit a growing document again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+Keys = tuple[Any, ...]
+_CONSTANTS: Final = {None: "null", True: "true", False: "false"}
+
+
+def shown(value: Any) -> str:
+    """The text of a JSON value for a message."""
+    if type(value) is dict:
+        return "an object"
+    if type(value) is list:
+        return "a list"
+    if value is None or type(value) is bool:
+        return _CONSTANTS[value]
+    text = repr(value)[:80] if type(value) in (int, float, str) else type(value).__name__
+    return text if len(text) < 80 else text[:77] + "..."
+
+
+class Findings(list[Diagnostic]):
+    """Problems found so far, at most 1,000."""
+
+    @property
+    def full(self) -> bool:
+        """Whether there are so many that no more are added."""
+        return len(self) >= MOST_FINDINGS
+
+    def add(self, code: str, keys: Iterable[Any], message: str, hint: str | None = None) -> None:
+        """Adds an error, unless there are very many already."""
+        if not self.full:
+            path = format_path(FieldName(key) if isinstance(key, str) else key for key in keys)
+            self.append(Diagnostic(code, "error", message, path=path, hint=hint))
+
+    def add_unknown(self, keys: Keys, known: Iterable[str], *, newer: bool) -> None:
+        """Adds a member that is neither known nor an extension to be passed over.
+
+        Args:
+            keys: Path of the member.
+            known: Members that are known.
+            newer: Whether a reader must understand the member.
+        """
+        name = keys[-1]
+        if type(name) is not str:
+            message = f"expected member names to be strings, got {shown(name)}"
+            self.add("NQX006", keys[:-1], message)
+        elif newer:
+            hint = "a newer version wrote this; upgrade neuralqx-struct to read it"
+            self.add(
+                "NQX403", keys, f"expected members that this version knows, got {name!r}", hint
+            )
+        else:
+            hint = did_you_mean(name, known) or f"known members: {', '.join(known)}"
+            self.add("NQX611", keys, f"expected no such member, got {name!r}", hint)
+
+
+# Errors of Pydantic as findings.
+
+
+_PARSER_DEPTH: Final = 200  # JSON levels that Pydantic's parser reads
+# Older versions of Pydantic use the first for both.
+_TOO_DEEP: Final = ("recursion_loop", "recursion_depth_exceeded")
+_PAIR: Final = "a pair [key, value] of nodes"
+_WORDS: Final = {"string_type": "a string", "int_type": "an integer", "list_type": "a list"}
+
+
+@cache
+def _members(model: Any) -> Mapping[str, Any]:
+    """The types of the members of a model."""
+    return get_type_hints(model)
+
+
+class _Place(NamedTuple):
+    """The place of an error: its path, and the model of the object around it.
+
+    Attributes:
+        keys: The path.
+        model: The model of the innermost object.
+        unknown: Whether that model lacks the last member.
+        label: The last step of the location, if Pydantic added it.
+    """
+
+    keys: Keys
+    model: Any
+    unknown: bool = False
+    label: str | None = None
+
+
+def _place_of(location: Keys, model: Any) -> _Place:
+    """Removes the labels of unions from a location, and finds the model of the innermost object around it."""
+    keys: list[Any] = []
+    steps = list(reversed(location))
+    label = None
+    in_object = model is Manifest  # the next step is a member of the model
+    while steps:
+        step = steps.pop()
+        if in_object:
+            keys.append(step)
+            member = _members(model).get(step)
+            if member is None:
+                return _Place(tuple(keys), model, unknown=True)
+            if get_origin(member) is dict:
+                keys += [steps.pop()] if steps else []
+                member = get_args(member)[1]
+            in_object = is_typeddict(member)
+            model = member if in_object else model
+        elif step == LABEL and steps:
+            models = NODE_MODELS[steps.pop()]
+            mode = steps.pop() if len(models) > 1 and steps else None
+            model = next(m for m in models if mode is None or mode_of(m) == mode)
+            in_object = True
+        elif step in (LABEL, PLAIN):
+            label = step if not steps else None
+        else:
+            keys.append(step)
+    return _Place(tuple(keys), model, label=label)
+
+
+def _explain(problem: Mapping[str, Any], start: Keys, found: Findings, *, foreign: bool) -> None:
+    """Adds an error of Pydantic as a finding, unless another error of the same value explains more."""
+    kind, location, value = problem["type"], problem["loc"], problem["input"]
+    context = problem.get("ctx", {})
+    place = _place_of(location, None if start else Manifest)
+    keys = start + place.keys
+    label = place.label
+    if kind == "string_type" and location[-1] == "[key]":
+        found.add("NQX006", keys[:-2], f"expected member names to be strings, got {shown(value)}")
+    elif place.unknown:
+        newer = kind == "NQX612" and value is True
+        found.add_unknown(keys, tuple(_members(place.model)), newer=newer)
+    elif kind == "missing":
+        found.add("NQX610", keys[:-1], f"expected a member {keys[-1]!r}, got none")
+    elif kind.startswith("union_tag"):
+        _explain_tag(value, context, keys, found)
+    elif kind == "list_type" and type(keys[-1]) is int:
+        found.add("NQX612", keys, f"expected {_PAIR}, got {shown(value)}")
+    elif label == LABEL or (label == PLAIN and type(value) is dict):
+        return  # the other choice of the union explains it
+    elif type(value) is float and not isfinite(value) and label == PLAIN:
+        if not foreign:
+            message = f"expected a finite number, got {shown(value)}"
+            found.add("NQX013", keys, message, FINITE_HINT)
+    elif context.get("max_length", context.get("min_length")) == MOST_DIMS:
+        message = f"expected at most {MOST_DIMS} dimensions, got {context['actual_length']}"
+        found.add("NQX614", keys, message)
+    else:
+        code, expected = _expectation(kind, context, problem["msg"], value)
+        found.add(code, keys, f"expected {expected}, got {shown(value)}")
+
+
+def _expectation(kind: str, context: Mapping[str, Any], words: str, value: Any) -> tuple[str, str]:
+    """The code of an error about one value, and a description of the values that are allowed."""
+    in_text = "NQX614" if type(value) is str else "NQX612"
+    match kind:
+        case "greater_than_equal":
+            return "NQX614", f"an integer >= {context['ge']}"
+        case "less_than_equal":
+            return "NQX614", f"an integer <= {context['le']}"
+        case "literal_error":
+            return in_text, context["expected"]
+        case "too_long" | "too_short":
+            return "NQX612", _PAIR
+        case "NQX614":
+            return in_text, words
+        case "NQX501" if type(value) is not str:
+            return "NQX612", "a string"
+        case "NQX501" | "NQX503" | "NQX612":
+            return kind, words
+    return "NQX612", _WORDS.get(kind, "an object")
+
+
+def _explain_tag(
+    node: dict[str, Any], context: Mapping[str, Any], keys: Keys, found: Findings
+) -> None:
+    """Adds a finding about the member that chooses the model of a node."""
+    name = context["discriminator"].strip("'")
+    if name not in node:
+        hint = "dicts are nodes of kind 'dict'" if name == LABEL else None
+        found.add("NQX610", keys, f"expected a member {name!r}, got none", hint)
+        return
+    tag = node[name]
+    expected = " or ".join(context["expected_tags"].rsplit(", ", 1))
+    if type(tag) is not str:
+        found.add("NQX612", (*keys, name), f"expected a string, got {shown(tag)}")
+    elif name != LABEL:
+        found.add("NQX614", (*keys, name), f"expected {expected}, got {shown(tag)}")
+    elif tag in KINDS:
+        message = f"expected a node of kind {expected}, got a node of kind {tag!r}"
+        found.add("NQX612", keys, message)
+    else:
+        hint = did_you_mean(tag, KINDS) or f"known kinds: {', '.join(KINDS)}"
+        message = f"expected a node kind that this version knows, got {shown(tag)}"
+        found.add("NQX613", (*keys, name), message, hint)
+
+
+def _model_findings(document: Any, *, foreign: bool) -> Findings:
+    """All errors of the models; a part that is too deep for Pydantic is validated by itself."""
+    from pydantic import ValidationError
+
+    found = Findings()
+    pending: list[tuple[Keys, Any]] = [((), document)]
+    postponed: set[int] = set()
+    for keys, checked in pending:
+        try:
+            validator(Node if keys else Manifest).validate_python(checked, strict=True)
+        except ValidationError as error:
+            for problem in error.errors(include_url=False):
+                if found.full:
+                    break
+                if problem["type"] in _TOO_DEEP:
+                    part = problem["input"]
+                    below = _place_of(problem["loc"], None if keys else Manifest).keys
+                    if id(part) not in postponed:
+                        pending.append((keys + below, part))
+                    elif problem["type"] == "recursion_loop":
+                        message = "expected a node, got one that is inside itself"
+                        found.add("NQX005", keys + below, message)
+                    postponed.add(id(part))
+                else:
+                    _explain(problem, keys, found, foreign=foreign)
+    return found
+
+
+# What models cannot express.
+
+
+_NODE_TYPES: Final = frozenset({dict, str, bool, int, float, type(None)})
+
+
+def _free_json(value: Any, keys: Keys, found: Findings, limits: Limits, *, foreign: bool) -> int:
+    """Checks free JSON of the user, and returns how many members its objects have."""
+    stack: list[tuple[Any, Keys]] = [(value, ())]
+    count = members = 0
+    while stack:
+        item, below = stack.pop()
+        count += 1
+        if count > limits.nodes or len(below) >= 3 * limits.depth:
+            most = f"{limits.nodes} values, {3 * limits.depth} deep"
+            found.add("NQX005", keys + below, f"expected at most {most}, got more")
+            break
+        if type(item) is dict:
+            members += len(item)
+            stack += ((child, (*below, key)) for key, child in item.items())
+            for key in item:
+                if type(key) is not str:
+                    message = f"expected member names to be strings, got {shown(key)}"
+                    found.add("NQX006", keys + below, message)
+        elif type(item) in (list, tuple):
+            stack += ((child, (*below, index)) for index, child in enumerate(item))
+        elif type(item) is float:
+            if not foreign and not isfinite(item):
+                message = f"expected a finite number, got {shown(item)}"
+                found.add("NQX013", keys + below, message, "JSON has no such number")
+        elif item is not None and type(item) not in (str, int, bool):
+            message = f"expected a JSON value, got {shown(item)}"
+            found.add("NQX612", keys + below, message)
+    return members
+
+
+def _nodes_at(depth: int, root: Any) -> list[tuple[Keys, Any]]:
+    """The nodes that are inside ``depth`` others, with their paths."""
+    level: list[tuple[Keys, Any]] = [(("manifest",), root)]
+    for _ in range(depth):
+        below = []
+        for keys, node in level:
+            for member, key, child in children(node):
+                inside = key if isinstance(key, tuple) else () if key is None else (key,)
+                below.append(((*keys, member, *inside), child))
+        level = below
+    return level
+
+
+def _count_nodes(root: Any, limits: Limits, found: Findings) -> int:
+    """Checks the number and depth of the nodes of a valid tree, and returns how many members they have."""
+    level = [root]
+    nodes = members = depth = 0
+    while level:
+        if not _NODE_TYPES.issuperset(map(type, level)):  # Pydantic accepts subclasses as well
+            for keys, node in _nodes_at(depth, root):
+                if type(node) not in _NODE_TYPES:
+                    found.add("NQX612", keys, f"expected a node, got {shown(node)}")
+            break
+        nodes += len(level)
+        depth += 1
+        if depth > limits.depth:
+            message = f"expected nodes at most {limits.depth} deep, got more"
+            for keys, _node in _nodes_at(limits.depth, root):
+                found.add("NQX005", keys, message, _MORE_HINT)
+            break
+        if nodes > limits.nodes:
+            message = f"expected at most {limits.nodes} nodes, got more"
+            found.add("NQX005", ("manifest",), message, _MORE_HINT)
+            break
+        level, more = nodes_below(level)
+        members += more
+    return members
+
+
+def _beyond_models(document: dict[str, Any], limits: Limits, found: Findings) -> int:
+    """Checks limits and free JSON of a manifest that the models accept.
+
+    Returns:
+        How many members all its objects have, extensions apart.
+    """
+    foreign = "writer" not in document
+    records = document["arrays"]
+    members = len(document) + len(records) + sum(map(len, records.values()))
+    members += _count_nodes(document["manifest"], limits, found)
+    for name in ("schemas", "metadata"):
+        if name in document:
+            members += _free_json(document[name], (name,), found, limits, foreign=foreign)
+    for name in ("schema", "writer"):
+        members += len(document.get(name, ()))
+    return members
+
+
+@collector_paused()
+def check_manifest(document: Any, *, limits: Limits = DEFAULT_LIMITS) -> list[Diagnostic]:
+    """Checks a manifest in memory, without the arrays.
+
+    Args:
+        document: The parsed document.
+        limits: Largest tree that is accepted.
+
+    Returns:
+        All findings; an empty list if the manifest is valid.
+
+    Example:
+        >>> [d.code for d in check_manifest({"version": 2})]
+        ['NQX402']
+    """
+    found = Findings()
+    version = document.get("version") if type(document) is dict else None
+    if type(version) is int and version != FORMAT_VERSION:
+        message = f"expected format version {FORMAT_VERSION}, got {version}"
+        hint = (
+            "this version of neuralqx-struct reads format version 1; upgrade it to read a newer one"
+        )
+        found.add("NQX402", ("version",), message, hint)
+        return found
+    foreign = type(document) is dict and "writer" not in document
+    found = _model_findings(document, foreign=foreign)
+    if not found:
+        _beyond_models(document, limits, found)
+    return found
+
+
+def validated_json(data: bytes, members: int, *, limits: Limits) -> dict[str, Any] | None:
+    """Parses and validates the text of a manifest in one step, several times as fast as one after the other.
+
+    Args:
+        data: The text.
+        members: How many members its objects have: of members with one name the parser keeps the last.
+        limits: Largest manifest that is accepted.
+
+    Returns:
+        The manifest, or None if anything is wrong or unusual: :func:`check_manifest` explains what.
+    """
+    from pydantic import ValidationError
+
+    if limits.depth < _PARSER_DEPTH or b"NaN" in data or b"Infinity" in data:
+        return None
+    try:
+        document: dict[str, Any] = validator(Manifest).validate_json(data, strict=True)
+    except ValidationError:
+        return None
+    found = Findings()
+    unique = _beyond_models(document, limits, found)
+    return None if found or unique != members else document

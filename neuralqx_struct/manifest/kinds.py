@@ -1,0 +1,378 @@
+"""Node kinds of a manifest: one record for each, the nodes below a node, and key paths of all nodes.
+
+A record names the model of its nodes, from which the places of child nodes follow, and how ``inspect`` shows a node. Codecs
+(``codecs/``) convert between nodes and Python values.
+
+Example:
+    >>> node = LIST.node(items=[7, ARRAY.node(name="w", dtype="float32", shape=[2])])
+    >>> node["__kind__"], [child for _, _, child in children(node)][0]
+    ('list', 7)
+    >>> ARRAY.matches(node), kind_of(node["items"][1]).show(node["items"][1]).text
+    (False, 'float32[2]')
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from neuralqx_struct.manifest import models as m
+from neuralqx_struct.manifest.constraints import NODE_MODELS, mode_of, tag_of, validator
+from neuralqx_struct.paths import FieldName, Path
+
+Node = Any
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """Dtype and shape of an array that is not read, as filters see them."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Shown(NamedTuple):
+    """A node as ``inspect`` shows it.
+
+    Attributes:
+        text: Its type, such as ``complex64[12, 48]``, ``int`` or ``VMCState``.
+        value: Text of its value, for scalars.
+        array: Dtype and shape, for arrays.
+        name: The name of its stored array.
+    """
+
+    text: str
+    value: str = ""
+    array: ArrayType | None = None
+    name: str = ""
+
+
+# How a member holds child nodes.
+ONE: Final = "node"
+MANY: Final = "nodes"
+PAIRS: Final = "pairs"
+FIELDS: Final = "fields"
+_HOLDS: Final[dict[Any, str]] = {
+    m.Node: ONE,
+    m.Part: ONE,
+    m.Integer: ONE,
+    m.Scalar: ONE,
+    m.Length: ONE,
+    m.KeyData: ONE,
+    list[m.Node]: MANY,
+    list[m.Pair]: PAIRS,
+    dict[str, m.Node]: FIELDS,
+}
+Parts = tuple[tuple[str, str], ...]
+
+
+def _parts(model: type) -> Parts:
+    members = model.__annotations__.items()
+    return tuple((name, _HOLDS[kind]) for name, kind in members if kind in _HOLDS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeKind:
+    """One kind of node.
+
+    Attributes:
+        model: Class of its nodes; several that differ by their member ``mode``.
+        show: How ``inspect`` shows a node.
+        leaf: Whether a node represents one value, so that nodes below it are parts of that.
+        inline: A member whose node takes the place of this one in key paths.
+        tag: The value of ``__kind__``.
+        parts: Members with child nodes, and how they hold them; by mode if there are several models.
+    """
+
+    model: type | tuple[type, ...]
+    show: Callable[[Mapping[str, Any]], Shown]
+    leaf: bool
+    inline: str | None = None
+    tag: str = field(init=False)
+    parts: Parts = field(init=False)
+    modes: Mapping[str, Parts] = field(init=False)
+
+    def __post_init__(self) -> None:
+        models = self.models
+        modes = {} if len(models) == 1 else {mode_of(model): _parts(model) for model in models}
+        object.__setattr__(self, "tag", tag_of(models[0]))
+        object.__setattr__(self, "parts", _parts(models[0]))
+        object.__setattr__(self, "modes", modes)
+
+    @property
+    def models(self) -> tuple[type, ...]:
+        """All models of the kind."""
+        return self.model if isinstance(self.model, tuple) else (self.model,)
+
+    def matches(self, node: Node) -> bool:
+        """Returns whether a node is of this kind."""
+        return type(node) is dict and node["__kind__"] == self.tag
+
+    def node(self, **members: Node) -> dict[str, Node]:
+        """A node of this kind."""
+        return {"__kind__": self.tag, **members}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How inspect shows nodes.
+
+
+def brief_value(value: Any) -> str:
+    """The text of a value, cut at 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _show_array(node: Mapping[str, Any]) -> Shown:
+    shape = tuple(node["shape"])
+    text = f"{node['dtype']}[{', '.join(map(str, shape))}]"
+    value = brief_value(node["value"]) if "value" in node else ""
+    return Shown(text, value, ArrayType(node["dtype"], shape), node.get("name", ""))
+
+
+def _show_key(node: Mapping[str, Any]) -> Shown:
+    data, impl = node["data"], node["impl"]
+    shape = tuple(data["shape"][:-1])
+    text = f"prng_key[{', '.join([impl, *map(str, shape)])}]"
+    return Shown(text, "", ArrayType(f"key<{impl}>", shape), data["name"])
+
+
+def _show_class(node: Mapping[str, Any]) -> Shown:
+    return Shown(node["type"].rpartition(":")[2])
+
+
+def _show_container(node: Mapping[str, Any]) -> Shown:
+    return Shown(f"{node['__kind__']} of {len(node['items'])}")
+
+
+def _show_bytes(node: Mapping[str, Any]) -> Shown:
+    return Shown(node["__kind__"], f"{len(node['base64']) * 3 // 4} B")
+
+
+def _show_parts(*members: str) -> Callable[[Mapping[str, Any]], Shown]:
+    def show(node: Mapping[str, Any]) -> Shown:
+        return Shown(node["__kind__"], ", ".join(brief_value(node[name]) for name in members))
+
+    return show
+
+
+def _show_plain(node: Node) -> Shown:
+    if node is None:
+        return Shown("null")
+    return Shown(type(node).__name__, brief_value(node))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The table.
+
+
+def _container(model: type) -> NodeKind:
+    return NodeKind(model, _show_container, leaf=False)
+
+
+STRUCT: Final = NodeKind(m.StructNode, _show_class, leaf=False)
+ARRAY: Final = NodeKind(m.ArrayNode, _show_array, leaf=True)
+DICT: Final = _container(m.DictNode)
+LIST: Final = _container(m.ListNode)
+TUPLE: Final = _container(m.TupleNode)
+COMPLEX: Final = NodeKind(m.ComplexNode, _show_parts("real", "imag"), leaf=True)
+NUMPY_SCALAR: Final = NodeKind(
+    m.NumpyScalarNode,
+    lambda node: Shown(f"numpy {node['dtype']}", brief_value(node["value"])),
+    leaf=True,
+)
+BYTES: Final = NodeKind(m.BytesNode, _show_bytes, leaf=True)
+FLOAT: Final = NodeKind(m.FloatNode, lambda node: Shown("float", node["value"]), leaf=True)
+BIGINT: Final = NodeKind(
+    m.BigintNode, lambda node: Shown("int", brief_value(node["value"]).strip("'")), leaf=True
+)
+ENUM: Final = NodeKind(
+    m.EnumNode,
+    lambda node: Shown(node["type"].rpartition(":")[2], node["name"]),
+    leaf=True,
+)
+PRNG_KEY: Final = NodeKind(m.PrngKeyNode, _show_key, leaf=True)
+FULL: Final = NodeKind(m.FullNode, _show_array, leaf=True)
+
+#: All kinds by tag, in the order of the published schema.
+KINDS: Final[dict[str, NodeKind]] = {}
+
+
+def register_kind(kind: NodeKind) -> None:
+    """Adds a kind to the table; the same one may be added again.
+
+    Raises:
+        ValueError: Another kind has this tag.
+    """
+    if KINDS.setdefault(kind.tag, kind) is not kind:
+        raise ValueError(f"node kind {kind.tag!r}: expected a new tag, got one that is taken")
+    NODE_MODELS[kind.tag] = kind.models
+    validator.cache_clear()
+
+
+def unregister_kind(kind: NodeKind) -> None:
+    """Removes a kind from the table."""
+    KINDS.pop(kind.tag, None)
+    NODE_MODELS.pop(kind.tag, None)
+    validator.cache_clear()
+
+
+for _kind in (
+    STRUCT,
+    ARRAY,
+    DICT,
+    _container(m.OrderedDictNode),
+    _container(m.DefaultdictNode),
+    _container(m.CounterNode),
+    _container(m.MappingProxyNode),
+    LIST,
+    TUPLE,
+    _container(m.SetNode),
+    _container(m.FrozensetNode),
+    _container(m.DequeNode),
+    COMPLEX,
+    NodeKind(m.PathNode, _show_parts("value"), leaf=True),
+    NUMPY_SCALAR,
+    NodeKind(
+        (m.RegisteredPytreeFlattenNode, m.RegisteredPytreeSerializerNode),
+        _show_class,
+        leaf=False,
+        inline="payload",
+    ),
+    NodeKind(m.NamedtupleNode, _show_class, leaf=False),
+    BYTES,
+    NodeKind(m.BytearrayNode, _show_bytes, leaf=True),
+    NodeKind(m.ReferenceNode, lambda node: Shown("reference", node["name"]), leaf=True),
+    NodeKind(m.RangeNode, _show_parts("start", "stop", "step"), leaf=True),
+    FLOAT,
+    BIGINT,
+    ENUM,
+    NodeKind(m.DtypeNode, lambda node: Shown("dtype", node["value"]), leaf=True),
+    NodeKind(m.SliceNode, _show_parts("start", "stop", "step"), leaf=True),
+    NodeKind(m.DatetimeNode, lambda node: Shown(node["type"], node["value"]), leaf=True),
+    PRNG_KEY,
+    NodeKind(m.PytreeDataclassNode, _show_class, leaf=False),
+    FULL,
+):
+    register_kind(_kind)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Walks over valid nodes.
+
+
+def kind_of(node: Node) -> NodeKind | None:
+    """The kind of a node, or None for a plain JSON value."""
+    return KINDS[node["__kind__"]] if type(node) is dict else None
+
+
+def show(node: Node) -> Shown:
+    """A node as ``inspect`` shows it."""
+    kind = kind_of(node)
+    return _show_plain(node) if kind is None else kind.show(node)
+
+
+def parts_of(node: dict[str, Node]) -> Parts:
+    """The members of a node that hold child nodes, and how they hold them."""
+    kind = KINDS[node["__kind__"]]
+    return kind.modes[node["mode"]] if kind.modes else kind.parts
+
+
+def children(node: Node) -> Iterator[tuple[str, Any, Node]]:
+    """Yields the nodes right below a node: member, key inside the member (None for a single node), child.
+
+    Pairs of a dict give two children each, with keys ``(index, 0)`` and ``(index, 1)``.
+
+    Example:
+        >>> list(children(LIST.node(items=[7])))
+        [('items', 0, 7)]
+    """
+    for member, holds in parts_of(node) if type(node) is dict else ():
+        value = node[member]
+        if holds == ONE:
+            yield member, None, value
+        elif holds == PAIRS:
+            for index, (key, item) in enumerate(value):
+                yield member, (index, 0), key
+                yield member, (index, 1), item
+        else:
+            items = value.items() if holds == FIELDS else enumerate(value)
+            for key, child in items:
+                yield member, key, child
+
+
+def nodes_below(nodes: Iterable[Node]) -> tuple[list[Node], int]:
+    """All nodes right below some nodes, at the least cost, and how many members the objects between them have."""
+    below: list[Node] = []
+    members = 0
+    for node in nodes:
+        if type(node) is not dict:
+            continue
+        members += len(node)
+        kind = KINDS[node["__kind__"]]  # a call of parts_of would cost as much as the rest
+        for member, holds in kind.modes[node["mode"]] if kind.modes else kind.parts:
+            value = node[member]
+            if holds == MANY:
+                below += value
+            elif holds == FIELDS:
+                members += len(value)
+                below += value.values()
+            elif holds == PAIRS:
+                below += chain.from_iterable(value)
+            else:
+                below.append(value)
+    return below, members
+
+
+def _plain_key(node: Node) -> Hashable:
+    """A dict key as a part of a path: itself if it is plain, a tuple of plain keys, else its JSON."""
+    if not isinstance(node, dict):
+        return node  # type: ignore[no-any-return]
+    if TUPLE.matches(node) and not any(isinstance(item, dict) for item in node["items"]):
+        return tuple(node["items"])
+    return json.dumps(node, sort_keys=True)
+
+
+_field_name = lru_cache(maxsize=4096)(FieldName)  # the same few names in all nodes
+
+
+def _part(node: dict[str, Node], member: str, key: Any) -> Hashable:
+    """The part of a key path for a child."""
+    if isinstance(key, tuple):
+        index, side = key
+        return _plain_key(node[member][index][0]) if side else ("key", index)
+    if key is None:
+        return _field_name(member)
+    return _field_name(key) if isinstance(key, str) else key
+
+
+def iter_nodes(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
+    """Yields every node of a valid tree with its key path, from top to bottom; without recursion.
+
+    Fields of structs, namedtuples and dataclasses are :class:`~neuralqx_struct.paths.FieldName` parts, items of dicts
+    have their key, items of sequences and children of pytrees their position. A key that is itself a node comes with
+    the path of its dict and ``('key', position)``.
+
+    Example:
+        >>> [path for path, _ in iter_nodes(STRUCT.node(type="m:A", fields={"x": 1}))]
+        [(), ('x',)]
+    """
+    stack: list[tuple[Path, Node]] = [(path, node)]
+    while stack:
+        here, node = stack.pop()
+        yield here, node
+        below: list[tuple[Path, Node]] = []
+        for member, key, child in children(node):
+            is_key = isinstance(key, tuple) and key[1] == 0
+            if not is_key or isinstance(child, dict):
+                below.append(((*here, _part(node, member, key)), child))
+        stack.extend(reversed(below))
+
+
+def all_nodes(node: Node) -> list[tuple[Path, Node]]:
+    """The nodes of :func:`iter_nodes` at once, for callers that change none of them meanwhile."""
+    return list(iter_nodes(node))

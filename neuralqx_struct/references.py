@@ -1,0 +1,214 @@
+"""References to classes: ``module:QualName`` and ``id@version:Name``, as manifests name them.
+
+Owns the parser of references (:class:`SchemaRef`), the process-wide table of known classes, aliases of moved and renamed
+classes, and the trust policy of readers. Reading a file never imports a module that the file names: :func:`find_class`
+looks among the imported modules, and imports only those that the caller trusts. :func:`resolve_class`, which users call
+with references of their own, imports.
+
+Example:
+    >>> class_ref(dict)
+    'builtins:dict'
+    >>> resolve_class("builtins:dict")
+    <class 'dict'>
+    >>> SchemaRef.parse("lab.state@3:Layer")
+    SchemaRef(id='lab.state', version=3, name='Layer')
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from neuralqx_struct.errors import SerializationError
+
+__all__ = ["SchemaRef", "alias_class", "class_ref", "resolve_class"]
+
+# Written at class definition, under the import lock or by one dict assignment each; the newest definition wins.
+_CLASSES: dict[str, type] = {}
+_ALIASES: dict[str, str] = {}
+
+# No version has more digits, and int() refuses more than 4,300.
+_SCHEMA_REF = re.compile(r"([^@:]+)@([1-9][0-9]{0,17})(?::([^@:]+))?")
+_CLASS_REF = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d][\w.<>]*")
+
+
+class SchemaRef(NamedTuple):
+    """A version of a schema, or a struct of it: ``id@version`` or ``id@version:Name``."""
+
+    id: str
+    version: int
+    name: str = ""
+
+    def __str__(self) -> str:
+        version = f"{self.id}@{self.version}"
+        return f"{version}:{self.name}" if self.name else version
+
+    @staticmethod
+    def parse(text: str) -> SchemaRef | None:
+        """The parts of a reference; None for text of any other form.
+
+        Example:
+            >>> SchemaRef.parse("lab.state@3"), SchemaRef.parse("lab.model:State")
+            (SchemaRef(id='lab.state', version=3, name=''), None)
+        """
+        return _parsed(text)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> SchemaRef | None:
+    found = _SCHEMA_REF.fullmatch(text)
+    if found is None:
+        return None
+    schema_id, version, name = found.groups(default="")
+    return SchemaRef(schema_id, int(version), name)
+
+
+def is_schema_ref(ref: str) -> bool:
+    """True for the reference of a schema-made class, also of one with a malformed version."""
+    return "@" in ref.partition(":")[0]
+
+
+def class_ref(cls: type) -> str:
+    """The reference under which instances of ``cls`` are saved.
+
+    Classes that were built from a schema have ``schema.id@version:Name``, all others ``module:QualName``.
+
+    Raises:
+        TypeError: ``cls`` is no class.
+    """
+    if not isinstance(cls, type):
+        raise TypeError(f"class_ref(): expected a class, got {cls!r}")
+    own: str | None = cls.__dict__.get("__nqx_ref__")
+    return own or f"{cls.__module__}:{cls.__qualname__}"
+
+
+def stored_class(cls: type) -> type:
+    """The class as which instances of ``cls`` are saved: for most classes themselves.
+
+    A subclass of a schema version that adds no field is saved as that version: no file holds the code that it adds. One
+    that adds fields is saved as itself.
+    """
+    versioned = {"__nqx_document__", "__nqx_binding__"}
+    if not any(hasattr(cls, mark) for mark in versioned):
+        return cls
+    known: Any = next(base for base in cls.__mro__ if not versioned.isdisjoint(vars(base)))
+    alike: bool = known.__nqx_fields__.keys() == vars(cls)["__nqx_fields__"].keys()
+    return known if alike else cls
+
+
+def register_ref(cls: type) -> None:
+    """Make ``cls`` the class of its reference; it supersedes an earlier class of the same reference."""
+    _CLASSES[class_ref(cls)] = cls
+
+
+def alias_class(old_ref: str, cls: type) -> None:
+    """Let a reference in old payloads mean ``cls``, after the class was moved or renamed.
+
+    Args:
+        old_ref: The former ``module:QualName``.
+        cls: The class that took its place.
+
+    Raises:
+        SerializationError: ``old_ref`` is not a class reference.
+    """
+    if not (isinstance(old_ref, str) and (_CLASS_REF.fullmatch(old_ref) or _names_struct(old_ref))):
+        raise SerializationError(
+            f"expected a class reference module:QualName, got {old_ref!r}",
+            code="NQX501",
+            hint="such as 'lab.model:State'",
+        )
+    _ALIASES[old_ref] = class_ref(cls)
+    register_ref(cls)
+
+
+def _names_struct(ref: str) -> bool:
+    parsed = SchemaRef.parse(ref)
+    return parsed is not None and parsed.name != ""
+
+
+def find_class(ref: str, *, trust: Iterable[str] = ()) -> type | None:
+    """The class behind a reference in a file, or None; imports only modules that ``trust`` names.
+
+    Args:
+        ref: The reference as the file holds it.
+        trust: Names of packages or modules that may be imported.
+
+    Raises:
+        SerializationError: A trusted module exists and fails when it is imported.
+    """
+    ref = _ALIASES.get(ref, ref)
+    if ref in _CLASSES:
+        return _CLASSES[ref]
+    module, _, qualname = ref.partition(":")
+    if is_schema_ref(ref) or not qualname:
+        return None
+    trusted = any(module == each or module.startswith(f"{each}.") for each in trust)
+    if module not in sys.modules and trusted:
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            return None
+        except Exception as error:  # a module runs any code, and may fail in any way
+            raise SerializationError(
+                f"expected the trusted module {module!r} to be importable, got {type(error).__name__}: {error}",
+                code="NQX501",
+                hint=f"see the traceback of `import {module}`",
+            ) from error
+        if ref in _CLASSES:
+            return _CLASSES[ref]
+    return _look_up(module, qualname)
+
+
+def _look_up(module: str, qualname: str) -> type | None:
+    """Follow a qualified name through namespaces with vars(), so that no property or __getattr__ runs."""
+    here: object = sys.modules.get(module)
+    for name in qualname.split("."):
+        if here is None or not hasattr(here, "__dict__"):
+            return None
+        here = vars(here).get(name)
+    return here if isinstance(here, type) else None
+
+
+def resolve_class(ref: str) -> type:
+    """The class behind a reference that the caller trusts; imports its module where needed.
+
+    Args:
+        ref: ``module:QualName``, an alias of one, or the reference of a schema class that was loaded.
+
+    Raises:
+        SerializationError: The module cannot be imported or has no such class.
+
+    Example:
+        >>> resolve_class("collections:OrderedDict")
+        <class 'collections.OrderedDict'>
+    """
+    found = find_class(ref) if isinstance(ref, str) else None
+    if found is not None:
+        return found
+    if not isinstance(ref, str) or not _CLASS_REF.fullmatch(ref):
+        of_schema = isinstance(ref, str) and _names_struct(ref)
+        hint = "load the schema first" if of_schema else "write it as 'package.module:Class'"
+        raise SerializationError(
+            f"expected a known class reference, got {ref!r}", code="NQX501", hint=hint
+        )
+    module, _, qualname = _ALIASES.get(ref, ref).partition(":")
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise SerializationError(
+            f"expected an importable module {module!r} for the class reference {ref!r}, got {error}",
+            code="NQX501",
+            hint="if the class has moved, declare it with alias_class(old_ref, cls)",
+        ) from error
+    found = find_class(ref)
+    if found is None:
+        raise SerializationError(
+            f"expected a class {qualname!r} in module {module!r}, got none",
+            code="NQX501",
+            hint="if the class was renamed, declare it with alias_class(old_ref, cls)",
+        )
+    return found

@@ -1,0 +1,368 @@
+"""Conformance: whether a value has the type that a schema declares, and whether all its sizes agree.
+
+One walk serves manifests that were never turned into values and instances under construction: a reader turns a node or a
+live value into a :class:`~neuralqx_struct.schema.conformance.Seen`, and the records of types check it.
+
+Owns :class:`Seen`, the reader of manifest nodes :func:`see_node`, and :class:`Shaped`, the place of an array whose
+numbers are not available.
+
+Example:
+    >>> see_node({"__kind__": "array", "name": "w", "dtype": "float32", "shape": [3]}).text
+    'float32[3]'
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError, did_you_mean
+from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
+from neuralqx_struct.expressions.functions import FUNCTIONS
+from neuralqx_struct.expressions.operators import format_tree
+from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.schema.bounds import length_misses, scalar_misses, shown_scalar
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.sizes.solver import Solver
+from neuralqx_struct.types.records import Extent, Type
+from neuralqx_struct.types.scalars import scalar_of_kind
+from neuralqx_struct.types.text import format_type
+
+
+class NeedsDataError(Exception):
+    """An expression needs the numbers of an array of which only shape and dtype are known."""
+
+
+class Shaped:
+    """An array in expressions of which only shape and dtype are known."""
+
+    def __init__(self, dtype: str, shape: Iterable[int]) -> None:
+        self.dtype = dtype
+        self.shape = tuple(shape)
+        self.ndim = len(self.shape)
+        self.size = math.prod(self.shape)
+        self.asked = False  # whether an expression needed its numbers
+
+
+def _needs_data(*operands: Any) -> Any:
+    for operand in operands:
+        if isinstance(operand, Shaped):
+            operand.asked = True
+    raise NeedsDataError
+
+
+_ARITHMETIC = "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow rpow matmul rmatmul"
+_OTHERS = "neg pos abs lt le gt ge eq ne bool"
+for _name in f"{_ARITHMETIC} {_OTHERS}".split():
+    setattr(Shaped, f"__{_name}__", _needs_data)
+for _name in ("sum", "min", "max", "all", "any"):
+    setattr(Shaped, _name, _needs_data)
+Shaped.__hash__ = None  # type: ignore[assignment]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """One value, live or stored.
+
+    Attributes:
+        sort: ``array``, ``key``, ``null``, ``scalar``, ``list``, ``tuple``, ``dict``, ``struct`` or ``other``.
+        text: Its name in messages.
+        dtype: Of arrays; the implementation of keys.
+        shape: Of arrays and keys.
+        value: Of scalars, and of arrays for expressions: the value itself or a :class:`Shaped`.
+        type_name: Of scalars: bool, int, float, complex, str, bytes, path or dtype.
+        refs: Of structs: the class references of its class and of schema-made base classes.
+        items: Of collections and structs: the values inside, by key.
+        loose: True if 64-bit dtypes may have been narrowed (under JAX tracing).
+    """
+
+    sort: str
+    text: str
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    value: Any = None
+    type_name: str = ""
+    refs: tuple[str, ...] = ()
+    items: Mapping[Any, Any] = dataclasses.field(default_factory=dict)
+    loose: bool = False
+
+
+Reader = Callable[[Any], Seen]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading manifest nodes.
+
+_SEQUENCES = ("list", "tuple", "set", "frozenset")
+
+
+def see_node(node: Any) -> Seen:
+    """Reads a manifest node, but no bytes of arrays."""
+    if node is None:
+        return Seen("null", "null")
+    if not isinstance(node, dict):
+        return Seen("scalar", shown_scalar(node), value=node, type_name=type(node).__name__)
+    kind = node["__kind__"]
+    if kind in ("array", "full"):
+        dtype, shape = node["dtype"], tuple(node["shape"])
+        return Seen("array", _array_text(dtype, shape), dtype, shape, Shaped(dtype, shape))
+    if kind == "prng-key":
+        data = node["data"]
+        shape = tuple(data["shape"][:-1])
+        if data["dtype"] != "uint32":
+            return Seen("other", f"prng_key[{node['impl']}] of {data['dtype']} numbers")
+        return Seen("key", f"prng_key[{node['impl']}]", node["impl"], shape)
+    scalar = scalar_of_kind(kind)
+    if scalar is not None:
+        try:
+            value = scalar.stored(node)
+        except (SerializationError, ValueError):
+            return Seen("other", f"a {kind} that cannot be read")
+        return Seen("scalar", f"a {kind}", value=value, type_name=scalar.name)
+    if kind in _SEQUENCES:
+        return Seen(kind, f"a {kind}", items=dict(enumerate(node["items"])))
+    if kind in ("dict", "ordered-dict"):
+        if all(isinstance(key, str) for key, _ in node["items"]):
+            return Seen("dict", "a dict", items=dict(node["items"]))
+        return Seen("other", "a dict with keys that are not str")
+    if kind == "enum":
+        return Seen("scalar", repr(node["name"]), value=node["name"], type_name=kind)
+    if kind == "struct":
+        fields = {FieldName(name): child for name, child in node["fields"].items()}
+        return Seen("struct", node["type"].rpartition(":")[2], refs=(node["type"],), items=fields)
+    return Seen("other", f"a {kind}")
+
+
+def _array_text(dtype: str, shape: Iterable[int]) -> str:
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+Path = tuple[Hashable, ...]
+
+_DECLARE = "give a value of the declared type, or declare the type that it has"
+_SUBCLASS = "a subclass that adds fields is no struct of the schema; add them to the schema, or keep them beside it"
+_DEEPEST = 20  # collections inside collections that expressions see
+
+#: The unit of the length of a collection.
+_ENTRIES = {"list": "items", "tuple": "items", "dict": "entries"}
+
+
+def conform(
+    document: Document, struct: str, value: Any, read: Reader, *, closed: bool = True
+) -> list[Diagnostic]:
+    """Checks types, sizes and constraints of a value against a struct of a document.
+
+    Args:
+        document: The schema.
+        struct: Name of the struct that ``value`` must be.
+        value: A manifest node, or whatever ``read`` understands.
+        read: Turns a value into a :class:`~neuralqx_struct.schema.conformance.Seen`.
+        closed: Whether fields that the struct does not declare are a problem.
+
+    Returns:
+        All problems, with paths that start at ``$``, the value.
+    """
+    walk = _Walk(document, read, closed=closed)
+    walk.struct(struct, read(value), (), walk.dims, outermost=True)
+    return [*walk.found, *walk.dims.solve(), *walk.constraints()]
+
+
+class _Instance(NamedTuple):
+    """An instance whose constraints are checked once all sizes are known."""
+
+    declaration: StructDeclaration
+    values: Mapping[str, Any]
+    path: Path
+    dims: Solver
+
+
+class _Walk:
+    """One check of one instance tree."""
+
+    def __init__(self, document: Document, read: Reader, *, closed: bool) -> None:
+        self.document = document
+        self.read = read
+        self.closed = closed
+        self.found: list[Diagnostic] = []
+        self.dims = Solver(document.dims)
+        self._constrained: list[_Instance] = []
+
+    def report(self, code: str, path: Path, message: str, hint: str | None = None) -> None:
+        """Adds a problem."""
+        self.found.append(Diagnostic(code, "error", message, path=format_path(path), hint=hint))
+
+    def struct(
+        self, name: str, seen: Seen, path: Path, dims: Solver, *, outermost: bool = False
+    ) -> None:
+        """Checks a struct; ``outermost`` if no other struct of the document is around it."""
+        declaration, wanted = self.document.structs[name], self.document.ref(name)
+        # A subclass may add fields only at the root.
+        if seen.sort != "struct" or wanted not in (seen.refs[:1] if path else seen.refs):
+            got = seen.refs[0] if seen.refs else seen.text
+            advice = _SUBCLASS if wanted in seen.refs else _DECLARE
+            code = "NQX412" if seen.sort == "array" else "NQX411"
+            self.report(code, path, f"expected a struct {wanted}, got {got}", advice)
+            return
+        values: dict[str, Any] = {}
+        for field_name, field in declaration.fields.items():
+            where = (*path, FieldName(field_name))
+            if field_name not in seen.items:
+                if field.stored and self.closed:
+                    others = [str(n) for n in seen.items if n not in declaration.fields]
+                    hint = did_you_mean(field_name, others)
+                    self.report("NQX414", where, f"expected {field.text}, got nothing", hint)
+                continue
+            here = self.read(seen.items[field_name])
+            if field_name in declaration.compared:
+                values[field_name] = _known(self.read, here)
+            self.field(field, here, where, dims)
+            if outermost and field.kind == "static" and isinstance(here.value, int):
+                dims.know(field_name, here.value, format_path(where))
+        for unknown in seen.items if self.closed else ():
+            if unknown not in declaration.fields:
+                hint = did_you_mean(str(unknown), declaration.fields)
+                message = f"expected a field of {name}, got {str(unknown)!r}"
+                self.report("NQX415", (*path, unknown), message, hint)
+        if declaration.constraints:
+            self._constrained.append(_Instance(declaration, values, path, dims))
+
+    def field(self, declaration: FieldDeclaration, seen: Seen, path: Path, dims: Solver) -> None:
+        """Checks type and bounds of a field."""
+        if declaration.type is None or declaration.derived is not None:
+            return
+        before = len(self.found)
+        self.value(declaration.declared, seen, path, dims)
+        if len(self.found) > before:
+            return
+        misses: list[str] = []
+        if seen.sort == "scalar":
+            misses = scalar_misses(declaration, seen.value)
+        elif seen.sort in _ENTRIES:
+            misses = length_misses(declaration, len(seen.items), _ENTRIES[seen.sort])
+        for message in misses:
+            self.report("NQX416", path, message)
+
+    def value(self, declared: Type, seen: Seen, path: Path, dims: Solver) -> None:
+        """Checks a value of a type."""
+        declared.record.check(declared, self, seen, path, dims)
+
+    def mismatch(
+        self, declared: Type, seen: Seen, path: Path, code: str = "NQX411", hint: str = _DECLARE
+    ) -> None:
+        """Reports a value of another type."""
+        message = f"expected {format_type(declared)}, got {seen.text}"
+        self.report(code, path, message, hint if code == "NQX411" else None)
+
+    def unify(
+        self,
+        dims: Solver,
+        declared: tuple[Extent, ...],
+        shape: tuple[int, ...],
+        path: Path,
+        text: str,
+    ) -> None:
+        """Compares a declared shape with that of a value."""
+        self.found += dims.unify(declared, shape, format_path(path), text)
+
+    def inner_struct(
+        self,
+        owner: Document,
+        name: str,
+        seen: Seen,
+        path: Path,
+        dims: Solver,
+        bound: Mapping[str, Expression],
+    ) -> None:
+        """Checks a struct inside another; one of another document has dims of its own."""
+        document = self.document
+        if owner is document:
+            self.struct(name, seen, path, dims.scope(bound))
+            return
+        self.document = owner
+        self.struct(name, seen, path, dims.scope(bound, owner.dims), outermost=True)
+        self.document = document
+
+    def constraints(self) -> list[Diagnostic]:
+        """The constraints that fail."""
+        found: list[Diagnostic] = []
+        for declaration, values, path, dims in self._constrained:
+            known = {name: binding.size for name, binding in dims.sizes().items()} | dict(values)
+            for constraint in declaration.constraints:
+                expression = constraint.expression
+                for name in expression.names:
+                    _derive(declaration, name, known)
+                why = _failure(expression, known)
+                if why is not None:
+                    compared = _compared(expression, known) or "a value that fails it"
+                    message = f"expected {expression.text}, got {compared}{why}"
+                    hint = constraint.message or None
+                    at = format_path(path)
+                    found.append(Diagnostic("NQX416", "error", message, path=at, hint=hint))
+        return found
+
+
+def _known(read: Reader, seen: Seen, depth: int = 0) -> Any:
+    """A value for expressions; None where it is unknown, as for lists inside themselves."""
+    if depth > _DEEPEST:
+        return None
+    if seen.sort in ("scalar", "array"):
+        return seen.value
+    if seen.sort in ("struct", "key", "other"):
+        return Shaped("", seen.shape)
+    if seen.sort not in _ENTRIES:
+        return None
+    items = {key: _known(read, read(item), depth + 1) for key, item in seen.items.items()}
+    if seen.sort == "dict":
+        return items
+    return [*items.values()] if seen.sort == "list" else tuple(items.values())
+
+
+def _derive(declaration: StructDeclaration, name: str, known: dict[str, Any]) -> None:
+    """Adds the value of a derived field, which payloads do not hold, if it can be computed."""
+    field = declaration.fields.get(name)
+    expression = None if field is None else field.derivation
+    if expression is None or name in known:
+        return
+    known[name] = None  # unknown until the end, also for a field that needs itself
+    for inner in expression.names:
+        _derive(declaration, inner, known)
+    if all(known.get(inner) is not None for inner in expression.names):
+        # The field itself reports the error when it is read.
+        with contextlib.suppress(NeedsDataError, SchemaError):
+            known[name] = evaluate(expression, known)
+
+
+def _failure(expression: Expression, known: Mapping[str, Any]) -> str | None:
+    """The end of the message for a condition that fails; None if it holds or cannot be decided."""
+    if any(known.get(name) is None for name in expression.names):
+        return None
+    try:
+        verdict = evaluate(expression, known)
+    except NeedsDataError:
+        return None
+    except SchemaError as error:
+        return f"\n{error.diagnostics[0].message}"
+    if getattr(verdict, "shape", ()) and verdict.size != 1:
+        return f"\n{expression.text} has a result for each element; write all({expression.text})"
+    try:
+        return None if verdict else ""
+    except NeedsDataError:
+        return None
+
+
+def _compared(expression: Expression, known: Mapping[str, Any]) -> str:
+    """The values that a condition compared: of names, and of functions such as ``len``."""
+    shown: dict[str, str] = {}
+    for node in ast.walk(expression.tree):
+        if isinstance(node, ast.Name) and isinstance(known.get(node.id), (int, float, str)):
+            shown[node.id] = shown_scalar(known[node.id])
+        if isinstance(node, ast.Call) and FUNCTIONS[node.func.id].shown:  # type: ignore[attr-defined]
+            with contextlib.suppress(NeedsDataError, SchemaError):
+                value = evaluate_tree(node, known)
+                plain = isinstance(value, (int, float, tuple))
+                shown[format_tree(node)] = shown_scalar(value) if plain else str(value)
+    return ", ".join(f"{text} = {value}" for text, value in sorted(shown.items()))

@@ -1,0 +1,1 @@
+"""Exports: schema documents as JSON Schema, Python stubs, Mermaid diagrams and templates."""

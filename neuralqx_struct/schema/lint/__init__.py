@@ -1,0 +1,150 @@
+"""Checks of schema documents: how a check reports, and the walks over fields and sizes that several checks share.
+
+A check is a generator of diagnostics that know their path in the document; ``tools/linting.py`` adds file, line and
+column. The checks are in the tables of ``document.py``, ``types.py``, ``expressions.py`` and ``values.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import ChainMap
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from neuralqx_struct.errors import Diagnostic, Severity, closest
+from neuralqx_struct.expressions import Expression
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.text import KeyPath, path_text
+from neuralqx_struct.types.records import Scalar, walk_type
+
+#: A size without a name.
+ANY_SIZE = "_"
+#: Codes of findings about a name: they point at the key of their path rather than at its value.
+ABOUT_KEYS = {
+    *("NQX104", "NQX118", "NQX119", "NQX120", "NQX125", "NQX201", "NQX205", "NQX206", "NQX317")
+}
+
+Findings = Iterator[Diagnostic]
+Check = Callable[[Document], Findings]
+
+
+def finding(
+    code: str, path: KeyPath, message: str, hint: str | None = None, severity: Severity = "error"
+) -> Diagnostic:
+    """A finding about the value at ``path`` of a document, not yet in a file.
+
+    Args:
+        code: The code, such as ``NQX104``.
+        path: Keys from the root of the document.
+        message: ``expected X, got Y``.
+        hint: The likely fix.
+        severity: ``error``, ``warning`` or ``info``.
+    """
+    return Diagnostic(code, severity, message, path_text(path), hint=hint)
+
+
+def fields_of(document: Document) -> Iterator[tuple[tuple[str, ...], str, str, FieldDeclaration]]:
+    """Yields every field with its path, its struct and its name."""
+    for struct_name, struct in document.structs.items():
+        for name, declaration in struct.fields.items():
+            yield ("structs", struct_name, "fields", name), struct_name, name, declaration
+
+
+def extents_of(declaration: FieldDeclaration) -> Iterator[Expression]:
+    """Yields the sizes in the shapes of a field's type."""
+    for inner in walk_type(declaration.declared):
+        yield from (extent for extent in inner.extents if isinstance(extent, Expression))
+
+
+def arguments_of(
+    declaration: FieldDeclaration, is_struct: Callable[[str], bool] | None = None
+) -> Iterator[Expression]:
+    """Yields the sizes that a type passes to parameters: of structs, or of every name."""
+    for inner in walk_type(declaration.declared):
+        if is_struct is None or is_struct(inner.refers):
+            yield from inner.arguments
+
+
+def root_ints(document: Document) -> set[str]:
+    """The static ints of the root, which ``equals`` and the root's own shapes may name."""
+    root = document.structs.get(document.root)
+    static = {n: d for n, d in root.fields.items() if d.kind == "static"} if root else {}
+    return {name for name, d in static.items() if Scalar("int") in walk_type(d.declared)}
+
+
+def sizes_of(document: Document, struct_name: str) -> ChainMap[str, Any]:
+    """The named sizes of a struct, as keys: its arrays' and parameters' first, then the document's."""
+    struct = document.structs[struct_name]
+    own = set(struct.params)
+    for declaration in struct.fields.values():
+        own.update(*(extent.names for extent in extents_of(declaration)))
+    if struct_name == document.root:
+        own |= root_ints(document)
+    # A chain, as a file can have thousands of dims and of structs.
+    return ChainMap(dict.fromkeys(own - {ANY_SIZE}), cast("dict[str, Any]", document.dims))
+
+
+class Speller:
+    """Suggests corrections of misspelt names: of the first so many, because comparing texts is slow.
+
+    Args:
+        most: The number of names that get a suggestion.
+
+    Example:
+        >>> speller = Speller(most=1)
+        >>> speller.hint("kernal", ["kernel", "bias"]), speller.hint("kernal", ["kernel", "bias"])
+        ("did you mean 'kernel'?", None)
+    """
+
+    def __init__(self, most: int = 50) -> None:
+        self._left = most
+
+    def closest(self, word: str, *known: Iterable[str], cutoff: float = 0.6) -> str | None:
+        """The known word that is most like ``word``, if one is alike."""
+        self._left -= 1
+        return closest(word, itertools.chain(*known), cutoff) if self._left >= 0 else None
+
+    def hint(
+        self, word: str, *known: Iterable[str], label: str = "", first: int | None = None
+    ) -> str | None:
+        """A hint with the closest word; else, after ``label``, a list of the ``first`` groups of words."""
+        if self._left <= 0:
+            return None
+        meant = self.closest(word, *known)
+        if meant is not None:
+            return f"did you mean {meant!r}?"
+        shown = sorted(itertools.chain(*known[:first])) if label else []
+        more = ", ..." if len(shown) > 20 else ""
+        return f"{label}: {', '.join(shown[:20])}{more}" if shown else None
+
+
+def unknown(names: Iterable[str], *known: Container[str]) -> list[str]:
+    """The names that are in none of ``known``, sorted, without building sets of ``known``."""
+    return sorted(name for name in names if not any(name in each for each in known))
+
+
+def cycles(graph: Mapping[str, frozenset[str]]) -> Iterator[tuple[str, ...]]:
+    """Yields one cycle of each strongly connected part of the graph, starting at its first node."""
+    done: set[str] = set()
+    for start in graph:
+        path: dict[str, int] = {}
+        stack = [(start, iter(sorted(graph[start])))] if start not in done else []
+        while stack:
+            node, below = stack[-1]
+            path.setdefault(node, len(path))
+            following = next(below, None)
+            if following is None:
+                done.add(node)
+                stack.pop()
+                del path[node]
+            elif following in path:
+                yield tuple([*path][path[following] :])
+                done |= path.keys()
+            elif following not in done:
+                stack.append((following, iter(sorted(graph[following]))))
+
+
+def shown_cycle(cycle: tuple[str, ...]) -> str:
+    """A cycle as messages show it: ``a -> b -> a``."""
+    shown = cycle if len(cycle) <= 8 else (*cycle[:6], "...", cycle[-1])
+    return " -> ".join((*shown, cycle[0]))

@@ -1,0 +1,146 @@
+"""Fingerprints of documents, and the lock file that holds those of the published versions.
+
+A fingerprint is the SHA-256 of a canonical form. Two documents with the same *payload* fingerprint read each other's
+payloads without a step: names, types, dtypes, symbolic shapes, nullability, union branches, enum members and stored
+fields are the same. Docs, tags, defaults, kinds (as long as they do not change what is stored) and constraints are
+outside it, as defaults are outside Avro's parsing canonical form (Apache Avro specification, "Parsing Canonical Form for
+Schemas"). The *full* fingerprint covers everything.
+
+Example:
+    >>> payload_fingerprint(v1).startswith("sha256:"), payload_fingerprint(v1) == payload_fingerprint(v2)
+    (True, False)
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.schema.model import TYPE_MEMBERS, Document
+from neuralqx_struct.types.records import walk_type
+from neuralqx_struct.types.text import format_type
+
+_T = TypeVar("_T")
+LOCK_NAME = "schema.lock"
+
+#: The fingerprints of one version, by ``payload`` and ``full``.
+LockEntry = dict[str, str]
+
+
+def _once(compute: Callable[[Document], _T]) -> Callable[[Document], _T]:
+    """Keeps the result for each document as long as the document exists; documents never change."""
+    known: dict[int, tuple[weakref.ref[Document], _T]] = {}
+
+    @functools.wraps(compute)
+    def kept(document: Document) -> _T:
+        place = id(document)
+        found = known.get(place)
+        if found is not None and found[0]() is document:
+            return found[1]
+        result = compute(document)
+        known[place] = weakref.ref(document, lambda _: known.pop(place, None)), result
+        return result
+
+    return kept
+
+
+@_once
+def reachable(document: Document) -> tuple[list[str], list[str]]:
+    """The structs and enums that a payload of the document can hold, sorted by name."""
+    structs: set[str] = set()
+    enums: set[str] = set()
+    todo = [document.root]
+    while todo:
+        name = todo.pop()
+        if name in document.enums:
+            enums.add(name)
+        elif name in document.structs and name not in structs:
+            structs.add(name)
+            for declaration in document.structs[name].stored.values():
+                todo += [inner.refers for inner in walk_type(declaration.declared)]
+    return sorted(structs), sorted(enums)
+
+
+def payload_form(document: Document) -> dict[str, Any]:
+    """Returns everything that a reader needs to read payloads, as plain values, with types in text form."""
+    names, enums = reachable(document)
+    structs: dict[str, Any] = {}
+    for name in names:
+        struct = document.structs[name]
+        fields = {n: format_type(d.declared) for n, d in sorted(struct.stored.items())}
+        structs[name] = {"params": struct.params, "fields": fields}
+    return {
+        "schema": document.id,
+        "root": document.root,
+        "structs": structs,
+        "enums": {name: sorted(document.enums[name].members) for name in enums},
+        **_used(document, payload_fingerprint),
+    }
+
+
+def _used(document: Document, fingerprint: Callable[[Document], str]) -> dict[str, Any]:
+    """The fingerprints of used documents; no member if there are none, as in documents of earlier releases."""
+    used = {f"{d.id}@{d.version}": fingerprint(d) for d in document.used.values()}
+    return {"uses": used} if used else {}
+
+
+@_once
+def payload_fingerprint(document: Document) -> str:
+    """Returns ``sha256:`` and the digest of :func:`payload_form`."""
+    return _digest(payload_form(document))
+
+
+@_once
+def full_fingerprint(document: Document) -> str:
+    """Returns ``sha256:`` and the digest of the whole document, migrations included.
+
+    A file in YAML and the same in JSON have one fingerprint, and so have the long and the short form of a field.
+    """
+    data = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for struct, plain in zip(document.structs.values(), data["structs"].values(), strict=True):
+        fields = plain["fields"]
+        for name, declaration in struct.fields.items():
+            fields[name] = {k: v for k, v in fields[name].items() if k not in TYPE_MEMBERS}
+            fields[name]["type"] = format_type(declaration.declared)
+            fields[name]["null"] = declaration.has_default
+    return _digest({**data, **_used(document, full_fingerprint)})
+
+
+def _digest(data: Any) -> str:
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def lock_entry(document: Document) -> LockEntry:
+    """The entry of the lock file for a version."""
+    return {"payload": payload_fingerprint(document), "full": full_fingerprint(document)}
+
+
+def format_lock(series_id: str, entries: Mapping[int, LockEntry]) -> str:
+    """The text of a lock file; the inverse of :func:`read_lock`."""
+    versions = {str(version): dict(entry) for version, entry in sorted(entries.items())}
+    return json.dumps({"lock": 1, "schema": series_id, "versions": versions}, indent=2) + "\n"
+
+
+def read_lock(folder: Path) -> dict[int, LockEntry]:
+    """The frozen versions of a schema folder; none if it has no lock file.
+
+    Raises:
+        SchemaError: NQX291: the lock file is malformed.
+    """
+    path = folder / LOCK_NAME
+    if not path.exists():
+        return {}
+    try:
+        versions = json.loads(path.read_text(encoding="utf-8"))["versions"].items()
+        return {int(v): {key: str(e[key]) for key in ("payload", "full")} for v, e in versions}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        message = "expected a lock file as `schema freeze` writes it, got something else"
+        hint = "restore it from version control; it is never edited by hand"
+        raise SchemaError(message, code="NQX291", file=str(path), hint=hint) from None

@@ -1,0 +1,380 @@
+"""The record of an array store, and the terms that all stores share.
+
+A store writes named arrays to one file or folder of a bundle and reads them again. Each store is one
+:class:`Store` record; ``stores/__init__.py`` has the table. Manifests and bundles are handled in
+``manifest/`` and ``bundle/``.
+
+CRC-32 checksums are of bytes that are read and of bytes while they are written. :data:`crc32` is ISA-L's implementation if
+its package is installed, since it keeps up with memory, else zlib's; both give the same numbers.
+
+Example:
+    >>> hex(crc32(b"hello")), checksum(b"hello") == joined(crc32(b"he"), crc32(b"llo"), 3)
+    ('0x3610a686', True)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
+
+from neuralqx_struct.dtypes import dtype_name, dtype_named
+from neuralqx_struct.errors import (
+    Diagnostic,
+    IntegrityError,
+    SerializationError,
+    StructError,
+    did_you_mean,
+)
+from neuralqx_struct.manifest.arrays import StoredArrays
+from neuralqx_struct.manifest.check import DEFAULT_FILE
+from neuralqx_struct.manifest.models import MOST_DIMS
+from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.stores.archive import damaged
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+Records = Mapping[str, Mapping[str, Any]]
+Written = dict[str, dict[str, Any]]
+Progress = Callable[[int, int], None]
+"""Called with the bytes done and the bytes in all."""
+Tick = Callable[[int], None]
+"""Called with the number of further bytes that were read or written."""
+Source = Path | tuple[BinaryIO, int, int] | memoryview
+"""An array file: a path, a region (file, first byte, length) of an open file, or bytes in memory."""
+Target = Path | BinaryIO
+"""A new array file: a path, or an open file that is written from its position on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Options for reading an array file.
+
+    Attributes:
+        verify: Compare every byte that is read with its checksum.
+        mmap: Return read-only views of the mapped file; otherwise copies in private memory.
+        superseded: Arrays that the file may hold although the manifest takes them from another file.
+        tick: Called while bytes are verified.
+    """
+
+    verify: bool = True
+    mmap: bool = True
+    superseded: Collection[str] = frozenset()
+    tick: Tick | None = None
+
+
+WHOLE: Final = Access()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """One array store: its operations, and the facts that other code needs about it.
+
+    Attributes:
+        name: The name for ``store=`` and ``--store``.
+        suffix: The suffix of its files, by which :func:`~neuralqx_struct.stores.store_of_file` finds it.
+        folder: True if it writes a folder; such a store has no place in a zip.
+        extra: The optional dependency that it needs, None for none.
+        compression: Whether it compresses arrays on request, always or never.
+        ranges: True if it reads a part of an array without the rest.
+        streams: True if it takes each array once, in order; others first look at all of them.
+        write: Writes a new file, flushes it to the disk and returns a record per array. Arguments:
+            target, arrays, ``compress=False``, ``tick=None``.
+        read: Returns the arrays of a file, each read and verified on access. Arguments: source, records, access.
+        verify: Returns every problem of a file; compares every byte. Arguments: those of ``read``.
+        members: Returns the names of the arrays in a file, taken from the file alone.
+        begin: Starts a write that goes on in the background and that many hosts can share; None if the
+            store cannot. Returns a function that waits for the records.
+    """
+
+    name: str
+    suffix: str
+    folder: bool
+    extra: str | None
+    compression: Literal["optional", "always", "never"]
+    ranges: bool
+    streams: bool
+    write: Callable[..., Written]
+    read: Callable[..., StoredArrays]
+    verify: Callable[..., list[Diagnostic]]
+    members: Callable[[Source], tuple[str, ...]]
+    begin: Callable[..., Callable[[], Written]] | None
+
+    @property
+    def file(self) -> str:
+        """The name of its file in a bundle."""
+        return f"arrays.{self.suffix}"
+
+    def require_form(self, *, folder: bool) -> None:
+        """Checks that a bundle in this form can hold the files of the store.
+
+        Raises:
+            SerializationError: The bundle is a zip, and the store writes a folder.
+        """
+        if self.folder and not folder:
+            message = f"expected a folder for store {self.name!r}, got a zip"
+            hint = "leave the suffix .zip out, or use store='npz'"
+            raise SerializationError(message, code="NQX614", hint=hint)
+
+    def compressed(self, record: Mapping[str, Any]) -> bool:
+        """True if an array of this store was compressed on request, so that it cannot be mapped."""
+        return self.compression == "optional" and "offset" not in record
+
+
+#: All stores by name; ``stores/__init__.py`` has the rows.
+STORES: Final[dict[str, Store]] = {}
+
+
+def store_named(name: str) -> Store:
+    """The store of this name.
+
+    Raises:
+        SerializationError: There is no such store.
+    """
+    if name not in STORES:
+        message = f"expected a store among {', '.join(STORES)}, got {name!r}"
+        raise SerializationError(message, code="NQX614", hint=did_you_mean(str(name), STORES))
+    return STORES[name]
+
+
+def store_of_file(file: str) -> Store:
+    """The store that reads a file of this name, found by its suffix.
+
+    Raises:
+        SerializationError: No store does.
+    """
+    suffix = file.rpartition(".")[2]
+    found = next((store for store in STORES.values() if store.suffix == suffix), None)
+    return store_named(suffix) if found is None else found
+
+
+def file_of(record: Mapping[str, Any]) -> str:
+    """The array file that a record is about."""
+    return str(record.get("file", DEFAULT_FILE))
+
+
+def store_of(records: Records, *, folder: bool = True) -> Store:
+    """The store that most of the arrays are in; for a zip, of the stores that it can hold."""
+    suffixes = [file_of(record).rpartition(".")[2] for record in records.values()]
+    possible = [store for store in STORES.values() if folder or not store.folder]
+    return max(possible, key=lambda store: suffixes.count(store.suffix))
+
+
+def total_bytes(records: Records) -> int:
+    """The bytes of all arrays, by their dtypes and shapes."""
+    return sum(prod(r["shape"]) * dtype_named(r["dtype"]).itemsize for r in records.values())
+
+
+def ticking(progress: Progress | None, records: Records) -> Tick | None:
+    """A function that adds up the bytes of stores; never above all, although arrays may be read twice."""
+    if progress is None:
+        return None
+    total, done = total_bytes(records), 0
+
+    def tick(size: int) -> None:
+        nonlocal done
+        done = min(done + size, total)
+        progress(done, total)
+
+    return tick
+
+
+def about(code: str, name: str, message: str, hint: str | None = None) -> Diagnostic:
+    """A finding about one array."""
+    path = format_path((FieldName("arrays"), FieldName(name)))
+    return Diagnostic(code, "error", message, path=path, hint=hint)
+
+
+def about_each(name: str, error: StructError) -> list[Diagnostic]:
+    """The problems of an error as findings about one array."""
+    return [about(d.code, name, d.message, d.hint) for d in error.diagnostics]
+
+
+def bytes_of(array: Array) -> memoryview | bytes:
+    """The values as bytes in C order, over which checksums are computed."""
+    import numpy as np
+
+    if not array.nbytes:
+        return b""
+    return np.asarray(array, order="C").reshape(-1).view(np.uint8).data
+
+
+def logical_dtype(name: str, dtype: np.dtype[Any]) -> str:
+    """The name of a dtype in records.
+
+    Raises:
+        SerializationError: Arrays of this dtype cannot be stored; names the array.
+    """
+    try:
+        return dtype_name(dtype)
+    except SerializationError as error:
+        raise SerializationError(about_each(name, error)) from error
+
+
+def unrecorded(names: Iterable[str]) -> list[Diagnostic]:
+    """A finding for each of these arrays of a file, which have no record."""
+    hint = "the file was changed by hand, or the manifest belongs to another one"
+    message = "expected a record for every array in the file, got none"
+    return [about("NQX410", name, message, hint) for name in names]
+
+
+def checksum_finding(
+    name: str, found: int, expected: int | None, where: str = ""
+) -> Diagnostic | None:
+    """A finding if the checksum of an array differs from the recorded one."""
+    if expected is None or found == expected:
+        return None
+    message = f"expected bytes with crc32 {expected:#010x}{where}, got {found:#010x}"
+    return about("NQX407", name, message, "the file was damaged or changed; restore it from a copy")
+
+
+def require_possible(shape: Sequence[int], itemsize: int) -> None:
+    """Checks that numpy can make an array of this shape.
+
+    A shape with a zero can still overflow.
+
+    Raises:
+        IntegrityError: There are too many dimensions, or too large ones.
+    """
+    import numpy as np
+
+    most = 32 if np.__version__.startswith("1.") else MOST_DIMS
+    nonzero = prod(size or 1 for size in shape)
+    if len(shape) > most or nonzero * max(itemsize, 1) >= 2**63:
+        message = f"expected at most {most} dimensions that fit memory, got {str(list(shape))[:80]}"
+        raise IntegrityError(message, code="NQX412")
+
+
+def require_nbytes(record: Mapping[str, Any], nbytes: int, stored: int | None = None) -> None:
+    """Checks the size of an array in its record, and in its file if that is known.
+
+    Raises:
+        IntegrityError: They differ.
+    """
+    declared = record.get("nbytes", nbytes)
+    if declared == nbytes and stored in (None, nbytes):
+        return
+    held = "" if stored is None else f"{stored} in the file and "
+    message = f"expected {nbytes} bytes for {record['dtype']}{list(record['shape'])}, got {held}{declared} in the record"
+    raise damaged(message)
+
+
+__all__ = ["crc32"]  # an imported name that other modules import from here
+
+try:
+    from isal.isal_zlib import crc32
+except ImportError:  # no wheel for this machine
+    from zlib import crc32
+
+
+_PIECE: Final = 4 << 20  # bytes for one thread at a time
+_MOST_THREADS: Final = 8
+# Bytes written at a time: they stay in the cache of a core between being copied, checked and written.
+_COPIED: Final = 512 << 10
+
+
+def _times(a: int, b: int) -> int:
+    """The product of two polynomials modulo that of CRC-32, in its reflected bit order."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            product ^= b
+        b = b >> 1 ^ 0xEDB88320 if b & 1 else b >> 1
+    return product
+
+
+@lru_cache(maxsize=64)
+def _shift(length: int) -> int:
+    """The polynomial x**(8 * length), by which ``length`` further bytes multiply a checksum."""
+    shift, power = 0x80000000, 0x00800000  # 1, and x**8: one byte
+    while length:
+        if length & 1:
+            shift = _times(shift, power)
+        power = _times(power, power)
+        length >>= 1
+    return shift
+
+
+def joined(first: int, second: int, length: int) -> int:
+    """The checksum of two pieces from those of each; ``length`` is that of the second piece."""
+    return _times(_shift(length), first) ^ second
+
+
+def checksum(
+    data: bytes | memoryview,
+    tick: Callable[[int], None] | None = None,
+    fill: Callable[[memoryview, int], None] | None = None,
+) -> int:
+    """The CRC-32 of data; large data are split among several threads.
+
+    Args:
+        data: The bytes.
+        tick: Called with the size of each piece that is done.
+        fill: Called with each piece and its place, to fill it right before its checksum is computed.
+    """
+    size = len(data)
+    if size < 2 * _PIECE:
+        if fill is not None:
+            fill(memoryview(data), 0)
+        if tick is not None:
+            tick(size)
+        return crc32(data)
+    # Half of a start-up, so it is imported for large data only.
+    from concurrent.futures import ThreadPoolExecutor
+
+    view = memoryview(data)
+
+    def found(at: int, end: int) -> int:
+        piece = view[at:end]
+        if fill is not None:
+            fill(piece, at)
+        return crc32(piece)
+
+    starts = range(0, size, _PIECE)
+    ends = [*starts[1:], size]
+    crc = 0
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS)) as pool:
+        for at, end, part in zip(starts, ends, pool.map(found, starts, ends), strict=True):
+            crc = joined(crc, part, end - at)
+            if tick is not None:
+                tick(end - at)
+    return crc
+
+
+def write_checked(
+    file: BinaryIO, body: bytes | memoryview, tick: Callable[[int], None] | None = None
+) -> int:
+    """Writes data and returns the CRC-32 of the bytes written, also if the data change meanwhile.
+
+    Each piece is copied first; checksum and write use the copy.
+
+    Args:
+        file: Written from its position on.
+        body: The bytes.
+        tick: Called with the size of each piece that is written.
+    """
+    view = memoryview(body)
+    size = len(view)
+    crc = 0
+    room = memoryview(bytearray(min(size, _COPIED)))
+    for at in range(0, size, _COPIED):
+        piece = room[: min(_COPIED, size - at)]
+        piece[:] = view[at : at + _COPIED]
+        crc = crc32(piece, crc)
+        write_all(file, piece)
+        if tick is not None:
+            tick(len(piece))
+    return crc
+
+
+def write_all(file: BinaryIO, data: memoryview) -> None:
+    """Writes all of the data: a file without a buffer may take a part only."""
+    while len(data):
+        data = data[file.write(data) :]

@@ -1,0 +1,230 @@
+"""The generated constructor of a Struct class.
+
+Owns the source of ``__init__``: a real signature, and straight-line code from the arguments to the pair of a frozen
+instance for classes whose hooks each look at one value. All other cases go through ``lifecycle.py``.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar
+from textwrap import indent
+from typing import Any
+
+from neuralqx_struct.fieldspec import MISSING, FieldSpec
+from neuralqx_struct.printing import Text
+from neuralqx_struct.struct.declarations import required_positional
+from neuralqx_struct.struct.derivation import untraced
+from neuralqx_struct.struct.equality import EXACT_TYPES, OpaqueRef
+from neuralqx_struct.struct.lifecycle import assign, build, is_false, note_converter, settle
+from neuralqx_struct.struct.pytree import MARK, put
+
+_FACTORY = Text("<factory>")
+
+_NAMESPACE: Mapping[str, Any] = {
+    "_nqx_missing": MISSING,
+    "_nqx_build": build,
+    "_nqx_put": put,
+    "_nqx_type": type,
+    "_nqx_assign": assign,
+    "_nqx_referents": gc.get_referents,
+    "_nqx_exact": EXACT_TYPES,
+    "_nqx_float": float,
+    "_nqx_ref": OpaqueRef,
+    "_nqx_error": Exception,
+    "_nqx_note": note_converter,
+    "_nqx_is_false": is_false,
+    "_nqx_settle": settle,
+    "_nqx_untraced": untraced,
+}
+
+
+def generate_init(cls: Any) -> Callable[..., None]:
+    """The constructor, with a real signature: Python itself reports missing and unexpected arguments.
+
+    Only names that Python already accepted as identifiers reach the source text; every value comes in through the
+    namespace.
+    """
+    arguments = _arguments(cls)
+    namespace = {**_NAMESPACE, "_nqx_cls": cls, "_nqx_new": [cls]}
+    own_self = "_nqx_self" if "self" in arguments else "self"
+    signature = [own_self, *_parameters(arguments, namespace)]
+    fields = _dict_of(name for name in arguments if name not in cls.__nqx_init_vars__)
+    init_vars = _dict_of(cls.__nqx_init_vars__)
+    values = f"{own_self}, {fields}, {init_vars}"
+    # A new instance of this class refers to nothing but its class. Any other is frozen already, or is one of a subclass
+    # whose own __init__ finishes the instance.
+    lines = [
+        f"if _nqx_referents({own_self}) != _nqx_new and _nqx_assign({values}):",
+        "    return",
+    ]
+    if cls.__nqx_straight__:
+        lines += _straight(cls, own_self, namespace)
+    lines.append(f"_nqx_build({values})")
+    body = indent("\n".join(lines), "        ")
+    source = (
+        f"def _nqx_make({', '.join(namespace)}):\n"
+        f"    def __init__({', '.join(signature)}):\n{body}\n"
+        "    return __init__"
+    )
+    made: dict[str, Any] = {}
+    # Its globals are those of the module, in which get_type_hints and the like look up postponed annotations.
+    module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    exec(compile(source, f"<generated __init__ of {cls.__name__}>", "exec"), module, made)  # noqa: S102
+    init: Any = made["_nqx_make"](**namespace)
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init.__module__ = cls.__module__
+    init.__annotations__ = {name: _annotation(spec) for name, spec in arguments.items()}
+    init.__annotations__["return"] = None
+    if any(spec.default_factory is not MISSING for spec in arguments.values()):
+        init.__signature__ = _shown_signature(init, arguments)
+    return init  # type: ignore[no-any-return]
+
+
+def _arguments(cls: Any) -> dict[str, FieldSpec]:
+    """The fields and InitVars that the constructor takes, in order.
+
+    Raises:
+        TypeError: A positional one without default follows one with a default.
+    """
+    arguments: dict[str, FieldSpec] = {}
+    after_default = None
+    for name in cls.__nqx_order__:
+        spec = cls.__nqx_init_vars__.get(name) or cls.__nqx_fields__[name]
+        if not spec.init:
+            continue
+        arguments[name] = spec
+        if spec.kw_only:
+            continue
+        if spec.has_default:
+            after_default = name
+        elif after_default is not None:
+            raise TypeError(
+                f"{cls.__name__}.{name}: expected a default, because {after_default!r} before it has one; "
+                "give it a default, move it up, or make it kw_only=True"
+            )
+    return arguments
+
+
+def _parameters(arguments: Mapping[str, FieldSpec], namespace: dict[str, Any]) -> list[str]:
+    """The source of the parameters; their defaults are put into the namespace."""
+    positional: list[str] = []
+    keyword: list[str] = []
+    for name, spec in arguments.items():
+        text = name
+        if spec.has_default:
+            namespace[f"_nqx_default_{name}"] = spec.default
+            text = f"{name}=_nqx_default_{name}"
+        (keyword if spec.kw_only else positional).append(text)
+    return [*positional, "*", *keyword] if keyword else positional
+
+
+def _annotation(spec: FieldSpec) -> Any:
+    return spec.type.type if isinstance(spec.type, InitVar) else spec.type
+
+
+def _shown_signature(
+    init: Callable[..., None], arguments: Mapping[str, FieldSpec]
+) -> inspect.Signature:
+    """The signature for help: as for dataclasses, a default made by a factory is ``<factory>``."""
+    plain = inspect.signature(init)
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in plain.parameters.items():
+        made = name in arguments and arguments[name].default_factory is not MISSING
+        parameters.append(parameter.replace(default=_FACTORY) if made else parameter)
+    return plain.replace(parameters=parameters)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Straight-line code.
+
+
+def is_straight(cls: Any) -> bool:
+    """True if each hook of a class looks at one value alone, and a check of the class remembers valid instances."""
+    specs = cls.__nqx_fields__.values()
+    if cls.__nqx_derive__ or cls.__nqx_init_vars__ or hasattr(cls, "__post_init__"):
+        return False
+    if not all(spec.init and not spec.reset for spec in specs):
+        return False
+    if cls.__nqx_check__ is not None and not hasattr(cls.__nqx_check__, "known"):
+        return False
+    hooks = [function for spec in specs for _, function in spec.value_hooks()]
+    return all(required_positional(hook) < 2 for hook in hooks)
+
+
+def _tuple_of(names: Any) -> str:
+    return f"({''.join(f'{name}, ' for name in names)})"
+
+
+def _dict_of(names: Any) -> str:
+    return f"{{{', '.join(f'{name!r}: {name}' for name in names)}}}"
+
+
+def _straight(cls: Any, own_self: str, namespace: dict[str, Any]) -> list[str]:
+    """The lines that make the pair from the arguments, and return unless something is unusual.
+
+    Unusual are static values with keys of their own, a validator that does not return True or None, an instance that a
+    check does not know yet, and hooks while JAX traces. Validators that fail run once more, for the report.
+    """
+    lines: list[str] = []
+    verdicts: list[str] = []
+    for name, spec in cls.__nqx_fields__.items():
+        if spec.default_factory is not MISSING:
+            namespace[f"_nqx_make_{name}"] = spec.default_factory
+            lines += [f"if {name} is _nqx_missing:", f"    {name} = _nqx_make_{name}()"]
+        for number, (hook, function) in enumerate(spec.value_hooks()):
+            call = f"_nqx_hook_{name}_{number}"
+            namespace[call] = function
+            if hook.converts:
+                lines += _converting(name, call, own_self)
+            else:
+                verdict = f"(_nqx_v := {call}({name}))"
+                verdicts.append(
+                    f"({verdict} is True or _nqx_v is None or not _nqx_is_false(_nqx_v))"
+                )
+    layout = cls.__nqx_layout__
+    conditions = [_exact_static(name) for name in layout.statics]
+    lines += [f"_nqx_key_{name} = _nqx_type({name})" for name in layout.statics]
+    if verdicts:
+        fine = " and ".join([*conditions, *verdicts])
+        lines += ["try:", f"    _nqx_fine = {fine}", "except _nqx_error:", "    _nqx_fine = False"]
+        conditions = ["_nqx_fine"]
+    check = cls.__nqx_check__
+    if check is not None:
+        namespace["_nqx_known"] = check.known
+        values = "".join(f", {name}" for name in check.fields)
+        conditions.append(f"(_nqx_mark := _nqx_known(_nqx_cls{values})) is not None")
+    keys = _tuple_of(f"_nqx_key_{name}" for name in layout.statics)
+    opaque = [f"_nqx_ref({name}, {name!r})" for name in layout.opaques]
+    pair = f"({_tuple_of(layout.nodes)}, {_tuple_of([keys, *layout.statics, *opaque])})"
+    lines += [
+        f"if {' and '.join(conditions) or True}:",
+        f"    _nqx_put({own_self}, '_nqx_pair', {pair})",
+    ]
+    if check is not None:
+        lines += ["    if _nqx_mark:", f"        _nqx_put({own_self}, {MARK!r}, _nqx_mark)"]
+    lines.append("    return")
+    if not cls.__nqx_plain__:
+        lines.append(f"return _nqx_settle({own_self}, {_dict_of(cls.__nqx_fields__)})")
+    if cls.__nqx_converters__ or cls.__nqx_validators__:
+        lines = ["if _nqx_untraced():", *(f"    {line}" for line in lines)]
+    return lines
+
+
+def _converting(name: str, call: str, own_self: str) -> list[str]:
+    return [
+        "try:",
+        f"    {name} = {call}({name})",
+        "except _nqx_error as _nqx_e:",
+        f"    _nqx_note(_nqx_e, {own_self}, {name!r})",
+        "    raise",
+    ]
+
+
+def _exact_static(name: str) -> str:
+    """The condition that the type of a static value is its key: floats other than zeros and NaN, and exact types."""
+    key = f"_nqx_key_{name}"
+    return f"({key} in _nqx_exact or ({key} is _nqx_float and ({name} < 0 or {name} > 0)))"

@@ -1,0 +1,266 @@
+"""Registration of classes that are not Structs: functions that flatten, rebuild and save their instances.
+
+Structs are flattened by ``pytree.py``. Classes that others have registered with JAX are saved by ``codecs/classes.py``.
+
+Example:
+    >>> class Edge:
+    ...     def __init__(self, flux, source):
+    ...         self.flux, self.source = flux, source
+    >>> _ = register_attrs_type(Edge, node_fields=("flux",), static_fields=("source",))
+    >>> import jax
+    >>> jax.tree.leaves(Edge(1.5, 0))
+    [1.5]
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from jax.tree_util import GetAttrKey, register_pytree_node, register_pytree_with_keys
+
+from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.fieldspec import is_struct
+from neuralqx_struct.references import class_ref, find_class, register_ref
+from neuralqx_struct.struct.declarations import required_positional
+from neuralqx_struct.struct.pytree import Layout, Pair
+
+__all__ = [
+    "is_registered_pytree_type",
+    "register_attrs_type",
+    "register_pytree_type",
+    "resolve_pytree_spec",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PyTreeSpec:
+    """The registration of a class that is not a Struct.
+
+    Attributes:
+        cls: The class.
+        flatten: ``flatten(obj) -> (children, aux)``.
+        unflatten: ``unflatten(aux, children) -> obj``.
+        flatten_with_keys: As ``flatten``, with a key beside each child; or None.
+        serializer: ``serializer(obj) -> payload`` of plain values and arrays, or None.
+        deserializer: ``deserializer(payload)`` or ``deserializer(payload, children) -> obj``, or None.
+        names: The attributes that the children of every instance are, or None.
+    """
+
+    cls: type
+    flatten: Callable[[Any], tuple[Iterable[Any], Any]]
+    unflatten: Callable[[Any, Any], Any]
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None
+    serializer: Callable[[Any], Any] | None = None
+    deserializer: Callable[..., Any] | None = None
+    # Set after the registration.
+    names: tuple[str, ...] | None = field(default=None, compare=False)
+
+    @property
+    def deserializer_takes_children(self) -> bool:
+        """True for ``deserializer(payload, children)``."""
+        return self.deserializer is not None and required_positional(self.deserializer) >= 2
+
+
+_SPECS: dict[type, PyTreeSpec] = {}
+# The arguments of register_attrs_type, which may be called with the same ones again.
+_ATTRS: dict[type, tuple[Any, ...]] = {}
+_REGISTERING = threading.Lock()
+
+
+def _same_declaration(a: PyTreeSpec, b: PyTreeSpec) -> bool:
+    """True if two registrations are equal, as when the cell of a notebook runs again."""
+    names = [each.name for each in fields(PyTreeSpec) if each.compare]
+    return all(_same_hook(getattr(a, name), getattr(b, name)) for name in names)
+
+
+def _same_hook(a: Any, b: Any) -> bool:
+    """True if two functions have the same code and equal values in their defaults and closures."""
+    if a is b:
+        return True
+    if not isinstance(a, types.FunctionType) or not isinstance(b, types.FunctionType):
+        return type(a) is type(b) and type(a) in (str, int, tuple, Layout) and bool(a == b)
+    if a.__code__ != b.__code__ or a.__globals__ is not b.__globals__:
+        return False
+    if (a.__defaults__, a.__kwdefaults__) != (b.__defaults__, b.__kwdefaults__):
+        return False
+    held_a = [cell.cell_contents for cell in a.__closure__ or ()]
+    held_b = [cell.cell_contents for cell in b.__closure__ or ()]
+    return len(held_a) == len(held_b) and all(map(_same_hook, held_a, held_b))
+
+
+def register_pytree_type(
+    cls: type,
+    *,
+    flatten: Callable[[Any], tuple[Iterable[Any], Any]],
+    unflatten: Callable[[Any, Any], Any],
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
+    serializer: Callable[[Any], Any] | None = None,
+    deserializer: Callable[..., Any] | None = None,
+) -> type:
+    """Make a class of your own or of a library a pytree whose instances can be saved.
+
+    Args:
+        cls: The class; a Struct needs no registration.
+        flatten: ``flatten(obj) -> (children, aux)``; ``aux`` must be hashable.
+        unflatten: ``unflatten(aux, children) -> obj``; it must not check the children.
+        flatten_with_keys: As ``flatten``, with a JAX key beside each child.
+        serializer: ``serializer(obj) -> payload``, where ``aux`` cannot be saved as it is.
+        deserializer: ``deserializer(payload)`` or ``deserializer(payload, children)``, the inverse.
+
+    Returns:
+        ``cls``.
+
+    Raises:
+        TypeError: ``cls`` is no class, or one of the functions is none.
+        ValueError: The class is registered already, with other functions or by somebody else.
+
+    Example:
+        >>> class Node:
+        ...     def __init__(self, data, tag):
+        ...         self.data, self.tag = data, tag
+        >>> _ = register_pytree_type(Node, flatten=lambda n: ([n.data], n.tag), unflatten=lambda tag, c: Node(c[0], tag))
+        >>> is_registered_pytree_type(Node)
+        True
+    """
+    if not isinstance(cls, type):
+        raise TypeError(f"register_pytree_type(): expected a class, got {cls!r}")
+    spec = PyTreeSpec(cls, flatten, unflatten, flatten_with_keys, serializer, deserializer)
+    for role in ("flatten", "unflatten", "flatten_with_keys", "serializer", "deserializer"):
+        if not callable(hook := getattr(spec, role)) and (
+            hook is not None or role in ("flatten", "unflatten")
+        ):
+            raise TypeError(f"{class_ref(cls)}: expected a function as {role}, got {hook!r}")
+    with _REGISTERING:
+        if cls in _SPECS and _same_declaration(_SPECS[cls], spec):
+            return cls
+        if cls in _SPECS or is_struct(cls):
+            raise ValueError(
+                f"{class_ref(cls)}: expected a class that is not registered yet, got one that is: JAX would keep the first "
+                "functions while saving used the new ones; register it once, where it is defined"
+            )
+        try:
+            if flatten_with_keys is None:
+                register_pytree_node(cls, flatten, unflatten)
+            else:
+                register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+        except ValueError as error:
+            raise ValueError(
+                f"{class_ref(cls)}: expected a class that JAX does not know yet, got one that is registered with it; such "
+                "classes are flattened and saved as they are, without register_pytree_type"
+            ) from error
+        _SPECS[cls] = spec
+        register_ref(cls)
+    return cls
+
+
+def register_attrs_type(
+    cls: type,
+    *,
+    node_fields: Sequence[str] = (),
+    static_fields: Sequence[str] = (),
+    constructor: Callable[[dict[str, Any]], Any] | None = None,
+) -> type:
+    """Make a class whose state is its attributes a pytree.
+
+    Args:
+        cls: The class.
+        node_fields: Attributes that are children.
+        static_fields: Attributes that are part of the treedef.
+        constructor: Called once per rebuild with a dict of all the attributes. Without it instances are made by
+            ``object.__new__`` and the attributes are set, so that no ``__init__`` gets the placeholders of JAX.
+
+    Returns:
+        ``cls``.
+
+    Raises:
+        TypeError: ``cls`` is no class, ``constructor`` is no function, or the attributes are no collection of names.
+        ValueError: The class is registered already, or an attribute is named twice.
+    """
+    if not isinstance(cls, type):
+        raise TypeError(f"register_attrs_type(): expected a class, got {cls!r}")
+    if isinstance(node_fields, str) or isinstance(static_fields, str):
+        raise TypeError(
+            f"{class_ref(cls)}: expected tuples of attribute names, got a name; write ('name',)"
+        )
+    nodes, statics = tuple(node_fields), tuple(static_fields)
+    if not all(isinstance(name, str) for name in (*nodes, *statics)):
+        raise TypeError(
+            f"{class_ref(cls)}: expected names of attributes, got {(*nodes, *statics)!r}"
+        )
+    if not (constructor is None or callable(constructor)):
+        raise TypeError(
+            f"{class_ref(cls)}: expected a function of a dict as constructor, got {constructor!r}"
+        )
+    if _ATTRS.get(cls) == (nodes, statics, constructor):
+        return cls
+    if len({*nodes, *statics}) != len(nodes) + len(statics):
+        raise ValueError(
+            f"{class_ref(cls)}: expected each attribute once, got {', '.join((*nodes, *statics))}"
+        )
+    layout = Layout(nodes, statics, ())
+    keys = tuple(map(GetAttrKey, nodes))
+
+    def flatten(obj: Any) -> Pair:
+        return layout.pair({name: getattr(obj, name) for name in (*nodes, *statics)}, cls.__name__)
+
+    def flatten_with_keys(obj: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
+        children, aux = flatten(obj)
+        return tuple(zip(keys, children, strict=True)), aux
+
+    def unflatten(aux: Any, children: Any) -> Any:
+        values = dict(layout.values((tuple(children), aux)))
+        if constructor is not None:
+            return constructor(values)
+        obj: Any = object.__new__(cls)
+        for name, value in values.items():
+            object.__setattr__(obj, name, value)
+        return obj
+
+    def serialize(obj: Any) -> tuple[Any, ...]:
+        return tuple(getattr(obj, name) for name in statics)
+
+    def deserialize(held: Sequence[Any], children: Sequence[Any]) -> Any:
+        values = dict(zip((*nodes, *statics), (*children, *held), strict=True))
+        return unflatten(layout.pair(values, cls.__name__)[1], children)
+
+    register_pytree_type(
+        cls,
+        flatten=flatten,
+        unflatten=unflatten,
+        flatten_with_keys=flatten_with_keys,
+        serializer=serialize,
+        deserializer=deserialize,
+    )
+    _SPECS[cls] = replace(_SPECS[cls], names=nodes)
+    _ATTRS[cls] = nodes, statics, constructor
+    return cls
+
+
+def pytree_spec(cls: type) -> PyTreeSpec | None:
+    """The registration of exactly this class, or None."""
+    return _SPECS.get(cls)
+
+
+def is_registered_pytree_type(cls: type) -> bool:
+    """True if ``cls`` was registered by :func:`register_pytree_type` or :func:`register_attrs_type`."""
+    return cls in _SPECS
+
+
+def resolve_pytree_spec(ref: str) -> PyTreeSpec:
+    """The registration of the class of a reference; imports nothing.
+
+    Raises:
+        SerializationError: No class of that reference is registered.
+    """
+    cls = find_class(ref) if isinstance(ref, str) else None
+    if cls is None or cls not in _SPECS:
+        raise SerializationError(
+            f"expected a registered pytree type, got {ref!r}",
+            code="NQX501",
+            hint="import the module that calls register_pytree_type for it before loading",
+        )
+    return _SPECS[cls]

@@ -1,0 +1,1 @@
+"""Tools: validate, inspect and infer, the functions behind the commands."""

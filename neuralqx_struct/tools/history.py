@@ -1,0 +1,272 @@
+"""History of a schema: freezing its published versions, and checking their golden payloads.
+
+:func:`freeze` writes ``schema.lock``, :func:`history` lists when each version came and its changes, and
+:func:`check_golden` reads the small bundles beside a schema, one for each version, as every later release
+must be able to. ``checkpoint/golden.py`` writes them; nothing here needs JAX.
+
+Example:
+    >>> [(release.version, len(release.steps)) for release in history("schemas/vmc_state")]
+    [(1, 0), (2, 12), (3, 8)]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from neuralqx_struct import bundle
+from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors
+from neuralqx_struct.evolution.against import ask_git
+from neuralqx_struct.evolution.changes import Change
+from neuralqx_struct.evolution.diff import diff
+from neuralqx_struct.evolution.migrations import migrate
+from neuralqx_struct.evolution.steps import step_text
+from neuralqx_struct.schema.lock import LOCK_NAME, format_lock, lock_entry, read_lock
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.series import SchemaMissingError, Series, load_series
+from neuralqx_struct.tools.linting import lint_series
+from neuralqx_struct.tools.validation import validate
+
+__all__ = ["Frozen", "Release", "check_golden", "freeze", "history"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The result of :func:`freeze`; ``str()`` is its text.
+
+    Attributes:
+        lock: The lock file.
+        added: Versions that were frozen now.
+        kept: Versions that were frozen before.
+    """
+
+    lock: Path
+    added: tuple[int, ...]
+    kept: tuple[int, ...]
+
+    def __str__(self) -> str:
+        added = f"froze {_listed(self.added)}" if self.added else "nothing to freeze"
+        kept = f"; frozen before: {_listed(self.kept)}" if self.kept else ""
+        return f"{self.lock}: {added}{kept}"
+
+
+def _listed(versions: tuple[int, ...]) -> str:
+    plural = "" if len(versions) == 1 else "s"
+    return f"version{plural} {', '.join(map(str, versions))}"
+
+
+def freeze(path: str | Path) -> Frozen:
+    """Freezes versions of a schema: from now on lint refuses edits of them.
+
+    Args:
+        path: A schema folder, for all its versions; the file of a version, for that one.
+
+    Returns:
+        The frozen versions. Existing entries of the lock file are never changed.
+
+    Raises:
+        SchemaMissingError: There is nothing at ``path``.
+        SchemaError: The schema has errors, an edited frozen version among them; the lock file is of another schema.
+    """
+    where = Path(path)
+    if not where.exists():
+        raise SchemaMissingError.at(path)
+    folder = _folder(where)
+    series = load_series(folder)
+    found = lint_series(series)
+    if has_errors(found):
+        raise SchemaError(d for d in found if d.severity == "error")
+    lock = read_lock(folder)
+    file = folder / LOCK_NAME
+    owner = json.loads(file.read_text(encoding="utf-8")).get("schema") if lock else series.id
+    if owner != series.id:
+        message = f"expected the lock file of {series.id}, got one of {owner}"
+        hint = "restore it from version control"
+        raise SchemaError(message, code="NQX291", file=str(file), hint=hint)
+    wanted = series.versions if where.is_dir() else load_series(where).versions
+    added = tuple(version for version in wanted if version not in lock)
+    if added:
+        entries = lock | {version: lock_entry(series.at(version)) for version in added}
+        _replace(file, format_lock(series.id, entries))
+    return Frozen(file, added, tuple(sorted(lock)))
+
+
+def _folder(path: Path) -> Path:
+    """The schema folder that a path belongs to."""
+    return path if path.is_dir() else path.parent
+
+
+def _replace(file: Path, text: str) -> None:
+    """Writes a file completely or not at all."""
+    number, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+    stage = Path(name)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as opened:
+            opened.write(text)
+        stage.chmod(0o644)
+        stage.replace(file)
+    except BaseException:
+        stage.unlink(missing_ok=True)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One version in the history of its schema; ``str()`` is its paragraph.
+
+    Attributes:
+        version: Its number.
+        file: Its file.
+        date: The date of its file.
+        dated_by: ``git`` for the commit that added the file, ``file`` for the time of its last change.
+        frozen: Whether the lock file has it.
+        changes: The differences from the version before it.
+        steps: The steps of its migration, in their text form.
+    """
+
+    version: int
+    file: str
+    date: datetime
+    dated_by: str
+    frozen: bool
+    changes: tuple[Change, ...]
+    steps: tuple[str, ...]
+
+    def __str__(self) -> str:
+        frozen = ", frozen" if self.frozen else ""
+        date = f"{self.date:%Y-%m-%d %H:%M} ({self.dated_by}{frozen})"
+        lines = [f"version {self.version}  {date}  {self.file}"]
+        counts = Counter((change.severity, change.code) for change in self.changes)
+        for severity, meaning in _MEANING.items():
+            codes = []
+            for (own, code), number in sorted(counts.items()):
+                if own == severity:
+                    codes.append(f"{number} x {code}" if number > 1 else code)
+            if codes:
+                lines.append(f"  {meaning}: {', '.join(codes)}")
+        lines += [f"  step {step}" for step in self.steps]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain JSON values."""
+        return {
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            "date": self.date.isoformat(),
+            "changes": [change.to_json() for change in self.changes],
+            "steps": list(self.steps),
+        }
+
+
+_MEANING = {
+    "error": "breaks reading old payloads",
+    "warning": "breaks old readers",
+    "info": "breaks nothing",
+}
+
+
+def history(path: str | Path) -> list[Release]:
+    """The versions of a schema, oldest first, with their dates, changes and steps.
+
+    Args:
+        path: A schema folder, or the file of one version.
+
+    Raises:
+        SchemaMissingError: There is nothing at ``path``.
+        SchemaError: The files cannot be read.
+    """
+    series = load_series(path)
+    lock = {} if series.folder is None else read_lock(series.folder)
+    releases = []
+    before: Document | None = None
+    for version, document in series.documents.items():
+        file = Path(series.sources[version].name)
+        changes: tuple[Change, ...] = ()
+        steps: tuple[str, ...] = ()
+        if before is not None:
+            changes = tuple(diff(before, document))
+            migration = document.migration_from(before.version)
+            items = () if migration is None else migration.steps
+            steps = tuple(step_text(item.step).removeprefix("- ") for item in items)
+        releases.append(Release(version, str(file), *_dated(file), version in lock, changes, steps))
+        before = document
+    return releases
+
+
+def _dated(file: Path) -> tuple[datetime, str]:
+    """The date of the commit that added a file, or of its last change if git does not have it."""
+    words = ("log", "--follow", "--diff-filter=A", "--format=%aI", "--", file.name)
+    try:
+        dates = ask_git(file.absolute().parent, *words).decode().split()
+    except SchemaError:  # no git, or no repository
+        dates = []
+    if dates:
+        return datetime.fromisoformat(dates[-1]), "git"
+    return datetime.fromtimestamp(file.stat().st_mtime, UTC), "file"
+
+
+def golden_place(folder: Path, version: int) -> Path:
+    """The path of the golden payload of a version."""
+    return folder / "golden" / f"v{version}"
+
+
+def check_golden(path: str | Path) -> list[Diagnostic]:
+    """Checks that the golden payload of each version is intact, is of its version, and migrates to the newest.
+
+    Args:
+        path: A schema folder, or a folder of such folders.
+
+    Returns:
+        NQX314 for a version without golden payload, NQX315 for each problem of one.
+
+    Raises:
+        SchemaError: A schema cannot be read.
+    """
+    where = Path(path)
+    if where.is_dir() and not any(where.glob("v*.*")):
+        inner = [folder for folder in sorted(where.iterdir()) if any(folder.glob("v*.*"))]
+        if inner:
+            return [finding for folder in inner for finding in check_golden(folder)]
+    series = load_series(_folder(where))
+    return [finding for version in series.versions for finding in golden_findings(series, version)]
+
+
+def golden_findings(series: Series, version: int) -> list[Diagnostic]:
+    """The problems of the golden payload of one version."""
+    folder = series.folder or Path()
+    place = golden_place(folder, version)
+    if not place.exists():
+        message = f"expected a golden payload of version {version} at {place}, got none"
+        hint = f"`neuralqx-struct schema freeze {folder} --golden` writes it"
+        file = series.sources[version].name
+        return [Diagnostic("NQX314", "warning", message, file=file, hint=hint)]
+    return [_failed(place, d) for d in _problems(series, version, place) if d.severity == "error"]
+
+
+def _problems(series: Series, version: int, place: Path) -> list[Diagnostic]:
+    try:
+        found = [*bundle.verify(place), *validate(place, series)]
+        if has_errors(found):
+            return found
+        written = bundle.read_manifest(place)["schema"]["version"]
+        if written != version:
+            message = f"expected a payload of version {version}, got one of version {written}"
+            return [Diagnostic("NQX404", "error", message, "$.schema.version")]
+        if version == series.head.version:
+            return []
+        with tempfile.TemporaryDirectory() as scratch:
+            migrated = migrate(place, Path(scratch) / "head", schema=series).out
+            return [] if migrated is None else validate(migrated, series)
+    except StructError as error:
+        return list(error.diagnostics)
+
+
+def _failed(place: Path, finding: Diagnostic) -> Diagnostic:
+    message = f"{finding.message} [{finding.code}]\nthe golden payload can no longer be read"
+    hint = finding.hint or "undo the change of its meaning; golden payloads are never written anew"
+    return Diagnostic("NQX315", "error", message, finding.path, str(place), hint=hint)

@@ -1,0 +1,282 @@
+"""Inspection of bundles: the nodes of a manifest as a table, with tags and kinds of its schema.
+
+Needs neither JAX nor numpy, and reads no array.
+
+Example:
+    >>> from neuralqx_struct import bundle
+    >>> from neuralqx_struct.manifest.payload import Payload
+    >>> import tempfile
+    >>> path = bundle.write(f"{tempfile.mkdtemp()}/ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
+    >>> inspect(path).rows[0].type
+    'int'
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from neuralqx_struct import bundle
+from neuralqx_struct.dtypes import DTYPES, dtype_named
+from neuralqx_struct.errors import Diagnostic, has_errors
+from neuralqx_struct.filters.predicates import node_tags
+from neuralqx_struct.manifest.kinds import (
+    ONE,
+    STRUCT,
+    ArrayType,
+    iter_nodes,
+    kind_of,
+    parts_of,
+    show,
+)
+from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.tools.validation import carried_schemas
+
+if TYPE_CHECKING:
+    from neuralqx_struct.fieldspec import FieldSpec
+    from neuralqx_struct.filters.partition import Selection
+
+__all__ = ["Inspection", "Row", "inspect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One node of the tree.
+
+    Attributes:
+        path: Its key path, such as ``$.params['w']``.
+        depth: Number of nodes around it.
+        type: Its type, such as ``complex64[12, 48]``, ``int`` or ``VMCState``.
+        value: Text of its value, for scalars.
+        nbytes: Size of its array; 0 for everything else.
+        tags: Tags of its field in the schema, and of its Param.
+        kind: ``node``, ``static`` or ``opaque`` if a schema declares it, else empty.
+    """
+
+    path: str
+    depth: int
+    type: str
+    value: str = ""
+    nbytes: int = 0
+    tags: tuple[str, ...] = ()
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """Content of a bundle; ``str()`` is a table.
+
+    Attributes:
+        file: The path of the bundle.
+        version: Of the payload format.
+        schema: Identity, version and fingerprint; None for plain Python objects.
+        writer: The program that wrote it; None for neuraLQX's own bundles.
+        metadata: Metadata of the user.
+        rows: The nodes from top to bottom: all of them, or the leaves that a filter chose.
+        arrays: Number of different arrays in ``rows``.
+        nbytes: Their size; an array in several places counts once.
+    """
+
+    file: str
+    version: int
+    schema: Mapping[str, Any] | None
+    writer: Mapping[str, Any] | None
+    metadata: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    arrays: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        written = (
+            "a neuraLQX bundle" if self.writer is None else "{name} {version}".format(**self.writer)
+        )
+        lines = [f"{self.file}: format {self.version}, written by {written}"]
+        if self.schema is not None:
+            lines.append("schema {id} version {version} ({fingerprint})".format(**self.schema))
+        lines += [f"metadata {key}: {value!r}" for key, value in self.metadata.items()]
+        table = [
+            (row.path, _shape(row), _size(row.nbytes) if row.nbytes else "", ", ".join(row.tags))
+            for row in self.rows
+        ]
+        widths = [max((len(cells[column]) for cells in table), default=0) for column in range(3)]
+        for path, text, size, tags in table:
+            lines.append(
+                f"  {path:<{widths[0]}}  {text:<{widths[1]}}  {size:>{widths[2]}}  {tags}".rstrip()
+            )
+        lines.append(f"{len(self.rows)} nodes, {self.arrays} arrays, {_size(self.nbytes)}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain JSON values."""
+        return asdict(self)
+
+
+def _shape(row: Row) -> str:
+    text = f"{row.type} = {row.value}" if row.value else row.type
+    return f"{text} ({row.kind})" if row.kind not in ("", "node") else text
+
+
+def _size(nbytes: int) -> str:
+    size = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{nbytes} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def inspect(
+    path: str | pathlib.Path,
+    filter: Any = None,  # noqa: A002
+    *,
+    report: list[Diagnostic] | None = None,
+) -> Inspection:
+    """The content of a bundle; reads no array.
+
+    Args:
+        path: A bundle (folder or zip) or a ``manifest.json``.
+        filter: The leaves to show: the text of a filter such as ``tag:trainable & !path:**/bias``, or any filter.
+        report: A list to which parts of the filter that match no leaf are added.
+
+    Raises:
+        SerializationError: There is no bundle (then also a FileNotFoundError), or its manifest is invalid.
+        FilterError: The filter cannot be read, or matches no leaf.
+
+    Example:
+        >>> [row.path for row in inspect("tests/golden/format-1/vmc_state_1", "dtype:floating").rows][-1]
+        '$.E_hist'
+    """
+    chosen = None if filter is None else _selection(filter)
+    document = bundle.read_manifest(path)
+    rows: list[Row] = []
+    sizes: dict[str, int] = {}
+    for here, node in _with_declarations(document):
+        text, value, array, name = show(node)
+        if chosen is not None and not (_is_leaf(node) and chosen(here, array or node)):
+            continue
+        nbytes = 0
+        if name and array:
+            nbytes = sizes[name] = _nbytes(document["arrays"].get(name, {}), array)
+        spec = here[-1].spec if here and isinstance(here[-1], FieldName) else None
+        tags = () if spec is None else tuple(sorted(spec.tags))
+        kind = "" if spec is None else str(spec.kind)
+        rows.append(Row(format_path(here), len(here), text, value, nbytes, tags, kind))
+    if chosen is not None:
+        _report_unmatched(chosen, str(path), report, declared="schemas" in document)
+    return Inspection(
+        file=str(path),
+        version=document["version"],
+        schema=document.get("schema"),
+        writer=document.get("writer"),
+        metadata=document.get("metadata", {}),
+        rows=tuple(rows),
+        arrays=len(sizes),
+        nbytes=sum(sizes.values()),
+    )
+
+
+def _selection(filter: Any) -> Selection:  # noqa: A002
+    from neuralqx_struct.filters import parse
+    from neuralqx_struct.filters.partition import Selection
+
+    return Selection(parse(filter) if isinstance(filter, str) else filter)
+
+
+def _is_leaf(node: Any) -> bool:
+    """Returns whether a node represents one value."""
+    kind = kind_of(node)
+    return kind is None or kind.leaf
+
+
+def _report_unmatched(
+    chosen: Selection, file: str, report: list[Diagnostic] | None, *, declared: bool
+) -> None:
+    """Reports parts of the filter that match nothing; raises if the whole filter does."""
+    from neuralqx_struct.filters import FilterError
+
+    found = [finding.in_file(file) for finding in chosen.findings("filter")]
+    if not declared:
+        found = [
+            replace(d, hint=f"{d.hint}; {_UNDECLARED}") if d.hint in _NOTHING else d for d in found
+        ]
+    if has_errors(found):
+        raise FilterError(found)
+    if report is not None:
+        report.extend(found)
+
+
+_NOTHING = ("no leaf here has a tag", "no leaf here has a kind")
+_UNDECLARED = "bundles have tags and kinds of classes that have a schema (`schema=`); here choose by path: or dtype:"
+
+
+def _nbytes(record: Mapping[str, Any], array: ArrayType) -> int:
+    if "nbytes" in record:
+        return int(record["nbytes"])
+    known = DTYPES.get(array.dtype)
+    itemsize = max(known.bits, 8) // 8 if known else dtype_named(array.dtype).itemsize
+    return prod(array.shape) * itemsize
+
+
+def _with_declarations(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    """Yields every node that represents a value, with a path whose field names have their declarations."""
+    specs = _specs(document)
+    places: dict[Path, Path] = {}
+    owners: dict[Path, str] = {}
+    tags: dict[Path, frozenset[str]] = {}
+    parts: set[Path] = set()
+    inlined: set[Path] = set()
+    for path, node in iter_nodes(document["manifest"]):
+        above = path[:-1]
+        if path and above in parts:
+            parts.add(path)
+            continue
+        inside = bool(path) and above in inlined
+        here = places[above] if path else path
+        if path and not inside:
+            last = path[-1]
+            if isinstance(last, FieldName):
+                spec = specs.get((owners.get(above, ""), last))
+                last = FieldName(last, _declared(last, spec, tags.get(above)))
+            here = (*here, last)
+        kind = kind_of(node)
+        if kind is not None:
+            places[path] = here
+            if (kind.inline, ONE) in parts_of(node):
+                inlined.add(path)
+            if kind is STRUCT:
+                owners[path] = node["type"]
+                tags[path] = node_tags(node)
+            elif kind.leaf:
+                parts.add(path)
+        if not inside or kind is None or kind.leaf:
+            yield here, node
+
+
+def _declared(name: str, spec: FieldSpec | None, tags: frozenset[str] | None) -> FieldSpec | None:
+    """The declaration of a field in a schema, with the tags of a parameter for its value."""
+    if not tags or name != "value":
+        return spec
+    from neuralqx_struct.fieldspec import FieldSpec, tagged
+
+    return tagged(spec or FieldSpec(name=name), tags)
+
+
+def _specs(document: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
+    """The declarations of fields by class reference and name, from the schemas in the manifest."""
+    if not document.get("schemas"):
+        return {}
+    from neuralqx_struct.fieldspec import FieldKind, FieldSpec
+
+    carried, _ = carried_schemas(document)  # validate() reports the problems of documents
+    return {
+        (held.ref(struct_name), name): FieldSpec(
+            name=name, kind=FieldKind(declaration.kind), metadata={"tags": tuple(declaration.tags)}
+        )
+        for series in carried.values()
+        for held in series.documents.values()
+        for struct_name, struct in held.structs.items()
+        for name, declaration in struct.fields.items()
+    }

@@ -1,0 +1,366 @@
+"""Lint: every finding about a schema that needs no data, with its position in a file.
+
+Owns the entry points, the checks of two versions (gaps, reserved names, the proof of each migration) and of the lock
+file, and comments that silence warnings. The checks of one version are in ``schema/lint/``. Unknown members and
+malformed types are reported by ``schema/reading.py``.
+
+A comment ``# nqx: ignore[NQX104]`` on the line of a warning silences it. Errors cannot be silenced: readers of the
+schema rely on their absence.
+
+Example:
+    >>> from neuralqx_struct.schema.series import load_series
+    >>> text = '''
+    ... language: "1"
+    ... schema: lab.point
+    ... version: 1
+    ... root: Point
+    ... structs:
+    ...   Point: {fields: {x: "flaot32[n]"}}
+    ... '''
+    >>> print(lint_series(load_series(text))[0])
+    <text>:7:23: NQX102 expected a dtype or a struct, got 'flaot32'
+      did you mean 'float32'?
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors
+from neuralqx_struct.schema import text as limits
+from neuralqx_struct.schema.lint import ABOUT_KEYS, Findings, finding
+from neuralqx_struct.schema.lint.document import ALL_CHECKS
+from neuralqx_struct.schema.lock import LOCK_NAME, lock_entry, read_lock
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.reading import parse_document
+from neuralqx_struct.schema.series import (
+    SchemaMissingError,
+    Series,
+    load_series,
+    refuse_bundle,
+    version_files,
+)
+from neuralqx_struct.schema.text import KeyPath, Source, path_keys
+from neuralqx_struct.schema.text.loader import read_file
+from neuralqx_struct.schema.uses import among, beside
+
+__all__ = ["lint", "lint_document", "lint_series"]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Entry points.
+
+
+def lint(path: str | Path) -> list[Diagnostic]:
+    """Checks a schema file, a folder with the versions of one schema, or a folder of such folders.
+
+    Args:
+        path: The file or folder. A file is checked by itself, without the versions beside it.
+
+    Returns:
+        Every finding, by file and line; files that cannot be read are findings too.
+
+    Raises:
+        SchemaMissingError: There is nothing at ``path``.
+
+    Example:
+        >>> lint("schemas/vmc_state")
+        []
+    """
+    where = Path(path)
+    if not where.exists():
+        raise SchemaMissingError.at(path)
+    try:
+        refuse_bundle(where)
+    except SchemaError as error:
+        return list(error.diagnostics)
+    if where.is_dir() and not version_files(where):
+        folders = [folder for folder in sorted(where.iterdir()) if _is_schema_folder(folder)]
+        if folders:
+            return _sorted(found for folder in folders for found in lint(folder))
+    try:
+        return lint_series(load_series(where))
+    except SchemaError as error:
+        broken = {d.file for d in error.diagnostics}
+        return _sorted({*error.diagnostics, *_readable_parts(where, broken)})
+
+
+def lint_series(series: Series) -> list[Diagnostic]:
+    """Checks every version of a schema, and each version against the one before it.
+
+    Args:
+        series: The versions, as ``load_series`` read them.
+
+    Returns:
+        Every finding, by file and line.
+    """
+    found: list[Diagnostic] = []
+    without_errors: set[int] = set()
+    used: Used = set()
+    for version, document in series.documents.items():
+        own = _lint_document(document, _source(series, version), used)
+        if not has_errors(own):
+            without_errors.add(version)
+        found += own
+    for older, newer in pairwise(series.documents.values()):
+        pair = [*_check_gap(older, newer), *_check_reserved(older, newer)]
+        neighbours = newer.version == older.version + 1
+        if neighbours and {older.version, newer.version} <= without_errors:
+            pair += _check_migration(older, newer, series.folder)
+        found += _in_source(pair, _source(series, newer.version), used)
+    for version in series.documents:
+        source = _source(series, version)
+        found += _in_source(_check_file_name(source, version), source, used)
+    if not has_errors(found):  # an error hides the findings that comments silence
+        for version in series.documents:
+            found += _unused(_source(series, version), used)
+    if series.folder is not None:
+        found += _check_lock(series, series.folder)
+    return _sorted(dict.fromkeys(found))
+
+
+def lint_document(document: Document, source: Source | None = None) -> list[Diagnostic]:
+    """Checks one version by itself.
+
+    Args:
+        document: The document.
+        source: The file it was read from, for the positions of the findings.
+
+    Returns:
+        Every finding, with the warnings of the reader of the file.
+    """
+    return _lint_document(document, source or Source(f"{document.id}@{document.version}"), set())
+
+
+def _lint_document(document: Document, source: Source, used: Used) -> list[Diagnostic]:
+    most = limits.MAX_PROBLEMS
+    errors: list[Diagnostic] = []
+    others: list[Diagnostic] = []  # capped apart, so that warnings never hide an error
+    for each in (found for check in ALL_CHECKS for found in check(document)):
+        (errors if each.severity == "error" else others).append(each)
+        if len(errors) == most:
+            message = f"expected fewer than {most} errors, got {most} or more"
+            errors.append(finding("NQX005", (), message, limits.FIX_THESE_FIRST))
+            break
+    if len(others) > most and len(errors) < most:
+        message = f"expected at most {most} warnings, got {len(others)}"
+        hint = "the others are not listed"
+        errors.append(finding("NQX005", (), message, hint, "warning"))
+    found = [*source.warnings, *errors, *others[:most]]
+    return _sorted(_in_source(found, source, used))
+
+
+def _source(series: Series, version: int) -> Source:
+    return series.sources.get(version) or Source(f"{series.id}@{version}")
+
+
+def _located(found: Diagnostic, source: Source) -> Diagnostic:
+    """A finding with the line and column of its path."""
+    try:
+        return source.located(found, key=found.code in ABOUT_KEYS)
+    except StructError:  # the path of a step is not one of the document
+        return replace(source.located(replace(found, path="$.migrations")), path=found.path)
+
+
+#: The comments that have silenced something: file, line and code.
+Used = set[tuple[str, int, str]]
+
+
+def _in_source(found: Iterable[Diagnostic], source: Source, used: Used) -> Iterator[Diagnostic]:
+    """Yields the findings with their positions, without those that a comment silences."""
+    for each in found:
+        located = _located(each, source)
+        line, code, hint = located.line, located.code, located.hint
+        if line is None or code not in source.suppressions.get(line, ()):
+            yield located
+            continue
+        used.add((source.name, line, code))
+        if located.severity == "error":
+            reason = "errors cannot be ignored by a comment"
+            yield replace(located, hint=f"{hint}; {reason}" if hint else reason)
+
+
+def _unused(source: Source, used: Used) -> Iterator[Diagnostic]:
+    """Yields a warning for each comment that silences nothing."""
+    for line, codes in source.suppressions.items():
+        for code in sorted(codes):
+            if (source.name, line, code) not in used:
+                message = (
+                    f"expected {code} on this line, which the comment ignores, got no such finding"
+                )
+                hint = "remove the comment, or move it to the line of the finding"
+                yield Diagnostic("NQX015", "warning", message, "", source.name, line, 1, hint)
+
+
+def _sorted(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    return sorted(
+        found, key=lambda d: (d.file or "", d.line or 0, d.column or 0, d.code, d.path, d.message)
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Folders and files that cannot be read as a whole.
+
+
+def _is_schema_folder(folder: Path) -> bool:
+    """True for a folder with files named after versions; published JSON Schemas are in folders without."""
+    files = version_files(folder) if folder.is_dir() else []
+    return any(re.fullmatch(r"v\d+", file.stem) for file in files)
+
+
+def _readable_parts(where: Path, broken: Container[str | None]) -> Iterator[Diagnostic]:
+    """Yields the findings in the other files of a broken series, and in the valid fields of a broken file."""
+    for file in version_files(where) if where.is_dir() else [where]:
+        if str(file) in broken and file.stat().st_size > limits.MAX_SECOND_LOOK:
+            continue
+        try:
+            source = read_file(file)
+        except SchemaError:
+            continue  # these errors are known
+        try:
+            yield from lint_document(parse_document(source), source)
+        except SchemaError as error:
+            yield from _rest(source, error)
+
+
+#: Errors of one field that do not depend on other parts of the file; the second set depends on the members of enums.
+_OF_ONE_FIELD = {
+    *("NQX101", "NQX102", "NQX107", "NQX108", "NQX110", "NQX111", "NQX113", "NQX115", "NQX118", "NQX125")
+}  # fmt: skip
+_OF_MEMBERS = {"NQX107", "NQX115"}
+
+
+def _rest(source: Source, error: SchemaError) -> Iterator[Diagnostic]:
+    """Yields the findings in the valid fields of a file that has malformed parts."""
+    data: Any = copy.deepcopy(source.data)
+    reported = _OF_ONE_FIELD
+    for found in error.diagnostics:
+        *holders, name = _removable(path_keys(found.path), found.code) or [None]
+        if name is None:
+            return
+        holder = data
+        for part in holders:
+            holder = holder.get(part, {}) if isinstance(holder, dict) else {}
+        if isinstance(holder, dict):
+            holder.pop(name, None)
+            if holders[:1] == ["enums"] and found.code != "NQX118":
+                holder[name] = ["unknown"]  # types may name the enum
+                reported = reported - _OF_MEMBERS
+    try:
+        document = parse_document(replace(source, data=data))
+    except SchemaError:
+        return
+    yield from (d for d in lint_document(document, source) if d.code in reported)
+
+
+def _removable(path: KeyPath, code: str) -> KeyPath | None:
+    """The path of the part to remove with an error at ``path``; None if other parts need it."""
+    match path:
+        case ("structs", _, "fields", _, *_):
+            return path[:4]
+        case ("structs", _, "constraints", *_):
+            return path[:3]
+        case ("structs", _) if code == "NQX118":
+            return path
+        case ("dims" | "enums", _, *_):
+            return path[:2]
+        case ("migrations", *_):
+            return path[:1]
+        case _:
+            return path if code == "NQX009" else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checks of two versions, and of files.
+
+
+def _check_gap(older: Document, newer: Document) -> Findings:
+    if newer.version != older.version + 1:
+        missing = ", ".join(map(str, range(older.version + 1, newer.version)))
+        message = f"expected every version up to {newer.version}, got none between {older.version} and {newer.version}"
+        yield finding("NQX301", ("version",), message, f"add the file of version {missing}")
+
+
+def _check_migration(older: Document, newer: Document, folder: Path | None) -> Findings:
+    """Checks the steps between two valid versions, and the versions of the schemas that they use."""
+    # Imported late: evolution is slow to import, and most schemas have one version.
+    from neuralqx_struct.evolution.proof import prove
+
+    yield from prove(older, newer)
+    if newer.uses:
+        from neuralqx_struct.evolution import compatibility
+
+        yield from compatibility.skew_within(newer)
+        yield from compatibility.skew_between(older, newer, beside(folder) if folder else among(()))
+
+
+def _check_reserved(older: Document, newer: Document) -> Findings:
+    """Checks that removed fields are reserved, and that reserved names stay so."""
+    new_names = {alias: name for name, struct in newer.structs.items() for alias in struct.aliases}
+    moved: set[str] = set()
+    if newer.migrations:
+        # Imported late: evolution is slow to import, and most schemas have one version.
+        from neuralqx_struct.evolution.steps import kind
+
+        steps: list[Any] = [item.step for each in newer.migrations for item in each.steps]
+        moved.update(name for step in steps for name in kind(step).carried(step))
+        new_names |= {step.struct: step.to for step in steps if kind(step).renames_struct}
+    for struct in newer.structs.values():
+        moved.update(*(declaration.aliases for declaration in struct.fields.values()))
+    for old_name, old in older.structs.items():
+        name = old_name if old_name in newer.structs else new_names.get(old_name, "")
+        if name not in newer.structs:
+            continue
+        new, path = newer.structs[name], ("structs", name)
+        for word in old.reserved:
+            if word in new.reserved:
+                continue
+            if word in new.fields:
+                message = f"expected a name that is not reserved, got {word!r}\nversion {older.version} reserves it"
+                yield finding("NQX205", (*path, "fields", word), message, "choose another name")
+            else:
+                message = (
+                    f"expected the reserved names of version {older.version}, got none for {word!r}"
+                )
+                hint = f"add {word} to `reserved:`"
+                yield finding("NQX206", (*path, "reserved"), message, hint)
+        for word in old.stored.keys() - new.fields.keys() - {*new.reserved} - moved:
+            message = f"expected the removed field {word} to be reserved, got no such entry"
+            hint = f"add {word} to `reserved:`, so that it cannot come back with another meaning"
+            yield finding("NQX201", path, message, hint, "warning")
+
+
+def _check_file_name(source: Source, version: int) -> Findings:
+    named = re.fullmatch(r"v(\d+)", Path(source.name).stem)
+    if named and int(named[1]) != version:
+        message = f"expected version {int(named[1])}, as the file is named, got {version}"
+        hint = f"rename the file to v{version}"
+        yield finding("NQX303", ("version",), message, hint, "warning")
+
+
+def _check_lock(series: Series, folder: Path) -> Iterator[Diagnostic]:
+    """Checks that frozen versions are there and were not edited."""
+    try:
+        lock = read_lock(folder)
+    except SchemaError as error:
+        yield from error.diagnostics
+        return
+    is_whole = bool(lock) and len(series.sources) == len(version_files(folder))
+    for version, frozen in lock.items():
+        if version in series.documents:
+            entry = lock_entry(series.documents[version])
+            if entry != frozen:
+                changed = "payloads" if entry["payload"] != frozen["payload"] else "other parts"
+                message = f"expected version {version} as it was frozen, got one that was edited\nthe edit changes the meaning of {changed}"
+                hint = f"undo the edit and make it version {series.head.version + 1}; `schema revision` does both"
+                edited = finding("NQX291", ("version",), message, hint)
+                yield _located(edited, _source(series, version))
+        elif is_whole:
+            message = f"expected the file of the frozen version {version}, got none"
+            file = str(folder / LOCK_NAME)
+            yield Diagnostic("NQX291", "error", message, file=file, hint="restore the file")

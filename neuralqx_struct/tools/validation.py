@@ -1,0 +1,337 @@
+"""Validation of bundles: the manifest against the published format and its schema, without JAX, numpy or an array byte.
+
+Damage of array files is found by ``bundle.verify``.
+
+Example:
+    >>> from neuralqx_struct import bundle
+    >>> from neuralqx_struct.manifest.payload import Payload
+    >>> import tempfile
+    >>> path = bundle.write(f"{tempfile.mkdtemp()}/ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
+    >>> validate(path)
+    []
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from neuralqx_struct import bundle
+from neuralqx_struct.bundle.reading import naming, settled
+from neuralqx_struct.bundle.storage import manifest_bytes
+from neuralqx_struct.dtypes import DTYPES, dtype_named
+from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
+from neuralqx_struct.manifest.arrays import ListedArrays
+from neuralqx_struct.manifest.check import DEFAULT_LIMITS, MOST_FINDINGS
+from neuralqx_struct.manifest.kinds import STRUCT, children, iter_nodes
+from neuralqx_struct.manifest.payload import Payload, check_arrays
+from neuralqx_struct.manifest.text import parse_manifest
+from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.references import SchemaRef, is_schema_ref
+
+if TYPE_CHECKING:
+    from neuralqx_struct.schema.model import Document
+    from neuralqx_struct.schema.series import Series
+
+__all__ = ["carried_schemas", "validate"]
+
+
+def validate(
+    path: str | pathlib.Path,
+    schema: Any = None,
+    *,
+    json_schema: str | pathlib.Path | None = None,
+) -> list[Diagnostic]:
+    """Checks the manifest of a bundle: the published format, the array files, then the schema.
+
+    Args:
+        path: A bundle (folder or zip) or a ``manifest.json``.
+        schema: The schema that it must match: a schema folder or file, a ``Series`` or a ``Schema``; the documents inside
+            the bundle if None. A bundle of an older version is compared with that version, one of plain Python classes
+            whose root has the name of the schema's root with the newest, by the names of the classes.
+        json_schema: A JSON Schema file that the manifest must match as well: the published one, or one made by
+            ``neuralqx-struct schema json-schema``. The messages are those of the package jsonschema.
+
+    Returns:
+        All findings. Array files must exist and be long enough, their bytes are not read; ``verify`` does that. Beside a
+        ``manifest.json`` no file is looked for.
+
+    Raises:
+        SerializationError: There is nothing at ``path`` (then also a FileNotFoundError).
+        SchemaError: ``schema`` or ``json_schema`` cannot be read.
+
+    Example:
+        >>> validate("missing")
+        Traceback (most recent call last):
+        neuralqx_struct.bundle.storage.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]...
+    """
+    wanted = _series_of(schema)
+    document, found = bundle.survey(path)
+    if document is not None:
+        found += _array_findings(document)
+        found += _schema_findings(document, wanted)
+    if json_schema is not None:
+        found += _json_schema_findings(pathlib.Path(path), pathlib.Path(json_schema))
+    return [d.in_file(str(path)) for d in found]
+
+
+def _json_schema_findings(path: pathlib.Path, file: pathlib.Path) -> list[Diagnostic]:
+    """The errors that the package jsonschema reports for a manifest."""
+    import jsonschema
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    try:
+        schema = json.loads(file.read_text(encoding="utf-8"))
+        checker = jsonschema.validators.validator_for(schema)
+        checker.check_schema(schema)
+    except (OSError, ValueError, jsonschema.SchemaError) as error:
+        reason = getattr(error, "message", error)
+        message = f"expected a JSON Schema, got: {reason}"
+        raise SchemaError(message, code="NQX616", file=str(file)) from error
+    try:
+        with naming(path):
+            data = settled(path, lambda held: manifest_bytes(held, DEFAULT_LIMITS))
+        document = parse_manifest(data)
+    except SerializationError:
+        return []  # the check of the format has reported it
+    found = []
+    # An empty registry: nothing is fetched from the net.
+    errors = checker(schema, registry=Registry()).iter_errors(document)
+    try:
+        for problem in islice(errors, MOST_FINDINGS):
+            keys = (
+                FieldName(key) if isinstance(key, str) else key for key in problem.absolute_path
+            )
+            found.append(Diagnostic("NQX616", "error", problem.message, format_path(keys)))
+    except Unresolvable as error:
+        message = f"expected references inside the JSON Schema, got {error.ref!r}"
+        raise SchemaError(message, code="NQX616", file=str(file)) from error
+    return found
+
+
+def _series_of(schema: Any) -> Series | None:
+    """The versions of a schema; the class Schema has them as its member ``series``."""
+    if schema is None or hasattr(schema, "documents"):
+        return schema  # type: ignore[no-any-return]
+    if hasattr(schema, "series"):
+        return schema.series  # type: ignore[no-any-return]
+    from neuralqx_struct.schema.series import load_series
+
+    return load_series(schema)
+
+
+def _array_findings(document: dict[str, Any]) -> list[Diagnostic]:
+    """Checks the dtypes of records, and that nodes and records agree."""
+    records = document["arrays"]
+    found: list[Diagnostic] = []
+    for name, record in records.items():
+        if record["dtype"] not in DTYPES and len(found) < MOST_FINDINGS:
+            try:
+                dtype_named(record["dtype"])
+            except SerializationError as error:
+                where = format_path((FieldName("arrays"), name, FieldName("dtype")))
+                found += [replace(d, path=where) for d in error.diagnostics]
+    return found or check_arrays(Payload(document, ListedArrays(records)))
+
+
+def carried_schemas(document: Mapping[str, Any]) -> tuple[dict[str, Series], list[Diagnostic]]:
+    """The schemas in a manifest by identity, and all problems of their documents."""
+    from neuralqx_struct.schema.reading import document_from_data
+    from neuralqx_struct.schema.series import series_of
+    from neuralqx_struct.schema.uses import link_all
+
+    found: list[Diagnostic] = []
+
+    def tried(place: str, make: Callable[[Any], Any], argument: Any) -> Any:
+        try:
+            return make(argument)
+        except SchemaError as error:
+            found.extend(_inside(d, place) for d in error.diagnostics)
+            return None
+
+    read: list[Document] = []
+    for index, data in enumerate(document.get("schemas", ())):
+        place = format_path((FieldName("schemas"), index))
+        held = tried(place, lambda data: document_from_data(data, ""), data)
+        if held is not None:
+            read.append(held)
+    versions: dict[str, list[Document]] = {}
+    for linked in tried("$.schemas", link_all, read) or ():
+        versions.setdefault(linked.id, []).append(linked)
+    carried = {name: tried("$.schemas", series_of, held) for name, held in versions.items()}
+    return {name: series for name, series in carried.items() if series is not None}, found
+
+
+def _inside(finding: Diagnostic, place: str) -> Diagnostic:
+    """A finding about a part as one about the whole."""
+    return replace(finding, path=place + finding.path.removeprefix("$"), file=None, line=None)
+
+
+def _schema_findings(document: dict[str, Any], wanted: Series | None) -> list[Diagnostic]:
+    """Compares the tree with the schema of the caller, or with those in the manifest."""
+    written, root = document.get("schema"), document["manifest"]
+    if written is None and wanted is None and not document.get("schemas"):
+        return _unknown_findings(root, {})
+    known, found = carried_schemas(document)
+    if found:
+        return found
+    if wanted is not None:
+        if written is None and _class_of(root) == wanted.head.root:
+            return _plain_findings(root, wanted)
+        known[wanted.id] = wanted  # takes precedence over the bundle's own
+    # Without the member `schema`, structs name their schema; only its fingerprint is unknown then.
+    root_ref = _schema_of(root)
+    named = root_ref is not None and wanted is not None and root_ref.id == wanted.id
+    if written is None and (wanted is None or named):
+        found = _unknown_findings(root, known)
+    else:
+        found = _identity_findings(written, known, wanted)
+    return found or _tree_findings(root, known, expected=written)
+
+
+def _unknown_findings(root: Any, known: Mapping[str, Series]) -> list[Diagnostic]:
+    """Finds outermost structs of unknown schemas or versions."""
+    found = []
+    for path, _, ref in _outermost(root, _schema_of):
+        series = known.get(ref.id)
+        if series is not None and ref.version in series.documents:
+            continue
+        versions = "none is known"
+        if series is not None:
+            versions = f"known: {', '.join(map(str, series.versions))}"
+        message = f"expected a known version of {ref.id}, got {ref.version} ({versions})"
+        hint = "restore the members `schema` and `schemas` of the manifest, or pass the schema (--schema)"
+        found.append(Diagnostic("NQX404", "error", message, format_path(path), hint=hint))
+    return found
+
+
+def _lint_errors(series: Series, version: int) -> list[Diagnostic]:
+    """The errors of a document, which comparisons with it rely on; bundles carry documents without lint."""
+    from neuralqx_struct.tools.linting import lint_document
+
+    source = series.sources.get(version)
+    errors = [d for d in lint_document(series.at(version), source) if d.severity == "error"]
+    return errors if source is not None else [_inside(d, "$.schemas") for d in errors]
+
+
+def _identity_findings(
+    written: Mapping[str, Any] | None, known: Mapping[str, Series], wanted: Series | None
+) -> list[Diagnostic]:
+    """Checks that the schema of a payload is the requested one, known, and unchanged."""
+
+    def error(code: str, message: str, member: str, hint: str) -> list[Diagnostic]:
+        return [Diagnostic(code, "error", message, f"$.schema{member}", hint=hint)]
+
+    if written is None:
+        message = "expected a bundle that names its schema, got one without"
+        hint = "it was saved from plain Python objects; save it from a class of the schema"
+        return error("NQX404", message, "", hint)
+    identity, version = written["id"], written["version"]
+    if wanted is not None and identity != wanted.id:
+        message = f"expected a bundle of {wanted.id}, got one of {identity}"
+        return error("NQX404", message, ".id", "pass the schema that it was saved with")
+    series = known.get(identity)
+    if series is None or version not in series.documents:
+        versions = "none" if series is None else ", ".join(map(str, series.versions))
+        message = f"expected a known version of {identity} ({versions}), got {version}"
+        hint = "pass the schema that has it (--schema), or upgrade to a release that ships it"
+        if wanted is not None:
+            hint = "name the folder with all versions, or a file of this one"
+        return error("NQX404", message, ".version", hint)
+    wrong = _lint_errors(series, version)
+    expected, got = series.fingerprints[version], written["fingerprint"]
+    if wrong or got == expected:
+        return wrong
+    whose = "the bundle's own document" if wanted is None else "the given schema"
+    message = (
+        f"expected the fingerprint {expected[:23]}... of {identity} version {version}, got {got[:23]}...\n"
+        f"{whose} declares something else under the same version number"
+    )
+    hint = "published versions are never edited: give the changed schema a new version number and a migration"
+    return error("NQX405", message, ".fingerprint", hint)
+
+
+def _class_of(node: Any) -> str | None:
+    """The name of the plain Python class of a struct."""
+    if not STRUCT.matches(node) or is_schema_ref(node["type"]):
+        return None
+    return re.split("[:.]", node["type"])[-1]
+
+
+def _plain_findings(root: Any, wanted: Series) -> list[Diagnostic]:
+    """Compares structs of plain Python classes with the newest version of a schema, by the names of their classes."""
+    from neuralqx_struct.schema.conformance import conform, see_node
+
+    head = wanted.head
+    wrong = _lint_errors(wanted, head.version)
+    if wrong:
+        return wrong
+
+    def see(node: Any) -> Any:
+        seen, name = see_node(node), _class_of(node)
+        return replace(seen, refs=(head.ref(name),)) if name in head.structs else seen
+
+    return conform(head, head.root, root, see)
+
+
+def _tree_findings(
+    root: Any, known: Mapping[str, Series], expected: Mapping[str, Any] | None
+) -> list[Diagnostic]:
+    """Compares every outermost struct of a known schema with its declaration."""
+    from neuralqx_struct.schema.conformance import conform, see_node
+
+    def known_ref(node: Any) -> SchemaRef | None:
+        ref = _schema_of(node)
+        if ref is None or ref.id not in known or ref.version not in known[ref.id].documents:
+            return None
+        return ref
+
+    if expected is not None:
+        ref = known_ref(root)
+        if ref is None or ref[:2] != (expected["id"], expected["version"]):
+            document = known[expected["id"]].at(expected["version"])
+            return conform(document, document.root, root, see_node)
+    wrong: dict[tuple[str, int], list[Diagnostic]] = {}
+    found: list[Diagnostic] = []
+    for path, node, ref in _outermost(root, known_ref):
+        key = (ref.id, ref.version)
+        if key not in wrong:
+            wrong[key] = _lint_errors(known[ref.id], ref.version)
+            found += wrong[key]
+        document = known[ref.id].at(ref.version)
+        if wrong[key]:
+            continue
+        if ref.name in document.structs:
+            problems = conform(document, ref.name, node, see_node)
+            found += (_inside(d, format_path(path)) for d in problems)
+        else:
+            message = f"expected a struct of {ref.id} version {ref.version}, got {ref.name!r}"
+            found.append(Diagnostic("NQX411", "error", message, format_path(path)))
+    return found
+
+
+def _schema_of(node: Any) -> SchemaRef | None:
+    """The schema reference of a struct; None for plain Python classes and other nodes."""
+    return SchemaRef.parse(node["type"]) if STRUCT.matches(node) else None
+
+
+def _outermost(
+    root: Any, ref_of: Callable[[Any], SchemaRef | None]
+) -> Iterator[tuple[Path, Any, SchemaRef]]:
+    """Yields structs that have a reference and are in no other one that has, with their paths."""
+    inside: set[int] = set()
+    for path, node in iter_nodes(root):
+        if type(node) is not dict:
+            continue
+        ref = ref_of(node)
+        within = id(node) in inside
+        if within or ref is not None:
+            inside |= {id(child) for _, _, child in children(node)}
+        if ref is not None and not within:
+            yield path, node, ref

@@ -1,0 +1,382 @@
+"""Text of field types, such as ``complex64[n_sites, n_hidden]`` and ``float | null``, and of their values.
+
+Owns :func:`parse_type` and :func:`format_type`, inverse to each other. A name that is no built-in type stays a struct
+name until the document resolves it.
+
+Example:
+    >>> format_type(parse_type("complex64[n_sites, 2*n_hidden] | null"))
+    'complex64[n_sites, 2 * n_hidden] | null'
+
+A *plain* value is one of YAML or JSON, as in schema files and steps. :func:`read_value` reads it under a declared type; a
+:class:`Builder` decides the form of the result: :class:`Builder` checks alone, :class:`NodeBuilder` makes manifest nodes
+and :class:`LiveBuilder` Python values. :func:`plain_value` is the inverse.
+    >>> read_value("a/b", parse_type("path"), NodeBuilder(None))
+    {'__kind__': 'path', 'value': 'a/b'}
+    >>> plain_value(read_value(["a/b"], parse_type("tuple[path]"), LiveBuilder(None)))
+    ['a/b']
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import functools
+import json
+import keyword
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from neuralqx_struct.dtypes import DTYPES, dtype_named
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.expressions import Expression, from_ast
+from neuralqx_struct.fieldspec import MISSING
+from neuralqx_struct.printing import read_decimal
+from neuralqx_struct.types.records import (
+    TYPES,
+    Array,
+    Extent,
+    Node,
+    Null,
+    Type,
+    TypeRecord,
+    Union,
+    record_of_class,
+)
+
+_LONGEST = 1000
+_NO_TYPE = "expected a type such as `float | null` or `float32[n, 3]`"
+
+#: Notations of other languages, and ours, with the groups of the pattern in their places.
+_ELSEWHERE: tuple[tuple[str, str], ...] = (
+    (r"(.+?)\s*\?", r"write \1 | null"),
+    (r"(\w+)\s*\((.*)\)", r"write \1[\2]"),
+    (r"(\w+)\s*<(.*)>", r"write \1[\2]"),
+)
+
+
+# Hundreds of fields share a few types, and so do all versions.
+@functools.lru_cache(maxsize=4096)
+def parse_type(text: str) -> Type:
+    """Reads the text form of a type.
+
+    Args:
+        text: Such as ``float | null``, ``complex64[n_sites, n_hidden]``, ``list[Layer]``, ``prng_key[threefry2x32]``.
+
+    Returns:
+        The type; names that are not built in stay :class:`Named`.
+
+    Raises:
+        SchemaError: NQX101 with an example.
+
+    Example:
+        >>> parse_type("dict[str, Expert]")
+        DictOf(value=Named(name='Expert', args=()))
+    """
+    if len(text) > _LONGEST:
+        raise wrong(text[:40] + "...", f"expected a type of at most {_LONGEST} characters")
+    if text.isascii() and text.isidentifier() and not keyword.iskeyword(text):
+        return type_of_tree(ast.Name(text), text)  # most types: the parser of Python is slower
+    try:
+        # `T[]` is an array without axes; Python's grammar writes the empty index as ().
+        tree = ast.parse(re.sub(r"\[\s*\]", "[()]", text.strip()), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise wrong(text, _NO_TYPE, _meant(text)) from None
+    return type_of_tree(tree, text)
+
+
+def format_type(declared: Type) -> str:
+    """The canonical text of a type; the inverse of :func:`parse_type`."""
+    return declared.record.format(declared)
+
+
+def wrong(text: str, message: str, hint: str | None = None) -> SchemaError:
+    """The error NQX101 for the text of a type."""
+    return SchemaError(f"{message}, got {text!r}", code="NQX101", hint=hint)
+
+
+def _meant(text: str) -> str | None:
+    """The likely fix of text that is no type."""
+    if text.count("[") != text.count("]"):
+        return "close every [ with a ]"
+    for pattern, answer in _ELSEWHERE:
+        match = re.fullmatch(pattern, text.strip())
+        if match is not None:
+            return match.expand(answer)
+    return None
+
+
+def type_of_tree(node: ast.expr, text: str) -> Type:
+    """The type that a parsed expression writes; ``text`` is the whole, for messages."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return union_of((type_of_tree(node.left, text), type_of_tree(node.right, text)))
+    if isinstance(node, ast.Constant) and node.value is None:
+        return Null()
+    args = None
+    if isinstance(node, ast.Subscript):
+        args = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+        node = node.value
+    if isinstance(node, ast.Name):
+        return _record_of(node.id).parse(node.id, args, text)
+    if isinstance(node, ast.Attribute):
+        return TYPES["struct"].parse(_dotted(node, text), args, text)
+    raise wrong(text, _NO_TYPE, _meant(text))
+
+
+def _record_of(word: str) -> TypeRecord:
+    """The record that a word names: the one of structs for a word that no other has."""
+    record = TYPES.get(word)
+    if record is not None and word in record.words:
+        return record
+    named = (record for record in TYPES.values() if word in record.words)
+    return next(named, TYPES["struct"])
+
+
+def _dotted(node: ast.expr, text: str) -> str:
+    """The name of a struct or enum of another schema, behind its identity: ``lab.optim.Adam``."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        raise wrong(
+            text,
+            "expected the name of a struct behind the identity of its schema, such as lab.optim.Adam",
+        )
+    return ".".join([node.id, *reversed(parts)])
+
+
+def parse_extent(node: ast.expr) -> Extent:
+    """One axis of a shape."""
+    return ... if isinstance(node, ast.Constant) and node.value is ... else from_ast(node)
+
+
+def format_extents(extents: tuple[Extent, ...]) -> str:
+    """The axes of a shape as text."""
+    return ", ".join("..." if extent is ... else extent.text for extent in extents)
+
+
+def union_of(options: Iterable[Type]) -> Type:
+    """The union of some types, flat and without repetitions: the type itself if only one is left."""
+    flat: dict[Type, None] = {}
+    for option in options:
+        flat |= dict.fromkeys(option.branches)
+    if not flat:
+        return Null()
+    return next(iter(flat)) if len(flat) == 1 else Union(tuple(flat))
+
+
+_NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def number_node(value: Any) -> Node:
+    """A bool, int, float or complex as a node."""
+    if isinstance(value, complex):
+        parts = {"real": number_node(value.real), "imag": number_node(value.imag)}
+        return {"__kind__": "complex", **parts}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"__kind__": "float", "value": repr(value)}
+    return value
+
+
+def number_value(node: Node) -> complex:
+    """The number of a node; the inverse of :func:`number_node`."""
+    if not isinstance(node, dict):
+        return node  # type: ignore[no-any-return]
+    if node["__kind__"] == "complex":
+        return complex(number_value(node["real"]).real, number_value(node["imag"]).real)
+    return (
+        read_decimal(node["value"]) if node["__kind__"] == "bigint" else _NONFINITE[node["value"]]
+    )
+
+
+def not_a_value(value: Any, declared: Type) -> SchemaError:
+    """The error NQX107: a value is not one of the type."""
+    shown = json.dumps(value, default=repr)
+    hint = "a field may be null only where its type says `| null`" if value is None else None
+    message = f"expected a value of type {format_type(declared)}, got {shown}"
+    return SchemaError(message, code="NQX107", hint=hint)
+
+
+def read_value(value: Any, declared: Type, builder: Builder) -> Any:
+    """Reads a plain value under a declared type.
+
+    Args:
+        value: As YAML or JSON hold it; a number for an array fills it.
+        declared: The type.
+        builder: Makes the result.
+
+    Raises:
+        SchemaError: NQX107: the value is not one of the type.
+    """
+    return declared.record.read(declared, value, builder)
+
+
+@dataclass
+class Builder:
+    """Checks values and returns them as they are.
+
+    Attributes:
+        document: Declares the structs and enums that types name.
+        structs: True if a dict may be the value of a struct.
+    """
+
+    document: Any
+    structs: bool = False
+
+    def scalar(self, record: Any, value: Any) -> Any:
+        """A scalar of a record."""
+        return value
+
+    def number(self, value: Any) -> Any:
+        """A value inside a pytree that is no list and no dict."""
+        return value
+
+    def sequence(self, kind: str, items: list[Any]) -> Any:
+        """A list or a tuple."""
+        return items
+
+    def mapping(self, items: dict[str, Any]) -> Any:
+        """A dict."""
+        return items
+
+    def array(self, declared: Array, value: Any) -> Any:
+        """An array: of the numbers in nested lists, or filled with one number."""
+        return value
+
+    def struct(self, name: str, fields: dict[str, Any]) -> Any:
+        """An instance of a struct."""
+        return fields
+
+
+def _unknown_size(_: Expression) -> int:
+    return -1
+
+
+@dataclass
+class NodeBuilder(Builder):
+    """Makes manifest nodes.
+
+    Attributes:
+        size: Returns the number of an extent in the payload; -1 if it is unknown.
+        store: Stores an array beside the manifest and returns its node.
+    """
+
+    structs: bool = True
+    size: Callable[[Expression], int] = _unknown_size
+    store: Callable[[str, Any], Node] = lambda _dtype, _array: None
+
+    def scalar(self, record: Any, value: Any) -> Node:
+        """The node of a scalar."""
+        return record.node(value)
+
+    def number(self, value: Any) -> Node:
+        """The node of a number or of text."""
+        return number_node(value)
+
+    def sequence(self, kind: str, items: list[Node]) -> Node:
+        """The node of a list or a tuple."""
+        return {"__kind__": kind, "items": items}
+
+    def mapping(self, items: dict[str, Node]) -> Node:
+        """The node of a dict."""
+        return {"__kind__": "dict", "items": [[key, item] for key, item in items.items()]}
+
+    def array(self, declared: Array, value: Any) -> Node:
+        """The node of a constant array, or of a stored one."""
+        sizes = [None if extent is ... else self.size(extent) for extent in declared.shape]
+        if isinstance(value, list):
+            return self._stored(declared, value, sizes)
+        if None in sizes:
+            message = (
+                f"expected a list of numbers for {format_type(declared)}, got {value!r}\n"
+                "`...` leaves the number of axes open"
+            )
+            raise SchemaError(message, code="NQX107")
+        family = DTYPES[declared.dtype].family
+        number = {"floating": float, "complex": complex}.get(family, lambda plain: plain)(value)
+        constant = {"dtype": declared.dtype, "shape": sizes, "value": number_node(number)}
+        return {"__kind__": "full", **constant}
+
+    def _stored(
+        self,
+        declared: Array,
+        value: list[Any],
+        sizes: list[int | None],
+    ) -> Node:
+        import numpy as np
+
+        try:
+            array = np.array(value, dtype=dtype_named(declared.dtype))
+        except (TypeError, ValueError, OverflowError):
+            raise not_a_value(value, declared) from None
+        if None not in sizes and -1 not in sizes and list(array.shape) != sizes:
+            message = f"expected {declared.dtype}{sizes}, got a list of shape {list(array.shape)}"
+            raise SchemaError(message, code="NQX107")
+        return self.store(declared.dtype, array)
+
+    def struct(self, name: str, fields: dict[str, Node]) -> Node:
+        """The node of a struct."""
+        return {"__kind__": "struct", "type": self.document.ref(name), "fields": fields}
+
+
+@dataclass
+class LiveBuilder(Builder):
+    """Makes Python values.
+
+    Attributes:
+        make_array: Returns the array of a type and a plain value.
+        shared: False once a value was made that one instance could change under another.
+    """
+
+    make_array: Callable[[Array, Any], Any] = lambda _declared, value: value
+    shared: bool = True
+
+    def scalar(self, record: Any, value: Any) -> Any:
+        """The value of a scalar."""
+        return record.live(value)
+
+    def sequence(self, kind: str, items: list[Any]) -> Any:
+        """A list or a tuple."""
+        if kind == "tuple":
+            return tuple(items)
+        self.shared = False
+        return items
+
+    def mapping(self, items: dict[str, Any]) -> Any:
+        """A dict."""
+        self.shared = False
+        return items
+
+    def array(self, declared: Array, value: Any) -> Any:
+        """An array."""
+        self.shared = False
+        return self.make_array(declared, value)
+
+
+def numbers_in(value: Any) -> Iterator[Any]:
+    """Yields the items of nested lists; the value itself if it is no list."""
+    if isinstance(value, list):
+        for item in value:
+            yield from numbers_in(item)
+    else:
+        yield value
+
+
+def plain_value(value: Any) -> Any:
+    """A Python value as a file holds it, or MISSING; the inverse of :func:`read_value`."""
+    if value is None:
+        return None
+    if isinstance(value, enum.Enum):
+        return value.name
+    if type(value) in (list, tuple):
+        items = [plain_value(item) for item in value]
+        return MISSING if MISSING in items else items
+    if type(value) is dict and all(type(key) is str for key in value):
+        members = {key: plain_value(item) for key, item in value.items()}
+        return MISSING if MISSING in members.values() else members
+    cls: type = type(value)
+    record = record_of_class(cls)
+    return MISSING if record is None else record.to_plain(value)

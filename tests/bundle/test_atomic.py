@@ -1,0 +1,257 @@
+"""Atomic replacement, seen through bundles: failures, killed writers, leftovers, locks."""
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from neuralqx_struct import bundle
+from neuralqx_struct.bundle import atomic as replacement
+from neuralqx_struct.errors import SerializationError
+from tests.builders import FORMS, everything, simple
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_existing_target_needs_overwrite(tmp_path, form):
+    path = bundle.write(tmp_path / "new" / "parent" / form, simple(1))
+    with pytest.raises(FileExistsError, match="overwrite=True") as caught:
+        bundle.write(path, simple(2))
+    assert isinstance(caught.value, SerializationError)
+    assert caught.value.errno == errno.EEXIST
+    held = bundle.read(path)
+    bundle.write(path, simple(2), overwrite=True)
+    assert held.arrays["w"][0, 0] == 1  # a map of the old file stays what it was
+    assert everything(path)[1]["w"][0, 0] == 2
+    assert [entry.name for entry in path.parent.iterdir()] == [form]
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_overwriting_may_change_store_and_works_without_an_exchange(
+    tmp_path, exchange, monkeypatch
+):
+    if not exchange:
+        monkeypatch.setattr(replacement, "_CALLS", {})
+    for form in FORMS:
+        path = bundle.write(tmp_path / form, simple(1))
+        bundle.write(path, simple(2), overwrite=True, store="safetensors")
+        assert everything(path)[1]["w"][0, 0] == 2
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == FORMS
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("call", range(6))
+def test_a_failure_at_any_flush_leaves_the_old_bundle(tmp_path, form, call, monkeypatch):
+    path = bundle.write(tmp_path / form, simple(1))
+    real, calls = os.fsync, []
+
+    def fail(descriptor):
+        calls.append(descriptor)
+        if len(calls) == call + 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    failed = False
+    try:
+        bundle.write(path, simple(2), overwrite=True)
+    except OSError:
+        failed = True
+    monkeypatch.undo()
+    assert failed or len(calls) <= call
+    assert everything(path)[1]["w"][0, 0] in (1, 2)
+    assert failed or everything(path)[1]["w"][0, 0] == 2
+    assert [entry.name for entry in tmp_path.iterdir()] == [form]
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    script = """
+import resource, signal, sys, numpy as np
+from neuralqx_struct import bundle
+from neuralqx_struct.manifest.payload import Payload
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+record = {"dtype": "float64", "shape": [1 << 20]}
+document = {"version": 1, "manifest": {"__kind__": "array", "name": "w", **record}, "arrays": {"w": record}}
+for path in sys.argv[1:]:
+    try:
+        bundle.write(path, Payload(document, {"w": np.zeros(1 << 20)}))
+    except OSError as error:
+        print(error.errno)
+"""
+    targets = [str(tmp_path / form) for form in FORMS]
+    run = subprocess.run(
+        [sys.executable, "-c", script, *targets], check=True, capture_output=True, text=True
+    )
+    assert run.stdout.split() == [str(errno.EFBIG)] * 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_leftovers_of_killed_writers_are_cleared_and_those_of_living_ones_are_not(tmp_path):
+    dead = tmp_path / ".ckpt.tmp-0123456789ab"
+    dead.mkdir()
+    living = tmp_path / ".ckpt.tmp-ba9876543210"
+    living.mkdir()
+    stranger = tmp_path / ".ckpt.tmp-mine"
+    stranger.mkdir()
+    lock = replacement._lock(living)
+    try:
+        bundle.write(tmp_path / "ckpt", simple())
+    finally:
+        os.close(lock)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [living.name, stranger.name, "ckpt"]
+
+
+def test_a_writer_stopped_between_two_renames_is_recovered(tmp_path):
+    path = bundle.write(tmp_path / "ckpt", simple(1))
+    path.rename(tmp_path / ".ckpt.old-0123456789ab")
+    assert everything(path)[1]["w"][0, 0] == 1
+    with pytest.raises(FileExistsError):
+        bundle.write(path, simple(2))
+    bundle.write(path, simple(2), overwrite=True)
+    assert everything(path)[1]["w"][0, 0] == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["ckpt"]
+
+
+def test_a_failed_second_rename_puts_the_old_bundle_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(replacement, "_CALLS", {})
+    path = bundle.write(tmp_path / "ckpt", simple(1))
+    real = type(path).rename
+
+    def fail(self, target):
+        if ".tmp-" in self.name:
+            raise OSError(errno.EIO, "no")
+        return real(self, target)
+
+    monkeypatch.setattr(type(path), "rename", fail)
+    with pytest.raises(OSError, match="no"):
+        bundle.write(path, simple(2), overwrite=True)
+    assert everything(path)[1]["w"][0, 0] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["ckpt"]
+
+
+# Forks a writer that overwrites one path for ever, whenever it is told to: a fork is ready at once.
+FORKER = """
+import os, sys
+import numpy as np
+from neuralqx_struct import bundle
+from neuralqx_struct.manifest.payload import Payload
+
+def payload(value):
+    record = {"dtype": "float64", "shape": [20000]}
+    document = {"version": 1, "manifest": {"__kind__": "array", "name": "w", **record}, "arrays": {"w": record}}
+    return Payload(document, {"w": np.full(20000, value)})
+
+path = sys.argv[1]
+for _ in range(2):
+    bundle.write(path, payload(1.0), overwrite=True)
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        value = 1.0
+        while True:
+            value += 1
+            bundle.write(path, payload(value), overwrite=True)
+    print(child, flush=True)
+    os.waitpid(child, 0)
+    print("dead", flush=True)
+"""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_killed_writer_leaves_an_old_or_a_new_bundle(tmp_path, form):
+    path = tmp_path / form
+    moments = random.Random(7)
+    seen = set()
+
+    def look():
+        values = everything(path)[1]["w"]
+        assert (values == values[0]).all()
+        seen.add(float(values[0]))
+
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", FORKER, str(path)], **pipes) as forker:
+        for _ in range(25):
+            print("go", file=forker.stdin, flush=True)
+            writer = int(forker.stdout.readline())
+            until = time.monotonic() + moments.uniform(0, 0.1)
+            while time.monotonic() < until:
+                look()  # readers meanwhile see one or the other
+            os.kill(writer, signal.SIGKILL)
+            assert forker.stdout.readline() == "dead\n"
+            look()
+        forker.stdin.close()
+    assert len(seen) > 2
+    bundle.write(path, simple(0.0), overwrite=True)
+    assert [p.name for p in tmp_path.iterdir()] == [form]
+
+
+def test_a_lock_that_is_refused_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(replacement, "_lock", lambda _: None)
+    for form in FORMS:
+        with pytest.raises(SerializationError, match="lock") as caught:
+            bundle.write(tmp_path / form, simple())
+        assert caught.value.code == "NQX406"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_what_comes_to_stand_at_the_target_meanwhile_is_judged_too(tmp_path, overwrite):
+    target = tmp_path / "notes"
+
+    def foreign(path):
+        return "the notes of somebody else" if path.read_text() == "theirs" else None
+
+    with (
+        pytest.raises(
+            FileExistsError, match="the notes of somebody else" if overwrite else "overwrite=True"
+        ),
+        replacement.staged(target, folder=False, overwrite=overwrite, foreign=foreign) as stage,
+    ):
+        stage.write_text("mine")
+        target.write_text("theirs")
+    assert target.read_text() == "theirs"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_name_taken_at_the_last_moment_is_not_replaced(tmp_path):
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine.write_text("mine")
+    theirs.write_text("theirs")
+    if replacement._rename(tmp_path / "mine", tmp_path / "free", "new"):  # else: the system cannot
+        with pytest.raises(FileExistsError, match="overwrite=True"):
+            replacement._rename(tmp_path / "free", theirs, "new")
+    assert theirs.read_text() == "theirs"
+
+
+def test_a_rename_that_fails_says_of_what(tmp_path):
+    if sys.platform in replacement._CALLS:
+        with pytest.raises(FileNotFoundError) as caught:
+            replacement._rename(tmp_path / "no", tmp_path / "target", "new")
+        assert (caught.value.filename, caught.value.filename2) == (
+            str(tmp_path / "no"),
+            str(tmp_path / "target"),
+        )
+
+
+def test_a_target_that_another_writer_replaces_meanwhile_is_looked_at_again(tmp_path):
+    target, fresh = tmp_path / "ckpt", tmp_path / "fresh"
+    target.mkdir()
+    fresh.mkdir()
+    seen = []
+
+    def foreign(path):
+        seen.append(path)
+        if len(seen) > 1:
+            return None
+        target.rename(tmp_path / "gone")
+        fresh.rename(target)
+        return "a folder without manifest.json"
+
+    with replacement.staged(target, folder=True, overwrite=True, foreign=foreign) as stage:
+        (stage / "new").touch()
+    assert (target / "new").exists() and len(seen) >= 2

@@ -1,0 +1,238 @@
+"""Bundles that are written while the program goes on: what they hold, how they fail, and what a killed program leaves."""
+
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct.bundle.background import PendingBundle
+from neuralqx_struct.stores import orbax_writing
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:orbax", "ignore::DeprecationWarning")
+
+
+class Held:
+    """Stands for Orbax at work; goes on when it is let go, and fails then if it has an error."""
+
+    def __init__(self, monkeypatch, error=None):
+        import threading
+
+        self.go, self.closed, self.error, original = (
+            threading.Event(),
+            0,
+            error,
+            orbax_writing._started,
+        )
+
+        def started(*given, **options):
+            self.real = original(*given, **options)
+            return self
+
+        monkeypatch.setattr(orbax_writing, "_started", started)
+
+    def wait_until_finished(self):
+        assert self.go.wait(60)
+        self.real.wait_until_finished()
+        if self.error is not None:
+            raise self.error
+
+    def close(self):
+        self.closed += 1
+        self.real.close()
+
+
+def test_nothing_is_seen_before_all_is_written(tmp_path, monkeypatch):
+    path = s.export({"w": jnp.zeros(3)}, tmp_path / "a", store="orbax")
+    writer = Held(monkeypatch)
+    state = {"w": jnp.arange(3.0), "n": np.arange(4)}
+    ticks = []
+    pending = s.export(
+        state,
+        path,
+        store="orbax",
+        overwrite=True,
+        asynchronous=True,
+        progress=lambda *done: ticks.append(done),
+    )
+    assert isinstance(pending, PendingBundle) and pending.path == path
+    assert not pending.done and repr(pending) == f"<PendingBundle {str(path)!r}: being written>"
+    assert s.load(path)["w"].tolist() == [0, 0, 0]
+    assert 0 < ticks[-1][0] < ticks[-1][1] == 44
+    state["n"][:] = -1
+    state["w"].delete()
+    writer.go.set()
+    assert pending.wait() == pending.wait() == path
+    assert pending.done and repr(pending).endswith(": written>") and writer.closed == 1
+    loaded = s.load(path)
+    assert loaded["w"].tolist() == [0, 1, 2] and loaded["n"].tolist() == [0, 1, 2, 3]
+    assert ticks[-1] == (44, 44) and s.verify(path) == []
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
+def test_donating_right_away_changes_nothing(tmp_path):
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    split = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x"))
+    w = jax.device_put(jnp.arange(1 << 18), split)
+    pending = s.export({"w": w}, tmp_path / "a", store="orbax", asynchronous=True)
+    jax.block_until_ready(jax.jit(lambda w: w * 0, donate_argnums=0)(w))
+    w.delete()  # JAX makes a copy in place of a donation where somebody still reads
+    assert np.array_equal(s.load(pending.wait())["w"], np.arange(1 << 18))
+
+
+def test_arrays_are_let_go(tmp_path):
+    state = {"w": jnp.ones(3), "v": jax.device_put(jnp.ones(8), jax.devices()[1])}
+    held = [weakref.ref(array) for array in state.values()]
+    pending = s.export(state, tmp_path / "a", store="orbax", asynchronous=True)
+    del state
+    pending.wait()
+    gc.collect()
+    assert [ref() for ref in held] == [None, None]
+    assert pending.done
+
+
+def test_methods_of_structs_take_it_too(tmp_path):
+    class Step(s.Struct):
+        w: jax.Array
+
+    pending = Step(w=jnp.ones(2)).export(tmp_path / "a", store="orbax", asynchronous=True)
+    assert Step.load(pending.wait()).w.tolist() == [1, 1]
+    assert (
+        Step(w=jnp.ones(2)).export(tmp_path / "b", store="orbax", asynchronous=False)
+        == tmp_path / "b"
+    )
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (ValueError("RESOURCE_EXHAUSTED: no space\nand more"), s.SerializationError, "expected Orbax to write the arrays, got: RESOURCE_EXHAUSTED: no space"),
+        (OSError(28, "No space left on device"), OSError, "No space left on device"),
+        (ZeroDivisionError("what"), ZeroDivisionError, "what"),
+    ],
+)  # fmt: skip
+def test_what_goes_wrong_is_raised_by_wait_and_told_in_any_case(
+    tmp_path, monkeypatch, caplog, case
+):
+    error, kind, message = case
+    path = s.export({"w": jnp.zeros(3)}, tmp_path / "a", store="orbax")
+    writer = Held(monkeypatch, error)
+    with caplog.at_level(logging.ERROR, "neuralqx_struct"):
+        pending = s.export(
+            {"w": jnp.ones(3)}, path, store="orbax", overwrite=True, asynchronous=True
+        )
+        writer.go.set()
+        for _ in range(2):
+            with pytest.raises(kind, match=message) as caught:
+                pending.wait()
+    if isinstance(caught.value, s.SerializationError):
+        assert caught.value.code == "NQX406"
+    assert repr(pending).endswith(": failed>") and pending.done and writer.closed == 1
+    assert f"{path}: the bundle was not written" in caplog.text
+    assert s.load(path)["w"].tolist() == [0, 0, 0]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_can_be_told_at_once_is_raised_by_export(tmp_path):
+    path = s.export({"w": jnp.zeros(3)}, tmp_path / "a")
+    with pytest.raises(FileExistsError):
+        s.export({"w": jnp.zeros(3)}, path, store="orbax", asynchronous=True)
+    with pytest.raises(
+        s.SerializationError, match="expected a folder for store 'orbax', got a zip"
+    ):
+        s.export({"w": jnp.zeros(3)}, tmp_path / "a.zip", store="orbax", asynchronous=True)
+    with pytest.raises(s.SerializationError, match="NQX430"):
+        s.export({"w": object()}, tmp_path / "b", store="orbax", asynchronous=True)
+    for store in ("npz", "safetensors"):
+        message = f"expected store='orbax' for asynchronous=True, got '{store}'"
+        with pytest.raises(s.SerializationError, match=message):
+            s.export({"w": jnp.zeros(3)}, tmp_path / "b", store=store, asynchronous=True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
+def test_arrays_that_are_deleted_while_they_are_looked_at(tmp_path, monkeypatch):
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    split = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x"))
+    w = jax.device_put(jnp.arange(8), split)
+    original = orbax_writing._shared
+    monkeypatch.setattr(
+        orbax_writing, "_shared", lambda held, *rest: held.delete() or original(held, *rest)
+    )
+    with pytest.raises(
+        s.SerializationError, match=r"\$.arrays.w: expected an array that keeps its data"
+    ) as caught:
+        s.export({"w": w}, tmp_path / "a", store="orbax", asynchronous=True)
+    assert caught.value.code == "NQX430" and list(tmp_path.iterdir()) == []
+
+
+PROGRAM = """
+import os, signal, sys
+import jax.numpy as jnp, numpy as np
+import neuralqx_struct as s
+from neuralqx_struct.bundle import atomic as replacement
+from neuralqx_struct.bundle import writing
+from neuralqx_struct.stores import orbax_writing
+
+path, moment = sys.argv[1:]
+def stop(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+if moment == "while Orbax writes":
+    started = orbax_writing._started
+    orbax_writing._started = lambda *given, **options: started(*given, **options) and stop()
+if moment == "before the manifest":
+    writing.formatted = stop
+if moment == "before its place is taken":
+    replacement._took = stop
+state = {"w": jnp.ones((256, 256)), "n": np.ones(1000)}
+pending = s.export(state, path, store="orbax", overwrite=True, asynchronous=True)
+if moment == "at once":
+    stop()
+pending.wait()
+if moment == "afterwards":
+    stop()
+"""
+MOMENTS = [
+    "at once",
+    "while Orbax writes",
+    "before the manifest",
+    "before its place is taken",
+    "afterwards",
+]
+
+
+def test_a_program_killed_at_any_moment_leaves_the_old_bundle_or_the_new_one(tmp_path, root):
+    paths = {moment: tmp_path / moment.replace(" ", "-") / "ckpt" for moment in MOMENTS}
+    for path in paths.values():
+        s.export({"w": jnp.zeros(3)}, path, store="orbax")
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    programs = {
+        moment: subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(path), moment],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for moment, path in paths.items()
+    }
+    for moment, program in programs.items():
+        _, told = program.communicate(timeout=240)
+        assert program.returncode == -signal.SIGKILL, (moment, told[-3000:])
+    for moment, path in paths.items():
+        new = moment == "afterwards"
+        assert s.load(path)["w"].shape == ((256, 256) if new else (3,)), moment
+        assert s.verify(path) == []
+        assert (len(list(path.parent.iterdir())) == 1) == new
+        s.export({"w": jnp.zeros(2)}, path, store="orbax", overwrite=True)
+        assert [entry.name for entry in path.parent.iterdir()] == ["ckpt"] and s.load(path)[
+            "w"
+        ].shape == (2,)

@@ -1,0 +1,309 @@
+"""Crashes: whenever a writer is killed or the disk is full, the old bundle stands, or the new one, whole.
+
+The writers are real processes (`crash_writer.py`), ended by SIGKILL at random moments and once at every call by which
+something reaches the disk.
+"""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct import bundle
+from tests.builders import FORMS, everything, simple
+from tests.programs import crash_writer
+
+PLACES = [(form, exchange) for form in FORMS for exchange in (True, False)]  # False: by two renames
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A folder in memory where there is one: thousands of flushes to a disk take minutes."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(
+        dir=memory if os.access(memory, os.W_OK) else tmp_path
+    ) as folder:
+        yield Path(folder)
+
+
+def rows(root, path, exchange, action, how):
+    """What the driver saw, one row for each writer."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(root / "tests/programs/crash_writer.py"),
+            str(path),
+            "yes" if exchange else "no",
+            action,
+            str(how),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("action", ["write", "first", "compress", "store", "link"])
+def test_a_writer_killed_at_each_call_leaves_the_old_or_the_new_bundle(root, work, place, action):
+    form, exchange = place
+    found = rows(root, work / "work" / form, exchange, action, "kill,half")
+    made = {row["call"] for row in found}
+    assert made >= {"write", "fsync", "exchange" if exchange else "rename"}
+    assert "link" in made or (action, form) != ("link", "ckpt")
+    assert {row["how"] for row in found} == {"kill", "half"}
+    old = None if action == "first" else 1
+    for row in found:
+        where = f"killed at call {row['at']}, {row['call']} of {row['calls']}: {row}"
+        assert row["signal"] == signal.SIGKILL, where
+        assert row["value"] in (old, 2), where
+        assert len(row["left"]) <= (1 if exchange else 2), where
+        assert all(name.startswith(f".{form}.") for name in row["left"]), where
+        assert (row["next"], row["after"]) == (3, []), where
+    assert {row["value"] for row in found} == {old, 2}
+    # Bytes are on the disk before the name leads to them, and the name before the export returns.
+    names = found[0]["calls"]
+    placed = (
+        names.index("exchange")
+        if exchange
+        else max(i for i, name in enumerate(names) if name == "rename")
+    )
+    assert "fsync" in names[max(i for i, name in enumerate(names) if name == "write") : placed]
+    assert "fsync" in names[placed:]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_two_hundred_writers_killed_at_random_moments(root, work, place):
+    form, exchange = place
+    *killed, end = rows(root, work / "work" / form, exchange, "random", 200 // len(PLACES))
+    assert len(killed) == 50
+    assert all(
+        row["value"] is not None and len(row["left"]) <= (1 if exchange else 2) for row in killed
+    )
+    assert len({row["value"] for row in killed}) > 1
+    assert (end["next"], end["after"]) == (3, [])
+
+
+# -- a full disk
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("action", ["write", "first", "compress", "link"])
+def test_a_disk_that_is_full_at_any_call_leaves_the_old_bundle(root, work, place, action):
+    form, exchange = place
+    path = work / "work" / form
+    old = None if action == "first" else 1
+    found = rows(root, path, exchange, action, "full,full half")
+    assert found
+    for row in found:
+        where = f"refused at call {row['at']}, {row['call']} of {row['calls']}: {row}"
+        last = row["at"] > max(
+            i for i, name in enumerate(row["calls"]) if name in ("exchange", "rename")
+        )
+        assert row["value"] == old or last or row["error"] is None, where
+        assert row["value"] in (old, 2), where
+        if row["error"] is not None:
+            assert (row["errno"], row["code"]) == (errno.ENOSPC, "NQX406"), where
+            assert "No space left on device" in row["error"] and str(path) in row["error"], where
+            assert "untouched" in row["error"], where
+        else:
+            assert row["call"] in ("link", "rmdir", "unlink") or row["at"] == 0, (
+                where
+            )  # a copy serves as well; leftovers are cleared later
+        assert row["left"] == [] or row["call"] in ("rmdir", "unlink"), where
+        assert (row["next"], row["after"]) == (3, []), where
+
+
+def test_a_limit_on_the_size_of_files_is_told_as_such(tmp_path):
+    script = """
+import resource, signal, sys, numpy as np
+import neuralqx_struct as s
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for path in sys.argv[1:]:
+    s.export({"w": np.zeros(3)}, path)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+for path in sys.argv[1:]:
+    try:
+        s.export({"w": np.zeros(1 << 18)}, path, overwrite=True)
+    except s.SerializationError as error:
+        print(error.code, error.errno, isinstance(error, OSError), path in str(error), "File too large" in str(error))
+"""
+    targets = [str(tmp_path / form) for form in FORMS]
+    run = subprocess.run(
+        [sys.executable, "-c", script, *targets], check=True, capture_output=True, text=True
+    )
+    assert run.stdout.splitlines() == [f"NQX406 {errno.EFBIG} True True True"] * 2
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == FORMS
+    for target in targets:
+        assert np.array_equal(s.load(target)["w"], np.zeros(3))
+        assert s.verify(target) == []
+
+
+# -- several writers, and places that cannot be written
+
+
+WRITER = """
+import sys, time
+import numpy as np
+from tests.programs.crash_writer import bundle, payload
+path, value, until = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+done = 0
+while time.time() < until or not done:
+    bundle.write(path, payload(value), overwrite=True)
+    done += 1
+print(done)
+"""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_writers_to_one_path_leave_one_whole_bundle(root, tmp_path, form):
+    path = tmp_path / form
+    until = time.time() + 2
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": root}
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(value), str(until)], **pipes)
+        for value in (1, 2, 3)
+    ]
+    seen = set()
+    while any(writer.poll() is None for writer in writers):
+        if path.exists():
+            seen.add(crash_writer.value_of(path))
+    for writer in writers:
+        out, problem = writer.communicate()
+        assert writer.returncode == 0, problem
+        assert int(out) > 0
+    assert crash_writer.value_of(path) in (1, 2, 3) and seen <= {1, 2, 3}
+    assert crash_writer.left(path) == []
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_readers_of_a_path_that_is_written_see_a_whole_bundle(root, work, place):
+    form, exchange = place
+    path = work / form
+    bundle.write(path, crash_writer.payload(1))
+    code = (
+        WRITER
+        if exchange
+        else "from neuralqx_struct.bundle import atomic as replacement\nreplacement._CALLS = {}\n"
+        + WRITER
+    )
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code, str(path), "1", str(time.time() + 1.5)], cwd=root
+    )
+    looks = 0
+    while writer.poll() is None:
+        assert crash_writer.value_of(path) == 1
+        assert [d for d in s.validate(path) if d.code != "NQX404"] == []
+        assert bundle.read_manifest(path)["version"] == 1
+        looks += 1
+    assert writer.returncode == 0 and looks > 10
+    assert s.verify(path) == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_two_first_exports_of_one_path_make_one_bundle(root, tmp_path, form):
+    """Without overwrite one wins, and the others are told that the path is taken."""
+    code = """
+import sys
+from tests.programs.crash_writer import bundle, payload
+sys.stdin.readline()
+try:
+    bundle.write(sys.argv[1], payload(int(sys.argv[2])))
+    print("wrote")
+except FileExistsError as error:
+    print(error.code)
+"""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": root}
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path / form), str(v)], **pipes)
+        for v in (1, 2, 3)
+    ]
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    said = [writer.communicate()[0].strip() for writer in writers]
+    assert sorted(said) == ["NQX431", "NQX431", "wrote"]
+    assert [entry.name for entry in tmp_path.iterdir()] == [form]
+    everything(tmp_path / form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("refused", ["mkdir", "open"])
+def test_a_folder_that_cannot_be_written(tmp_path, form, refused, monkeypatch):
+    """Tests may run as root, whom no mode stops: the system's answer is given in its place."""
+    path = bundle.write(tmp_path / form, simple(1))
+
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / ".tmp-x"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "mkdir", refuse)
+        patched.setattr("io.open", refuse)
+        with pytest.raises(OSError, match="Permission denied") as caught:
+            bundle.write(tmp_path / f"new {form}" / form, simple(2))
+        assert isinstance(caught.value, s.SerializationError) and caught.value.code == "NQX406"
+        assert caught.value.errno == errno.EACCES and caught.value.filename.endswith(form)
+        if form == "ckpt" and refused == "mkdir":
+            with pytest.raises(s.SerializationError, match="untouched"):
+                bundle.write(path, simple(2), overwrite=True)
+    assert everything(path)[1]["w"][0, 0] == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == [form]
+
+
+def test_paths_that_no_system_takes(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("not a folder")
+    for path, words in (
+        (tmp_path / "a\0b", "a path that the system takes"),
+        (file / "ckpt", "ckpt"),
+        ("x" * 300, "too long"),
+    ):
+        with pytest.raises(s.SerializationError, match=words) as caught:
+            s.export([1], path)
+        assert caught.value.code == "NQX406" and isinstance(caught.value, OSError)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_long_names_are_written_and_do_not_take_each_others_leftovers(tmp_path):
+    long = "状" * 80  # 240 bytes; the system takes 255
+    for name in (f"{long}a", f"{long}b", "n" * 200 + "a", "n" * 200 + "b.zip"):
+        s.export(name, tmp_path / name)
+        s.export(name, tmp_path / name, overwrite=True)
+        assert s.load(tmp_path / name) == name
+    # Another bundle that a writer had moved away when it was stopped is not this one.
+    from neuralqx_struct.bundle import atomic as replacement
+
+    first, second = tmp_path / f"{long}a", tmp_path / f"{long}c"
+    kept = replacement._sibling(first, "old")
+    first.rename(kept)
+    with pytest.raises(FileNotFoundError):
+        s.load(second)
+    s.export("c", second)
+    assert s.load(first) == f"{long}a"
+
+
+def test_files_of_other_programs_beside_a_bundle_are_left_alone(tmp_path):
+    names = [
+        ".ckpt.tmp-interesting1",
+        ".ckpt.old-my_favourite",
+        ".ckpt.tmp-0123456789abc",
+        "xckpt.tmp-0123456789ab",
+    ]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    s.export([1], tmp_path / "ckpt")
+    s.export([2], tmp_path / "ckpt", overwrite=True)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted([*names, "ckpt"])

@@ -1,0 +1,232 @@
+"""Exported functions of Structs: called in this process, and their treedefs written for another one."""
+
+import enum
+import json
+import os
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct.checkpoint.jax_export import aux_from_bytes, aux_to_bytes
+
+
+class Mode(enum.Enum):
+    TRAIN = 1
+    TEST = 2
+
+
+class Mesh(NamedTuple):
+    axis: str
+    size: int
+
+
+class Config(s.Struct):
+    n: Any = s.field(static=True)
+    note: str = s.field(static=True, compare=False, default="")
+
+
+class Model(s.Struct):
+    w: Any
+    b: Any
+    name: Any = s.field(static=True, default="a")
+    cache: dict = s.field(pytree=False, reset=True, default_factory=dict)
+    handle: Any = s.field(pytree=False, default=None)
+    size: int = s.field(static=True, derived=lambda self: jnp.size(self.w))
+
+
+class Other(s.Struct):
+    w: Any
+
+
+STATICS = [
+    "text", 1, True, 1.0, 0.0, -0.0, float("nan"), float("inf"), 2**70, None, b"\x00", 1j, complex(-0.0, float("nan")),
+    (1, (True, float("nan"))), frozenset([1.0, 2]), Mode.TRAIN, Mesh("x", 4), Config((1, -0.0), "q"), np.dtype("bfloat16"),
+    np.float32("nan"), np.int64(1), np.float64(-0.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", STATICS, ids=repr)
+def test_static_values_are_written_and_read_as_they_are(value):
+    aux = jax.tree.structure(Model(1, 2, value)).node_data()[1]
+    again = aux_from_bytes(Model, aux_to_bytes(Model, aux))
+    assert again == aux and hash(again) == hash(aux)
+    assert aux_to_bytes(Model, again) == aux_to_bytes(Model, aux)
+    assert json.loads(aux_to_bytes(Model, aux))["version"] == 1
+
+
+def test_an_exported_function_takes_and_gives_structs():
+    model = Model(jnp.arange(3.0), Other(jnp.ones(2)))
+    exported = jax.export.export(jax.jit(lambda m, x: (m.replace(w=m.w * x), m.size)))(model, 2.0)
+    out, size = exported.call(model, 2.0)
+    np.testing.assert_array_equal(out.w, [0.0, 2.0, 4.0])
+    assert type(out) is Model and type(out.b) is Other and out.size == 3 == int(size)
+    assert exported.call(model.replace(cache={"other": 1}), 1.0)[0].cache == {}
+    assert "Model" in str(exported.in_tree)
+    with pytest.raises(ValueError, match=r"(?s)structural differences.*Model"):
+        exported.call(model.replace(name="b"), 2.0)
+    shapes = jax.eval_shape(lambda: model)
+    assert jax.export.export(jax.jit(lambda m: m))(shapes).call(model) == jax.jit(lambda m: m)(
+        model
+    )
+
+
+def test_symbolic_shapes_and_gradients_of_exported_functions():
+    (n,) = jax.export.symbolic_shape("n")
+    shapes = Other(jax.ShapeDtypeStruct((n,), jnp.float32))
+    exported = jax.export.export(jax.jit(lambda o: jnp.sum(o.w**2)))(shapes, )  # fmt: skip
+    assert float(exported.call(Other(jnp.ones(5)))) == 5.0
+    concrete = jax.export.export(jax.jit(lambda o: jnp.sum(o.w**2)))(Other(jnp.ones(2)))
+    grad = jax.grad(concrete.call)(Other(jnp.array([1.0, 2.0])))
+    assert type(grad) is Other
+    np.testing.assert_array_equal(grad.w, [2.0, 4.0])
+
+
+def test_what_jax_is_told(monkeypatch):
+    told = {}
+    monkeypatch.setattr(
+        jax.export,
+        "register_pytree_node_serialization",
+        lambda cls, **how: told.update(how, cls=cls),
+    )
+
+    @s.register_jax_export
+    class Told(s.Struct):
+        n: int = s.field(static=True)
+
+    assert told["cls"] is Told and told["serialized_name"] == s.class_ref(Told)
+    aux = jax.tree.structure(Told(3)).node_data()[1]
+    assert told["deserialize_auxdata"](bytearray(told["serialize_auxdata"](aux))) == aux
+
+
+def test_registering_twice():
+    def define():
+        class Again(s.Struct):
+            w: Any
+
+        return Again
+
+    First, Second = define(), define()
+    assert s.register_jax_export(First) is First is s.register_jax_export(First)
+    with pytest.raises(ValueError, match=r"Again: expected a class and a name.*\n.*\n.*pass name="):
+        s.register_jax_export(Second)
+    with pytest.raises(ValueError, match="register each class once"):
+        s.register_jax_export(First, name="another")
+    assert s.register_jax_export(Second, name="test.Again2") is Second
+
+
+@pytest.mark.parametrize("cls", [int, "Model", Model(1, 2), None])
+def test_only_struct_classes_are_registered(cls):
+    with pytest.raises(TypeError, match="expected a Struct class"):
+        s.register_jax_export(cls)
+
+
+def test_opaque_objects_of_this_process_are_refused():
+    aux = jax.tree.structure(Model(1, 2, handle=object())).node_data()[1]
+    with pytest.raises(s.SerializationError, match=r"(?s)Model\.handle.*reset=True") as caught:
+        aux_to_bytes(Model, aux)
+    assert [d.code for d in caught.value.diagnostics] == ["NQX430"]
+
+
+def test_static_values_that_cannot_be_saved_are_refused():
+    aux = jax.tree.structure(Model(1, 2, len)).node_data()[1]
+    with pytest.raises(s.SerializationError, match="name"):
+        aux_to_bytes(Model, aux)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "as JSON"),
+        (b"\xff\x00", "as JSON"),
+        (b"[1]", "as JSON"),
+        (b"[" * 100_000, "as JSON"),
+        (b"{}", "version|manifest"),
+        (
+            json.dumps({"version": 1, "manifest": {"__kind__": "nope"}, "arrays": {}}).encode(),
+            "nope",
+        ),
+    ],
+)
+def test_other_bytes_are_refused(data, problem):
+    with pytest.raises(s.SerializationError, match=problem):
+        aux_from_bytes(Model, data)
+
+
+def test_a_class_that_has_changed_is_refused():
+    data = aux_to_bytes(Config, jax.tree.structure(Config(1)).node_data()[1])
+    with pytest.raises(
+        s.SerializationError, match=r"Model: expected the static fields name, got n, note"
+    ):
+        aux_from_bytes(Model, data)
+
+
+ACROSS = """
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import neuralqx_struct as s
+
+
+@s.register_jax_export
+class Inner(s.Struct):
+    w: Any
+    scale: float = s.field(static=True, default=-0.0)
+
+
+@s.register_jax_export
+class Across(s.Struct):
+    inner: Inner
+    nan: Any = s.field(static=True, default=float("nan"))
+    parts: Any = s.field(static=True, default=(-0.0, float("nan"), True, 1, 1.0, frozenset({"a"})))
+    handle: Any = s.field(pytree=False, default=None)
+    cache: dict = s.field(pytree=False, reset=True, default_factory=dict)
+
+
+def double(tree):
+    return tree.replace(inner=tree.inner.replace(w=tree.inner.w * 2))
+
+
+tree = Across(Inner(jnp.arange(3.0)))
+if sys.argv[1] == "write":
+    with open(sys.argv[2], "wb") as file:
+        file.write(jax.export.export(jax.jit(double))(tree).serialize())
+else:
+    with open(sys.argv[2], "rb") as file:
+        exported = jax.export.deserialize(bytearray(file.read()))
+    out = exported.call(tree)
+    assert out == double(tree) and jax.tree.structure(out) == jax.tree.structure(tree), out
+    for other in (
+        tree.replace(nan=1.0),
+        tree.replace(parts=(0.0, *tree.parts[1:])),
+        tree.replace(parts=(-0.0, float("nan"), 1, 1, 1.0, frozenset({"a"}))),
+        tree.replace(inner=Inner(tree.inner.w, scale=0.0)),
+        tree.replace(handle=object()),
+    ):
+        try:
+            exported.call(other)
+        except ValueError as error:
+            assert "structural differences" in str(error), error
+        else:
+            raise AssertionError(other)
+    print("read", out.cache)
+"""
+
+
+def test_bytes_written_in_one_process_and_read_in_another(root, tmp_path):
+    script = tmp_path / "across.py"
+    script.write_text(ACROSS)
+    for job in ("write", "read"):
+        command = [sys.executable, script, job, tmp_path / "double.bin"]
+        environment = {**os.environ, "PYTHONPATH": str(root)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout == "read {}\n"

@@ -1,0 +1,226 @@
+"""Values of the libraries around JAX are saved as what they are, or refused with what to do instead."""
+
+import functools
+
+import equinox as eqx
+import flax.core
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from flax.training.train_state import TrainState
+
+import neuralqx_struct as s
+from neuralqx_struct.trees import leaves_with_paths
+
+
+class Holder(s.Struct):
+    v: object
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.first = nnx.Linear(2, 3, rngs=rngs)
+        self.norm = nnx.BatchNorm(3, rngs=rngs)
+        self.drop = nnx.Dropout(0.5, rngs=rngs)
+        self.rest = nnx.List([nnx.Linear(3, 3, rngs=rngs)])
+
+    def __call__(self, x):
+        return self.rest[0](self.norm(self.first(x), use_running_average=True))
+
+
+@flax.struct.dataclass
+class Settings:
+    w: jax.Array
+    name: str = flax.struct.field(pytree_node=False, default="n")
+
+
+class Dense(eqx.Module):
+    w: jax.Array
+    activation: object = eqx.field(static=True, default=jax.nn.gelu)
+
+
+NET = Net(nnx.Rngs(0))
+GRAPH, STATE = nnx.split(NET)
+NORM, NORM_STATE = eqx.nn.make_with_state(eqx.nn.BatchNorm)(3, "b", mode="batch")
+PARAMS = {"w": jnp.ones(3), "b": jnp.zeros((), jnp.bfloat16)}
+OPTIMISER = optax.chain(optax.clip(1.0), optax.adamw(1e-3), optax.ema(0.9))
+VALUES = {
+    "FrozenDict": flax.core.FrozenDict({"b": jnp.ones(2), "a": {"c": 2}}),
+    "nnx state": STATE,
+    "nnx variable": STATE["first"]["kernel"],
+    "flax dataclass": Settings(jnp.ones(2), "x"),
+    "linen partitioned": nn.Partitioned(jnp.ones(2), names=("a", None)),
+    "equinox state": NORM_STATE,
+    "equinox norm": NORM,
+    "equinox module": Dense(jnp.ones(2)),
+    "equinox mlp": eqx.nn.MLP(2, 2, 4, 1, final_activation=jax.nn.sigmoid, key=jax.random.key(0)),
+    "optax": OPTIMISER.init(PARAMS),
+    "optax with hyperparameters": optax.inject_hyperparams(optax.adam)(learning_rate=0.1).init(
+        PARAMS
+    ),
+    "partial": jax.tree_util.Partial(jnp.multiply, jnp.ones(2), 3),
+}
+
+
+@pytest.mark.parametrize("form", ["memory", "disk"])
+@pytest.mark.parametrize("name", VALUES)
+def test_it_comes_back_as_what_it_was(name, form, tmp_path):
+    value = Holder(VALUES[name])
+    again = (
+        s.from_state_dict(s.to_state_dict(value))
+        if form == "memory"
+        else s.load(s.export(value, tmp_path / "ckpt"))
+    )
+    assert type(again.v) is type(value.v)
+    assert jax.tree.structure(again) == jax.tree.structure(value)
+    for ours, theirs in zip(jax.tree.leaves(again), jax.tree.leaves(value), strict=True):
+        ours, theirs = (
+            jax.random.key_data(x) if eqx.is_array(x) and "key" in str(x.dtype) else x
+            for x in (ours, theirs)
+        )
+        assert type(ours) is type(theirs) and np.array_equal(ours, theirs)
+
+
+def test_what_came_back_works(tmp_path):
+    path = s.export(
+        {"nnx": STATE, "opt": VALUES["optax"], "mlp": VALUES["equinox mlp"]}, tmp_path / "ckpt"
+    )
+    held = s.load(path)
+    x = jnp.ones((1, 2))
+    assert np.array_equal(nnx.merge(GRAPH, held["nnx"])(x), NET(x))
+    assert np.array_equal(held["mlp"](x[0]), VALUES["equinox mlp"](x[0]))
+    OPTIMISER.update(PARAMS, held["opt"], PARAMS)
+
+
+REFUSED = {
+    "nnx module": (NET, "nnx.state"),
+    "nnx random streams": (nnx.Rngs(0), "nnx.state"),
+    "nnx graph": (GRAPH, "nnx.split"),
+    "linen module": (nn.Dense(3), "params"),
+    "train state": (
+        TrainState.create(apply_fn=len, params=PARAMS, tx=optax.sgd(0.1)),
+        "opt_state",
+    ),
+    "optimiser": (OPTIMISER, "optimiser's state"),
+    "function": (lambda x: x, "code"),
+    "named function": (np.linalg.norm, "code"),
+    "bound method": (OPTIMISER.init, "code"),
+    "wrapped": (functools.partial(len), "code"),
+    "partition": (jax.sharding.PartitionSpec("x"), "tuple(spec)"),
+    "shape": (jax.ShapeDtypeStruct((2,), np.float32), "abstract=True"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_code_is_refused_in_one_message_that_says_what_to_save(name):
+    value, remedy = REFUSED[name]
+    with pytest.raises(s.SerializationError) as caught:
+        s.to_state_dict(Holder([value]))
+    [found] = caught.value.diagnostics
+    assert (found.code, found.path) == ("NQX430", "$.v[0]") and remedy in found.hint
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os:system",
+        "jax.nn:initializers",
+        "jax.nn:relu.__globals__",
+        "builtins:eval",
+        "jax.numpy:save",
+        "x",
+    ],
+)
+def test_a_file_can_name_no_other_function(name):
+    held = s.to_state_dict([jax.nn.relu])
+    assert s.from_state_dict(held)[0] is jax.nn.relu
+    held["manifest"]["items"][0]["name"] = name
+    with pytest.raises(s.UntrustedError) as caught:
+        s.from_state_dict(held, trust=["os", "jax", "builtins"])
+    assert caught.value.code == "NQX501"
+
+
+def test_registration_is_what_makes_a_class_usable():
+    held = s.to_state_dict([flax.core.FrozenDict({"a": 1})])
+    for ref in ("subprocess:Popen", "builtins:dict", f"{__name__}:Net.first", "no.module:X"):
+        held["manifest"]["items"][0]["type"] = ref
+        with pytest.raises(s.UntrustedError):
+            s.from_state_dict(held)
+
+
+class Keyed:
+    """Registered with keys; takes anything for its children, as JAX asks."""
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+
+class Strict(Keyed):
+    """Registered with keys as well, and cannot be made without real children."""
+
+    def __init__(self, a, b):
+        super().__init__(a + 0, b)
+
+
+def _with_keys(value):
+    return ((jax.tree_util.GetAttrKey("a"), value.a), (jax.tree_util.DictKey("b"), value.b)), None
+
+
+class Attributes:
+    def __init__(self, w, n):
+        self.w, self.n = w, n
+
+
+class Positions(Keyed):
+    """Registered without keys."""
+
+
+for _cls in (Keyed, Strict):
+    jax.tree_util.register_pytree_with_keys(
+        _cls, _with_keys, lambda _, children, cls=_cls: cls(*children)
+    )
+jax.tree_util.register_pytree_node(
+    Positions, lambda v: ((v.a, v.b), None), lambda _, children: Positions(*children)
+)
+s.register_attrs_type(Attributes, node_fields=("w",), static_fields=("n",))
+
+
+@pytest.mark.parametrize(
+    ("value", "saved", "loaded"),
+    [
+        (
+            flax.core.FrozenDict({"l": np.ones(2), "b": {"c": np.ones(3)}}),
+            ["b/c", "l"],
+            [("b", "c"), ("l",)],
+        ),
+        (Keyed(np.ones(1), [np.ones(2)]), ["a", "b/0"], [("a",), ("b", 0)]),
+        (Attributes(np.ones(1), 3), ["w"], [("w",)]),
+        (Positions(np.ones(1), np.ones(2)), ["0", "1"], [(0,), (1,)]),
+        # A file does not say the keys, and this type cannot be asked before it is read.
+        (Strict(np.ones(1), np.ones(2)), ["a", "b"], [(0,), (1,)]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_children_of_registered_types_have_the_keys_that_jax_gives_them(value, saved, loaded):
+    payload = s.to_state_dict(value)
+    assert list(payload["arrays"]) == saved
+    seen = []
+    s.from_state_dict(payload, select=lambda path, _: seen.append(path) or True)
+    assert list(dict.fromkeys(seen)) == loaded
+    assert type(value) is Strict or [path for path, _ in leaves_with_paths(value)] == loaded
+
+
+def test_messages_name_the_keys_of_children():
+    with pytest.raises(
+        s.SerializationError, match=r"\$\['l'\]: expected a value that can be saved"
+    ):
+        s.to_state_dict(flax.core.FrozenDict({"l": object()}))
+    payload = s.to_state_dict(flax.core.FrozenDict({"l": jax.random.key(1)}))
+    payload["manifest"]["children"][0]["impl"] = "rot13"
+    with pytest.raises(s.SerializationError, match=r"\$\['l'\]: expected the words of a rot13 key"):
+        s.from_state_dict(payload)

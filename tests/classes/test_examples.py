@@ -1,0 +1,267 @@
+"""Instances made from declarations alone: every type, sizes that fit, constraints that hold."""
+
+import enum
+import typing
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neuralqx_struct as s
+from neuralqx_struct.dtypes import DTYPES
+
+HEAD = 'language: "1"\nschema: lab.sample\nversion: 1\nroot: A\n'
+
+
+def schema(body):
+    return s.load_schema(HEAD + body)
+
+
+EVERY_TYPE = """
+dims: {n: {min: 1, doc: rows}}
+enums:
+  Mode: [fast, slow]
+structs:
+  B: {params: [k], fields: {x: "float32[k, n]", "n": int}}
+  A:
+    fields:
+      flag: bool
+      count: {type: int, ge: 10, lt: 20, multiple_of: 5}
+      rate: {type: float, gt: 0, le: 0.001}
+      step: {type: float, ge: 1, multiple_of: 0.5}
+      z: complex
+      name: {type: str, min_length: 3, max_length: 4}
+      short: {type: str, max_length: 0}
+      code: {type: str, pattern: "[a-z]-[0-9]", examples: [a-1, b-2]}
+      fixed: {type: str, pattern: "x+", default: xx}
+      raw: bytes
+      where: path
+      dtype: dtype
+      mode: Mode
+      letter: 'literal["a", 1]'
+      maybe: "float | null"
+      many: "list[int]"
+      table: "dict[str, float]"
+      pair: "tuple[int, str]"
+      row: "tuple[int, ...]"
+      key: "prng_key[threefry2x32]"
+      keys: "prng_key[rbg, 3]"
+      any: pytree
+      parts: "list[B[2 * n]]"
+      below: {type: "int16[n]", lt: 0}
+      handle: {kind: opaque, default: null}
+      norm: {type: int, kind: static, derived: "size(below)"}
+"""
+EVERY_DTYPE = "\n".join(f"      a_{name}: '{name}[2, 3]'" for name in sorted(DTYPES))
+
+
+@settings(max_examples=12, deadline=None)
+@given(key=st.integers(0, 2**31))
+def test_every_type(key):
+    every = schema(EVERY_TYPE)
+    made = s.example(every.A, key=key)
+    assert (
+        10 <= made.count < 20
+        and 0 < made.rate <= 0.001
+        and made.code in ("a-1", "b-2")
+        and made.fixed == "xx"
+    )
+    assert 3 <= len(made.name) <= 4 and made.short == "" and made.row and made.letter in ("a", 1)
+    assert (
+        (np.asarray(made.below) < 0).all()
+        and made.keys.shape == (3,)
+        and made.norm == made.below.size
+    )
+    assert all(part.x.shape[0] == 2 * part.x.shape[1] for part in made.parts)
+    assert s.example(every.A, key=key) == made
+    assert s.from_state_dict(made.to_state_dict()) == made
+
+
+def test_every_dtype(tmp_path):
+    every = schema(f"structs:\n  A:\n    fields:\n{EVERY_DTYPE}\n")
+    made = s.example(every.A)
+    made.export(tmp_path / "ckpt")
+    assert s.load(tmp_path / "ckpt") == made and s.validate(tmp_path / "ckpt") == []
+
+
+SIZES = """
+dims:
+  n: {min: 3}
+  m: {equals: alpha * n}
+  top: {max: 1}
+structs:
+  A:
+    fields:
+      w: "float32[n, m]"
+      alpha: {type: int, kind: static, gt: 0, lt: 4}
+      v: "float32[..., top]"
+      free: "float32[q, 2 * q, _]"
+"""
+
+
+def test_sizes_are_those_of_the_caller_and_the_equations():
+    sizes = schema(SIZES)
+    made = s.example(sizes.A, dims={"n": 7, "q": 2})
+    assert (
+        made.w.shape == (7, 7 * made.alpha)
+        and made.free.shape[:2] == (2, 4)
+        and made.v.shape[-1] <= 1
+    )
+    for key in range(20):
+        assert s.example(sizes.A, key=jax.random.key(key)).w.shape[0] >= 3
+    same = schema(SIZES.replace("alpha * n", "alpha").replace("lt: 4", "lt: 40"))
+    assert all(s.example(same.A, dims={"m": 9}, key=key).alpha == 9 for key in range(5))
+    with pytest.raises(s.SchemaError, match=r"dims: expected a dim of lab.sample, got 'o'"):
+        s.example(sizes.A, dims={"o": 1})
+    with pytest.raises(s.ValidationError, match="expected float32"):
+        s.example(sizes.A, dims={"n": 3, "m": 100})
+
+
+def test_static_ints_of_the_root_are_those_of_the_caller():
+    net = schema("""
+dims: {width: {equals: n_heads * 2}}
+structs:
+  Inner: {fields: {n_layers: {type: int, kind: static}, w: "float32[width]"}}
+  A:
+    fields:
+      n_heads: {type: int, kind: static, ge: 1, le: 8}
+      depth: {type: "int | null", kind: static, default: null}
+      inner: Inner
+""")
+    made = s.example(net.A, dims={"n_heads": 4, "depth": 7})
+    assert (made.n_heads, made.depth, made.inner.w.shape) == (4, 7, (8,))
+    with pytest.raises(s.SchemaError, match="it has width, depth, n_heads|did you mean 'n_heads'"):
+        s.example(net.A, dims={"n_layers": 1})
+    with pytest.raises(s.ValidationError, match="n_heads <= 8|expected <= 8, got 9"):
+        s.example(net.A, dims={"n_heads": 9})
+
+
+def test_constraints_on_several_fields_are_met_by_drawing_again():
+    both = schema(
+        "structs:\n  A:\n    fields: {a: int, b: int}\n    constraints: [{expr: 'a < b and a + b > 9', message: 'no'}]\n"
+    )
+    assert all((m := s.example(both.A, key=key)).a < m.b for key in range(10))
+    never = schema(
+        "structs:\n  A:\n    fields: {a: int}\n    constraints: [{expr: 'a < 0 and a > 0', message: 'never'}]\n"
+    )
+    with pytest.raises(s.ValidationError, match="never"):
+        s.example(never.A)
+
+
+def test_constraints_on_the_numbers_of_an_array_are_met():
+    conditions = [
+        "all(0 <= a <= 1)",
+        "all(abs(b) <= 1e-3 * 2) and all(isfinite(b))",
+        "5 < c",
+        "all(2 > d)",
+        "shape(a) > (1, 2)",
+    ]
+    many = schema(
+        "structs:\n  A:\n    fields: {a: 'float32[9, 3]', b: 'float64[100]', c: int, d: 'int32[50]'}\n"
+        f"    constraints: [{', '.join(f'{{expr: {c!r}}}' for c in conditions)}]\n"
+    )
+    for key in range(5):
+        made = s.example(many.A, key=key)
+        assert (
+            made.a.min() >= 0
+            and made.a.max() <= 1
+            and abs(made.b).max() <= 0.002
+            and made.c > 5
+            and made.d.max() < 2
+        )
+
+
+def test_text_for_a_pattern_needs_examples():
+    pattern = schema('structs:\n  A:\n    fields: {a: {type: str, pattern: "x+"}}\n')
+    with pytest.raises(
+        s.SchemaError, match=r"A.a: expected `examples:` or a default for text like 'x\+'"
+    ):
+        s.example(pattern.A)
+
+
+def test_structs_inside_themselves_end():
+    tree = schema(
+        'structs:\n  A:\n    fields: {left: "A | null", more: "list[A]", x: "float32[2]"}\n'
+    )
+    assert all(s.example(tree.A, key=key).x.shape == (2,) for key in range(10))
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Inner(s.Struct):
+    w: object
+    n: int = 3
+
+
+class Outer(s.Struct):
+    inner: Inner
+    many: list[Inner]
+    colour: Colour
+    act: typing.Literal["relu", "tanh"] = "relu"
+    rate: float = s.field(default=0.1, validator=lambda rate: 0 <= rate <= 1)
+
+
+def test_classes_of_python():
+    made = s.example(Outer, key=5)
+    assert type(made) is Outer and type(made.inner) is Inner and isinstance(made.colour, Colour)
+    assert s.example(Outer, key=5) == made
+    with pytest.raises(TypeError, match="expected a Struct class, got 3"):
+        s.example(3)
+
+
+def test_a_subclass_of_a_schema_class_is_made_as_itself():
+    base = schema('structs:\n  A:\n    fields: {x: "float32[2]"}\n').A
+
+    class Own(base):
+        def norm(self):
+            return float((self.x**2).sum())
+
+    assert s.example(Own).norm() > 0
+
+
+def test_the_shipped_schema():
+    for version in (1, 2, 3):
+        cls = s.load_schema("schemas/vmc_state").at(version).root
+        made = s.example(cls, dims={"n_sites": 6}, key=version)
+        assert type(made) is cls
+
+
+@pytest.mark.parametrize("wrong", ["schema", "instance"])
+def test_what_was_likely_meant_is_named(wrong):
+    loaded = schema("structs:\n  A: {fields: {a: int}}\n")
+    with pytest.raises(TypeError, match=r"expected a Struct class, got .*; did you mean A\?"):
+        s.example(loaded if wrong == "schema" else loaded.A(a=1))
+
+
+def test_static_fields_of_any_type_hold_no_arrays():
+    made = schema("structs:\n  A: {fields: {x: {type: pytree, kind: static}}}\n").A
+    assert isinstance(s.example(made).x, int)
+
+
+def test_lengths_that_a_constraint_gives_are_met():
+    cls = schema(
+        "dims: {width: {min: 3}}\n"
+        "structs:\n"
+        '  Layer: {fields: {w: "float32[k]"}}\n'
+        "  A:\n"
+        "    fields:\n"
+        "      layers: list[Layer]\n"
+        '      betas: "float32[T]"\n'
+        '      alphas: "float32[T]"\n'
+        "      table: 'dict[str, int]'\n"
+        "      names: {type: 'tuple[str, ...]', kind: static}\n"
+        '      rows: "float32[width]"\n'
+        "      steps: {type: int, kind: static, choices: [40]}\n"
+        "    constraints:\n"
+        "      - {expr: steps == len(layers) and len(betas) == 2 * steps}\n"
+        "      - {expr: len(table) == width}\n"
+        "      - {expr: len(names) == len(layers)}\n"
+    ).A
+    made = s.example(cls, key=3)
+    assert (len(made.layers), made.betas.shape, made.alphas.shape) == (40, (80,), (80,))
+    assert len(made.table) == len(made.rows) and len(made.names) == 40

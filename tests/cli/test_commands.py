@@ -1,0 +1,660 @@
+"""The command line: exit codes, the three formats, messages, and what is not imported."""
+
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+from neuralqx_struct import bundle
+from neuralqx_struct.cli import demo, reports
+from neuralqx_struct.cli.parser import app
+from neuralqx_struct.cli.plain import plain_call, run_plain
+from neuralqx_struct.cli.reports import progress_bar
+from neuralqx_struct.errors import Diagnostic, SerializationError
+from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.schema.lock import payload_fingerprint
+from neuralqx_struct.schema.reading import parse_document
+from neuralqx_struct.schema.text.loader import read_text
+from tests.builders import ROOT, invoke
+
+VALID = "valid (arrays not read: verify reads them)"
+SCHEMAS = ROOT / "schemas"
+
+V1 = """language: "1"
+schema: lab.point
+version: 1
+root: Point
+structs:
+  Point:
+    fields:
+      x: {type: "float32[n]", tags: [trainable]}
+      step: int
+"""
+V2 = (
+    V1.replace("version: 1", "version: 2").replace("step: int", "count: {type: int, default: 0}")
+    + "migrations:\n  - {from: 1, steps: [{rename: {field: step, to: count}}]}\n"
+)
+
+
+def report(*words):
+    result = invoke(*words, "--format", "json")
+    return result, json.loads(result.stdout)
+
+
+@pytest.fixture
+def schema(tmp_path):
+    folder = tmp_path / "schema"
+    folder.mkdir()
+    (folder / "v1.yaml").write_text(V1)
+    (folder / "v2.yaml").write_text(V2)
+    return folder
+
+
+def write_bundle(path, **members):
+    document = parse_document(read_text(V1))
+    node = {"__kind__": "array", "name": "x", "dtype": "float32", "shape": [3], "leaf": "numpy"}
+    data = {
+        "version": 1,
+        "schema": {"id": document.id, "version": 1, "fingerprint": payload_fingerprint(document)},
+        "schemas": [document.to_data()],
+        "manifest": {
+            "__kind__": "struct",
+            "type": "lab.point@1:Point",
+            "fields": {"x": node, "step": 7},
+        },
+        "arrays": {"x": {"dtype": "float32", "shape": [3]}},
+        "writer": {"name": "neuralqx-struct", "version": "0.1.0"},
+        **members,
+    }
+    return bundle.write(path, Payload(data, {"x": np.arange(3, dtype="float32")}))
+
+
+@pytest.fixture
+def ckpt(tmp_path):
+    return write_bundle(tmp_path / "ckpt")
+
+
+def edit(ckpt, old, new):
+    file = ckpt / "manifest.json"
+    file.write_bytes(file.read_bytes().replace(old, new))
+    bundle.seal(ckpt)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What each command does with good input.
+
+
+def test_validate(ckpt, schema):
+    assert (
+        invoke("validate", ckpt, ckpt / "manifest.json").stdout
+        == f"{ckpt}: {VALID}\n{ckpt}/manifest.json: {VALID}\n"
+    )
+    result, data = report("validate", ckpt, "--schema", schema)
+    assert (result.exit_code, data) == (
+        0,
+        {"version": 1, "command": "validate", "ok": True, "diagnostics": [], "paths": [str(ckpt)]},
+    )
+
+
+def test_verify(ckpt):
+    assert invoke("verify", ckpt).stdout == f"{ckpt}: intact\n"
+
+
+def test_verify_takes_a_manifest_for_the_bundle_around_it(ckpt):
+    manifest = ckpt / "manifest.json"
+    assert invoke("verify", manifest).stdout == f"{manifest}: intact\n"
+    (ckpt / "arrays.npz").unlink()
+    result, data = report("verify", manifest)
+    assert (result.exit_code, [d["code"] for d in data["diagnostics"]]) == (1, ["NQX409"])
+
+
+def test_inspect(ckpt):
+    assert "$.x" in invoke("inspect", ckpt).stdout
+    _, data = report("inspect", ckpt, "--filter", "tag:trainable")
+    assert [row["path"] for row in data["bundle"]["rows"]] == ["$.x"]
+
+
+def test_diff(schema, ckpt):
+    result, data = report("diff", schema / "v1.yaml", schema)
+    assert result.exit_code == 0
+    assert any(change["path"] == "$.structs.Point.fields.count" for change in data["changes"])
+    assert invoke("diff", ckpt, schema / "v1.yaml").stdout == "no changes\n"
+
+
+def test_migrate(ckpt, schema, tmp_path):
+    dry = invoke("migrate", ckpt, "--dry-run", "--schema", schema)
+    assert dry.exit_code == 0, dry.output
+    assert "nothing was written" in dry.stdout
+    out = tmp_path / "new"
+    result, data = report("migrate", ckpt, "--to", "head", "--schema", schema, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert (data["plan"]["from"], data["plan"]["to"], data["out"]) == (1, 2, str(out))
+    assert invoke("validate", out).exit_code == 0
+    back = invoke("migrate", out, "--to", "-1", "--out", tmp_path / "back")
+    assert back.exit_code == 0, back.output
+    assert invoke("validate", tmp_path / "back", "--schema", schema).exit_code == 0
+
+
+def test_schema_lint(schema):
+    assert invoke("schema", "lint", schema, SCHEMAS / "vmc_state").exit_code == 0
+    _, data = report("schema", "lint", schema)
+    assert data["command"] == "schema lint"
+
+
+def test_schema_show(schema):
+    text = invoke("schema", "show", SCHEMAS / "vmc_state").stdout
+    assert "struct VMCState (root)" in text
+    assert "dim n_hidden: = alpha * n_sites; hidden units" in text
+    assert "migration from 2: split, split, wrap_key" in text
+    _, data = report("schema", "show", schema)
+    assert (data["schema"], data["schema_version"], data["versions"]) == ("lab.point", 2, [1, 2])
+    assert data["document"]["root"] == "Point"
+    assert data["fingerprints"]["payload"].startswith("sha256:")
+
+
+@pytest.mark.parametrize("which", ["language", "manifest"])
+def test_schema_json_schema(which):
+    printed = json.loads(invoke("schema", "json-schema", which).stdout)
+    assert printed["$schema"].startswith("https://json-schema.org")
+    assert report("schema", "json-schema", which)[1]["json_schema"] == printed
+
+
+def test_explain(monkeypatch, tmp_path):
+    page = tmp_path / "diagnostics.md"
+    page.write_text(
+        "# Codes\n\n## NQX104 unused-dim\n\nNo shape uses it.\n\n## NQX105 other\n\nElse.\n"
+    )
+    monkeypatch.setattr("neuralqx_struct.cli.shipped.shipped", lambda name: page)
+    assert invoke("explain", "104").stdout == invoke("explain", "NQX104").stdout
+    assert invoke("explain", "nqx104").stdout == "## NQX104 unused-dim\n\nNo shape uses it.\n"
+    assert report("explain", "NQX105")[1]["code"] == "NQX105"
+    result = invoke("explain", "NQX999")
+    assert result.exit_code == 2
+    assert "documented code" in result.stderr
+    assert "did you mean" not in result.stderr and str(page) in result.stderr
+    assert "did you mean 'NQX105'?" in invoke("explain", "NQX106").stderr
+
+
+def test_demo_is_handed_a_folder_and_its_figures_are_reported(monkeypatch, tmp_path):
+    class Figures:
+        def to_json(self):
+            return {"trained": -1.0}
+
+    def run(folder, *, log, progress):
+        log(f"working in {folder.name}")
+        return Figures()
+
+    monkeypatch.setattr(demo, "run", run)
+    monkeypatch.chdir(tmp_path)
+    assert invoke("demo", tmp_path / "here").stdout == "working in here\n"
+    result, data = report("demo")
+    assert (data["trained"], "working in neuralqx-struct-demo" in result.stderr) == (-1.0, True)
+
+
+def test_a_demo_in_a_folder_that_is_in_use_could_not_run(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    result, data = report("demo", tmp_path)
+    assert (result.exit_code, [d["code"] for d in data["diagnostics"]]) == (2, ["NQX400"])
+
+
+def test_version_and_help():
+    assert invoke("--version").stdout == "neuralqx-struct 0.1.0\n"
+    assert "Exit codes: 0 clean" in invoke("--help").stdout
+    for command in (
+        "validate",
+        "inspect",
+        "verify",
+        "diff",
+        "migrate",
+        "explain",
+        "demo",
+        "schema",
+    ):
+        assert "--help" in invoke(command, "--help").stdout
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Bad input: a clear message that names file, place and remedy, and the right exit code.
+
+
+def bad_schema(old, new):
+    def make(tmp_path):
+        path = tmp_path / "v1.yaml"
+        path.write_text(V1.replace(old, new))
+        return "schema", "lint", path
+
+    return make
+
+
+def bad_manifest(old, new):
+    def make(tmp_path):
+        path = write_bundle(tmp_path / "ckpt")
+        edit(path, old, new)
+        return "validate", path
+
+    return make
+
+
+def truncated(tmp_path):
+    path = write_bundle(tmp_path / "ckpt")
+    file = path / "arrays.npz"
+    file.write_bytes(file.read_bytes()[:-40])
+    return "verify", path
+
+
+def target_exists(tmp_path):
+    write_bundle(tmp_path / "ckpt")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "kept.txt").write_text("mine")
+    return "migrate", tmp_path / "ckpt", "--to", "1", "--out", tmp_path / "out"
+
+
+def unknown_filter(tmp_path):
+    return "inspect", write_bundle(tmp_path / "ckpt"), "--filter", "foo:bar"
+
+
+def filter_in_vain(tmp_path):
+    return "inspect", write_bundle(tmp_path / "ckpt"), "--filter", "tag:trainabel"
+
+
+def unreachable(tmp_path):
+    return "migrate", write_bundle(tmp_path / "ckpt"), "--to", "9", "--out", tmp_path / "out"
+
+
+def dangling(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    return tmp_path / "link"
+
+
+def schema_with_errors(tmp_path):
+    _, _, path = bad_schema("step: int", "step: strr")(tmp_path)
+    return "schema", "show", path
+
+
+# what, exit code, code, file, line, path, parts of message and hint
+BAD = [
+    ("schema: typo in a key", bad_schema("tags:", "tagz:"), 1, "NQX009", "v1.yaml", 8, ("tagz", "did you mean 'tags'?")),
+    ("schema: unknown type", bad_schema("step: int", "step: strr"), 1, "NQX101", "v1.yaml", 9, ("strr", "did you mean 'str'?")),
+    ("schema: two equal keys", bad_schema("step: int", "x: int"), 1, "NQX002", "v1.yaml", 9, ("'x'", "rename")),
+    ("manifest: missing field", bad_manifest(b'"step": 7', b'"steps": 7'), 1, "NQX414", "ckpt", None, ("$.step", "did you mean 'steps'?")),
+    ("manifest: wrong dtype", bad_manifest(b'"float32"', b'"float64"'), 1, "NQX411", "ckpt", None, ("$.x", "float32[n]", "astype")),
+    ("truncated npz", truncated, 1, None, "arrays.npz", None, ("expected",)),
+    ("future version", bad_manifest(b'"version": 1,', b'"version": 9,'), 1, "NQX402", "ckpt", None, ("got 9", "upgrade")),
+    ("no such path: validate", lambda p: ("validate", p / "nope"), 2, "NQX401", "nope", None, ("got no file",)),
+    ("no such path: inspect", lambda p: ("inspect", p / "nope"), 2, "NQX401", "nope", None, ("got no file",)),
+    ("no such path: verify", lambda p: ("verify", p / "nope"), 2, "NQX401", "nope", None, ("got no file",)),
+    ("no such path: lint", lambda p: ("schema", "lint", p / "nope"), 2, "NQX404", "nope", None, ("got no such path",)),
+    ("no such path: diff", lambda p: ("diff", p / "nope", p), 2, "NQX404", "nope", None, ("got no such path",)),
+    ("no such path: migrate", lambda p: ("migrate", p / "nope", "--out", p / "out"), 2, "NQX401", "nope", None, ("got no file",)),
+    ("no such path: show", lambda p: ("schema", "show", p / "nope.yaml"), 2, "NQX404", "nope.yaml", None, ("got no such path",)),
+    ("no such path: link", lambda p: ("schema", "show", dangling(p)), 2, "NQX404", "link", None, ("got no such path",)),
+    ("no such path: revision", lambda p: ("schema", "revision", p / "nope.yaml"), 2, "NQX404", "nope.yaml", None, ("got no such path",)),
+    ("a bundle for a schema", lambda p: ("schema", "show", write_bundle(p / "ckpt")), 1, "NQX010", "ckpt", None, ("got a bundle", "validate")),
+    ("a folder of bundles", lambda p: ("validate", write_bundle(p / "ckpt").parent), 1, "NQX401", None, None, ("has bundles in it", "*")),
+    ("no such schema", lambda p: ("validate", p, "--schema", p / "nope"), 2, "NQX404", "nope", None, ("got no such path",)),
+    ("target exists", target_exists, 2, "NQX431", "out", None, ("exists", "--out")),
+    ("unknown filter", unknown_filter, 2, "NQX010", None, None, ("foo",)),
+    ("filter in vain", filter_in_vain, 1, "NQX426", "ckpt", None, ("the tag 'trainabel'", "did you mean 'trainable'?")),
+    ("unreachable version", unreachable, 1, "NQX422", "ckpt", None, ("got 9",)),
+    ("schema with errors", schema_with_errors, 1, "NQX101", "v1.yaml", 9, ("strr",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD, ids=lambda case: case[0])
+def test_bad_input_is_told_clearly(tmp_path, case):
+    _, make, exit_code, code, file, line, parts = case
+    words = make(tmp_path)
+    result, data = report(*words)
+    assert result.exit_code == exit_code, result.output
+    assert data["ok"] is False
+    errors = [d for d in data["diagnostics"] if d["severity"] == "error"]
+    mine = [d for d in errors if code in (None, d["code"])]
+    assert mine, errors
+    first = mine[0]
+    assert set(first) == {"code", "severity", "message", "path", "file", "line", "column", "hint"}
+    assert file is None or Path(first["file"]).name == file
+    assert line == first["line"]
+    said = f"{first['path']}: {first['message']}\n{first['hint']}"
+    assert all(part in said for part in parts), said
+    text = invoke(*words)
+    assert text.exit_code == exit_code
+    shown = text.stdout if exit_code == 1 else text.stderr
+    assert first["message"].splitlines()[0] in shown
+    assert "Traceback" not in text.output
+    if exit_code == 2:
+        assert text.stdout == ""
+
+
+def test_a_bundle_that_knows_no_newer_version_is_told_of_schemas(ckpt, tmp_path):
+    done = invoke("migrate", ckpt, "--out", tmp_path / "out")
+    assert "as it is (the newest version that the bundle knows; --schema names" in done.stdout
+    (tmp_path / "v1.yaml").write_text(V1)
+    for more in (("--schema", tmp_path / "v1.yaml"), ("--to", "1")):
+        assert (
+            "--schema"
+            not in invoke("migrate", ckpt, "--dry-run", "--out", tmp_path / "other", *more).stdout
+        )
+
+
+def test_an_existing_target_is_left_alone(tmp_path):
+    invoke(*target_exists(tmp_path))
+    assert (tmp_path / "out" / "kept.txt").read_text() == "mine"
+
+
+def test_one_bad_path_does_not_hide_the_others(ckpt, tmp_path):
+    result = invoke("validate", tmp_path / "nope", ckpt)
+    assert (result.exit_code, result.stdout) == (2, f"{ckpt}: {VALID}\n")
+    assert "nope: expected a bundle" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("validate",),
+        ("validate", "x", "--format", "xml"),
+        ("validate", "x", "--nonsense"),
+        ("migrate", "x"),
+        ("migrate", "x", "--out", "y", "--to", "soon"),
+        ("nonsense",),
+        ("schema", "nonsense"),
+    ],
+)
+def test_usage_errors_exit_with_2_and_say_so_on_stderr(words):
+    result = invoke(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr
+
+
+@pytest.mark.parametrize("style", [("--format", "json"), ("--format=json",)])
+@pytest.mark.parametrize(
+    ("words", "command", "part"),
+    [
+        (("validate",), "validate", "PATH"),
+        (("validate", "x", "--nonsense"), "validate", "--nonsense"),
+        (("migrate", "x", "--out", "y", "--to", "abc"), "migrate", "got 'abc'"),
+        (("nonsense",), "", "nonsense"),
+        (("schema", "nonsense"), "schema", "nonsense"),
+        (("schema", "json-schema", "xml"), "schema json-schema", "in schemas/, got 'xml'"),
+    ],
+)
+def test_usage_errors_are_reports_for_programs(words, command, part, style):
+    result = invoke(*words, *style)
+    assert (result.exit_code, result.stderr) == (2, "")
+    data = json.loads(result.stdout)
+    (finding,) = data["diagnostics"]
+    assert (data["ok"], finding["code"]) == (False, "NQX400")
+    assert data["command"] == command and part in finding["message"]
+
+
+def test_an_unknown_format_is_refused_in_plain_words():
+    assert (
+        "expected text, json or github, got 'xml'"
+        in invoke("validate", "x", "--format", "xml").stderr
+    )
+
+
+def test_the_group_may_be_run_inside_a_program():
+    group = typer.main.get_command(app)
+    assert group.main(["explain", "NQX104", "--format", "json"], standalone_mode=False) == 0
+    with pytest.raises(typer.BadParameter):
+        group.main(["migrate", "x", "--out", "y", "--to", "abc"], standalone_mode=False)
+
+
+@pytest.mark.parametrize("command", ["validate", "verify"])
+def test_an_error_of_the_system_is_a_failure(monkeypatch, ckpt, command):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", str(ckpt / "manifest.json"))
+
+    monkeypatch.setattr("neuralqx_struct.tools.validation.validate", refuse)
+    monkeypatch.setattr("neuralqx_struct.bundle.verify", refuse)
+    result, data = report(command, ckpt)
+    assert result.exit_code == 2
+    (finding,) = data["diagnostics"]
+    assert (finding["code"], finding["file"]) == ("NQX400", str(ckpt / "manifest.json"))
+    assert "Permission denied" in finding["message"]
+
+
+def test_an_error_of_the_program_is_one_line_with_a_request(monkeypatch, ckpt):
+    def crash(*_, **__):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("neuralqx_struct.tools.inspection.inspect", crash)
+    monkeypatch.delenv("NQX_DEBUG", raising=False)
+    result = invoke("inspect", ckpt)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "RuntimeError: boom" in result.stderr
+    assert "please report this" in result.stderr
+    assert "Traceback" not in result.stderr
+    monkeypatch.setenv("NQX_DEBUG", "1")
+    assert "Traceback" in invoke("inspect", ckpt).stderr
+
+
+def test_an_interrupt_ends_quietly(monkeypatch, ckpt):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("neuralqx_struct.tools.inspection.inspect", interrupt)
+    result = invoke("inspect", ckpt)
+    assert (result.exit_code, result.output) == (130, "")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Formats.
+
+FINDINGS = (
+    Diagnostic(
+        "NQX203", "error", "50% gone,\r\nreally", "$.a['b:c']", "a,b:c.yaml", 3, 7, "mend it"
+    ),
+    Diagnostic("NQX104", "warning", "unused"),
+    Diagnostic("NQX425", "info", "defaulted"),
+)
+REPORT = reports.Report(
+    "the result\n::error::not a command\n100%", FINDINGS, {"more": [float("nan"), 1]}
+)
+
+
+def test_github_annotations_are_escaped():
+    assert reports.FORMATS["github"]("diff", REPORT).splitlines() == [
+        "::error file=a%2Cb%3Ac.yaml,line=3,col=7,title=NQX203::$.a['b:c']: 50%25 gone,%0D%0Areally%0Amend it",
+        "::warning title=NQX104::unused",
+        "::notice title=NQX425::defaulted",
+        "the result",
+        ": :error::not a command",
+        "100%25",
+    ]
+
+
+def test_json_is_strict_and_has_the_promised_members():
+    data = json.loads(reports.FORMATS["json"]("diff", REPORT), parse_constant=pytest.fail)
+    assert data == {
+        "version": 1,
+        "command": "diff",
+        "ok": False,
+        "diagnostics": [finding.to_json() for finding in FINDINGS],
+        "more": ["nan", 1],
+    }
+
+
+def test_text_names_severities_and_disarms_what_steers_a_terminal(monkeypatch):
+    shown = reports.FORMATS["text"]("x", reports.Report("\x1b[2Jgone \u202e", FINDINGS[1:]))
+    assert shown.splitlines() == [
+        "warning: unused [NQX104]",
+        "info: defaulted [NQX425]",
+        r"\x1b[2Jgone \u202e",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colours_are_for_terminals_that_want_them(monkeypatch, environment, coloured):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", types.SimpleNamespace(isatty=lambda: True))
+    assert ("\x1b[31m" in reports.FORMATS["text"]("diff", REPORT)) is coloured
+
+
+def test_pipes_get_no_colours():
+    assert "\x1b" not in reports.FORMATS["text"]("diff", REPORT)
+
+
+def test_results_go_to_stdout_and_counts_to_stderr(tmp_path):
+    result = invoke(*bad_schema("step: int", "step: strr")(tmp_path))
+    assert result.stderr == "1 error\n"
+    assert "NQX101" in result.stdout
+
+
+def test_progress_bars_are_for_terminals(monkeypatch, capsys):
+    with progress_bar("work") as advance:
+        assert advance is None
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with progress_bar("work") as advance:
+        advance(1, 2)
+    assert capsys.readouterr().out == ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whole processes: what is imported, and the short way past the parser.
+
+
+def process(*words, code=None, **environment):
+    command = [sys.executable, "-c", code] if code else [sys.executable, "-m", "neuralqx_struct"]
+    return subprocess.run(
+        [*command, *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", **environment},
+        check=False,
+        timeout=120,
+    )
+
+
+LOADED = """
+import sys
+from neuralqx_struct.cli import main
+try:
+    main()
+finally:
+    print("loaded:", *sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "absent"),
+    [
+        (("validate", "./ckpt"), ("jax", "numpy", "typer", "rich")),
+        (("validate", "./ckpt", "--schema", "./schema"), ("jax", "numpy", "typer", "rich")),
+        (("validate", "--format=json", "./ckpt"), ("jax", "numpy", "rich")),
+        (("inspect", "./ckpt", "--filter", "tag:trainable"), ("jax", "numpy", "rich")),
+        (("verify", "./ckpt"), ("jax", "typer", "rich")),
+        (("schema", "lint", "./schema"), ("jax", "numpy", "rich")),
+        (("schema", "show", "./schema"), ("jax", "numpy", "rich")),
+        (("schema", "graph", "./schema"), ("jax", "numpy", "rich")),
+        (("schema", "stub", "./schema"), ("jax", "numpy", "rich")),
+        (("schema", "json-schema", "./schema"), ("jax", "numpy", "rich")),
+        (("schema", "history", "./schema"), ("jax", "numpy", "rich")),
+        (("schema", "freeze", "./schema"), ("jax", "rich")),
+        (("schema", "lint", "--golden", "./schema"), ("jax", "rich")),
+        (("schema", "new", "lab.new", "--in", "./schemas"), ("jax", "numpy", "rich")),
+        (("diff", "./schema/v1.yaml", "./schema/v2.yaml"), ("jax", "numpy", "rich")),
+        (("migrate", "./ckpt", "--schema", "./schema", "--out", "./out"), ("jax", "rich")),
+        (("--help",), ("jax", "numpy", "rich", "pydantic", "yaml")),
+    ],
+    ids=lambda value: "-".join(value)[:30],
+)
+def test_commands_import_only_what_they_need(ckpt, schema, tmp_path, words, absent):
+    # Paths start with ./ here, because one of them is called like a command.
+    resolved = [str(tmp_path / word[2:]) if word.startswith("./") else word for word in words]
+    done = process(*resolved, code=LOADED)
+    assert done.returncode == 0, done.stderr
+    loaded = done.stderr.rpartition("loaded:")[2].split()
+    assert not set(absent) & set(loaded)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize(
+    "words", [(c, "--format", f) for c in ("validate", "verify") for f in reports.FORMATS]
+)
+def test_plain_calls_print_the_same_as_the_parser(capsys, ckpt, tmp_path, words, broken):
+    if broken:
+        edit(ckpt, b'"float32"', b'"float64"')
+    words = [*map(str, words), str(ckpt), str(tmp_path / "nope")]
+    code = run_plain(words)
+    short = capsys.readouterr()
+    long = invoke(*words)
+    assert (code, short.out, short.err) == (long.exit_code, long.stdout, long.stderr)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["inspect", "x", "y"],
+        ["schema"],
+        ["schema", "lint"],
+        ["breaking", "x"],
+        ["migrate", "x", "--to", "-1"],
+        ["migrate", "x", "--to", "soon"],
+        ["validate"],
+        ["validate", "--help"],
+        ["validate", "x", "--format"],
+        ["validate", "x", "--format", "xml"],
+        ["validate", "x", "--schema"],
+        ["validate", "x", "--schema", "--format"],
+        ["validate", "--", "x"],
+        ["verify", "x", "--schema", "y"],
+    ],
+)
+def test_what_is_not_plain_is_left_to_the_parser(words):
+    assert plain_call(words) is None
+
+
+def test_the_module_runs(ckpt, tmp_path):
+    done = process("validate", ckpt)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{ckpt}: {VALID}\n", "")
+    done = process("inspect", tmp_path / "nope")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "expected a bundle" in done.stderr
+
+
+def test_a_closed_pipe_is_no_error_message(ckpt):
+    command = f"{sys.executable} -m neuralqx_struct validate {' '.join([str(ckpt)] * 20)} | true"
+    done = subprocess.run(
+        command,
+        shell=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path):
+    path = write_bundle(tmp_path / "ckpt-é")
+    done = process("validate", path, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0
+    assert r"ckpt-\xe9: valid" in done.stdout
+
+
+def test_shell_completion_is_there():
+    done = process("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert "_NEURALQX_STRUCT_COMPLETE" in done.stdout, done.stderr
+
+
+def test_errors_say_whether_the_input_was_seen():
+    cause = SerializationError("x")
+    cause.__cause__ = FileNotFoundError("y")
+    assert reports.could_not_run(cause)
+    assert not reports.could_not_run(SerializationError("x"))

@@ -1,0 +1,52 @@
+import json
+
+import pytest
+
+from neuralqx_struct.cli.demo import free_folder, run
+from neuralqx_struct.cli.shipped import shipped
+from neuralqx_struct.errors import StructError
+
+
+def test_the_main_job(tmp_path):
+    said, bars = [], []
+    report = run(
+        tmp_path / "demo", log=said.append, progress=lambda *step: bars.append(step), steps=12
+    )
+    text = "\n".join(said)
+    assert report.difference == 0.0 and "bit-identical" in text
+    assert abs(report.trained) < abs(report.exact) * 1.05 and report.exact == pytest.approx(
+        -15.3226, abs=1e-4
+    )
+    assert bars[0][:2] == (1, 12) and bars[11][:2] == (12, 12) and len(bars) == 52
+    for name in (
+        "ckpt_v1",
+        "ckpt_v3",
+        "ckpt_resumed",
+        "schemas/vmc_state/v3.yaml",
+        "vmc_ising/train.py",
+    ):
+        assert (tmp_path / "demo" / name).exists()
+    assert (
+        json.loads((tmp_path / "demo/ckpt_v3/manifest.json").read_text())["schema"]["version"] == 3
+    )
+    json.dumps(report.to_json())
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(StructError, match="in use"):
+        run(tmp_path, log=lambda line: None)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_the_folder_if_nobody_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert str(free_folder()) == "neuralqx-struct-demo"
+    free_folder().mkdir()
+    assert str(free_folder()) == "neuralqx-struct-demo-2"
+
+
+def test_shipped_files():
+    assert shipped("schemas/vmc_state/v1.yaml").is_file()
+    with pytest.raises(FileNotFoundError, match="install"):
+        shipped("nonsense")

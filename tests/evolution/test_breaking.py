@@ -1,0 +1,369 @@
+"""Breaking changes: against paths, git revisions, lock files and bundles; waivers; and that the verdict is what loading does."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import yaml
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import neuralqx_struct as s
+from neuralqx_struct.classes.compiler import classes_of
+from neuralqx_struct.cli.parser import app
+from neuralqx_struct.errors import has_errors
+from neuralqx_struct.evolution.against import baseline
+from neuralqx_struct.evolution.compatibility import verdict
+from neuralqx_struct.schema.lock import format_lock, lock_entry
+from neuralqx_struct.schema.reading import document_from_data
+from neuralqx_struct.schema.series import load_series, series_of
+from tests.builders import ROOT
+
+SUITE = ROOT / "tests" / "suite" / "compatibility"
+CELLS = [
+    pytest.param(case, policy, mode, cell, id=f"{case.name}-{policy}-{mode}")
+    for case in sorted(SUITE.iterdir())
+    for policy, cells in yaml.safe_load((case / "expected.yaml").read_text()).items()
+    for mode, cell in cells.items()
+]
+
+
+@pytest.mark.parametrize(("case", "policy", "mode", "cell"), CELLS)
+def test_the_compatibility_table(case, policy, mode, cell, tmp_path):
+    old = load_series(case / "v1.yaml")
+    if policy == "drop":  # Confluent's table: each pair of documents by itself
+        found = verdict(old, load_series(case / "v2.yaml"), mode, unknown="drop", steps=False)
+        assert has_errors(found) is (cell == "no"), found
+        return
+    new = tmp_path / "schemas" / "a"
+    shutil.copytree(case, new, ignore=shutil.ignore_patterns("expected.yaml", "v2*"))
+    shutil.copy(case / ("v2-with-steps.yaml" if policy == "steps" else "v2.yaml"), new / "v2.yaml")
+    found = s.breaking(new, against=case / "v1.yaml", mode=mode)
+    assert has_errors(found) is (cell == "no"), found
+    for finding in found:
+        assert finding.file == str(new / "v2.yaml") and finding.line, finding
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# References
+
+V1 = """language: "1"
+schema: lab.net
+version: 1
+root: Net
+structs:
+  Net:
+    fields:
+      w: {type: "float32[n]", tags: [trainable]}
+      b: {type: int, default: 0}
+"""
+V2 = V1.replace("version: 1", "version: 2").replace("      b: {type: int, default: 0}\n", "")
+TAGLESS = V1.replace("version: 1", "version: 2").replace(", tags: [trainable]", "")
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A git repository with one published version of a schema."""
+    folder = tmp_path / "repo" / "schemas" / "net"
+    folder.mkdir(parents=True)
+    (folder / "v1.yaml").write_text(V1)
+    (folder.parent / "other").mkdir()
+    (folder.parent / "other" / "1.json").write_text("{}")  # no schema: its name is no version's
+
+    def git(*words):
+        subprocess.run(
+            [
+                "git",
+                "-C",
+                tmp_path / "repo",
+                "-c",
+                "user.name=t",
+                "-c",
+                "user.email=t@example.org",
+                *words,
+            ],
+            check=True,
+            capture_output=True,
+        )
+
+    git("init", "-b", "main")
+    git("add", ".")
+    git("commit", "-m", "first")
+    return tmp_path / "repo" / "schemas"
+
+
+def codes(found):
+    return [(d.code, d.severity) for d in found]
+
+
+def test_against_a_git_revision(repository, monkeypatch):
+    net = repository / "net"
+    assert s.breaking(repository, against="git:main") == []
+    (net / "v2.yaml").write_text(V2)
+    for path in (repository, net, net / "v2.yaml"):
+        found = s.breaking(path, against="git:main")
+        assert codes(found) == [("NQX415", "error")], path
+        assert (
+            found[0].file == str(net / "v2.yaml")
+            and "remove: {field: b, undo_default: 0}" in found[0].hint
+        )
+    monkeypatch.chdir(repository.parent)
+    assert codes(s.breaking(against="git:HEAD")) == [("NQX415", "error")]
+    assert s.breaking(against="git:HEAD", unknown="drop") == []
+    (net / "v1.yaml").write_text(V1.replace("float32", "float64"))
+    assert "NQX290" in {d.code for d in s.breaking(net, against="git:main", unknown="drop")}
+    new = repository / "fresh"
+    new.mkdir()
+    (new / "v1.yaml").write_text(V1.replace("lab.net", "lab.fresh"))
+    assert s.breaking(new, against="git:main") == [], (
+        "a schema that was not there has nothing to break"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("git:nope", "expected an answer of git, got: no revision 'nope'"),
+        ("git:", "expected a revision behind git:"),
+        ("git:--help", "expected a revision behind git:"),
+        ("nowhere", "expected a schema file or folder, got no such path"),
+    ],
+)
+def test_references_that_lead_nowhere(repository, reference, message):
+    with pytest.raises(s.SchemaError, match=message):
+        s.breaking(repository, against=reference)
+
+
+def test_outside_of_a_repository(tmp_path, monkeypatch):
+    (tmp_path / "v1.yaml").write_text(V1)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(
+        s.SchemaError, match="expected an answer of git, got: fatal: not a git repository"
+    ):
+        s.breaking(tmp_path, against="git:main")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(s.SchemaError, match="expected git, got"):
+        s.breaking(tmp_path, against="git:main")
+
+
+def test_against_a_lock_file(repository):
+    net = repository / "net"
+    lock = net / "schema.lock"
+    document = load_series(net).head
+    lock.write_text(format_lock("lab.net", {1: lock_entry(document)}))
+    assert s.breaking(net, against=lock) == []
+    (net / "v1.yaml").write_text("# edited\n" + V1.replace("root: Net", "root: Net\ndoc: Edited."))
+    assert codes(s.breaking(net, against=lock)) == [("NQX291", "warning")]
+    (net / "v1.yaml").write_text(V1.replace("float32", "float64"))
+    assert codes(s.breaking(net, against=lock)) == [("NQX290", "error")]
+    (net / "v1.yaml").rename(net / "v2.yaml")
+    (net / "v2.yaml").write_text(V2)
+    assert codes(s.breaking(net, against=lock)) == [("NQX291", "error")]
+
+
+def test_against_a_bundle(repository, tmp_path):
+    net = repository / "net"
+    s.example(s.load_schema(net).Net).export(tmp_path / "ckpt")
+    assert s.breaking(net, against=tmp_path / "ckpt") == []
+    (net / "v2.yaml").write_text(V2)
+    assert codes(s.breaking(net, against=tmp_path / "ckpt")) == [("NQX415", "error")]
+
+    class Plain(s.Struct):
+        x: int
+
+    Plain(1).export(tmp_path / "plain")
+    with pytest.raises(
+        s.SchemaError, match="expected a bundle that holds its schema, got one without"
+    ):
+        s.breaking(net, against=tmp_path / "plain")
+
+
+def test_a_schema_that_is_gone(repository, tmp_path):
+    second = repository / "second"
+    second.mkdir()
+    (second / "v1.yaml").write_text(V1.replace("lab.net", "lab.second"))
+    third = repository / "third"
+    third.mkdir()
+    (third / "v1.yaml").write_text(V1.replace("lab.net", "lab.third"))
+    before = shutil.copytree(repository, tmp_path / "before")
+    shutil.rmtree(second)
+    (found,) = s.breaking(repository, against=before)
+    assert found.code == "NQX404" and "expected the schema lab.second" in found.message
+
+
+def test_manifest_changes_are_a_category_of_their_own(repository, tmp_path):
+    before = shutil.copytree(repository, tmp_path / "before")
+    (repository / "net" / "v2.yaml").write_text(TAGLESS)
+    assert s.breaking(repository, against=before) == []
+    (found,) = s.breaking(repository, against=before, category="manifest")
+    assert codes([found]) == [("NQX232", "error")] and found.line is not None
+    with pytest.raises(ValueError, match="expected a known policy and category"):
+        s.breaking(repository, against=before, category="tree")
+    with pytest.raises(s.SchemaError, match="expected one of none, backward"):
+        s.breaking(repository, against=before, mode="sideways")
+
+
+def test_a_promise_that_is_lowered_is_told(repository, tmp_path):
+    before = shutil.copytree(repository, tmp_path / "before")
+    (repository / "net" / "v2.yaml").write_text(
+        V1.replace("version: 1", "version: 2\ncompatibility: none")
+    )
+    assert codes(s.breaking(repository, against=before)) == [("NQX292", "warning")]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Waivers
+
+
+@pytest.mark.parametrize(
+    ("waiver", "expected"),
+    [
+        ({"code": "NQX415"}, [("NQX415", "info")]),
+        (
+            {"code": "NQX415", "schema": "lab.net", "path": "$.structs.Net.fields.b"},
+            [("NQX415", "info")],
+        ),
+        (
+            {"code": "NQX415", "path": "$.structs.Net.fields.c"},
+            [("NQX415", "error"), ("NQX293", "warning")],
+        ),
+        ({"code": "NQX415", "schema": "lab.other"}, [("NQX415", "error"), ("NQX293", "warning")]),
+        ({"code": "NQX202"}, [("NQX415", "error"), ("NQX293", "warning")]),
+    ],
+)
+def test_waivers(repository, waiver, expected):
+    (repository / "net" / "v2.yaml").write_text(V2)
+    text = json.dumps({"waivers": [{**waiver, "reason": "never released"}]})
+    (repository / "waivers.yaml").write_text(text)
+    for path in (repository, repository / "net", repository / "net" / "v2.yaml"):
+        found = s.breaking(path, against="git:main")
+        assert codes(found) == expected
+    assert ("waived: never released" in found[0].message) is (expected[0][1] == "info")
+    (repository / "mine.yaml").write_text('{"waivers": []}')
+    assert codes(s.breaking(repository, against="git:main", waivers=repository / "mine.yaml")) == [
+        ("NQX415", "error")
+    ]
+
+
+def test_a_waiver_needs_a_reason(repository):
+    (repository / "waivers.yaml").write_text(
+        "waivers:\n  - {code: NQX415}\n  - {code: 415, reason: x}\n"
+    )
+    with pytest.raises(s.SchemaError) as caught:
+        s.breaking(repository, against="git:main")
+    assert [(d.line, d.code) for d in caught.value.diagnostics] == [(2, "NQX010"), (3, "NQX010")]
+
+
+def test_the_command(repository, monkeypatch):
+    monkeypatch.chdir(repository.parent)
+    run = CliRunner().invoke
+    result = run(app, ["breaking", "--against", "git:main"])
+    assert (result.exit_code, result.stdout.strip()) == (0, "schemas: compatible with git:main")
+    Path("schemas/net/v2.yaml").write_text(V2)
+    result = run(app, ["breaking", "schemas", "--against", "git:main", "--format", "json"])
+    report = json.loads(result.stdout)
+    assert result.exit_code == 1 and not report["ok"] and report["against"] == "git:main"
+    assert report["diagnostics"][0]["file"] == "schemas/net/v2.yaml"
+    result = run(app, ["breaking", "schemas", "--against", "git:main", "--format", "github"])
+    assert result.stdout.startswith("::error file=schemas/net/v2.yaml,line=")
+    assert run(app, ["breaking", "--against", "git:main", "--unknown", "drop"]).exit_code == 0
+    assert run(app, ["breaking", "--against", "git:nope"]).exit_code == 2
+    assert run(app, ["breaking", "--against", "nowhere"]).exit_code in (1, 2)
+
+
+def test_a_baseline_says_what_it_is():
+    assert baseline("schemas", Path("schemas")).name == "schemas"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Soundness: the verdict is what loading does.
+
+TYPES = [
+    "int", "float", "str", "bool", "int | null", "float | null", "int | str", "int8[n]", "int16[n]", "float32[n]",
+    "float64[n]", "float32[n, 2]", "complex64[n]", "list[int]", "dict[str, float]", "Mode", "Inner", "list[Inner]", "pytree",
+    {"type": "int", "default": 3}, {"type": "float32[n] | null", "default": None}, {"type": "int8[n]", "aliases": ["c"]},
+    {"type": "Mode", "default": "slow"},
+]  # fmt: skip
+FIELDS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(TYPES), min_size=1, max_size=3)
+INNERS = st.sampled_from(
+    [{"x": "int"}, {"x": "float"}, {"x": "int", "y": {"type": "int", "default": 1}}]
+)
+MODES = st.sampled_from(
+    [["fast", "slow"], ["slow"], {"members": ["slow", "new"], "default": "slow"}]
+)
+
+
+def document(fields, inner, mode, version):
+    structs = {"A": {"fields": fields}, "Inner": {"fields": inner}}
+    data = {
+        "language": "1",
+        "schema": "lab.sound",
+        "version": version,
+        "root": "A",
+        "structs": structs,
+    }
+    return document_from_data({**data, "enums": {"Mode": mode}}, "test")
+
+
+def means_the_same(old, new):
+    """Equal, but for exact promotion: a wider dtype holds the same numbers."""
+    if isinstance(old, (np.ndarray, jax.Array)) and isinstance(new, (np.ndarray, jax.Array)):
+        return np.array_equal(np.asarray(old).astype(np.asarray(new).dtype), np.asarray(new))
+    if hasattr(type(old), "__nqx_fields__"):
+        return all(
+            means_the_same(getattr(old, n), getattr(new, n))
+            for n in type(old).fields()
+            if n in type(new).fields()
+        )
+    if isinstance(old, (list, tuple)):
+        return len(old) == len(new) and all(map(means_the_same, old, new))
+    if isinstance(old, dict):
+        return old.keys() == new.keys() and all(means_the_same(old[k], new[k]) for k in old)
+    return old == new
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    FIELDS,
+    INNERS,
+    MODES,
+    FIELDS,
+    INNERS,
+    MODES,
+    st.sampled_from(["error", "drop"]),
+    st.integers(0, 9),
+)
+def test_a_verdict_is_what_loading_does(  # noqa: PLR0917
+    old_fields, old_inner, old_mode, new_fields, new_inner, new_mode, unknown, key
+):
+    """Where the checker says that old data can be read, an old payload loads and means the same; where loading fails, it had said so."""
+    aliased = [n for n, t in new_fields.items() if isinstance(t, dict) and "aliases" in t]
+    assume(len(aliased) <= 1 and "c" not in (new_fields if aliased else ()))
+    old, new = (
+        document(old_fields, old_inner, old_mode, 1),
+        document(new_fields, new_inner, new_mode, 2),
+    )
+    found = verdict(old, new, "backward", unknown=unknown)
+    series = series_of([old, new])
+    before = s.example(classes_of(series, 1)["A"], key=key)
+    cls = classes_of(series, 2, own=True)["A"]
+    try:
+        after = s.from_state_dict(before.to_state_dict(), load_cls=cls, unknown=unknown)
+    except s.StructError as error:
+        assert has_errors(found), (error, old_fields, new_fields)
+    else:
+        if not has_errors(found):
+            renamed = {"c": aliased[0]} if aliased and "c" in old_fields else {}
+            for name in old_fields:
+                now = renamed.get(name, name)
+                if now in new_fields and (name == now or name not in new_fields):
+                    assert means_the_same(getattr(before, name), getattr(after, now)), (
+                        name,
+                        before,
+                        after,
+                    )

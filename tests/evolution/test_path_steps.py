@@ -1,0 +1,216 @@
+"""rename_path: a subtree of Params, or of dicts, gets another path by one step of the manifest."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct import bundle
+
+HEADER = 'language: "1"\nschema: lab.train\nversion: {}\nroot: Train\nstructs:\n  Train:\n    fields:\n      {}\n'
+PARAMS = "params: pytree"
+
+
+def schema(folder, steps, *, fields=PARAMS, old_fields=None):
+    """A schema whose second version has these steps."""
+    folder.mkdir(exist_ok=True)
+    (folder / "v1.yaml").write_text(HEADER.format(1, old_fields or fields))
+    lines = "".join(f"      {s.steps.step_text(step)}\n" for step in steps)
+    (folder / "v2.yaml").write_text(
+        HEADER.format(2, fields) + f"migrations:\n  - from: 1\n    steps:\n{lines}"
+    )
+    return s.load_schema(folder)
+
+
+def params():
+    return s.Params(
+        {
+            ("net", "enc"): s.Param(jnp.float32(3.0), trainable=False),
+            ("net", "enc", "w"): s.Param(jnp.ones((2, 3)), metadata={"tag": "lora"}),
+            ("net", "enc", "b"): s.Param(jnp.zeros(3)),
+            ("net", "head"): s.Param(jnp.ones(2)),
+            ("rng", "counter"): s.Param(jnp.uint32(7), trainable=False),
+        }
+    ).locked()
+
+
+def moved(old, new):
+    return s.Params(
+        {
+            (*new, *path[len(old) :]) if path[: len(old)] == old else path: p
+            for path, p in params().items()
+        }
+    ).locked()
+
+
+@pytest.mark.parametrize(
+    ("path", "to"),
+    [
+        ("net/enc", "net/encoder"),
+        ("net/enc", "model/layers/enc"),
+        ("net", "model"),
+        ("net", "net/inner"),
+        ("net/enc/w", "net/enc/a kernel"),
+        ("rng/counter", "rng"),
+        (["net", "enc"], ["net", "a/b"]),
+    ],
+)
+def test_a_subtree_of_params_moves_up_and_down(tmp_path, path, to):
+    lab = schema(tmp_path / "schema", [s.steps.rename_path(field="params", path=path, to=to)])
+    lab.at(1).Train(params=params()).export(tmp_path / "old")
+    keys = [tuple(p.split("/")) if isinstance(p, str) else tuple(p) for p in (path, to)]
+    new = lab.load(tmp_path / "old")
+    assert isinstance(new.params, s.Params)
+    assert new.params == moved(*keys)
+    new.export(tmp_path / "new")
+    assert s.validate(tmp_path / "new") == s.verify(tmp_path / "new") == []
+    s.migrate(tmp_path / "new", tmp_path / "back", to=1)
+    assert lab.at(1).load(tmp_path / "back").params == params()
+
+
+def test_the_step_moves_no_array_byte(tmp_path):
+    step = s.steps.rename_path(field="params", path="net/enc", to="net/encoder")
+    schema(tmp_path / "schema", [step]).at(1).Train(params=params()).export(tmp_path / "old")
+    assert s.steps.cost(step) == "manifest"
+    s.migrate(tmp_path / "old", tmp_path / "new", schema=tmp_path / "schema")
+    inodes = [(tmp_path / name / "arrays.npz").stat().st_ino for name in ("old", "new")]
+    assert inodes[0] == inodes[1]
+
+
+@pytest.mark.parametrize(
+    "type_",
+    ["pytree", '"dict[str, dict[str, float32[n]]]"', '"dict[str, dict[str, float32[n]]] | null"'],
+)
+def test_dicts_are_renamed_too(tmp_path, type_):
+    step = s.steps.rename_path(field="params", path="a/x", to="b/y")
+    lab = schema(tmp_path / "schema", [step], fields=f"params: {{type: {type_}}}")
+    lab.at(1).Train(
+        params={"a": {"x": np.ones(2, "float32")}, "b": {"z": np.zeros(2, "float32")}}
+    ).export(tmp_path / "old")
+    new = lab.load(tmp_path / "old").params
+    assert {key: sorted(inner) for key, inner in new.items()} == {"b": ["y", "z"]}
+    assert new["b"]["y"].tolist() == [1.0, 1.0]
+
+
+def test_null_stays_null(tmp_path):
+    lab = schema(
+        tmp_path / "schema",
+        [s.steps.rename_path(field="params", path="a", to="b")],
+        fields='params: {type: "pytree | null"}',
+    )
+    lab.at(1).Train(params=None).export(tmp_path / "old")
+    assert lab.load(tmp_path / "old").params is None
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "words"),
+    [
+        (s.steps.rename_path(field="params", path="a", to="a"), "NQX306", "expected another path"),
+        (s.steps.rename_path(field="params", path="a//b", to="c"), "NQX304", "an empty one"),
+        (s.steps.rename_path(field="params", path="a", to=["b", ""]), "NQX304", "an empty one"),
+        (
+            s.steps.rename_path(field="step", path="a", to="b"),
+            "NQX306",
+            "expected a pytree or a dict with 1 levels, got int",
+        ),
+        (
+            s.steps.rename_path(field="deep", path="a/b", to="c/d"),
+            "NQX306",
+            r"2 levels, got dict\[str, int\]",
+        ),
+        (
+            s.steps.rename_path(field="either", path="a", to="b"),
+            "NQX306",
+            "expected a pytree or a dict",
+        ),
+        (
+            s.steps.rename_path(field="mixed", path="a", to="b/c"),
+            "NQX306",
+            r"expected a path to dict\[str, int\], as the other is, got one to int",
+        ),
+        (
+            s.steps.rename_path(field="nothing", path="a", to="b"),
+            "NQX304",
+            "expected a field of Train",
+        ),
+    ],
+)
+def test_declarations_that_are_refused(tmp_path, step, code, words):
+    fields = f'{PARAMS}\n      step: int\n      deep: "dict[str, int]"\n      either: "int | str"\n      '
+    fields += 'mixed: "dict[str, dict[str, int]]"'
+    with pytest.raises(s.SchemaError, match=words) as caught:
+        _ = schema(tmp_path / "schema", [step], fields=fields).load(tmp_path)
+    assert code in {found.code for found in caught.value.diagnostics}
+
+
+@pytest.mark.parametrize(
+    ("value", "paths", "code", "words"),
+    [
+        (
+            params(),
+            ("net/encoder", "x"),
+            "NQX414",
+            r"\.tree\['net'\]\['encoder'\]: expected a stored entry, got none",
+        ),
+        (params(), ("net/encoder", "x"), "NQX414", "did you mean 'enc'"),
+        (
+            params(),
+            ("net/enc", "net/head"),
+            "NQX415",
+            r"\['head'\]: expected no stored entry there, got one",
+        ),
+        (params(), ("rng", "net/head/rng"), "NQX414", r"\['head'\]: expected a dict or Params"),
+        ([1], ("a", "b"), "NQX414", r"\$\.params: expected a dict or Params, got"),
+        ({1: 2}, ("a", "b"), "NQX414", "expected a stored entry, got none"),
+    ],
+)
+def test_payloads_that_do_not_hold_it(tmp_path, value, paths, code, words):
+    path, to = paths
+    lab = schema(tmp_path / "schema", [s.steps.rename_path(field="params", path=path, to=to)])
+    lab.at(1).Train(params=value).export(tmp_path / "old")
+    with pytest.raises(s.MigrationError, match=words) as caught:
+        lab.load(tmp_path / "old")
+    assert caught.value.code == code
+
+
+def test_keys_that_are_no_text_stay(tmp_path):
+    lab = schema(tmp_path / "schema", [s.steps.rename_path(field="params", path="a", to="b")])
+    lab.at(1).Train(params={"a": 1, 1: 2}).export(tmp_path / "old")
+    assert lab.load(tmp_path / "old").params == {"b": 1, 1: 2}
+
+
+class Train(s.Struct):
+    params: s.Params
+    step: int = 0
+
+
+def test_the_schema_of_a_class_with_params_keeps_them_params(tmp_path):
+    lab = s.load_schema(s.dump_schema(Train))
+    assert lab.document.structs[lab.document.root].fields["params"].text == "pytree"
+    lab.Train(params=params(), step=3).export(tmp_path / "ckpt")
+    assert lab.load(tmp_path / "ckpt").params == params()
+    assert s.validate(tmp_path / "ckpt") == []
+    assert (
+        bundle.read_manifest(tmp_path / "ckpt")["manifest"]["fields"]["params"]["type"]
+        == "neuralqx_struct.params:Params"
+    )
+
+
+def test_a_python_class_with_params_migrates_them(tmp_path):
+    class State(s.Struct, schema="lab.state", version=1):
+        params: s.Params
+
+    path = State(params()).export(tmp_path / "ckpt")
+    assert s.validate(path) == []
+    old = State
+
+    class State(
+        s.Struct, schema="lab.state", version=2, migrations=[s.steps.migration(1, [RENAMED])]
+    ):
+        params: s.Params
+
+    assert old is not State
+    assert State.load(path).params == moved(("net",), ("model",))
+
+
+RENAMED = s.steps.rename_path(field="params", path="net", to="model")

@@ -1,0 +1,334 @@
+"""Steps that run registered functions, and the step that renames members of enums."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from neuralqx_struct.errors import MigrationError, SchemaError
+from neuralqx_struct.evolution import steps as s
+from neuralqx_struct.evolution.plans import apply, plan
+from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.evolution.steps.python import find_function, function, name_of
+from neuralqx_struct.schema.series import carried_series, series_of
+from tests.builders import conforms, doc, payload, same, value
+
+
+@function("test.invert")
+def invert(values):
+    assert not values["mask"].flags.writeable
+    return {"mask": ~values["mask"]}
+
+
+@function("test.norm")
+def norm(values):
+    return {"norm": float(np.linalg.norm(values["w"]))}
+
+
+@function("test.widen")
+def widen(values):
+    return {"w": np.repeat(values["w"], 2), "n": values["n"] * 2}
+
+
+@function("test.narrow")
+def narrow(values):
+    return {"w": values["w"][::2], "n": values["n"] // 2}
+
+
+@function("test.wrong")
+def wrong(values):
+    return WRONG[values["n"]]()
+
+
+def raising():
+    raise ZeroDivisionError("no")
+
+
+WRONG = {
+    0: lambda: {"n": 1, "extra": 2},
+    1: dict,
+    2: lambda: 7,
+    3: raising,
+    4: lambda: {"n": "text"},
+    5: lambda: {"n": object()},
+}
+
+
+def chain(old_fields, new_fields, steps, **members):
+    return doc(old_fields, 1, **members), doc(new_fields, 2, steps, **members)
+
+
+INVERT = s.python(function=invert, inverse=invert, reads=["mask"], writes=["mask"])
+
+
+def test_a_step_between_two_declarations_that_look_equal_is_applied():
+    series = series_of(chain({"mask": "bool[n]"}, {"mask": "bool[n]"}, [INVERT]))
+    assert [d.code for d in prove(*series.documents.values())] == ["NQX317"]
+    mask = np.array([True, False, False])
+    held = payload(series.at(1), {"mask": mask})
+    up = apply(held, plan(series, 1, 2))
+    assert same(value(up.document["manifest"], up.arrays), {"mask": ~mask})
+    down = apply(up, plan(series, 2, 1))
+    assert same(value(down.document["manifest"], down.arrays), {"mask": mask})
+    assert plan(series, 1, 2).cost == "opaque" and mask.tolist() == [True, False, False]
+
+
+def test_what_is_computed_from_other_fields_needs_no_inverse():
+    step = s.python(function="test.norm", reads=["w"], writes=["norm"])
+    series = series_of(chain({"w": "float32[n]"}, {"w": "float32[n]", "norm": "float"}, [step]))
+    held = payload(series.at(1), {"w": np.array([3.0, 4.0], "f4")})
+    up = apply(held, plan(series, 1, 2))
+    assert (
+        conforms(series.at(2), up) == []
+        and value(up.document["manifest"], up.arrays)["norm"] == 5.0
+    )
+    down = apply(up, plan(series, 2, 1))
+    assert conforms(series.at(1), down) == [] and list(
+        value(down.document["manifest"], down.arrays)
+    ) == ["w"]
+
+
+def test_every_instance_of_a_struct_is_given_to_the_function():
+    step = s.python(
+        function=widen, inverse=narrow, reads=["w", "n"], writes=["w", "n"], within="Layer"
+    )
+    layer = {"Layer": {"w": "int32[k]", "n": "int"}}
+    series = series_of(
+        chain({"layers": "list[Layer]"}, {"layers": "list[Layer]"}, [step], structs=layer)
+    )
+    layers = [("Layer", {"w": np.arange(i, dtype="i4"), "n": i}) for i in range(3)]
+    held = payload(series.at(1), {"layers": layers})
+    up = apply(held, plan(series, 1, 2))
+    assert conforms(series.at(2), up) == []
+    assert [layer["n"] for layer in value(up.document["manifest"], up.arrays)["layers"]] == [
+        0,
+        2,
+        4,
+    ]
+    down = apply(up, plan(series, 2, 1))
+    assert same(
+        value(down.document["manifest"], down.arrays), value(held.document["manifest"], held.arrays)
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "code", "message"),
+    [
+        (0, "NQX311", "expected test.wrong to write n, got extra too"),
+        (1, "NQX312", "got none for n"),
+        (2, "NQX312", "got a int"),
+        (3, "NQX312", "got ZeroDivisionError: no"),
+        (4, "NQX411", "test.wrong gave it"),
+        (5, "NQX430", "expected a value that can be saved"),
+    ],
+)
+def test_what_a_function_does_wrong_is_told(n, code, message):
+    step = s.python(function="test.wrong", reads=["n"], writes=["n"], lossy=True)
+    series = series_of(chain({"n": "int"}, {"n": "int"}, [step]))
+    with pytest.raises(Exception, match=message) as caught:
+        apply(payload(series.at(1), {"n": n}), plan(series, 1, 2))
+    assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "message"),
+    [
+        ({"reads": ["nope"], "writes": ["mask"]}, "NQX304", "expected a field of A, got 'nope'"),
+        ({"reads": ["mask"], "writes": ["masc"]}, "NQX304", "did you mean"),
+        (
+            {"reads": ["mask"], "writes": ["mask"], "inverse": None},
+            "NQX308",
+            "expected inverse or lossy: true",
+        ),
+        (
+            {"reads": ["key"], "writes": ["mask"]},
+            "NQX304",
+            "expected fields of plain values and arrays, got 'key'",
+        ),
+        ({"reads": ["inner"], "writes": ["mask"]}, "NQX304", "which holds B"),
+    ],
+)
+def test_wrong_steps_are_told_when_the_schema_is_read(step, code, message):
+    fields = {"mask": "bool[n]", "key": "prng_key[threefry2x32]", "inner": "B"}
+    given = {"function": "test.invert", "inverse": "test.invert", **step}
+    given = {name: v for name, v in given.items() if v is not None}
+    old, new = chain(fields, fields, [s.python(**given)], structs={"B": {"x": "int"}})
+    found = prove(old, new)
+    assert [d.code for d in found] == [code] and message in str(found[0])
+
+
+def test_a_lossy_step_has_no_way_back():
+    step = s.python(function="test.invert", reads=["mask"], writes=["mask"], lossy=True)
+    series = series_of(chain({"mask": "bool[n]"}, {"mask": "bool[n]"}, [step]))
+    with pytest.raises(MigrationError, match=r"needs `inverse:`") as caught:
+        plan(series, 2, 1)
+    assert caught.value.code == "NQX423"
+
+
+def test_a_function_that_a_bundle_asks_for_runs_only_when_it_is_trusted():
+    series = series_of(chain({"mask": "bool[n]"}, {"mask": "bool[n]"}, [INVERT]))
+    carried = carried_series({"schemas": [d.to_data() for d in series.documents.values()]})["lab.a"]
+    held = payload(series.at(1), {"mask": np.array([True])})
+    with pytest.raises(
+        MigrationError, match="expected a trusted function, got 'test.invert'"
+    ) as caught:
+        apply(held, plan(carried, 1, 2))
+    assert caught.value.code == "NQX312" and __name__ in str(caught.value)
+    up = apply(held, plan(carried, 1, 2), trust=[__name__])
+    assert up.arrays["mask"].tolist() == [False]
+    # What the reader brought along wins, and is trusted; the rest of the chain is not.
+    assert series_of([series.at(2)]).merged([series.at(1)]).carried == {1}
+
+
+def test_functions_are_found_by_name(monkeypatch):
+    assert find_function("test.invert", own=True) is invert
+    assert name_of(invert) == "test.invert" and name_of("anything") == "anything"
+    with pytest.raises(MigrationError, match="did you mean 'test.invert'"):
+        find_function("test.invertt", own=True)
+    with pytest.raises(
+        MigrationError, match="expected a registered function 'os.system', got none"
+    ):
+        find_function("os.system", own=True, trust=["os"])
+    with pytest.raises(MigrationError, match="expected a registered function 'x.y', got none"):
+        find_function("x.y", own=True, trust=["no_such_module"])
+    with pytest.raises(TypeError, match="expected a registered function, got"):
+        name_of(lambda values: values)
+    with pytest.raises(TypeError, match="expected a name such as"):
+        function(invert)
+    with pytest.raises(TypeError, match="expected a function, got 7"):
+        function("test.seven")(7)
+
+
+def test_a_trusted_module_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "planted_steps.py").write_text(
+        "import neuralqx_struct as s\n@s.steps.function('planted.flip')\ndef flip(values): return values\n"
+    )
+    (tmp_path / "planted_broken.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MigrationError):
+        find_function("planted.flip", own=True)
+    assert "planted_steps" not in sys.modules
+    with pytest.raises(MigrationError, match="to be importable, got ZeroDivisionError"):
+        find_function("planted.flip", own=False, trust=["planted_broken"])
+    assert isinstance(
+        find_function("planted.flip", own=False, trust=["planted_steps"]), types.FunctionType
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# map_enum
+
+ENUMS = {"enums": {"Init": ["normal", "uniform", "zeros"]}}
+
+
+def enum_chain(step, new_members):
+    fields = {
+        "init": "Init",
+        "more": "list[Init | null]",
+        "by": "dict[str, Init]",
+        "pair": "tuple[int, Init]",
+    }
+    old = doc(fields, 1, enums={"Init": ["normal", "uniform", "zeros"]})
+    return series_of([old, doc(fields, 2, [step], enums={"Init": new_members})])
+
+
+VALUES = {
+    "init": "normal",
+    "more": ["zeros", None, "normal"],
+    "by": {"a": "uniform", "normal": "normal"},
+}
+
+
+def enum_payload(series):
+    held = payload(series.at(1), VALUES)
+    held.document["manifest"]["fields"]["pair"] = {"__kind__": "tuple", "items": [1, "normal"]}
+    return held
+
+
+def test_every_value_of_an_enum_gets_its_new_name():
+    series = enum_chain(
+        s.map_enum(enum="Init", values={"normal": "gaussian"}), ["gaussian", "uniform", "zeros"]
+    )
+    assert prove(*series.documents.values()) == []
+    held = enum_payload(series)
+    up = apply(held, plan(series, 1, 2))
+    assert conforms(series.at(2), up) == []
+    fields = up.document["manifest"]["fields"]
+    assert (fields["init"], fields["pair"]["items"]) == ("gaussian", [1, "gaussian"])
+    assert fields["more"]["items"] == ["zeros", None, "gaussian"]
+    assert fields["by"]["items"] == [["a", "uniform"], ["normal", "gaussian"]]
+    down = apply(up, plan(series, 2, 1))
+    assert down.document["manifest"] == held.document["manifest"]
+
+
+def test_members_that_become_one_need_a_way_back():
+    both = {"normal": "random", "uniform": "random"}
+    told = prove(
+        *enum_chain(s.map_enum(enum="Init", values=both), ["random", "zeros"]).documents.values()
+    )
+    assert [d.code for d in told] == ["NQX308"] and "undo: {random: normal}" in str(told[0])
+    series = enum_chain(
+        s.map_enum(enum="Init", values=both, undo={"random": "uniform"}), ["random", "zeros"]
+    )
+    assert prove(*series.documents.values()) == []
+    down = apply(apply(enum_payload(series), plan(series, 1, 2)), plan(series, 2, 1))
+    assert (
+        down.document["manifest"]["fields"]["init"] == "uniform"
+        and conforms(series.at(1), down) == []
+    )
+    lossy = enum_chain(s.map_enum(enum="Init", values=both, lossy=True), ["random", "zeros"])
+    assert (
+        apply(enum_payload(lossy), plan(lossy, 1, 2)).document["manifest"]["fields"]["init"]
+        == "random"
+    )
+    with pytest.raises(MigrationError, match="needs `undo:"):
+        plan(lossy, 2, 1)
+
+
+def test_literal_strings_of_a_field_get_new_names():
+    step = s.map_enum(field="mode", values={"a": "c"})
+    series = series_of(
+        chain({"mode": 'literal["a", "b"] | null'}, {"mode": 'literal["c", "b"] | null'}, [step])
+    )
+    assert prove(*series.documents.values()) == []
+    for old, new in [("a", "c"), ("b", "b"), (None, None)]:
+        held = payload(series.at(1), {"mode": old})
+        up = apply(held, plan(series, 1, 2))
+        assert up.document["manifest"]["fields"]["mode"] == new and conforms(series.at(2), up) == []
+        assert apply(up, plan(series, 2, 1)).document["manifest"]["fields"]["mode"] == old
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "message"),
+    [
+        (s.map_enum(enum="Inti", values={"normal": "n"}), "NQX304", "did you mean 'Init'"),
+        (s.map_enum(enum="Init", values={"norml": "n"}), "NQX304", "did you mean 'normal'"),
+        (s.map_enum(enum="Init", values={"normal": "normal"}), "NQX306", "expected another name"),
+        (s.map_enum(values={"normal": "n"}), "NQX304", "expected either `enum` or `field`"),
+        (
+            s.map_enum(field="init", values={"normal": "n"}),
+            "NQX304",
+            "expected a field of literal strings, got Init",
+        ),
+    ],
+)
+def test_wrong_names_are_told(step, code, message):
+    found = prove(*enum_chain(step, ["normal", "uniform", "zeros"]).documents.values())
+    assert [d.code for d in found] == [code] and message in str(found[0])
+
+
+def test_steps_print_as_they_are_written():
+    assert s.step_text(INVERT) == (
+        "- python: {function: test.invert, reads: [mask], writes: [mask], inverse: test.invert}"
+    )
+    assert (
+        s.step_text(s.map_enum(enum="Init", values={"a": "b"}))
+        == "- map_enum: {enum: Init, values: {a: b}}"
+    )
+    with pytest.raises(SchemaError):
+        chain(
+            {"n": "int"},
+            {"n": "int"},
+            [s.python(function="f", reads=["n"], writes=["n"]).model_copy(update={"reads": []})],
+        )

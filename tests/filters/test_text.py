@@ -1,0 +1,146 @@
+"""The text form of filters: what it says, and what is said about text that is none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neuralqx_struct.errors import StructError
+from neuralqx_struct.filters import (
+    All,
+    Any,
+    DType,
+    Everything,
+    FilterError,
+    Kind,
+    Not,
+    Nothing,
+    PathGlob,
+    TypeName,
+    WithTag,
+    parse,
+)
+from neuralqx_struct.filters.records import quoted
+from tests.builders import TEXT_FILTERS
+
+
+@given(TEXT_FILTERS)
+def test_parse_inverts_str(f):
+    again = parse(str(f))
+    assert again == f
+    assert repr(again) == repr(f)
+    assert f.text == str(f)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tag:trainable & !path:*/bias", WithTag("trainable") & ~PathGlob("*/bias")),
+        ("all", Everything()),
+        (" none ", Nothing()),
+        ("tag:a|tag:b&tag:c", Any("a", All("b", "c"))),
+        ("(tag:a|tag:b)&tag:c", All(Any("a", "b"), "c")),
+        ("!tag:a & tag:b", All(Not("a"), "b")),
+        ("!(tag:a & tag:b)", Not(All("a", "b"))),
+        ("!!tag:a", Not(Not("a"))),
+        ("((tag:a))", WithTag("a")),
+        ("tag:all", WithTag("all")),
+        ("tag:a:b!", WithTag("a:b!")),
+        ("tag:'it\\'s (a) b' | tag:\"\"", Any("it's (a) b", "")),
+        ("path:layers[0]/?/**", PathGlob("layers[0]/?/**")),
+        ("kind:static\n|\tdtype:complexfloating", Any(Kind("static"), DType("complexfloating"))),
+        ("type:flax.nnx.Param", TypeName("flax.nnx.Param")),
+        ("dtype:key<fry>", DType("key<fry>")),
+    ],
+)
+def test_parse(text, expected):
+    assert parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("tag:a &", "character 8: expected a filter, got the end", "as in"),
+        ("tag:a && tag:b", "character 8: expected a filter, got '&'", "as in"),
+        ("tag:a tag:b", "character 7: expected &, | or the end, got 'tag:b'", None),
+        ("tag:a and tag:b", "character 7: expected &, | or the end, got 'and'", "write &"),
+        ("not tag:a", "character 1: expected a filter, got 'not'", "write !"),
+        ("(tag:a", "character 7: expected &, | or ), got the end", None),
+        ("tag:a)", "character 6: expected &, | or the end, got ')'", None),
+        ("tag:", "character 1: expected a name behind tag:, got 'tag:'", "needs quotes"),
+        ("tag: a", "character 1: expected a name behind tag:, got 'tag:'", "needs quotes"),
+        ("tag:'a", "character 1: expected a name behind tag:, got 'tag:'", "needs quotes"),
+        ("tag:a'b", 'character 6: expected &, | or the end, got "\'b"', None),
+        ("'a'", "character 1: expected a filter, got \"'a'\"", "as in"),
+        (
+            "trainable",
+            "character 1: expected a filter, got 'trainable'",
+            "for a tag write tag:trainable",
+        ),
+        ("al", "character 1: expected a filter, got 'al'", "did you mean 'all'?"),
+        (
+            "pth:a",
+            "character 1: expected one of dtype:, kind:, path:, tag:, type:, got 'pth:'",
+            "did you mean 'path'?",
+        ),
+        (
+            "kind:sttic",
+            "character 1: expected node, static or opaque, got 'sttic'",
+            "did you mean 'static'?",
+        ),
+        (
+            "dtype:float",
+            "character 1: expected a dtype name such as float32",
+            "did you mean 'floating'?",
+        ),
+        ("dtype:flaot32", "got 'flaot32'", "did you mean 'float32'?"),
+        ("(" * 100_000, "character 65: expected at most 64 nested ! and (", None),
+        ("!" * 100_000 + "all", "character 65: expected at most 64 nested ! and (", None),
+    ],
+)
+def test_parse_says_what_is_wrong(text, message, hint):
+    with pytest.raises(FilterError) as caught:
+        parse(text)
+    (problem,) = caught.value.diagnostics
+    assert message in problem.message
+    assert problem.hint is None if hint is None else hint in problem.hint
+    assert problem.code == "NQX010"
+    assert len(str(caught.value)) < 600
+
+
+def test_parse_says_everything_at_once():
+    with pytest.raises(FilterError) as caught:
+        parse("kind:x & pat:y | dtype:int & (")
+    assert [d.message.split(":")[0] for d in caught.value.diagnostics] == [
+        f"character {n}" for n in (1, 10, 18, 31)
+    ]
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, StructError)
+
+
+@given(st.text(alphabet="tagpathkindall:!&|()'\"\\ ", max_size=20))
+def test_parse_reads_or_refuses(text):
+    try:
+        f = parse(text)
+    except FilterError as error:
+        assert error.diagnostics
+    else:
+        assert parse(str(f)) == f
+
+
+def test_long_text_is_read_in_linear_time():
+    assert len(parse(" & ".join(["tag:a"] * 20_000)).predicates) == 20_000
+
+
+@given(st.text())
+def test_quotes_protect_every_name(name):
+    assert parse(f"tag:{quoted(name)}") == WithTag(name)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t"])
+def test_an_empty_text_is_no_filter(text):
+    with pytest.raises(FilterError) as caught:
+        parse(text)
+    assert str(caught.value) == (
+        "filter: expected a filter, got an empty text [NQX010]\n"
+        "  as in tag:trainable & !path:**/bias; `all` is for every leaf"
+    )

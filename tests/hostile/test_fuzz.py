@@ -1,0 +1,45 @@
+"""The reader under 20,000 damaged bundles, in a process of its own that gets 256 MiB; see ``fuzz_reader.py``."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def fuzzed(root, cases, seed):
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(root / "tests/programs/fuzz_reader.py"),
+            "--cases",
+            str(cases),
+            "--seed",
+            str(seed),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root), "PYTHONHASHSEED": "0"},
+    )
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_damaged_bundles_end_in_errors_of_this_package(root, seed):
+    report = fuzzed(root, 10_000, seed)
+    assert report["wrong"] == [], report["wrong"][0]["problem"]
+    outcomes = report["outcomes"]
+    assert sum(outcomes.values()) == 20_000  # each is read in two ways
+    assert len(outcomes) > 15, outcomes  # it reaches deep: not only the outermost checks refuse
+    assert outcomes["value"] > 500, outcomes
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_more(root):
+    report = fuzzed(root, 200_000, 3)
+    assert report["wrong"] == [], report["wrong"][0]["problem"]

@@ -1,0 +1,82 @@
+"""Mappings of arrays: what is fetched, made and chosen, and when."""
+
+import numpy as np
+import pytest
+
+from neuralqx_struct.errors import Diagnostic, IntegrityError
+from neuralqx_struct.manifest.arrays import HeldArrays, ListedArrays, StoredArrays
+
+
+def test_held_arrays_are_fetched_made_and_chosen_by_name():
+    fetched = []
+    arrays = HeldArrays(
+        {"a": [1, 2], "b": [3]},
+        lambda items: fetched.append(items) or np.array(items),
+        made={"c": lambda: np.zeros(1), "b": lambda: np.ones(1)},
+        names=["c", "a", "b"],
+    )
+    assert (
+        list(arrays) == ["c", "a", "b"] and len(arrays) == 3 and "a" in arrays and "d" not in arrays
+    )
+    assert fetched == []
+    assert {name: array.tolist() for name, array in arrays.items()} == {
+        "c": [0],
+        "a": [1, 2],
+        "b": [1],
+    }
+    assert fetched == [[1, 2]]
+    assert arrays.original("a") == [1, 2] and arrays.original("c").tolist() == [0]
+    assert arrays.verify("a") is arrays.verify("c") is None
+    chosen = HeldArrays({"a": np.ones(1), "b": np.ones(1)}, names=["b"])
+    for absent in ("a", "z"):
+        with pytest.raises(KeyError):
+            chosen[absent]
+        with pytest.raises(KeyError):
+            chosen.original(absent)
+
+
+class Filed(StoredArrays):
+    """Arrays that know how they were asked for."""
+
+    def __init__(self, arrays):
+        super().__init__(arrays)
+        self.arrays, self.asked = arrays, []
+
+    def __getitem__(self, name):
+        self.asked.append(name)
+        return self.arrays[name]
+
+    def verify(self, name):
+        return Diagnostic("NQX407", "error", f"not {name}")
+
+    def parts(self, name, regions):
+        regions = list(regions)
+        self.asked.append((name, len(regions)))
+        return (self.arrays[name][region] for region in regions)
+
+
+def test_parts_are_read_by_whoever_has_the_array():
+    filed = Filed({"a": np.arange(4), "b": np.arange(3)})
+    arrays = HeldArrays(
+        filed, made={"b": lambda: np.arange(6), "c": lambda: np.arange(5)}, names=["a", "b", "c"]
+    )
+    halves = [(slice(0, 2),), (slice(2, 4),)]
+    assert [part.tolist() for part in arrays.parts("a", halves)] == [[0, 1], [2, 3]]
+    assert filed.asked == [("a", 2)]
+    assert [part.tolist() for part in arrays.parts("b", halves)] == [[0, 1], [2, 3]]
+    assert [part.tolist() for part in HeldArrays({"a": range(9)}, np.array).parts("a", halves)] == [
+        [0, 1],
+        [2, 3],
+    ]
+    assert filed.asked == [("a", 2)]
+    assert arrays.verify("a").message == "not a" and arrays.verify("b") is None
+    with pytest.raises(KeyError):
+        list(HeldArrays(filed, names=["a"]).parts("b", halves))
+
+
+def test_names_alone_are_no_arrays():
+    listed = ListedArrays({"a": 1, "b": 2})
+    assert list(listed) == ["a", "b"] and len(listed) == 2 and "a" in listed and "c" not in listed
+    assert listed.verify("a") is None
+    with pytest.raises(IntegrityError, match="expected a stored array, got its name 'a' alone"):
+        listed["a"]

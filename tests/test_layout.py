@@ -1,0 +1,78 @@
+"""The layout of the tests and of the package: where files lie, and the layers of the import contract."""
+
+import ast
+import importlib
+import tomllib
+
+import pytest
+
+from tests.builders import REGISTRIES, ROOT
+
+PACKAGE = ROOT / "neuralqx_struct"
+TESTS = ROOT / "tests"
+#: Folders of tests that cover the package as a whole, and folders without tests.
+WHOLE = {"seeds", "peers", "laws", "hostile", "examples", "typing"}
+DATA = {"suite", "golden", "programs"}
+#: Modules of the root that are tested with another one.
+TOGETHER = {"hooks": "fieldspec", "states": "trees"}
+
+
+def packages():
+    return {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+
+
+def packages_with_tests():
+    return {path.parent.name for path in TESTS.glob("*/test_*.py")}
+
+
+def root_modules():
+    return {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: path.stem)
+def test_no_file_imports_a_test_file(path):
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    names = {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+    names |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    assert not [name for name in names if "test_" in name and name.startswith("tests")]
+    assert not [node for node in imports if node.level], "relative imports do not work in tests"
+
+
+def test_every_package_has_a_folder_of_tests():
+    assert packages() - packages_with_tests() == set()
+
+
+def test_folders_of_tests_mirror_the_packages():
+    folders = {path.parent.name for path in TESTS.glob("*/*.py")}
+    assert folders - packages() - WHOLE - DATA == set()
+
+
+def test_every_module_of_the_root_has_its_test():
+    tested = {path.stem.removeprefix("test_") for path in TESTS.rglob("test_*.py")}
+    assert {TOGETHER.get(name, name) for name in root_modules()} - tested == set()
+
+
+def layers():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    lines = next(c["layers"] for c in contracts["contracts"] if c["type"] == "layers")
+    return [[name.strip() for name in line.split("|")] for line in lines]
+
+
+def test_the_layers_name_the_whole_package():
+    """A package that JAX divides (`codecs`) has its modules in the list, all of them."""
+    named = [name for line in layers() for name in line]
+    assert len(named) == len(set(named))
+    divided = {name.partition(".")[0] for name in named if "." in name}
+    whole = {name for name in named if "." not in name}
+    assert whole | divided == packages() | root_modules()
+    for package in divided - whole:
+        modules = {path.stem for path in (PACKAGE / package).glob("*.py")} - {"__init__"}
+        assert {name for name in named if name.startswith(f"{package}.")} == {
+            f"{package}.{module}" for module in modules
+        }
+
+
+@pytest.mark.parametrize(("module", "name"), REGISTRIES)
+def test_the_registries_that_are_reset_exist(module, name):
+    assert isinstance(getattr(importlib.import_module(f"neuralqx_struct.{module}"), name), dict)

@@ -1,0 +1,102 @@
+"""The package where JAX is not installed: everything above the JAX line, and the command line."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+BLOCK = """
+import sys
+
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("jax", "jaxlib"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+@pytest.fixture
+def python(tmp_path, root):
+    """Runs Python without JAX in a folder that holds the example schema and one bundle of it."""
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas/vmc_state").symlink_to(root / "schemas/vmc_state")
+    (tmp_path / "ckpt").symlink_to(root / "tests/golden/format-1/vmc_state_1")
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked/sitecustomize.py").write_text(BLOCK)
+    path = os.pathsep.join([str(tmp_path / "blocked"), str(root)])
+    environment = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"}
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "validate ckpt",
+        "validate ckpt --schema schemas/vmc_state",
+        "inspect ckpt --filter tag:trainable",
+        "verify ckpt",
+        "diff schemas/vmc_state/v1.yaml schemas/vmc_state/v3.yaml",
+        "convert ckpt copy.zip",
+        "convert ckpt copy --store safetensors",
+        "infer ckpt",
+        "migrate ckpt --to head --out new --schema schemas/vmc_state",
+        "breaking schemas --against schemas",
+        "explain NQX301",
+        "schema lint schemas/vmc_state",
+        "schema show schemas/vmc_state",
+        "schema new lab.x",
+        "schema freeze schemas/vmc_state",
+        "schema history schemas/vmc_state",
+        "schema stub schemas/vmc_state",
+        "schema graph schemas/vmc_state",
+        "schema json-schema schemas/vmc_state",
+    ],
+)
+def test_commands_run(python, command):
+    done = python("-m", "neuralqx_struct", *command.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["demo", "schema export m:State"])
+def test_commands_that_need_jax_name_it(python, command):
+    done = python("-m", "neuralqx_struct", *command.split())
+    assert done.returncode == 2
+    assert "expected the package jax" in done.stderr and "pip install jax" in done.stderr
+    assert "NQX400" in done.stderr
+
+
+def test_names_that_need_jax_name_it(python):
+    done = python("-c", "import neuralqx_struct as s; s.Struct")
+    assert (
+        "neuralqx_struct.Struct needs jax, which is not installed: pip install jax" in done.stderr
+    )
+
+
+def test_schemas_and_migrations_in_python(python):
+    done = python(
+        "-c",
+        "import neuralqx_struct as s;"
+        "assert s.load_schema('schemas/vmc_state').document.version == 3;"
+        "assert s.validate('ckpt') == [] and s.verify('ckpt') == [];"
+        "s.migrate('ckpt', 'new', to=3, schema='schemas/vmc_state'); assert s.validate('new') == [];"
+        "s.diff('schemas/vmc_state/v1.yaml', 'schemas/vmc_state/v2.yaml');"
+        "s.infer('ckpt'); s.inspect('ckpt'); s.convert('new', 'copy.zip');"
+        "s.steps.rename(field='a', to='b'); s.filters.parse('tag:x'); s.Diagnostic",
+    )
+    assert done.returncode == 0, done.stderr

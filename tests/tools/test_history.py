@@ -1,0 +1,316 @@
+"""Freezing versions, their history, and golden payloads that later releases must read."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct.checkpoint.golden import write_golden
+from neuralqx_struct.errors import SchemaError, has_errors
+from neuralqx_struct.schema.language import new_schema
+from neuralqx_struct.schema.lock import read_lock
+from neuralqx_struct.schema.series import SchemaMissingError
+from neuralqx_struct.tools import history as releases
+from neuralqx_struct.tools.history import check_golden, freeze, golden_place, history
+from neuralqx_struct.tools.linting import lint
+
+V1 = """language: "1"
+schema: lab.point
+version: 1
+root: Point
+structs:
+  Point:
+    fields:
+      x: "float64[n]"
+      step: int
+"""
+V2 = (
+    V1.replace("version: 1", "version: 2")
+    .replace("step: int", "count: {type: int, default: 0}")
+    .replace("float64", "int8")
+    + "migrations:\n  - {from: 1, steps: [{rename: {field: step, to: count}}, {cast: {field: x, dtype: int8}}]}\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "point"
+    place.mkdir()
+    (place / "v1.yaml").write_text(V1)
+    (place / "v2.yaml").write_text(V2)
+    return place
+
+
+def edit(file, old, new):
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+# --- new -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("identity", "place", "root"),
+    [
+        ("lab.train_state", "train_state", "TrainState"),
+        ("State", "State", "State"),
+        ("a.b.runState2", "runState2", "RunState2"),
+        ("lab.layer", "layer", "LayerState"),
+        ("lab._", "_", "State"),
+        ("lab._1x", "_1x", "State1x"),
+    ],
+)
+def test_a_new_schema_is_sound_and_can_be_used(tmp_path, identity, place, root):
+    file = new_schema(identity, tmp_path / "schemas")
+    assert file == tmp_path / "schemas" / place / "v1.yaml"
+    assert lint(file.parent) == []
+    schema = s.load_schema(file)
+    assert (schema.document.id, schema.document.root) == (identity, root)
+    s.example(schema.root).export(tmp_path / "ckpt")
+    assert s.validate(tmp_path / "ckpt", schema) == []
+
+
+def test_the_line_for_editors_leads_to_a_json_schema(tmp_path, root):
+    assert (
+        new_schema("lab.a", tmp_path)
+        .read_text()
+        .startswith("# yaml-language-server: $schema=https://")
+    )
+    shutil.copytree(root / "schemas/struct-schema", tmp_path / "struct-schema")
+    file = new_schema("lab.b", tmp_path)
+    line = file.read_text().partition("\n")[0]
+    assert (file.parent / line.partition("$schema=")[2]).is_file()
+    assert lint(file) == []
+
+
+@pytest.mark.parametrize("identity", ["", "a b", "a..b", "1a", "../a", "a/b", "ä", "a.b\n"])
+def test_identities_are_names(tmp_path, identity):
+    with pytest.raises(SchemaError, match="expected an identity"):
+        new_schema(identity, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_overwritten(tmp_path):
+    file = new_schema("lab.a", tmp_path)
+    file.write_text("mine")
+    with pytest.raises(SchemaError, match="expected a new folder") as caught:
+        new_schema("other.a", tmp_path)
+    assert caught.value.code == "NQX400" and file.read_text() == "mine"
+
+
+# --- freeze --------------------------------------------------------------------------------------------------------
+
+
+def test_freezing_one_version_and_then_the_rest(folder):
+    first = freeze(folder / "v1.yaml")
+    assert (first.added, first.kept) == ((1,), ())
+    before = read_lock(folder)
+    second = freeze(folder)
+    assert (second.added, second.kept) == ((2,), (1,))
+    assert read_lock(folder)[1] == before[1]
+    text = (folder / "schema.lock").read_text()
+    again = freeze(folder)
+    assert (
+        again.added,
+        again.kept,
+        str(again).endswith("nothing to freeze; frozen before: versions 1, 2"),
+    ) == (
+        (),
+        (1, 2),
+        True,
+    )
+    assert (folder / "schema.lock").read_text() == text
+    assert sorted(p.name for p in folder.iterdir()) == ["schema.lock", "v1.yaml", "v2.yaml"]
+
+
+def test_frozen_versions_are_not_edited_nor_frozen_again(folder):
+    freeze(folder)
+    text = (folder / "schema.lock").read_text()
+    edit(folder / "v1.yaml", "root: Point", "root: Point\ndoc: Edited.")
+    with pytest.raises(SchemaError) as caught:
+        freeze(folder)
+    assert {d.code for d in caught.value.diagnostics} == {"NQX291"}
+    assert (folder / "schema.lock").read_text() == text
+
+
+def test_what_has_errors_is_not_frozen(folder):
+    edit(folder / "v2.yaml", "rename: {field: step", "rename: {field: stop")
+    with pytest.raises(SchemaError):
+        freeze(folder)
+    assert not (folder / "schema.lock").exists()
+
+
+def test_the_lock_of_another_schema_is_no_lock(folder):
+    freeze(folder / "v1.yaml")
+    edit(folder / "schema.lock", "lab.point", "lab.other")
+    with pytest.raises(
+        SchemaError, match=r"expected the lock file of lab\.point, got one of lab\.other"
+    ):
+        freeze(folder)
+
+
+@pytest.mark.parametrize("function", [freeze, write_golden])
+def test_nothing_there(tmp_path, function):
+    with pytest.raises(SchemaMissingError):
+        function(tmp_path / "nope")
+
+
+def test_a_full_disk_leaves_the_lock_as_it_was(folder, monkeypatch):
+    freeze(folder / "v1.yaml")
+    text = (folder / "schema.lock").read_text()
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(releases.Path, "replace", refuse)
+    with pytest.raises(OSError, match="No space"):
+        freeze(folder)
+    assert (folder / "schema.lock").read_text() == text
+    assert sorted(p.name for p in folder.iterdir()) == ["schema.lock", "v1.yaml", "v2.yaml"]
+
+
+# --- history -------------------------------------------------------------------------------------------------------
+
+
+def test_files_outside_of_git_have_the_date_of_the_file(folder, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(folder.parent.parent))
+    os.utime(folder / "v1.yaml", (10**9, 10**9))
+    freeze(folder / "v1.yaml")
+    first, second = history(folder)
+    assert (first.date.isoformat(), first.dated_by, first.frozen) == (
+        "2001-09-09T01:46:40+00:00",
+        "file",
+        True,
+    )
+    assert (second.frozen, second.version, first.changes, first.steps) == (False, 2, (), ())
+    assert {change.code for change in second.changes} == {
+        c.code for c in s.diff(folder / "v1.yaml", folder / "v2.yaml")
+    }
+    assert second.steps[0] == "rename: {field: step, to: count}"
+    assert "2001-09-09 01:46 (file, frozen)" in str(first) and "step cast" in str(second)
+    assert json.loads(json.dumps(second.to_json()))["steps"] == list(second.steps)
+
+
+def test_files_in_git_have_the_date_of_the_commit_that_added_them(folder, monkeypatch):
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+
+    def git(*words, date="2020-01-02T03:04:05+00:00"):
+        dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+        names = {
+            f"GIT_{who}_{what}": "a@b"
+            for who in ("AUTHOR", "COMMITTER")
+            for what in ("NAME", "EMAIL")
+        }
+        subprocess.run(
+            ["git", "-C", folder, *words],
+            check=True,
+            capture_output=True,
+            env=os.environ | dates | names,
+        )
+
+    git("init", "-q")
+    git("add", "v1.yaml")
+    git("commit", "-qm", "one")
+    edit(folder / "v1.yaml", "root: Point", "root: Point\ndoc: Edited.")
+    git("commit", "-qam", "two", date="2021-01-02T03:04:05+00:00")
+    first, second = history(folder)
+    assert (first.date.isoformat(), first.dated_by) == ("2020-01-02T03:04:05+00:00", "git")
+    assert second.dated_by == "file"  # not committed
+
+
+def test_the_history_of_one_file_has_nothing_before_it(folder):
+    (only,) = history(folder / "v2.yaml")
+    assert (only.version, only.changes, only.steps) == (2, (), ())
+
+
+# --- golden payloads -----------------------------------------------------------------------------------------------
+
+
+def test_golden_payloads_are_read_at_the_newest_version(folder):
+    assert [d.code for d in check_golden(folder)] == ["NQX314", "NQX314"]
+    written = write_golden(folder)
+    assert written == [golden_place(folder, 1), golden_place(folder, 2)]
+    assert check_golden(folder) == [] == lint(folder)
+    # Whole numbers, so that the exact cast to int8 takes them.
+    assert s.load_schema(folder).load(written[0]).x.dtype == "int8"
+    assert write_golden(folder) == []
+
+
+def test_the_same_schema_gives_the_same_bytes(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "again/point")
+    for one, two in zip(write_golden(folder), write_golden(tmp_path / "again/point"), strict=True):
+        for file in one.iterdir():
+            assert file.read_bytes() == (two / file.name).read_bytes()
+
+
+def test_one_version_by_itself(folder):
+    assert write_golden(folder / "v2.yaml") == [golden_place(folder, 2)]
+    assert [d.code for d in check_golden(folder / "v1.yaml")] == ["NQX314"]
+
+
+def test_golden_payloads_tell_of_what_breaks_them(folder):
+    write_golden(folder)
+    edit(
+        folder / "v2.yaml",
+        "{cast: {field: x, dtype: int8}}",
+        "{cast: {field: x, dtype: int8}}, {python: {function: lab.f, reads: [x], writes: [x]}}",
+    )
+    assert any(d.code == "NQX315" for d in check_golden(folder))
+    shutil.rmtree(golden_place(folder, 2))
+    shutil.copytree(golden_place(folder, 1), golden_place(folder, 2))
+    wrong = [d for d in check_golden(folder) if d.file == str(golden_place(folder, 2))]
+    assert "expected a payload of version 2, got one of version 1" in wrong[0].message
+
+
+def test_edited_versions_no_longer_fit_their_golden_payload(folder):
+    write_golden(folder)
+    edit(folder / "v1.yaml", "float64[n]", "float64[n, n]")
+    (found,) = (d for d in check_golden(folder) if d.file == str(golden_place(folder, 1)))
+    assert "NQX405" in found.message and has_errors([found])
+
+
+def test_damaged_golden_payloads_are_found(folder):
+    write_golden(folder)
+    file = golden_place(folder, 1) / "arrays.npz"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    file.write_bytes(content)
+    assert {d.code for d in check_golden(folder)} == {"NQX315"}
+
+
+def test_folders_of_schemas(folder):
+    write_golden(folder)
+    assert check_golden(folder.parent) == []
+    shutil.rmtree(golden_place(folder, 1))
+    assert [d.code for d in check_golden(folder.parent)] == ["NQX314"]
+
+
+def test_versions_whose_migration_takes_no_instance_have_none(folder):
+    edit(folder / "v1.yaml", "step: int", "step: {type: int, ge: 1000}")
+    edit(folder / "v2.yaml", "{type: int, default: 0}", "{type: int, default: 0, le: 10}")
+    with pytest.raises(SchemaError) as caught:
+        write_golden(folder)
+    assert caught.value.code == "NQX315"
+    assert not golden_place(folder, 1).exists()
+
+
+def test_constraints_come_before_whole_numbers(folder):
+    (folder / "v2.yaml").unlink()
+    edit(folder / "v1.yaml", "step: int", "step: int\n    constraints: [{expr: min(x) < 0}]")
+    (place,) = write_golden(folder)
+    assert s.load(place).x.min() < 0
+
+
+def test_the_check_needs_no_jax(folder):
+    write_golden(folder)
+    code = (
+        "import sys; from neuralqx_struct.tools.history import check_golden, freeze, history;"
+        f"assert check_golden({str(folder)!r}) == []; freeze({str(folder)!r}); history({str(folder)!r});"
+        "assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
