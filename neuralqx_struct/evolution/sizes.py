@@ -21,25 +21,18 @@ fields are errors of ``schema/sizes``.
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
-from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions import Expression, from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
+from neuralqx_struct.expressions.polynomials import polynomial
 from neuralqx_struct.manifest.kinds import STRUCT, all_nodes
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import linear_unknown
 from neuralqx_struct.types.records import Extent, Scalar, Type, map_type
-
-#: A polynomial: coefficients by the sorted tuple of the atoms that are multiplied.
-_Polynomial = dict[tuple[str, ...], int]
-
-#: Equations nest no deeper than this; a cycle of ``equals`` stops here and stays an atom.
-_DEPTH = 16
-#: Products of sums grow fast; a larger one is compared by its text.
-_TERMS = 400
 
 
 def equations(*documents: Document) -> dict[str, Expression]:
@@ -70,7 +63,7 @@ def same_size(a: Extent, b: Extent, known: Mapping[str, Expression]) -> bool:
     """
     if a is ... or b is ...:
         return a is b
-    return a.text == b.text or _normal(a, known) == _normal(b, known)
+    return a.text == b.text or polynomial(a, known) == polynomial(b, known)
 
 
 def same_type(a: Type, b: Type, known: Mapping[str, Expression]) -> bool:
@@ -130,7 +123,7 @@ def constant(size: Extent) -> int | None:
     """The number that an extent is, or None."""
     if size is ...:
         return None
-    normal = _normal(size, {})
+    normal = polynomial(size, {})
     return normal.get((), 0) if set(normal) <= {()} else None
 
 
@@ -144,56 +137,16 @@ def total(sizes: Sequence[Expression], operator: str = "+") -> Expression:
     return whole if number is None else parse(str(number))
 
 
-def _normal(size: Expression, known: Mapping[str, Expression], depth: int = _DEPTH) -> _Polynomial:
-    return _polynomial(ast.parse(size.text, mode="eval").body, known, depth)
-
-
-def _polynomial(node: ast.expr, known: Mapping[str, Expression], depth: int) -> _Polynomial:
-    match node:
-        case ast.Constant(value=int(number)) if not isinstance(number, bool):
-            return {(): number} if number else {}
-        case ast.Name(id=name) if name in known and depth:
-            return _normal(known[name], known, depth - 1)
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return {atoms: -count for atoms, count in _polynomial(inner, known, depth).items()}
-        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() as op, right=right):
-            return _combined(
-                op,
-                _polynomial(left, known, depth),
-                _polynomial(right, known, depth),
-                ast.unparse(node),
-            )
-        case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
-            over, under = _polynomial(left, known, depth), _polynomial(right, known, depth)
-            divisor = under.get((), 0) if set(under) == {()} else 0
-            # (a * 2) // 2 is a: only where every coefficient divides, so that no remainder is lost.
-            if divisor and all(count % divisor == 0 for count in over.values()):
-                return {atoms: count // divisor for atoms, count in over.items()}
-    return {(ast.unparse(node),): 1}
-
-
-def _combined(op: ast.operator, left: _Polynomial, right: _Polynomial, text: str) -> _Polynomial:
-    result: _Polynomial = {}
-    if isinstance(op, ast.Mult):
-        if len(left) * len(right) > _TERMS:
-            return {(text,): 1}
-        for (a, m), (b, n) in product(left.items(), right.items()):
-            atoms = tuple(sorted(a + b))
-            result[atoms] = result.get(atoms, 0) + m * n
-    else:
-        sign = -1 if isinstance(op, ast.Sub) else 1
-        result = {atoms: left.get(atoms, 0) + sign * right.get(atoms, 0) for atoms in left | right}
-    return {atoms: count for atoms, count in result.items() if count}
-
-
 class _Replace(ast.NodeTransformer):
     def __init__(self, names: Mapping[str, Expression]) -> None:
         self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return (
-            ast.parse(self.names[node.id].text, mode="eval").body if node.id in self.names else node
-        )
+        return self.names[node.id].tree if node.id in self.names else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        node.args = [self.visit(argument) for argument in node.args]
+        return node
 
 
 def substitute(declared: Type, names: Mapping[str, Expression]) -> Type:
@@ -204,12 +157,15 @@ def substitute(declared: Type, names: Mapping[str, Expression]) -> Type:
         >>> from neuralqx_struct.types.text import format_type, parse_type
         >>> format_type(substitute(parse_type("float32[a, 2]"), {"a": parse("n + 1")}))
         'float32[n + 1, 2]'
+
+    Raises:
+        SchemaError: NQX117: a size becomes too long.
     """
 
     def bound(size: Extent) -> Extent:
         if size is ... or not names.keys() & size.names:
             return size
-        return parse(ast.unparse(_Replace(names).visit(ast.parse(size.text, mode="eval").body)))
+        return from_ast(_Replace(names).visit(copy.deepcopy(size.tree)))
 
     return map_type(declared, lambda inner: inner.record.with_sizes(inner, bound))
 

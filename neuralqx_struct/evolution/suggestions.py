@@ -12,9 +12,10 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.pairings import (
@@ -32,6 +33,7 @@ from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.enums import mappings
 from neuralqx_struct.evolution.steps.operations import Gap
 from neuralqx_struct.evolution.steps.structs import binding
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.lock import reachable
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
@@ -178,10 +180,17 @@ def _common(  # noqa: PLR0917 - the two sides of a move
         if name in struct.stored
         and name not in without
         and (taken is None or name not in taken.stored)
-        and same_type(
-            declaration.declared, substitute(struct.stored[name].declared, bind), work.known
-        )
+        and _is_bound(declaration.declared, struct.stored[name].declared, bind, work)
     ]
+
+
+def _is_bound(outside: Type, inside: Type, bind: Mapping[str, Expression], work: Work) -> bool:
+    """True if a type outside is the type inside a struct with the struct's parameters bound."""
+    try:
+        bound = substitute(inside, bind)
+    except SchemaError:  # a size that becomes too long
+        return False
+    return same_type(outside, bound, work.known)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

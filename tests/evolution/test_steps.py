@@ -22,7 +22,7 @@ from neuralqx_struct.schema.migration import StepItem
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.types.text import format_type, parse_type
-from tests.builders import F4, STEPS, conforms, doc, payload, same, up, value
+from tests.builders import F4, STEPS, bounded, conforms, doc, payload, same, up, value
 
 # Each step: what it is applied to, and what comes out.
 
@@ -932,7 +932,9 @@ def test_complex_parts_bit_by_bit(real, imaginary):
         ("n // 2 * 2", "n", {}, False),
         ("n_bias", "n + m", {"n_bias": "m + n"}, True),
         ("a", "c", {"a": "b", "b": "c"}, True),
-        ("a", "b", {"a": "b", "b": "a"}, False),
+        ("a", "b", {"a": "b", "b": "a"}, True),
+        ("a", "b", {"a": "b + 1", "b": "a - 1"}, False),
+        ("a", "c + 1", {"a": "b + 1", "b": "c", "c": "d"}, True),
         ("n", "m", {}, False),
         ("min(n, m)", "min(n, m)", {}, True),
     ],
@@ -941,6 +943,36 @@ def test_same_size(a, b, known, equal):
     known = {name: parse(text) for name, text in known.items()}
     assert same_size(parse(a), parse(b), known) is equal
     assert same_size(parse(b), parse(a), known) is equal
+
+
+def tower(operation, leaf, levels=40, repeats=8):
+    """Equations of dims that each combine several of the next: written out they have `repeats ** levels` parts."""
+    known = {f"d{i}": parse(operation.join([f"d{i + 1}"] * repeats)) for i in range(levels)}
+    return {**known, f"d{levels}": parse(leaf)}
+
+
+@pytest.mark.parametrize("operation", [" + ", " * ", " - ", " // "])
+@pytest.mark.parametrize("leaf", ["n", "9", "n + m", "n * m + k", "2 ** 60 * n"])
+def test_same_size_of_towers_ends(operation, leaf):
+    known = tower(operation, leaf)
+    with bounded():
+        assert same_size(parse("d0"), parse("d0 + 0"), known)
+        assert not same_size(parse("d0"), parse("d0 + 1"), known)
+
+
+def test_same_size_of_many_long_sums_ends():
+    names = [f"n{i}" for i in range(1000)]
+    known = {f"d{i}": parse(" + ".join([f"d{i + 1}", *names[i:][:200]])) for i in range(300)}
+    long = " * ".join(f"({' + '.join(f'{a}{i}' for i in range(25))})" for a in "abcdefgh")
+    known |= {f"p{i}": parse(f"{long} + p{i + 1}") for i in range(300)}
+    with bounded():
+        for i in range(300):
+            assert not same_size(parse(f"d{i}"), parse(f"p{i}"), known)
+
+
+def test_same_size_of_a_long_chain():
+    known = {f"d{i}": parse(f"d{i + 1} + 1") for i in range(4000)}
+    assert same_size(parse("d0"), parse("d4000 + 4000"), known)
 
 
 @pytest.mark.parametrize(
@@ -978,6 +1010,14 @@ def test_substitute_binds_names_everywhere():
     declared = parse_type("list[float32[a, ..., 2] | Dense[a * 2] | prng_key[rbg, a]] | null")
     expected = "list[float32[n + 1, ..., 2] | Dense[(n + 1) * 2] | prng_key[rbg, n + 1]] | null"
     assert format_type(substitute(declared, {"a": parse("n + 1")})) == expected
+    bound = substitute(parse_type("float32[min(min, 2)]"), {"min": parse("n")})
+    assert format_type(bound) == "float32[min(n, 2)]"
+
+
+def test_substitute_refuses_a_size_that_becomes_too_long():
+    declared, long = parse_type(f"float32[{' + '.join('a' * 200)}]"), parse(" + ".join("n" * 200))
+    with bounded(), pytest.raises(SchemaError, match="NQX117"):
+        substitute(declared, {"a": long})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
