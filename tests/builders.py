@@ -35,7 +35,7 @@ from neuralqx_struct.filters import (
     TypeName,
     WithTag,
 )
-from neuralqx_struct.manifest.check import SCHEMA_URL
+from neuralqx_struct.manifest import SCHEMA_URL
 from neuralqx_struct.manifest.payload import Payload, check
 from neuralqx_struct.manifest.text import format_manifest, parse_manifest
 from neuralqx_struct.paths import FieldName

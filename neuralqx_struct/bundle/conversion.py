@@ -22,10 +22,9 @@ from typing import Any
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, is_folder_path
 from neuralqx_struct.errors import StructError
-from neuralqx_struct.manifest.arrays import HeldArrays
-from neuralqx_struct.manifest.check import Limits
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import FLOAT
-from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.stores.store import (
     Progress,
     file_of,

@@ -37,14 +37,15 @@ from neuralqx_struct.errors import (
     StructError,
     has_errors,
 )
-from neuralqx_struct.manifest.arrays import ListedArrays, Region, StoredArrays
-from neuralqx_struct.manifest.check import (
-    DEFAULT_FILE,
-    DEFAULT_LIMITS,
-    Limits,
-    collector_paused,
+from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, Limits, collector_paused
+from neuralqx_struct.manifest.payload import (
+    HeldArrays,
+    Payload,
+    Region,
+    StoredArrays,
+    check_arrays,
+    raise_findings,
 )
-from neuralqx_struct.manifest.payload import Payload, check_arrays, raise_findings
 from neuralqx_struct.manifest.text import check_digest, read_document
 from neuralqx_struct.stores.store import (
     STORES,
@@ -392,7 +393,7 @@ def _damage(
         except StructError as error:
             damage = list(error.diagnostics)
         found += (replace(d, file=str(path / file)) for d in damage)
-    found += check_arrays(Payload(document, ListedArrays(records)), limits)
+    found += check_arrays(Payload(document, HeldArrays(records)), limits)
     for name in held.names():
         if name not in files and name != MANIFEST:
             message = f"expected no file that the manifest does not name, got {name}"

@@ -26,7 +26,7 @@ from typing import BinaryIO, Final, cast
 
 from neuralqx_struct.bundle.atomic import current, numbered, sync_folder
 from neuralqx_struct.errors import SerializationError, UntrustedError
-from neuralqx_struct.manifest.check import Limits
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.stores import STORES
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
 from neuralqx_struct.stores.files import opened

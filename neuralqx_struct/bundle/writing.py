@@ -36,16 +36,22 @@ from neuralqx_struct.bundle.storage import (
     opened_bundle,
 )
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError
-from neuralqx_struct.manifest.arrays import HeldArrays, ListedArrays, StoredArrays
-from neuralqx_struct.manifest.check import (
+from neuralqx_struct.manifest import (
     DEFAULT_FILE,
     DEFAULT_LIMITS,
     SCHEMA_URL,
     WRITER,
-    check_manifest,
     collector_paused,
 )
-from neuralqx_struct.manifest.payload import Payload, check, check_arrays, raise_findings
+from neuralqx_struct.manifest.check import check_manifest
+from neuralqx_struct.manifest.payload import (
+    HeldArrays,
+    Payload,
+    StoredArrays,
+    check,
+    check_arrays,
+    raise_findings,
+)
 from neuralqx_struct.manifest.text import format_manifest, parse_manifest, reseal
 from neuralqx_struct.stores.archive_writer import ArchiveWriter
 from neuralqx_struct.stores.store import (
@@ -312,7 +318,7 @@ def write_linked(
                 for name, record in written.items():
                     records[name] = _recorded(given.get(name, {}), record, fresh)
             made = _signed(document, records)
-            raise_findings(check_arrays(Payload(made, ListedArrays(records))), str(target))
+            raise_findings(check_arrays(Payload(made, HeldArrays(records))), str(target))
             new.finish(formatted(made))
     return target
 
@@ -320,7 +326,7 @@ def write_linked(
 def _require_sound(document: dict[str, Any], target: Path) -> None:
     found = check_manifest(document)
     if not found:
-        found = check_arrays(Payload(document, ListedArrays(document["arrays"])))
+        found = check_arrays(Payload(document, HeldArrays(document["arrays"])))
     raise_findings(found, str(target))
 
 

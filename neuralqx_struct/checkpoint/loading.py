@@ -41,7 +41,7 @@ from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.filters import FilterError, parse
 from neuralqx_struct.filters.partition import Selection
-from neuralqx_struct.manifest.check import DEFAULT_LIMITS, Limits, collector_paused
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.manifest.payload import Payload, check, raise_findings
 from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class

@@ -27,9 +27,8 @@ from neuralqx_struct.classes.documents import document_of, series_of_class
 from neuralqx_struct.codecs.jax import StructEncoder
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import SerializationError
-from neuralqx_struct.manifest.arrays import HeldArrays
-from neuralqx_struct.manifest.check import FORMAT_VERSION, SCHEMA_URL, WRITER, collector_paused
-from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, collector_paused
+from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series

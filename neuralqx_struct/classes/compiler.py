@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
 from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.manifest.check import collector_paused
+from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import register_ref
 from neuralqx_struct.schema.lint.values import is_too_large

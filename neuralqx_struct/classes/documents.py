@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.plans import Unknown, apply, plan
 from neuralqx_struct.fieldspec import FieldSpec, is_struct
-from neuralqx_struct.manifest.kinds import STRUCT, all_nodes
+from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import SchemaRef, stored_class
@@ -291,9 +291,8 @@ def _named_versions(cls: type) -> dict[str, dict[int, Any]]:
 def _versions_in(payload: Payload, identity: str) -> set[int]:
     """The versions of one schema among the structs of a payload."""
     versions: set[int] = set()
-    for _, node in all_nodes(payload.document["manifest"]):
-        if STRUCT.matches(node):
-            ref = SchemaRef.parse(node["type"])
-            if ref is not None and ref.id == identity:
-                versions.add(ref.version)
+    for _, node in STRUCT.within(payload.document["manifest"]):
+        ref = SchemaRef.parse(node["type"])
+        if ref is not None and ref.id == identity:
+            versions.add(ref.version)
     return versions

@@ -114,7 +114,7 @@ def _published(which: str) -> dict[str, Any]:
 
         return language_schema()
     if which == "manifest":
-        from neuralqx_struct.manifest.json_schema import manifest_schema
+        from neuralqx_struct.schema.export.json_schema import manifest_schema
 
         return manifest_schema()
     from neuralqx_struct.schema.export.json_schema import payload_schema

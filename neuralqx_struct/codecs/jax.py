@@ -35,8 +35,8 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.fieldspec import FieldSpec, is_struct, tagged
 from neuralqx_struct.filters.predicates import node_tags
-from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.manifest.kinds import ARRAY, KINDS, PRNG_KEY, STRUCT
+from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.references import class_ref, is_schema_ref, stored_class
 from neuralqx_struct.struct.binding import ClassDocument

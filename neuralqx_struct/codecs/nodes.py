@@ -25,7 +25,7 @@ import numpy as np
 
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
-from neuralqx_struct.manifest.check import DEFAULT_LIMITS
+from neuralqx_struct.manifest import DEFAULT_LIMITS
 from neuralqx_struct.manifest.kinds import NodeKind, children
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.printing import brief

@@ -24,7 +24,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
 from neuralqx_struct.evolution.migrations import migrate, series_given, target_version
 from neuralqx_struct.evolution.plans import Plan
-from neuralqx_struct.manifest.check import DEFAULT_FILE
+from neuralqx_struct.manifest import DEFAULT_FILE
 from neuralqx_struct.schema.series import Series
 
 #: ``planned`` by a dry run, ``migrated`` now, ``skipped`` because the output was complete, ``failed``, or ``waiting``

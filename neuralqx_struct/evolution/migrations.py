@@ -26,9 +26,8 @@ from neuralqx_struct.errors import Diagnostic, MigrationError, StructError
 from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_members
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps import kind
-from neuralqx_struct.manifest.arrays import HeldArrays
-from neuralqx_struct.manifest.kinds import ARRAY, STRUCT, all_nodes
-from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
+from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
@@ -223,8 +222,8 @@ def _without_unknown(
     """Refuses or drops stored fields that the wanted version does not declare, as the caller asks."""
     prefix, found = f"{document.id}@{document.version}:", []
     strays = []
-    for path, node in all_nodes(payload.document["manifest"]):
-        if STRUCT.matches(node) and node["type"].startswith(prefix):
+    for path, node in STRUCT.within(payload.document["manifest"]):
+        if node["type"].startswith(prefix):
             struct = document.structs.get(node["type"].removeprefix(prefix))
             for name in node["fields"] if struct is not None else ():
                 if struct is not None and name not in struct.stored:
@@ -251,7 +250,7 @@ def _without_unknown(
         Diagnostic("NQX415", severity, f"{message}; it was dropped", path=where)
         for where, message in found
     ]
-    named = {n["name"] for _, n in all_nodes(payload.document["manifest"]) if ARRAY.matches(n)}
+    named = {n["name"] for _, n in ARRAY.within(payload.document["manifest"])}
     records = {name: record for name, record in payload.document["arrays"].items() if name in named}
     return Payload(
         with_members(payload.document, arrays=records), HeldArrays(payload.arrays, names=records)

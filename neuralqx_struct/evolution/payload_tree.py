@@ -22,7 +22,7 @@ from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
 from neuralqx_struct.evolution.sizes import measure, solved_size
 from neuralqx_struct.evolution.values import is_array, map_leaves, shown_node
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.manifest.kinds import ARRAY, FULL, NUMPY_SCALAR, STRUCT, all_nodes
+from neuralqx_struct.manifest.kinds import ARRAY, FULL, NUMPY_SCALAR, STRUCT
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types.records import Node, Type
@@ -64,7 +64,7 @@ def _no_function(name: str) -> Callable[[Mapping[str, Any]], Any]:
 
 def array_names(tree: Node) -> frozenset[str]:
     """The names of all arrays of a tree of nodes."""
-    return frozenset(node["name"] for _, node in all_nodes(tree) if ARRAY.matches(node))
+    return frozenset(node["name"] for _, node in ARRAY.within(tree))
 
 
 @dataclass
@@ -104,8 +104,8 @@ class Workspace:
         reference = before.ref(struct)
         return [
             Place(self, path, node, struct, before, after)
-            for path, node in all_nodes(self.tree)
-            if STRUCT.matches(node) and node["type"] == reference
+            for path, node in STRUCT.within(self.tree)
+            if node["type"] == reference
         ]
 
     def store(

@@ -25,9 +25,8 @@ from neuralqx_struct.evolution.steps.operations import Cost
 from neuralqx_struct.evolution.steps.python import find_function
 from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.evolution.values import map_texts
-from neuralqx_struct.manifest.arrays import HeldArrays
-from neuralqx_struct.manifest.kinds import ARRAY, STRUCT, all_nodes, iter_nodes
-from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
+from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.lock import payload_fingerprint
@@ -274,11 +273,10 @@ def _used_plans(payload: Payload, hop: Hop, others: Mapping[str, Series]) -> lis
     """The plans for instances of used schemas whose versions the hop changes."""
     wanted = hop.new.used_versions
     found: set[tuple[str, int]] = set()
-    for _, node in all_nodes(payload.document["manifest"]) if wanted else ():
-        if STRUCT.matches(node):
-            ref = SchemaRef.parse(node["type"])
-            if ref is not None and wanted.get(ref.id, ref.version) != ref.version:
-                found.add((ref.id, ref.version))
+    for _, node in STRUCT.within(payload.document["manifest"]) if wanted else ():
+        ref = SchemaRef.parse(node["type"])
+        if ref is not None and wanted.get(ref.id, ref.version) != ref.version:
+            found.add((ref.id, ref.version))
     plans = []
     for identity, version in sorted(found):
         if identity not in others:
@@ -306,17 +304,16 @@ def _applied(payload: Payload, hop: Hop, report: list[Diagnostic], trust: Iterab
             report[start:] = changed
     kept, arrays = workspace.stored_names(), dict[str, Any]()
     prefix = f"{hop.old.id}@{hop.old.version}:"
-    for path, node in iter_nodes(workspace.tree):
-        if ARRAY.matches(node):
-            if node["name"] in workspace.made:
-                node["name"] = workspace.final_name(node["name"], path, kept)
-            record = {"dtype": node["dtype"], "shape": node["shape"]}
-            arrays[node["name"]] = record
-        elif STRUCT.matches(node) and node["type"].startswith(prefix):
+    for path, node in STRUCT.within(workspace.tree):
+        if node["type"].startswith(prefix):
             name = node["type"].removeprefix(prefix)
             node["type"] = hop.new.ref(name)
             if name in hop.new.structs:
                 node["fields"] = _finished(node["fields"], name, hop.new, path, report)
+    for path, node in ARRAY.within(workspace.tree):
+        if node["name"] in workspace.made:
+            node["name"] = workspace.final_name(node["name"], path, kept)
+        arrays[node["name"]] = {"dtype": node["dtype"], "shape": node["shape"]}
     stored = payload.document["arrays"]
     arrays |= {name: stored[name] for name in arrays if name in kept}
     document = with_members(payload.document, manifest=workspace.tree, arrays=arrays)

@@ -29,7 +29,7 @@ from typing import Any
 from neuralqx_struct.expressions import Expression, from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.polynomials import polynomial
-from neuralqx_struct.manifest.kinds import STRUCT, all_nodes
+from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import linear_unknown
 from neuralqx_struct.types.records import Extent, Scalar, Type, map_type
@@ -187,7 +187,7 @@ def measure(
     dims = {**target.dims, **document.dims}
     sizes: dict[str, int] = dict(known or {})
     found: list[_Equation] = []
-    instances = all_nodes(tree) if known is None else [((), tree)]
+    instances = STRUCT.within(tree) if known is None else [((), tree)]
     for _, node in instances:
         struct = _struct_of(document, node)
         if struct is None:

@@ -10,10 +10,7 @@ Example:
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import cache
 from math import isfinite
 from typing import Any, Final, NamedTuple, get_args, get_origin
@@ -21,50 +18,20 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 from typing_extensions import get_type_hints, is_typeddict
 
 from neuralqx_struct.errors import Diagnostic, did_you_mean
+from neuralqx_struct.manifest import (
+    DEFAULT_LIMITS,
+    FORMAT_VERSION,
+    MOST_FINDINGS,
+    Limits,
+    collector_paused,
+)
 from neuralqx_struct.manifest.constraints import LABEL, NODE_MODELS, PLAIN, mode_of, validator
 from neuralqx_struct.manifest.kinds import KINDS, children, nodes_below
 from neuralqx_struct.manifest.models import MOST_DIMS, Manifest, Node
 from neuralqx_struct.paths import FieldName, format_path
 
-FORMAT_VERSION: Final = 1
-SCHEMA_URL: Final = "https://neuralqx.github.io/neuralqx-struct/schemas/manifest/1.json"
-WRITER: Final[Mapping[str, str]] = {"name": "neuralqx-struct", "version": "0.1.0"}
-DEFAULT_FILE: Final = "arrays.npz"
-MOST_FINDINGS: Final = 1000
 FINITE_HINT: Final = 'write {"__kind__": "float", "value": "nan"}, "inf" or "-inf"'
 _MORE_HINT: Final = "pass limits= to read more"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Largest manifest that a reader accepts; pass a record of your own as ``limits=`` for larger checkpoints.
-
-    Attributes:
-        manifest_bytes: Size of ``manifest.json``.
-        depth: Nodes inside nodes.
-        nodes: Nodes in all.
-        full_bytes: Size of all arrays and scalars that nodes describe without storing them, together.
-    """
-
-    manifest_bytes: int = 256 << 20
-    depth: int = 200
-    nodes: int = 1_000_000
-    full_bytes: int = 1 << 30
-
-
-DEFAULT_LIMITS: Final = Limits()
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pauses the garbage collector, which would visit a growing document again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 Keys = tuple[Any, ...]
@@ -91,11 +58,23 @@ class Findings(list[Diagnostic]):
         """Whether there are so many that no more are added."""
         return len(self) >= MOST_FINDINGS
 
-    def add(self, code: str, keys: Iterable[Any], message: str, hint: str | None = None) -> None:
-        """Adds an error, unless there are very many already."""
-        if not self.full:
-            path = format_path(FieldName(key) if isinstance(key, str) else key for key in keys)
-            self.append(Diagnostic(code, "error", message, path=path, hint=hint))
+    def add(
+        self, code: str, place: str | Iterable[Any], message: str, hint: str | None = None
+    ) -> None:
+        """Adds an error, unless there are very many already.
+
+        Args:
+            code: The code.
+            place: Its path as text, or as keys of the document.
+            message: The message.
+            hint: The likely fix.
+        """
+        if self.full:
+            return
+        path = place
+        if not isinstance(path, str):
+            path = format_path(FieldName(key) if isinstance(key, str) else key for key in path)
+        self.append(Diagnostic(code, "error", message, path, hint=hint))
 
     def add_unknown(self, keys: Keys, known: Iterable[str], *, newer: bool) -> None:
         """Adds a member that is neither known nor an extension to be passed over.
@@ -328,9 +307,7 @@ def _nodes_at(depth: int, root: Any) -> list[tuple[Keys, Any]]:
     for _ in range(depth):
         below = []
         for keys, node in level:
-            for member, key, child in children(node):
-                inside = key if isinstance(key, tuple) else () if key is None else (key,)
-                below.append(((*keys, member, *inside), child))
+            below += [((*keys, *inside), child) for inside, child in children(node)]
         level = below
     return level
 

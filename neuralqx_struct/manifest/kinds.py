@@ -5,7 +5,7 @@ A record names the model of its nodes, from which the places of child nodes foll
 
 Example:
     >>> node = LIST.node(items=[7, ARRAY.node(name="w", dtype="float32", shape=[2])])
-    >>> node["__kind__"], [child for _, _, child in children(node)][0]
+    >>> node["__kind__"], [child for _, child in children(node)][0]
     ('list', 7)
     >>> ARRAY.matches(node), kind_of(node["items"][1]).show(node["items"][1]).text
     (False, 'float32[2]')
@@ -25,6 +25,7 @@ from neuralqx_struct.manifest.constraints import NODE_MODELS, mode_of, tag_of, v
 from neuralqx_struct.paths import FieldName, Path
 
 Node = Any
+Keys = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class NodeKind:
         show: How ``inspect`` shows a node.
         leaf: Whether a node represents one value, so that nodes below it are parts of that.
         inline: A member whose node takes the place of this one in key paths.
+        sort: Which values schemas see in it: ``array``, ``key``, ``scalar``, ``name``, ``list``, ``tuple``, ``dict``,
+            ``struct`` or ``other``.
         tag: The value of ``__kind__``.
         parts: Members with child nodes, and how they hold them; by mode if there are several models.
     """
@@ -92,6 +95,7 @@ class NodeKind:
     show: Callable[[Mapping[str, Any]], Shown]
     leaf: bool
     inline: str | None = None
+    sort: str = "other"
     tag: str = field(init=False)
     parts: Parts = field(init=False)
     modes: Mapping[str, Parts] = field(init=False)
@@ -111,6 +115,10 @@ class NodeKind:
     def matches(self, node: Node) -> bool:
         """Returns whether a node is of this kind."""
         return type(node) is dict and node["__kind__"] == self.tag
+
+    def within(self, root: Node) -> list[tuple[Path, dict[str, Node]]]:
+        """All nodes of this kind in a valid tree with their key paths, from top to bottom; callers may change them."""
+        return [(path, node) for path, node in iter_nodes(root) if self.matches(node)]
 
     def node(self, **members: Node) -> dict[str, Node]:
         """A node of this kind."""
@@ -170,33 +178,39 @@ def _show_plain(node: Node) -> Shown:
 # The table.
 
 
-def _container(model: type) -> NodeKind:
-    return NodeKind(model, _show_container, leaf=False)
+def _container(model: type, sort: str = "other") -> NodeKind:
+    return NodeKind(model, _show_container, leaf=False, sort=sort)
 
 
-STRUCT: Final = NodeKind(m.StructNode, _show_class, leaf=False)
-ARRAY: Final = NodeKind(m.ArrayNode, _show_array, leaf=True)
-DICT: Final = _container(m.DictNode)
-LIST: Final = _container(m.ListNode)
-TUPLE: Final = _container(m.TupleNode)
-COMPLEX: Final = NodeKind(m.ComplexNode, _show_parts("real", "imag"), leaf=True)
+def _scalar(model: type, show: Callable[[Mapping[str, Any]], Shown]) -> NodeKind:
+    return NodeKind(model, show, leaf=True, sort="scalar")
+
+
+STRUCT: Final = NodeKind(m.StructNode, _show_class, leaf=False, sort="struct")
+ARRAY: Final = NodeKind(m.ArrayNode, _show_array, leaf=True, sort="array")
+DICT: Final = _container(m.DictNode, "dict")
+LIST: Final = _container(m.ListNode, "list")
+TUPLE: Final = _container(m.TupleNode, "tuple")
+COMPLEX: Final = _scalar(m.ComplexNode, _show_parts("real", "imag"))
 NUMPY_SCALAR: Final = NodeKind(
     m.NumpyScalarNode,
     lambda node: Shown(f"numpy {node['dtype']}", brief_value(node["value"])),
     leaf=True,
 )
-BYTES: Final = NodeKind(m.BytesNode, _show_bytes, leaf=True)
-FLOAT: Final = NodeKind(m.FloatNode, lambda node: Shown("float", node["value"]), leaf=True)
-BIGINT: Final = NodeKind(
-    m.BigintNode, lambda node: Shown("int", brief_value(node["value"]).strip("'")), leaf=True
+BYTES: Final = _scalar(m.BytesNode, _show_bytes)
+FLOAT: Final = _scalar(m.FloatNode, lambda node: Shown("float", node["value"]))
+BIGINT: Final = _scalar(
+    m.BigintNode,
+    lambda node: Shown("int", brief_value(node["value"]).strip("'")),
 )
 ENUM: Final = NodeKind(
     m.EnumNode,
     lambda node: Shown(node["type"].rpartition(":")[2], node["name"]),
     leaf=True,
+    sort="name",
 )
-PRNG_KEY: Final = NodeKind(m.PrngKeyNode, _show_key, leaf=True)
-FULL: Final = NodeKind(m.FullNode, _show_array, leaf=True)
+PRNG_KEY: Final = NodeKind(m.PrngKeyNode, _show_key, leaf=True, sort="key")
+FULL: Final = NodeKind(m.FullNode, _show_array, leaf=True, sort="array")
 
 #: All kinds by tag, in the order of the published schema.
 KINDS: Final[dict[str, NodeKind]] = {}
@@ -225,7 +239,7 @@ for _kind in (
     STRUCT,
     ARRAY,
     DICT,
-    _container(m.OrderedDictNode),
+    _container(m.OrderedDictNode, "dict"),
     _container(m.DefaultdictNode),
     _container(m.CounterNode),
     _container(m.MappingProxyNode),
@@ -235,7 +249,7 @@ for _kind in (
     _container(m.FrozensetNode),
     _container(m.DequeNode),
     COMPLEX,
-    NodeKind(m.PathNode, _show_parts("value"), leaf=True),
+    _scalar(m.PathNode, _show_parts("value")),
     NUMPY_SCALAR,
     NodeKind(
         (m.RegisteredPytreeFlattenNode, m.RegisteredPytreeSerializerNode),
@@ -251,7 +265,7 @@ for _kind in (
     FLOAT,
     BIGINT,
     ENUM,
-    NodeKind(m.DtypeNode, lambda node: Shown("dtype", node["value"]), leaf=True),
+    _scalar(m.DtypeNode, lambda node: Shown("dtype", node["value"])),
     NodeKind(m.SliceNode, _show_parts("start", "stop", "step"), leaf=True),
     NodeKind(m.DatetimeNode, lambda node: Shown(node["type"], node["value"]), leaf=True),
     PRNG_KEY,
@@ -282,27 +296,25 @@ def parts_of(node: dict[str, Node]) -> Parts:
     return kind.modes[node["mode"]] if kind.modes else kind.parts
 
 
-def children(node: Node) -> Iterator[tuple[str, Any, Node]]:
-    """Yields the nodes right below a node: member, key inside the member (None for a single node), child.
-
-    Pairs of a dict give two children each, with keys ``(index, 0)`` and ``(index, 1)``.
+def children(node: Node) -> Iterator[tuple[Keys, Node]]:
+    """Yields the nodes right below a node, each with its JSON path from there.
 
     Example:
-        >>> list(children(LIST.node(items=[7])))
-        [('items', 0, 7)]
+        >>> list(children(LIST.node(items=[7]))), list(children(DICT.node(items=[["k", 7]])))
+        ([(('items', 0), 7)], [(('items', 0, 0), 'k'), (('items', 0, 1), 7)])
     """
     for member, holds in parts_of(node) if type(node) is dict else ():
         value = node[member]
         if holds == ONE:
-            yield member, None, value
+            yield (member,), value
         elif holds == PAIRS:
             for index, (key, item) in enumerate(value):
-                yield member, (index, 0), key
-                yield member, (index, 1), item
+                yield (member, index, 0), key
+                yield (member, index, 1), item
         else:
             items = value.items() if holds == FIELDS else enumerate(value)
             for key, child in items:
-                yield member, key, child
+                yield (member, key), child
 
 
 def nodes_below(nodes: Iterable[Node]) -> tuple[list[Node], int]:
@@ -340,14 +352,14 @@ def _plain_key(node: Node) -> Hashable:
 _field_name = lru_cache(maxsize=4096)(FieldName)  # the same few names in all nodes
 
 
-def _part(node: dict[str, Node], member: str, key: Any) -> Hashable:
-    """The part of a key path for a child."""
-    if isinstance(key, tuple):
-        index, side = key
+def _part(node: dict[str, Node], keys: Keys) -> Hashable:
+    """The part of a key path for the child at a JSON path."""
+    member, *inside = keys
+    if len(inside) == 2:
+        index, side = inside
         return _plain_key(node[member][index][0]) if side else ("key", index)
-    if key is None:
-        return _field_name(member)
-    return _field_name(key) if isinstance(key, str) else key
+    last = keys[-1]
+    return _field_name(last) if isinstance(last, str) else last
 
 
 def iter_nodes(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
@@ -366,13 +378,20 @@ def iter_nodes(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
         here, node = stack.pop()
         yield here, node
         below: list[tuple[Path, Node]] = []
-        for member, key, child in children(node):
-            is_key = isinstance(key, tuple) and key[1] == 0
+        for keys, child in children(node):
+            is_key = len(keys) == 3 and keys[2] == 0
             if not is_key or isinstance(child, dict):
-                below.append(((*here, _part(node, member, key)), child))
+                below.append(((*here, _part(node, keys)), child))
         stack.extend(reversed(below))
 
 
-def all_nodes(node: Node) -> list[tuple[Path, Node]]:
-    """The nodes of :func:`iter_nodes` at once, for callers that change none of them meanwhile."""
-    return list(iter_nodes(node))
+def nodes_by_kind(root: Node) -> dict[str, list[dict[str, Node]]]:
+    """All nodes of a valid tree by their tags, without their paths; plain values apart."""
+    found: dict[str, list[dict[str, Node]]] = {tag: [] for tag in KINDS}
+    level = [root]
+    while level:
+        for node in level:
+            if type(node) is dict:
+                found[node["__kind__"]].append(node)
+        level, _ = nodes_below(level)
+    return found

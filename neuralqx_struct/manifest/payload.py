@@ -1,5 +1,6 @@
 """Payloads: a manifest together with its arrays, and the check that both agree.
 
+Arrays are mappings by name that read, fetch or compute an array on access; those of files are subclasses in ``stores/``.
 Readers and writers of files (``stores/``, ``bundle/``) call :func:`check`; codecs make values of a payload.
 
 Example:
@@ -12,10 +13,12 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from neuralqx_struct.dtypes import DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import (
@@ -26,22 +29,111 @@ from neuralqx_struct.errors import (
     did_you_mean,
     has_errors,
 )
-from neuralqx_struct.manifest.arrays import StoredArrays
-from neuralqx_struct.manifest.check import DEFAULT_LIMITS, MOST_FINDINGS, Limits, check_manifest
-from neuralqx_struct.manifest.kinds import (
-    ARRAY,
-    BIGINT,
-    FULL,
-    NUMPY_SCALAR,
-    iter_nodes,
-    nodes_below,
-    show,
-)
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
+from neuralqx_struct.manifest.check import Findings, check_manifest
+from neuralqx_struct.manifest.kinds import ARRAY, BIGINT, FULL, NUMPY_SCALAR, nodes_by_kind, show
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import read_decimal
 
 if TYPE_CHECKING:
     import numpy as np
+
+Region = tuple[slice, ...]
+"""A part of an array: a slice of each of its dimensions."""
+
+
+class StoredArrays(Mapping[str, "np.ndarray[Any, Any]"]):
+    """Arrays in a file that are read on access, in the order of their names.
+
+    Opening the file compares their dtypes and shapes with the records; doing that later would read their bytes.
+    """
+
+    __slots__ = ("_names",)
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    @abstractmethod
+    def verify(self, name: str) -> Diagnostic | None:
+        """Compares the stored bytes of one array with its checksum."""
+
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[np.ndarray[Any, Any]]:
+        """Yields parts of one array; a store reads no more than these if it can."""
+        whole = self[name]
+        for region in regions:
+            yield whole[region]
+
+
+class HeldArrays(StoredArrays):
+    """Arrays in memory, on devices or in another bundle, or computed from those; fetched on access, not kept.
+
+    Args:
+        held: The arrays by name; it may be lazy.
+        fetch: Returns a numpy array of another object.
+        made: Functions that compute an array, by name.
+        names: The names to include, in their order; those of ``held`` if left out.
+
+    Example:
+        >>> import numpy as np
+        >>> arrays = HeldArrays({"a": np.ones(2), "b": np.ones(3)}, made={"c": lambda: np.zeros(1)}, names=["a", "c"])
+        >>> [(name, array.tolist()) for name, array in arrays.items()]
+        [('a', [1.0, 1.0]), ('c', [0.0])]
+    """
+
+    __slots__ = ("_fetch", "_held", "_made")
+
+    def __init__(
+        self,
+        held: Mapping[str, Any],
+        fetch: Callable[[Any], np.ndarray[Any, Any]] | None = None,
+        *,
+        made: Mapping[str, Callable[[], np.ndarray[Any, Any]]] = MappingProxyType({}),
+        names: Iterable[str] | None = None,
+    ) -> None:
+        super().__init__(held if names is None else dict.fromkeys(names))
+        self._held, self._fetch, self._made = held, fetch, made
+
+    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+        found = self.original(name)
+        return found if name in self._made else self.fetch(found)
+
+    def original(self, name: str) -> Any:
+        """The object of a name, for stores that write it from its place.
+
+        Raises:
+            KeyError: The name is not included.
+        """
+        if name not in self._names:
+            raise KeyError(name)
+        return self._made[name]() if name in self._made else self._held[name]
+
+    def fetch(self, original: Any) -> np.ndarray[Any, Any]:
+        """A numpy array of an object, or of a part of it."""
+        return original if self._fetch is None else self._fetch(original)
+
+    def verify(self, name: str) -> Diagnostic | None:
+        """Compares the stored bytes of an array of a bundle with its checksum."""
+        source = self._source(name)
+        return None if source is None else source.verify(name)
+
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[np.ndarray[Any, Any]]:
+        """Yields parts of one array."""
+        source = self._source(name)
+        return super().parts(name, regions) if source is None else source.parts(name, regions)
+
+    def _source(self, name: str) -> StoredArrays | None:
+        """The stored arrays that have the array, unless it is computed or in memory."""
+        stored = name in self._names and name not in self._made
+        return self._held if stored and isinstance(self._held, StoredArrays) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +147,6 @@ class Payload:
 
     document: dict[str, Any]
     arrays: Mapping[str, np.ndarray[Any, Any]]
-
-
-def _sized_nodes(root: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The nodes that have a dtype, in any order: those of stored arrays, and the others."""
-    stored: list[dict[str, Any]] = []
-    described: list[dict[str, Any]] = []
-    level = [root]
-    while level:
-        for node in level:
-            if ARRAY.matches(node):
-                stored.append(node)
-            elif FULL.matches(node) or NUMPY_SCALAR.matches(node):
-                described.append(node)
-        level, _ = nodes_below(level)
-    return stored, described
 
 
 def check(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diagnostic]:
@@ -90,55 +167,138 @@ def check_arrays(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diag
     """Checks that the nodes, records and arrays of a valid manifest agree.
 
     Dtype and shape of node, record and array must be the same, also for shape ``[]``; every array node needs a record and
-    an array; an array without a node is an error unless its record has ``"unused": true``. ``limits`` bounds the arrays
-    that nodes describe without storing them.
+    an array; an array without a node is an error unless its record has ``"unused": true``. Of lazy arrays only the names are
+    compared. ``limits`` bounds the arrays that nodes describe without storing them.
     """
-    document, arrays = payload.document, payload.arrays
-    records = document["arrays"]
-    found: list[Diagnostic] = []
-    nodes, described = _sized_nodes(document["manifest"])
+    root, records = payload.document["manifest"], payload.document["arrays"]
+    arrays = payload.arrays
+    found = Findings()
+    nodes = nodes_by_kind(root)
     named: set[str] = set()
     agree = True
-    for node in nodes:
+    for node in nodes[ARRAY.tag]:
         name = node["name"]
         record = records.get(name)
         named.add(name)
         if record is None or record["shape"] != node["shape"] or record["dtype"] != node["dtype"]:
             agree = False
     if not agree:
-        found += _compare_nodes(document["manifest"], records)
-    if described:
-        found += _measure(described, limits)
+        _compare_nodes(root, records, found)
+    described = nodes[FULL.tag] + nodes[NUMPY_SCALAR.tag]
+    _measure(described, limits, found)
     if any(map(_misfit, described)):
-        found += _misfits(document["manifest"])
-    lazy = isinstance(arrays, StoredArrays)
+        _find_misfits(root, found)
+    unused = [name for name, record in records.items() if "unused" in record]
+    in_memory = not isinstance(arrays, StoredArrays)
     held = set(arrays)
-    if (
-        lazy
-        and held == named == records.keys()
-        and not any("unused" in record for record in records.values())
-    ):
+    if not unused and not in_memory and held == named == records.keys():
         return found  # nothing is missing and nothing is left over
     for name, record in records.items():
+        path = _record(name)
         if name not in held:
-            found.append(
-                _record(
-                    "NQX409", name, "expected an array of this name in the array file, got none"
-                )
-            )
-        elif not lazy:
-            found += _compare_array(name, record, arrays[name])
-        if name not in named:
-            found.append(_unnamed(name, unused="unused" in record))
-        elif "unused" in record:
+            message = "expected an array of this name in the array file, got none"
+            found.add("NQX409", path, message)
+        elif in_memory:
+            _compare_array(path, record, arrays[name], found)
+        if name in named and "unused" in record:
             message = 'expected no node to name an array whose record says "unused": true, got one'
-            found.append(_record("NQX410", name, message))
-    found += [
-        _record("NQX410", str(name), "expected a record for every array, got none for this one")
-        for name in arrays
-        if name not in records
-    ]
-    return found
+            found.add("NQX410", path, message)
+        elif name not in named and "unused" not in record:
+            message = "expected every array to be named by a node, got one that none names"
+            hint = 'mark its record "unused": true if it is meant to stay'
+            found.add("NQX410", path, message, hint)
+    for name in arrays:
+        if name not in records:
+            message = "expected a record for every array, got none for this one"
+            found.add("NQX410", _record(name), message)
+    return [*found, *map(_left_over, (name for name in unused if name not in named))]
+
+
+def _record(name: Any) -> str:
+    """The path of the record of an array."""
+    return format_path((FieldName("arrays"), FieldName(str(name))))
+
+
+def _left_over(name: str) -> Diagnostic:
+    hint = "it takes room and does no harm; load and export the checkpoint to leave it out"
+    message = "an array that a migration left unused"
+    return Diagnostic("NQX410", "info", message, _record(name), hint=hint)
+
+
+def _described(sized: Mapping[str, Any]) -> str:
+    """Dtype and shape of a node or record."""
+    return f"{sized['dtype']}[{', '.join(map(str, sized['shape']))}]"
+
+
+def _compare(
+    path: str, wanted: Mapping[str, Any], got: Mapping[str, Any], where: str, found: Findings
+) -> None:
+    """Compares dtype and shape of nodes and records."""
+    expected, actual = wanted["dtype"], got["dtype"]
+    try:
+        same = expected == actual or dtype_named(expected) == dtype_named(actual)
+    except SerializationError as error:
+        for problem in error.diagnostics:
+            found.add(problem.code, path, problem.message, problem.hint)
+        return
+    message = f"expected {_described(wanted)}, got {_described(got)}{where}"
+    if not same:
+        found.add("NQX411", path, message)
+    if wanted["shape"] != got["shape"]:
+        found.add("NQX412", path, message)
+
+
+def _compare_nodes(root: Any, records: Mapping[str, Any], found: Findings) -> None:
+    for path, node in ARRAY.within(root):
+        if found.full:
+            return
+        name = node["name"]
+        where = format_path(path)
+        if name in records:
+            _compare(where, node, records[name], f" in the record of array {name!r}", found)
+        else:
+            hint = did_you_mean(name, list(records)[:1000])
+            message = f"expected a record for array {name!r}, got none"
+            found.add("NQX409", where, message, hint)
+
+
+def _compare_array(path: str, record: Mapping[str, Any], array: Any, found: Findings) -> None:
+    import numpy as np
+
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        message = f"expected a numpy array, got {type(array).__name__}"
+        found.add("NQX612", path, message)
+        return
+    before = len(found)
+    try:
+        held = {"dtype": dtype_name(array.dtype), "shape": list(array.shape)}
+    except SerializationError as error:
+        found.add(error.code, path, error.diagnostics[0].message, error.diagnostics[0].hint)
+        return
+    _compare(path, record, held, "", found)
+    stored = record.get("nbytes", array.nbytes)
+    nbytes = prod(record["shape"]) * array.itemsize
+    if len(found) == before and stored != nbytes:
+        message = f"expected {nbytes} bytes for {_described(record)}, got {stored} in the record"
+        found.add("NQX408", path, message)
+
+
+def _measure(described: Iterable[Mapping[str, Any]], limits: Limits, found: Findings) -> None:
+    """Refuses constant arrays that take too much memory: a few bytes of text can describe any size."""
+    total, largest = 0, (-1, "")
+    for node in described:
+        try:
+            dtype = dtype_named(node["dtype"])
+        except SerializationError:
+            continue  # the decoder reports it
+        shape = node.get("shape", ())
+        nbytes = prod(shape) * dtype.itemsize
+        total += nbytes
+        largest = max(largest, (nbytes, f"{node['dtype']}{list(shape)}"[:80]))
+    if total > limits.full_bytes:
+        expected = f"at most {limits.full_bytes} bytes of arrays that are described and not stored"
+        message = f"expected {expected}, got more\nthe largest is {largest[1]}"
+        found.add("NQX505", "$", message, "pass limits= to read more")
 
 
 def _misfit(node: Mapping[str, Any]) -> bool:
@@ -159,144 +319,21 @@ def _misfit(node: Mapping[str, Any]) -> bool:
     return dtype.family == "integer" and not -half <= value < half
 
 
-def _misfits(root: Any) -> list[Diagnostic]:
-    found: list[Diagnostic] = []
-    for path, node in iter_nodes(root):
-        if (FULL.matches(node) or NUMPY_SCALAR.matches(node)) and _misfit(node):
+def _find_misfits(root: Any, found: Findings) -> None:
+    for path, node in FULL.within(root) + NUMPY_SCALAR.within(root):
+        if _misfit(node):
             value = show(node["value"]).value
             message = f"expected a value of dtype {node['dtype']}, got {value}"
-            found.append(Diagnostic("NQX612", "error", message, format_path(path)))
-    return found[:MOST_FINDINGS]
+            found.add("NQX612", format_path(path), message)
 
 
-def _record(code: str, name: str, message: str, **more: Any) -> Diagnostic:
-    severity = more.pop("severity", "error")
-    return Diagnostic(
-        code, severity, message, path=format_path((FieldName("arrays"), FieldName(name))), **more
-    )
-
-
-def _unnamed(name: str, *, unused: bool) -> Diagnostic:
-    if unused:
-        hint = "it takes room and does no harm; load and export the checkpoint to leave it out"
-        return _record(
-            "NQX410", name, "an array that a migration left unused", severity="info", hint=hint
-        )
-    message = "expected every array to be named by a node, got one that none names"
-    return _record(
-        "NQX410", name, message, hint='mark its record "unused": true if it is meant to stay'
-    )
-
-
-def _same_dtype(first: str, second: str) -> bool:
-    return first == second or dtype_named(first) == dtype_named(second)
-
-
-def _described(dtype: str, shape: Iterable[int]) -> str:
-    return f"{dtype}[{', '.join(map(str, shape))}]"
-
-
-def _measure(described: Iterable[Mapping[str, Any]], limits: Limits) -> list[Diagnostic]:
-    """Refuses constant arrays that take too much memory: a few bytes of text can describe any size."""
-    total, largest = 0, (-1, "")
-    for node in described:
-        try:
-            dtype = dtype_named(node["dtype"])
-        except SerializationError:
-            continue  # the decoder reports it
-        shape = node.get("shape", ())
-        nbytes = prod(shape) * dtype.itemsize
-        total += nbytes
-        largest = max(largest, (nbytes, f"{node['dtype']}{list(shape)}"[:80]))
-    if total <= limits.full_bytes:
-        return []
-    message = f"expected at most {limits.full_bytes} bytes of arrays that are described and not stored, got more"
-    why = f"\nthe largest is {largest[1]}"
-    return [
-        Diagnostic(
-            "NQX505", "error", message + why, format_path(()), hint="pass limits= to read more"
-        )
-    ]
-
-
-def _compare_nodes(root: Any, records: Mapping[str, Any]) -> list[Diagnostic]:
-    found: list[Diagnostic] = []
-    for path, node in iter_nodes(root):
-        if not ARRAY.matches(node):
-            continue
-        if len(found) >= MOST_FINDINGS:
-            break
-        where, name = format_path(path), node["name"]
-        record = records.get(name)
-        if record is None:
-            hint = did_you_mean(name, list(records)[:1000])
-            found.append(
-                Diagnostic(
-                    "NQX409",
-                    "error",
-                    f"expected a record for array {name!r}, got none",
-                    where,
-                    hint=hint,
-                )
-            )
-            continue
-        wanted = _described(node["dtype"], node["shape"])
-        got = _described(record["dtype"], record["shape"])
-        try:
-            if not _same_dtype(node["dtype"], record["dtype"]):
-                message = f"expected {wanted}, got {got} in the record of array {name!r}"
-                found.append(Diagnostic("NQX411", "error", message, where))
-        except SerializationError as error:
-            found += [
-                Diagnostic(d.code, "error", d.message, where, hint=d.hint)
-                for d in error.diagnostics
-            ]
-            continue
-        if node["shape"] != record["shape"]:
-            message = f"expected {wanted}, got {got} in the record of array {name!r}"
-            found.append(Diagnostic("NQX412", "error", message, where))
-    return found
-
-
-def _compare_array(name: str, record: Mapping[str, Any], array: Any) -> list[Diagnostic]:
-    import numpy as np
-
-    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        return [_record("NQX612", name, f"expected a numpy array, got {type(array).__name__}")]
-    try:
-        wanted = dtype_named(record["dtype"])
-        dtype_name(array.dtype)
-    except SerializationError as error:
-        return [_record(d.code, name, d.message, hint=d.hint) for d in error.diagnostics]
-    found = []
-    for code, agree in (
-        ("NQX411", wanted == array.dtype),
-        ("NQX412", record["shape"] == list(array.shape)),
-    ):
-        if not agree:
-            shown = _described(record["dtype"], record["shape"])
-            got = _described(str(array.dtype), array.shape)
-            found.append(_record(code, name, f"expected {shown}, got {got}"))
-    nbytes = prod(record["shape"]) * wanted.itemsize
-    if record.get("nbytes", nbytes) != nbytes:
-        shown = _described(record["dtype"], record["shape"])
-        found.append(
-            _record(
-                "NQX408",
-                name,
-                f"expected {nbytes} bytes for {shown}, got {record['nbytes']} in the record",
-            )
-        )
-    return found
-
-
-_CLASSES: Final = (
-    ("NQX5", UntrustedError),
-    ("NQX407", IntegrityError),
-    ("NQX408", IntegrityError),
-    ("NQX409", IntegrityError),
-    ("NQX41", IntegrityError),
-)
+_CLASSES: Final = {
+    "NQX5": UntrustedError,
+    "NQX407": IntegrityError,
+    "NQX408": IntegrityError,
+    "NQX409": IntegrityError,
+    "NQX41": IntegrityError,
+}
 
 
 def raise_findings(findings: Iterable[Diagnostic], file: str | None = None) -> None:
@@ -308,12 +345,9 @@ def raise_findings(findings: Iterable[Diagnostic], file: str | None = None) -> N
         SerializationError: Anything else.
     """
     errors = [d.in_file(file) if file is not None else d for d in findings if d.severity == "error"]
-    if errors:
-        _raise(errors)
-
-
-def _raise(errors: list[Diagnostic]) -> NoReturn:
-    for prefix, kind in _CLASSES:
+    if not errors:
+        return
+    for prefix, kind in _CLASSES.items():
         if any(d.code.startswith(prefix) for d in errors):
             raise kind(errors)
     raise SerializationError(errors)

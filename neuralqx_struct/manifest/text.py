@@ -17,13 +17,11 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic, SerializationError
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
 from neuralqx_struct.manifest.check import (
-    DEFAULT_LIMITS,
     FINITE_HINT,
     Findings,
-    Limits,
     check_manifest,
-    collector_paused,
     shown,
     validated_json,
 )

@@ -25,6 +25,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.operators import format_tree
+from neuralqx_struct.manifest.kinds import KINDS, Node, NodeKind
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.bounds import length_misses, scalar_misses, shown_scalar
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
@@ -97,8 +98,6 @@ Reader = Callable[[Any], Seen]
 # ---------------------------------------------------------------------------------------------------------------------
 # Reading manifest nodes.
 
-_SEQUENCES = ("list", "tuple", "set", "frozenset")
-
 
 def see_node(node: Any) -> Seen:
     """Reads a manifest node, but no bytes of arrays."""
@@ -106,39 +105,69 @@ def see_node(node: Any) -> Seen:
         return Seen("null", "null")
     if not isinstance(node, dict):
         return Seen("scalar", shown_scalar(node), value=node, type_name=type(node).__name__)
-    kind = node["__kind__"]
-    if kind in ("array", "full"):
-        dtype, shape = node["dtype"], tuple(node["shape"])
-        return Seen("array", _array_text(dtype, shape), dtype, shape, Shaped(dtype, shape))
-    if kind == "prng-key":
-        data = node["data"]
-        shape = tuple(data["shape"][:-1])
-        if data["dtype"] != "uint32":
-            return Seen("other", f"prng_key[{node['impl']}] of {data['dtype']} numbers")
-        return Seen("key", f"prng_key[{node['impl']}]", node["impl"], shape)
-    scalar = scalar_of_kind(kind)
-    if scalar is not None:
-        try:
-            value = scalar.stored(node)
-        except (SerializationError, ValueError):
-            return Seen("other", f"a {kind} that cannot be read")
-        return Seen("scalar", f"a {kind}", value=value, type_name=scalar.name)
-    if kind in _SEQUENCES:
-        return Seen(kind, f"a {kind}", items=dict(enumerate(node["items"])))
-    if kind in ("dict", "ordered-dict"):
-        if all(isinstance(key, str) for key, _ in node["items"]):
-            return Seen("dict", "a dict", items=dict(node["items"]))
-        return Seen("other", "a dict with keys that are not str")
-    if kind == "enum":
-        return Seen("scalar", repr(node["name"]), value=node["name"], type_name=kind)
-    if kind == "struct":
-        fields = {FieldName(name): child for name, child in node["fields"].items()}
-        return Seen("struct", node["type"].rpartition(":")[2], refs=(node["type"],), items=fields)
-    return Seen("other", f"a {kind}")
+    kind = KINDS[node["__kind__"]]
+    return _VIEWS[kind.sort](kind, node)
 
 
-def _array_text(dtype: str, shape: Iterable[int]) -> str:
-    return f"{dtype}[{', '.join(map(str, shape))}]"
+def _see_array(kind: NodeKind, node: Node) -> Seen:
+    shape = tuple(node["shape"])
+    text = kind.show(node).text
+    return Seen("array", text, node["dtype"], shape, Shaped(node["dtype"], shape))
+
+
+def _see_key(_: NodeKind, node: Node) -> Seen:
+    words = node["data"]
+    text = f"prng_key[{node['impl']}]"
+    if words["dtype"] != "uint32":
+        return Seen("other", f"{text} of {words['dtype']} numbers")
+    return Seen("key", text, node["impl"], tuple(words["shape"][:-1]))
+
+
+def _see_scalar(kind: NodeKind, node: Node) -> Seen:
+    scalar = scalar_of_kind(kind.tag)
+    if scalar is None:
+        return _see_other(kind, node)
+    try:
+        value = scalar.stored(node)
+    except (SerializationError, ValueError):
+        return Seen("other", f"a {kind.tag} that cannot be read")
+    return Seen("scalar", f"a {kind.tag}", value=value, type_name=scalar.name)
+
+
+def _see_name(kind: NodeKind, node: Node) -> Seen:
+    return Seen("scalar", repr(node["name"]), value=node["name"], type_name=kind.tag)
+
+
+def _see_items(kind: NodeKind, node: Node) -> Seen:
+    return Seen(kind.sort, f"a {kind.tag}", items=dict(enumerate(node["items"])))
+
+
+def _see_dict(_: NodeKind, node: Node) -> Seen:
+    if all(isinstance(key, str) for key, _ in node["items"]):
+        return Seen("dict", "a dict", items=dict(node["items"]))
+    return Seen("other", "a dict with keys that are not str")
+
+
+def _see_struct(kind: NodeKind, node: Node) -> Seen:
+    fields = {FieldName(name): child for name, child in node["fields"].items()}
+    return Seen("struct", kind.show(node).text, refs=(node["type"],), items=fields)
+
+
+def _see_other(kind: NodeKind, _: Node) -> Seen:
+    return Seen("other", f"a {kind.tag}")
+
+
+_VIEWS: Mapping[str, Callable[[NodeKind, Node], Seen]] = {
+    "array": _see_array,
+    "key": _see_key,
+    "scalar": _see_scalar,
+    "name": _see_name,
+    "list": _see_items,
+    "tuple": _see_items,
+    "dict": _see_dict,
+    "struct": _see_struct,
+    "other": _see_other,
+}
 
 
 Path = tuple[Hashable, ...]

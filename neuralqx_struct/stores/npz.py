@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple
 
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_named, storage_dtype
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError, UntrustedError
-from neuralqx_struct.manifest.check import collector_paused
+from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.stores.archive import (
     STORED,
     Member,

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError, UntrustedError
-from neuralqx_struct.manifest.arrays import Region, StoredArrays
-from neuralqx_struct.manifest.payload import raise_findings
+from neuralqx_struct.manifest.payload import Region, StoredArrays, raise_findings
 from neuralqx_struct.stores.orbax_layout import (
     Corner,
     Pieces,

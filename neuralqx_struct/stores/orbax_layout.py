@@ -26,7 +26,7 @@ from urllib.parse import quote
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import SerializationError
-from neuralqx_struct.manifest.arrays import Region
+from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.stores.store import joined
 
 _NATIVE: Final = frozenset(

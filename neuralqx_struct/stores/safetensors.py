@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import IntegrityError, SerializationError
-from neuralqx_struct.manifest.check import Limits
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.stores.archive import ALIGNMENT, damaged
 from neuralqx_struct.stores.files import Entry, FileFormat, file_store

@@ -26,10 +26,9 @@ from neuralqx_struct.bundle.reading import naming, settled
 from neuralqx_struct.bundle.storage import manifest_bytes
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
-from neuralqx_struct.manifest.arrays import ListedArrays
-from neuralqx_struct.manifest.check import DEFAULT_LIMITS, MOST_FINDINGS
+from neuralqx_struct.manifest import DEFAULT_LIMITS, MOST_FINDINGS
 from neuralqx_struct.manifest.kinds import STRUCT, children, iter_nodes
-from neuralqx_struct.manifest.payload import Payload, check_arrays
+from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.references import SchemaRef, is_schema_ref
@@ -137,7 +136,7 @@ def _array_findings(document: dict[str, Any]) -> list[Diagnostic]:
             except SerializationError as error:
                 where = format_path((FieldName("arrays"), name, FieldName("dtype")))
                 found += [replace(d, path=where) for d in error.diagnostics]
-    return found or check_arrays(Payload(document, ListedArrays(records)))
+    return found or check_arrays(Payload(document, HeldArrays(records)))
 
 
 def carried_schemas(document: Mapping[str, Any]) -> tuple[dict[str, Series], list[Diagnostic]]:
@@ -332,6 +331,6 @@ def _outermost(
         ref = ref_of(node)
         within = id(node) in inside
         if within or ref is not None:
-            inside |= {id(child) for _, _, child in children(node)}
+            inside |= {id(child) for _, child in children(node)}
         if ref is not None and not within:
             yield path, node, ref

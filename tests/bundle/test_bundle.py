@@ -13,7 +13,7 @@ import pytest
 
 from neuralqx_struct import bundle
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError, UntrustedError
-from neuralqx_struct.manifest.check import Limits
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import Payload
 from tests.builders import FORMS, edit, everything, files, npy, payload_of, simple
 

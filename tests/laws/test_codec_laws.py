@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.dtypes import ML_DTYPES
-from neuralqx_struct.manifest.check import DEFAULT_LIMITS
+from neuralqx_struct.manifest import DEFAULT_LIMITS
 
 
 class Point(NamedTuple):

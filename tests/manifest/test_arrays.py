@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from neuralqx_struct.errors import Diagnostic, IntegrityError
-from neuralqx_struct.manifest.arrays import HeldArrays, ListedArrays, StoredArrays
+from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.manifest.payload import HeldArrays, StoredArrays
 
 
 def test_held_arrays_are_fetched_made_and_chosen_by_name():
@@ -72,11 +72,3 @@ def test_parts_are_read_by_whoever_has_the_array():
     assert arrays.verify("a").message == "not a" and arrays.verify("b") is None
     with pytest.raises(KeyError):
         list(HeldArrays(filed, names=["a"]).parts("b", halves))
-
-
-def test_names_alone_are_no_arrays():
-    listed = ListedArrays({"a": 1, "b": 2})
-    assert list(listed) == ["a", "b"] and len(listed) == 2 and "a" in listed and "c" not in listed
-    assert listed.verify("a") is None
-    with pytest.raises(IntegrityError, match="expected a stored array, got its name 'a' alone"):
-        listed["a"]

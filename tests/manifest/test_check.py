@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.manifest import WRITER
 from neuralqx_struct.manifest import check as m
 from neuralqx_struct.manifest.text import format_manifest, read_document
 from tests.builders import ARRAY, BAD, GOOD, RECORD, ROOT, document
@@ -134,7 +135,7 @@ def test_limits():
 
 def test_the_writer_is_this_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert dict(m.WRITER) == {"name": project["name"], "version": project["version"]}
+    assert dict(WRITER) == {"name": project["name"], "version": project["version"]}
 
 
 # -- imports

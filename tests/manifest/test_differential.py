@@ -18,7 +18,8 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from neuralqx_struct.errors import SerializationError
-from neuralqx_struct.manifest.check import Limits, check_manifest
+from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.manifest.text import read_document
 from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest import text as m
-from neuralqx_struct.manifest.check import Limits, check_manifest
+from neuralqx_struct.manifest.check import check_manifest
 from tests.builders import ARRAY, GOOD, RECORD, bounded, document
 
 

@@ -1,6 +1,7 @@
-"""A JSON Schema for one version of one schema, so that tools which know nothing of us can check its manifests.
+"""JSON Schemas of manifests, so that tools which know nothing of us can check them.
 
-Owns :func:`payload_schema`: the published JSON Schema of manifests, narrowed to what the structs of a document declare.
+Owns :func:`manifest_schema`, the published one, generated from the models, and :func:`payload_schema`, which narrows it to
+the structs that one version of one schema declares.
 It is written in the keywords that draft-07 and 2020-12 share, and decides by ``if`` and ``then`` rather than by
 ``anyOf``, so that a validator names the place that is wrong. Beyond any JSON Schema, and left to ``validate``: that
 sizes agree with each other, expressions, and the numbers in arrays.
@@ -18,7 +19,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from neuralqx_struct.manifest.json_schema import manifest_schema
+from neuralqx_struct.manifest import SCHEMA_URL
+from neuralqx_struct.manifest.models import Manifest
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types.records import Rule
@@ -28,6 +30,82 @@ from neuralqx_struct.types.scalars import ANY_NODE, kind_rule
 _COLLECTIONS = ["list", "tuple", "dict", "ordered-dict"]
 #: Plain text, numbers and truth values, to which constraints of fields apply.
 _PLAIN: Rule = {"type": ["string", "number", "boolean"]}
+
+
+def manifest_schema() -> dict[str, Any]:
+    """The published JSON Schema of ``manifest.json``.
+
+    It uses only keywords that mean the same in draft-07 and in 2020-12. The tag of a node selects its model by ``if`` and
+    ``then``, so that validators report errors of that model alone.
+    """
+    from pydantic import TypeAdapter
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Generator(GenerateJsonSchema):
+        def union_schema(self, schema: Any) -> Any:
+            choices = [c[0] if type(c) is tuple else c for c in schema["choices"]]
+            parts = [self.generate_inner(choice) for choice in choices]
+            merged: dict[str, Any] = {"type": _joined_types(parts)}
+            for part in parts:
+                if "allOf" in part:
+                    merged |= {"if": {"type": "object"}, "then": part}
+            return merged
+
+        def function_plain_schema(self, schema: Any) -> Any:  # noqa: ARG002
+            return {"type": []}  # no value at all
+
+        def tagged_union_schema(self, schema: Any) -> Any:
+            name = schema["discriminator"]
+            rules = []
+            for tag, choice in schema["choices"].items():
+                condition = {"required": [name], "properties": {name: {"const": tag}}}
+                rules.append({"if": condition, "then": self.generate_inner(choice)})
+            tags = {"enum": list(schema["choices"])}
+            return {
+                "type": "object",
+                "required": [name],
+                "properties": {name: tags},
+                "allOf": rules,
+            }
+
+    made = TypeAdapter(Manifest).json_schema(
+        schema_generator=Generator, ref_template="#/definitions/{model}"
+    )
+    definitions = made.pop("$defs")
+    for definition in (made, *definitions.values()):
+        _drop_titles(definition)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_URL,
+        "title": "neuralqx-struct manifest.json, format version 1",
+        **made,
+        "definitions": definitions,
+    }
+
+
+def _joined_types(schemas: list[dict[str, Any]]) -> list[str]:
+    """The JSON types of several schemas, each once; integers are numbers."""
+    types: list[str] = []
+    for schema in schemas:
+        types += [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    return [name for name in dict.fromkeys(types) if name != "integer" or "number" not in types]
+
+
+def _drop_titles(schema: Any) -> None:
+    """Drops the titles that Pydantic gives to everything."""
+    stack = [schema]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, list):
+            stack.extend(item)
+        elif isinstance(item, dict):
+            if isinstance(item.get("title"), str):
+                del item["title"]
+            stack.extend(item.values())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One version of a schema.
 
 
 def payload_schema(document: Document) -> dict[str, Any]:
