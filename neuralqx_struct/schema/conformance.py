@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError, did_you_mean
-from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.operators import format_tree
@@ -29,6 +29,7 @@ from neuralqx_struct.manifest.kinds import KINDS, Node, NodeKind
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.bounds import length_misses, scalar_misses, shown_scalar
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.types.records import Extent, Type
 from neuralqx_struct.types.scalars import scalar_of_kind
@@ -196,7 +197,9 @@ def conform(
         All problems, with paths that start at ``$``, the value.
     """
     walk = _Walk(document, read, closed=closed)
-    walk.struct(struct, read(value), (), walk.dims, outermost=True)
+    free = dict.fromkeys(document.structs[struct].params, parse(ANY))
+    dims = walk.dims.scope(free) if free else walk.dims  # parameters hide dims of the same name
+    walk.struct(struct, read(value), (), dims, outermost=True)
     return [*walk.found, *walk.dims.solve(), *walk.constraints()]
 
 
@@ -237,6 +240,7 @@ class _Walk:
             self.report(code, path, f"expected a struct {wanted}, got {got}", advice)
             return
         values: dict[str, Any] = {}
+        gives_sizes = outermost and name == self.document.root
         for field_name, field in declaration.fields.items():
             where = (*path, FieldName(field_name))
             if field_name not in seen.items:
@@ -249,7 +253,7 @@ class _Walk:
             if field_name in declaration.compared:
                 values[field_name] = _known(self.read, here)
             self.field(field, here, where, dims)
-            if outermost and field.kind == "static" and isinstance(here.value, int):
+            if gives_sizes and field.kind == "static" and type(here.value) is int:
                 dims.know(field_name, here.value, format_path(where))
         for unknown in seen.items if self.closed else ():
             if unknown not in declaration.fields:

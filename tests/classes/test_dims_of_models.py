@@ -186,9 +186,34 @@ def test_under_tracing_shapes_are_checked_and_values_are_not():
     def shifted(x, y):
         return cls(w=x, b=y).w
 
-    assert shifted(-jnp.ones(3), jnp.ones(3)).tolist() == [-1, -1, -1]
+    assert shifted(-jjnp.ones(3), jjnp.ones(3)).tolist() == [-1, -1, -1]
     with pytest.raises(StructError, match="n = 3 was fixed by"):
-        shifted(jnp.ones(3), jnp.ones(4))
+        shifted(jjnp.ones(3), jjnp.ones(4))
     with pytest.raises(StructError) as caught:
-        cls(w=-jnp.ones(3), b=jnp.ones(3))
+        cls(w=-jjnp.ones(3), b=jjnp.ones(3))
     assert [d.code for d in caught.value.diagnostics] == ["NQX416"]
+
+
+SCOPES = """
+language: "1"
+schema: lab.scopes
+version: 1
+root: Net
+dims: {n: {equals: p + 1}, p: {}, m: {}}
+structs:
+  Dense:
+    params: [n, k]
+    fields: {w: "float32[n, k]", own: "float32[p]", m: {type: bool, kind: static}}
+  Net:
+    fields: {a: "Dense[_, _]", b: "Dense[_, _]", p: "int8[m]"}
+"""
+
+
+def test_a_parameter_hides_a_dim_any_is_no_size_and_only_static_ints_of_the_root_are_sizes():
+    schema = s.load_schema(SCOPES)
+    dense = [
+        schema.Dense(w=jnp.ones(shape, "f4"), own=jnp.ones(4, "f4"), m=False)
+        for shape in ((2, 3), (5, 4))
+    ]
+    net = schema.Net(a=dense[0], b=dense[1], p=jnp.ones(1, "i1"))
+    assert s.to_state_dict(net)["manifest"]["fields"].keys() == {"a", "b", "p"}

@@ -250,7 +250,9 @@ class Solver:
         """
         own: _Own = {}
         for name, expression in parameters.items():
-            if is_name(expression):
+            if expression.text == ANY:
+                own[name] = SizeVariable(name)
+            elif is_name(expression):
                 own[name] = self._declared.variable(self._own, expression.text)
             else:
                 own[name] = SizeVariable(name)

@@ -1,0 +1,161 @@
+"""The comparison of the package with the model of one history."""
+
+import json
+from dataclasses import dataclass, field
+
+import neuralqx_struct as s
+from neuralqx_struct import bundle
+from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.schema.lock import payload_fingerprint
+from neuralqx_struct.schema.reading import document_from_data
+from neuralqx_struct.tools.linting import lint
+from tests.histories.declarations import IDENTITY, from_node, same, to_node
+from tests.histories.steps import Stop
+
+
+def outcome(run):
+    """The result of a call, or the error of the package that it raised."""
+    try:
+        return run()
+    except s.StructError as error:
+        return error
+
+
+def agree(a, b):
+    """Whether two outcomes are the same value, or both errors."""
+    if isinstance(a, Exception) or isinstance(b, Exception):
+        return isinstance(a, Exception) and isinstance(b, Exception)
+    return same(a, b)
+
+
+def content(path):
+    """The value that a bundle holds, or the error that the path is."""
+    if isinstance(path, Exception):
+        return path
+    held = bundle.read(path)
+    return from_node(held.document["manifest"], held.arrays)
+
+
+def loaded(schema, path, **options):
+    """The value that a load gives, after the checks of construction."""
+    state = s.to_state_dict(schema.load(path, **options))
+    return from_node(state["manifest"], state["array_data"])
+
+
+@dataclass
+class Comparison:
+    """The comparison of one history; files go to the folder `root`.
+
+    Attributes:
+        wrong: The disagreements.
+        findings: The errors of lint; the package is compared only where there are none.
+        loads: How many payloads were read as a later version.
+    """
+
+    history: object
+    root: object
+    wrong: list = field(default_factory=list)
+    findings: list = field(default_factory=list)
+    loads: int = 0
+
+    def run(self):
+        head = self.history.versions[-1]
+        found = lint(self.folder(head.number))
+        self.findings = [d for d in found if d.severity == "error"]
+        if self.findings:
+            return self
+        for version in self.history.versions:
+            for i, value in enumerate(self.history.payloads[version.number]):
+                path = self.stored(value, version, i)
+                own = outcome(lambda path=path, n=version.number: loaded(self.schema(n), path))
+                if not same(own, value):
+                    self.wrong.append(f"{path.name} is not read as it is: {own}")
+                elif version is not head:
+                    self.upgrade(version, value, path)
+        return self
+
+    def folder(self, number):
+        """A schema folder with the versions up to one."""
+        folder = self.root / f"upto{number}"
+        if not folder.exists():
+            folder.mkdir()
+            for version in self.history.versions[:number]:
+                text = json.dumps(version.data())
+                (folder / f"v{version.number}.json").write_text(text)
+        return folder
+
+    def schema(self, number):
+        return s.load_schema(self.folder(number))
+
+    def stored(self, value, version, i):
+        """Writes a payload of one version as a bundle, with all documents up to it."""
+        arrays = {}
+        tree = to_node(value, version, arrays)
+        documents = [
+            document_from_data(v.data(), "test") for v in self.history.versions[: version.number]
+        ]
+        records = {k: {"dtype": str(a.dtype), "shape": list(a.shape)} for k, a in arrays.items()}
+        identity = {
+            "id": IDENTITY,
+            "version": version.number,
+            "fingerprint": payload_fingerprint(documents[-1]),
+        }
+        manifest = {
+            "version": 1,
+            "schema": identity,
+            "schemas": [d.to_data() for d in documents],
+            "manifest": tree,
+            "arrays": records,
+            "writer": {"name": "test", "version": "1"},
+        }
+        return bundle.write(self.root / f"p{version.number}_{i}", Payload(manifest, arrays))
+
+    def upgrade(self, version, value, path):
+        """Compares the load of an older payload with the model."""
+        self.loads += 1
+        head = self.history.versions[-1]
+        hops = self.history.hops[version.number - 1 :]
+        label = f"{path.name} to {head.number}"
+        got = outcome(lambda: loaded(self.schema(head.number), path))
+        if all(hop.stepped for hop in hops):
+            expected = value
+            try:
+                for hop in hops:
+                    expected = hop.up(expected)
+            except Stop:
+                expected = s.MigrationError("stop")
+            if not agree(got, expected):
+                self.wrong.append(f"{label}: load gave {got}, expected {expected}")
+        elif isinstance(got, Exception) and head.compatibility != "none" and len(hops) == 1:
+            self.wrong.append(f"{label}: promised, but load refused: {got}")
+        self.on_disk(version, path, value, got)
+
+    def migrated(self, path, name, number):
+        """Migrates a bundle to a version; returns the path or the error."""
+        folder = self.folder(len(self.history.versions))
+        out = self.root / name
+        return outcome(lambda: s.migrate(path, out, to=number, schema=folder).out)
+
+    def on_disk(self, version, path, value, got):
+        """Compares a migration by one call, hop by hop, and back."""
+        head = len(self.history.versions)
+        label = f"{path.name} to {head}"
+        once = self.migrated(path, f"{path.name}once", head)
+        single = outcome(lambda: content(once))
+        if not agree(single, got):
+            self.wrong.append(f"{label}: load gave {got}, migrate gave {single}")
+        at = path
+        for number in range(version.number + 1, head + 1):
+            at = self.migrated(at, f"{path.name}to{number}", number)
+            if isinstance(at, Exception):
+                break
+        several = outcome(lambda: content(at))
+        if not agree(several, single):
+            self.wrong.append(f"{label}: one call gave {single}, hop by hop {several}")
+        hops = self.history.hops[version.number - 1 :]
+        if isinstance(once, Exception) or not all(hop.lossless for hop in hops):
+            return
+        back = self.migrated(once, f"{path.name}back", version.number)
+        down = outcome(lambda: content(back))
+        if not same(down, value):
+            self.wrong.append(f"{label}: down gave {down}, expected {value}")

@@ -1,0 +1,254 @@
+"""Declarations and values of random histories, and values as manifest nodes and back."""
+
+import string
+from dataclasses import dataclass, field
+
+import numpy as np
+
+IDENTITY = "lab.h"
+SIZES = "nmkp"
+FIELDS = "abcdefnm"
+DTYPES = ["int8", "int32", "uint8", "float16", "float32", "float64", "complex64", "bool"]
+LOCAL, FREE = "local", "_"
+
+
+@dataclass
+class Field:
+    """A field: its type as a tuple, and the members beside the type."""
+
+    type: tuple
+    members: dict = field(default_factory=dict)
+
+
+@dataclass
+class Struct:
+    params: list = field(default_factory=list)
+    fields: dict = field(default_factory=dict)
+    aliases: list = field(default_factory=list)
+
+
+@dataclass
+class Version:
+    """One version of the schema."""
+
+    number: int = 1
+    dims: dict = field(default_factory=dict)
+    enums: dict = field(default_factory=dict)
+    structs: dict = field(default_factory=dict)
+    root: str = "R"
+    steps: list | None = None
+    compatibility: str = "backward"
+
+    def data(self):
+        """The version as the content of a schema file."""
+        found = {
+            "language": "1",
+            "schema": IDENTITY,
+            "version": self.number,
+            "root": self.root,
+            "compatibility": self.compatibility,
+            "dims": self.dims,
+            "enums": self.enums,
+            "structs": {
+                name: {
+                    **({"params": struct.params} if struct.params else {}),
+                    **({"aliases": struct.aliases} if struct.aliases else {}),
+                    "fields": {
+                        key: {"type": text(held.type), **held.members}
+                        for key, held in struct.fields.items()
+                    },
+                }
+                for name, struct in self.structs.items()
+            },
+        }
+        if self.steps:
+            found["migrations"] = [{"from": self.number - 1, "steps": self.steps}]
+        return {key: value for key, value in found.items() if value not in ({}, [])}
+
+
+def text(kind):
+    """A type as schema files write it."""
+    match kind:
+        case ("array", dtype, extents):
+            return f"{dtype}[{', '.join(map(str, extents))}]"
+        case ("null", inner):
+            return f"{text(inner)} | null"
+        case ("union", *branches):
+            return " | ".join(map(text, branches))
+        case ("list", inner):
+            return f"list[{text(inner)}]"
+        case ("dict", inner):
+            return f"dict[str, {text(inner)}]"
+        case ("tuple", *inner):
+            return f"tuple[{', '.join(map(text, inner))}]"
+        case ("struct", name, args):
+            return f"{name}[{', '.join(map(str, args))}]" if args else name
+        case ("enum", name) | (name,):
+            return name
+    raise AssertionError(kind)
+
+
+def inner_types(kind):
+    """The types inside a type, and itself."""
+    yield kind
+    for part in kind[1:] if kind[0] not in ("array", "struct") else ():
+        if isinstance(part, tuple):
+            yield from inner_types(part)
+
+
+def arrays_of(kind):
+    return [t for t in inner_types(kind) if t[0] == "array"]
+
+
+def extents_of(version):
+    """Every array type of a version, with its struct."""
+    for name, struct in version.structs.items():
+        for held in struct.fields.values():
+            for kind in arrays_of(held.type):
+                yield name, kind
+
+
+def names_in(extent):
+    if isinstance(extent, int):
+        return set()
+    return {c for c in str(extent) if c in string.ascii_letters}
+
+
+@dataclass
+class Instance:
+    """An instance of a struct; `sizes` are the sizes that its shapes see, by name."""
+
+    struct: str
+    fields: dict
+    sizes: dict = field(default_factory=dict)
+
+
+class Member(str):
+    """A member of the enum; in a payload it is a text."""
+
+    __slots__ = ()
+
+
+@dataclass
+class Items:
+    """A tuple of fixed length."""
+
+    items: list
+
+
+def instances(value):
+    """The instances in a value, the outermost first."""
+    if isinstance(value, Instance):
+        yield value
+        for inner in list(value.fields.values()):
+            yield from instances(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from instances(inner)
+    elif isinstance(value, Items):
+        yield from instances(value.items)
+    elif isinstance(value, dict):
+        yield from instances(list(value.values()))
+
+
+def mapped(value, change):
+    """A value with `change` applied to everything in it, innermost first."""
+    if isinstance(value, Instance):
+        value.fields = {key: mapped(inner, change) for key, inner in value.fields.items()}
+    elif isinstance(value, list):
+        value = [mapped(inner, change) for inner in value]
+    elif isinstance(value, Items):
+        value = Items([mapped(inner, change) for inner in value.items])
+    elif isinstance(value, dict):
+        value = {key: mapped(inner, change) for key, inner in value.items()}
+    return change(value)
+
+
+def same(a, b):
+    """Whether two values are the same, bit by bit."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()
+    if isinstance(a, str) and isinstance(b, str):
+        return str(a) == str(b)
+    if type(a) is not type(b):
+        return False
+    match a:
+        case Instance():
+            return a.struct == b.struct and same(a.fields, b.fields)
+        case Items():
+            return same(a.items, b.items)
+        case dict():
+            return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+        case list():
+            return len(a) == len(b) and all(map(same, a, b))
+        case float():
+            return repr(a) == repr(b)
+    return a == b
+
+
+def to_node(value, version, arrays, path=""):
+    """A value as a manifest node; its arrays go to `arrays`."""
+    match value:
+        case np.ndarray():
+            arrays[path] = value
+            shape = list(value.shape)
+            record = {"name": path, "dtype": str(value.dtype), "shape": shape, "leaf": "numpy"}
+            return {"__kind__": "array", **record}
+        case Instance():
+            inner = {
+                key: to_node(item, version, arrays, f"{path}/{key}".lstrip("/"))
+                for key, item in value.fields.items()
+            }
+            ref = f"{IDENTITY}@{version.number}:{value.struct}"
+            return {"__kind__": "struct", "type": ref, "fields": inner}
+        case Member():
+            return str(value)
+        case list() | Items():
+            items = value if isinstance(value, list) else value.items
+            inner = [to_node(x, version, arrays, f"{path}/{i}") for i, x in enumerate(items)]
+            return {"__kind__": "list" if isinstance(value, list) else "tuple", "items": inner}
+        case dict():
+            pairs = [[k, to_node(x, version, arrays, f"{path}/{k}")] for k, x in value.items()]
+            return {"__kind__": "dict", "items": pairs}
+    return value
+
+
+def from_node(node, arrays):
+    """The inverse of `to_node`."""
+    if not isinstance(node, dict):
+        return node
+    match node["__kind__"]:
+        case "array":
+            return np.asarray(arrays[node["name"]])
+        case "full":
+            return np.full(node["shape"], from_node(node["value"], arrays), node["dtype"])
+        case "complex":
+            return complex(from_node(node["real"], arrays), from_node(node["imag"], arrays))
+        case "float":
+            return float(node["value"])
+        case "struct":
+            inner = {key: from_node(x, arrays) for key, x in node["fields"].items()}
+            return Instance(node["type"].rpartition(":")[2], inner)
+        case "list":
+            return [from_node(x, arrays) for x in node["items"]]
+        case "tuple":
+            return Items([from_node(x, arrays) for x in node["items"]])
+        case "dict":
+            return {key: from_node(x, arrays) for key, x in node["items"]}
+        case "numpy-scalar":
+            return np.asarray(node["value"], node["dtype"])[()]
+    raise AssertionError(node)
+
+
+def evaluate(extent, sizes):
+    """The value of an extent; names are looked up in the sizes that the instance sees."""
+    return extent if isinstance(extent, int) else eval(str(extent), {}, sizes)
+
+
+def visible(new, struct):
+    """The sizes that every instance of a struct shows: its parameters aside, plain extents of its arrays."""
+    found = set()
+    for held in new.structs[struct].fields.values():
+        if held.type[0] == "array":
+            found |= {e for e in held.type[2] if isinstance(e, str) and e in string.ascii_letters}
+    return sorted(found)

@@ -1,0 +1,174 @@
+"""Edits without steps."""
+
+from tests.histories.declarations import DTYPES, SIZES, Field, names_in
+from tests.histories.steps import DEFAULTS, Edit, free_name, is_array, pick, uses_of
+
+
+def plain_add(make, new):
+    struct = make.one(new.structs)
+    key = free_name(make, new.structs[struct])
+    kind = make.one(DEFAULTS)
+    members = {"default": DEFAULTS[kind]} if make.chance(0.6) else {}
+    new.structs[struct].fields[key] = Field((kind,), members)
+    return Edit("plain add" + (" with a default" if members else ""))
+
+
+def plain_remove(make, new):
+    struct, key = pick(make, new, lambda held: True)
+    if len(new.structs[struct].fields) < 2:
+        return None
+    del new.structs[struct].fields[key]
+    return Edit("plain remove")
+
+
+def plain_dtype(make, new):
+    struct, key = pick(make, new, is_array)
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    held.type = ("array", make.one(DTYPES), held.type[2])
+    return Edit("plain dtype")
+
+
+def plain_alias(make, new):
+    struct, key = pick(make, new, lambda held: True)
+    fields = new.structs[struct].fields
+    to = free_name(make, new.structs[struct])
+    held = fields[key]
+    if make.chance(0.7):
+        held.members = {**held.members, "aliases": [key]}
+    new.structs[struct].fields = {to if k == key else k: v for k, v in fields.items()}
+    return Edit("plain rename")
+
+
+def plain_null(make, new):
+    simple = (*DEFAULTS, "array", "enum")
+    struct, key = pick(make, new, lambda held: held.type[0] in simple or held.type[0] == "null")
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    held.type = held.type[1] if held.type[0] == "null" else ("null", held.type)
+    return Edit("plain null")
+
+
+def plain_enum(make, new):
+    if not new.enums:
+        return None
+    members = new.enums["E"]
+    if make.chance(0.5):
+        members.append("added")
+    else:
+        members.pop()
+    return Edit("plain enum")
+
+
+def plain_extent(make, new):
+    struct, key = pick(make, new, lambda held: is_array(held) and held.type[2])
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    extents = list(held.type[2])
+    extents[make.rng.randrange(len(extents))] = make.extent(new, struct)
+    held.type = ("array", held.type[1], tuple(extents))
+    return Edit("plain extent")
+
+
+def plain_dims(make, new):
+    name = make.one(SIZES)
+    if name not in new.dims:
+        new.dims[name] = {}
+        return Edit("a name becomes a dim")
+    dim = new.dims[name]
+    roll = make.rng.random()
+    if roll < 0.3:
+        del new.dims[name]
+        for other in new.dims.values():
+            if name in names_in(other.get("equals", "")):
+                del other["equals"]
+        return Edit("a dim becomes a name")
+    if roll < 0.6:
+        dim["min"] = (dim.get("min") or 0) + make.one([1, 1, -1]) if dim.get("min") else 1
+        return Edit("minimum of a dim")
+    others = [n for n in new.dims if n != name and "equals" not in new.dims[n]]
+    if "equals" in dim and make.chance(0.5):
+        del dim["equals"]
+    elif others:
+        dim["equals"] = make.one([f"2 * {make.one(others)}", make.one(others)])
+    else:
+        return None
+    return Edit("equation of a dim")
+
+
+def plain_bound(make, new):
+    struct, key = pick(make, new, lambda held: held.type == ("int",))
+    if struct is None:
+        return None
+    members = new.structs[struct].fields[key].members
+    if members.get("kind") == "static":
+        return None
+    if "ge" in members:
+        del members["ge"]
+    else:
+        members["ge"] = make.one([-2, 0])
+    return Edit("bound of a number")
+
+
+def plain_union(make, new):
+    struct, key = pick(make, new, lambda held: held.type[0] == "struct" and not held.type[2])
+    plain = [n for n, s in new.structs.items() if not s.params and n != new.root]
+    if struct is None or struct in plain:
+        return None
+    held = new.structs[struct].fields[key]
+    others = [n for n in plain if n != held.type[1]]
+    if not others:
+        return None
+    held.type = ("union", held.type, ("struct", make.one(others), ()))
+    return Edit("a branch of a union")
+
+
+def plain_params(make, new):
+    """A size that a struct finds itself is handed to it, or the other way round."""
+    found = [n for n in new.structs if n != new.root and uses_of(new, n)]
+    if not found:
+        return None
+    name = make.one(found)
+    declared = new.structs[name]
+    adding = not declared.params
+    declared.params = [make.one(SIZES)] if adding else []
+
+    def changed(kind, struct):
+        if kind[0] == "struct" and kind[1] == name:
+            return ("struct", name, make.args(new, struct, 1) if adding else ())
+        if kind[0] in ("null", "list", "dict", "union", "tuple"):
+            return (kind[0], *(changed(x, struct) for x in kind[1:]))
+        return kind
+
+    for struct, held_by in new.structs.items():
+        for held in held_by.fields.values():
+            held.type = changed(held.type, struct)
+    return Edit("parameters of a struct")
+
+
+def plain_kind(make, new):
+    struct, key = pick(make, new, lambda held: held.type in (("int",), ("str",)))
+    if struct is None:
+        return None
+    members = new.structs[struct].fields[key].members
+    members["kind"] = "node" if members.get("kind") == "static" else "static"
+    return Edit("kind of a field")
+
+
+UNSTEPPED = [
+    plain_add,
+    plain_remove,
+    plain_dtype,
+    plain_alias,
+    plain_null,
+    plain_enum,
+    plain_extent,
+    plain_dims,
+    plain_bound,
+    plain_union,
+    plain_params,
+    plain_kind,
+]

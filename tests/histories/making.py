@@ -1,0 +1,208 @@
+"""Random first versions of a schema, and random payloads of a version."""
+
+import random
+import string
+
+import numpy as np
+
+from tests.histories.declarations import (
+    DTYPES,
+    FIELDS,
+    FREE,
+    SIZES,
+    Field,
+    Instance,
+    Items,
+    Member,
+    Struct,
+    Version,
+    evaluate,
+    text,
+    visible,
+)
+
+
+class Maker:
+    """Makes declarations and values with one source of random choices."""
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+
+    def one(self, choices):
+        return self.rng.choice(list(choices))
+
+    def chance(self, p):
+        return self.rng.random() < p
+
+    def version(self):
+        """A first version."""
+        new = Version(compatibility=self.one(["none", "backward", "backward", "full"]))
+        if self.chance(0.6):
+            new.enums["E"] = ["x", "y", "z"]
+        for name in self.rng.sample(SIZES, self.rng.randint(0, 3)):
+            dim = {"min": self.one([0, 0, 1])} if self.chance(0.4) else {}
+            if new.dims and self.chance(0.3):
+                other = self.one(new.dims)
+                dim["equals"] = self.one([f"2 * {other}", f"{other} + 1", other])
+            new.dims[name] = dim
+        names = [*"BCD"[: self.rng.randint(0, 3)], "R"]
+        for name in names:
+            params = []
+            if name != "R" and self.chance(0.35):
+                params = self.rng.sample(SIZES, self.rng.randint(1, 2))
+            new.structs[name] = Struct(params)
+            for key in self.rng.sample(FIELDS, self.rng.randint(2, 5)):
+                kind = self.kind(new, name)
+                new.structs[name].fields[key] = Field(kind)
+        for below in names[:-1]:  # everything is held by something
+            if not any(
+                below in text(f.type) for s in new.structs.values() for f in s.fields.values()
+            ):
+                key = next(
+                    k for k in string.ascii_lowercase[8:] if k not in new.structs["R"].fields
+                )
+                new.structs["R"].fields[key] = Field(self.held(new, below, "R"))
+        for struct in new.structs.values():
+            for held in struct.fields.values():
+                if held.type in (("int",), ("str",), ("bool",)) and self.chance(0.3):
+                    held.members["kind"] = "static"
+        new.structs = dict(reversed(new.structs.items()))
+        return new
+
+    def extent(self, version, struct):
+        """An extent: a number, a dim, a parameter, a name of the struct itself, any, or an expression of these."""
+        known = [*version.dims, *version.structs[struct].params]
+        name = self.one([*known, *SIZES]) if known else self.one(SIZES)
+        return self.one([name, name, name, name, 2, 3, FREE, f"2 * {name}"])
+
+    def array(self, version, struct):
+        extents = tuple(self.extent(version, struct) for _ in range(self.one([0, 1, 1, 1, 2, 2])))
+        return ("array", self.one(DTYPES), extents)
+
+    def held(self, version, name, struct):
+        """A use of the struct `name` in a field of `struct`."""
+        args = self.args(version, struct, len(version.structs[name].params))
+        inner = ("struct", name, args)
+        return self.one([inner, inner, ("list", inner), ("dict", inner), ("null", inner)])
+
+    def args(self, version, struct, count):
+        """Arguments for the parameters of a struct: sizes that `struct` knows."""
+        known = [*version.dims, *version.structs[struct].params, *visible(version, struct)]
+        return tuple(
+            self.one([*known, 2, FREE, *(f"2 * {n}" for n in known)]) for _ in range(count)
+        )
+
+    def kind(self, version, struct):
+        """A type for a field of `struct`."""
+        below = [name for name in version.structs if name != struct]
+        roll = self.rng.random()
+        if roll < 0.45:
+            return self.array(version, struct)
+        if roll < 0.6 and below:
+            return self.held(version, self.one(below), struct)
+        if roll < 0.67 and version.enums:
+            inner = ("enum", "E")
+            union = ("union", inner, ("str",))
+            return self.one(
+                [inner, inner, ("list", inner), ("dict", inner), ("tuple", inner, ("int",)), union]
+            )
+        if roll < 0.72:
+            return ("null", self.array(version, struct))
+        if roll < 0.77:
+            return ("list", self.array(version, struct))
+        if roll < 0.82 and len(below) > 1:
+            plain = [name for name in below if not version.structs[name].params]
+            if len(plain) > 1:
+                return ("union", *(("struct", name, ()) for name in plain[:2]))
+        inner = (self.one(["int", "float", "str", "bool"]),)
+        return self.one([inner, inner, ("null", inner), ("list", inner)])
+
+    # --- payloads ---
+
+    def payload(self, version, tries=60):
+        """A valid value of the root, or None where no sizes were found."""
+        for _ in range(tries):
+            sizes = self.dims(version)
+            if sizes is not None:
+                return self.instance(version, version.root, sizes, {})
+        return None
+
+    def dims(self, version):
+        sizes = {}
+        for name, dim in version.dims.items():
+            least = dim.get("min") or 0
+            sizes[name] = self.rng.randint(least, least + 3)
+        for _ in version.dims:
+            for name, dim in version.dims.items():
+                if "equals" in dim:
+                    sizes[name] = evaluate(dim["equals"], sizes)
+        for name, dim in version.dims.items():
+            if not (dim.get("min") or 0) <= sizes[name] <= 40:
+                return None
+            if "equals" in dim and sizes[name] != evaluate(dim["equals"], sizes):
+                return None
+        return sizes
+
+    def instance(self, version, name, dims, given):
+        struct = version.structs[name]
+        sizes = {key: self.rng.randint(0, 3) for key in [*SIZES, *string.ascii_lowercase]}
+        sizes |= dims
+        sizes |= given
+        given = {}  # static ints of the root are sizes
+        for key, held in struct.fields.items():
+            if (
+                name == version.root
+                and held.type == ("int",)
+                and held.members.get("kind") == "static"
+            ):
+                given[key] = sizes[key] = dims.get(key, sizes[key])
+        fields = {
+            key: given[key] if key in given else self.value(version, held.type, dims, sizes)
+            for key, held in struct.fields.items()
+        }
+        for key, held in struct.fields.items():
+            if "ge" in held.members:
+                fields[key] = max(fields[key], held.members["ge"])
+        return Instance(name, fields, sizes)
+
+    def value(self, version, kind, dims, sizes):
+        match kind:
+            case ("array", dtype, extents):
+                return self.numbers(dtype, [self.size(e, sizes) for e in extents])
+            case ("null", inner):
+                return None if self.chance(0.3) else self.value(version, inner, dims, sizes)
+            case ("union", *branches):
+                return self.value(version, self.one(branches), dims, sizes)
+            case ("list", inner):
+                count = self.rng.randint(0, 2)
+                return [self.value(version, inner, dims, sizes) for _ in range(count)]
+            case ("dict", inner):
+                keys = self.rng.sample(["x", "y", "in/out"], self.rng.randint(0, 2))
+                return {key: self.value(version, inner, dims, sizes) for key in keys}
+            case ("tuple", *inner):
+                return Items([self.value(version, x, dims, sizes) for x in inner])
+            case ("struct", name, args):
+                params = version.structs[name].params
+                given = {p: self.size(a, sizes) for p, a in zip(params, args, strict=True)}
+                return self.instance(version, name, dims, given)
+            case ("enum", name):
+                return Member(self.one(version.enums[name]))
+            case ("int",):
+                return self.rng.randint(-2, 3)
+            case ("float",):
+                return self.one([0.5, -1.0, 3.0])
+            case ("str",):
+                return self.one(["x", "word", ""])
+            case ("bool",):
+                return self.chance(0.5)
+        raise AssertionError(kind)
+
+    def size(self, extent, sizes):
+        return self.rng.randint(0, 3) if extent == FREE else evaluate(extent, sizes)
+
+    def numbers(self, dtype, shape):
+        count = int(np.prod(shape, dtype=int))
+        found = [self.rng.randint(0, 1 if dtype == "bool" else 3) for _ in range(count)]
+        if dtype in ("float64", "int32") and self.chance(0.15):
+            found = [x * 123457 for x in found]
+        return np.array(found, dtype).reshape(shape)

@@ -1,0 +1,440 @@
+"""Edits that steps declare, and what each makes of a payload."""
+
+import string
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.histories.declarations import (
+    FREE,
+    Field,
+    Member,
+    evaluate,
+    inner_types,
+    instances,
+    mapped,
+    names_in,
+    visible,
+)
+
+
+@dataclass
+class Edit:
+    """What an edit did.
+
+    Attributes:
+        name: Its name, for reports.
+        steps: The steps that declare it; None for an edit without steps.
+        up: What it makes of a payload, in place: a function of the root that may return another root.
+        lossless: Whether a downgrade gives every payload back.
+        stops: Whether data may stop it: a cast that is not exact for every value.
+        certain: Without steps: whether every payload shows that the versions differ.
+    """
+
+    name: str
+    steps: list | None = None
+    up: object = None
+    lossless: bool = True
+    stops: bool = False
+
+
+def step(name, at, version, /, **members):
+    """A step, with `in` where the struct is not the root."""
+    inside = {} if at == version.root else {"in": at}
+    return [{name: {**members, **inside}}]
+
+
+def on_instances(struct, change):
+    def up(root):
+        for instance in instances(root):
+            if instance.struct == struct:
+                change(instance.fields, instance)
+        return root
+
+    return up
+
+
+def free_name(make, struct):
+    names = [name for name in "abcdefghnmkuvw" if name not in struct.fields]
+    return make.one(names)
+
+
+def pick(make, version, wanted):
+    """A struct and a field whose declaration `wanted` accepts, or (None, None)."""
+    found = [
+        (name, key)
+        for name, struct in version.structs.items()
+        for key, held in struct.fields.items()
+        if wanted(held)
+    ]
+    return make.one(found) if found else (None, None)
+
+
+def rename(make, new):
+    struct, key = pick(make, new, lambda held: True)
+    to = free_name(make, new.structs[struct])
+    fields = new.structs[struct].fields
+    new.structs[struct].fields = {to if k == key else k: v for k, v in fields.items()}
+
+    def change(values, _):
+        renamed = {to if k == key else k: v for k, v in values.items()}
+        values.clear()
+        values.update(renamed)
+
+    return Edit(
+        "rename", step("rename", struct, new, field=key, to=to), on_instances(struct, change)
+    )
+
+
+DEFAULTS = {"int": 7, "float": 0.5, "str": "new", "bool": True}
+
+
+def add_scalar(make, new):
+    struct = make.one(new.structs)
+    key = free_name(make, new.structs[struct])
+    kind = make.one(DEFAULTS)
+    null = make.chance(0.3)
+    value = None if null else DEFAULTS[kind]
+    new.structs[struct].fields[key] = Field(("null", (kind,)) if null else (kind,))
+    return Edit(
+        "add a scalar",
+        step("add", struct, new, field=key, default=value),
+        on_instances(struct, lambda values, _: values.__setitem__(key, value)),
+    )
+
+
+def add_array(make, new):
+    struct = make.one(new.structs)
+    names = visible(new, struct)
+    key = free_name(make, new.structs[struct])
+    extents = tuple(
+        make.one([*names, 2, *(f"2 * {n}" for n in names)]) for _ in range(make.one([1, 1, 2]))
+    )
+    dtype = make.one(["float32", "int8", "float64"])
+    new.structs[struct].fields[key] = Field(("array", dtype, extents))
+    types = {k: f.type for k, f in new.structs[struct].fields.items()}
+
+    def change(values, instance):
+        sizes = seen_sizes(types, values)
+        shape = [evaluate(extent, sizes) for extent in extents]
+        values[key] = np.full(shape, 1, dtype)
+
+    return Edit(
+        "add an array", step("add", struct, new, field=key, default=1), on_instances(struct, change)
+    )
+
+
+def seen_sizes(types, values):
+    """The sizes by name that the arrays of one instance show."""
+    found = {}
+    for key, kind in types.items():
+        if kind[0] == "array" and key in values:
+            for extent, size in zip(kind[2], values[key].shape, strict=True):
+                if isinstance(extent, str):
+                    found.setdefault(extent, size)
+    return found
+
+
+def remove(make, new):
+    struct, key = pick(make, new, lambda held: True)
+    fields = new.structs[struct].fields
+    if len(fields) < 2:
+        return None
+    kind = fields.pop(key).type
+    members = {"lossy": True}
+    if kind[0] in DEFAULTS and make.chance(0.5):
+        members = {"undo_default": DEFAULTS[kind[0]]}
+    return Edit(
+        "remove",
+        step("remove", struct, new, field=key, **members),
+        on_instances(struct, lambda values, _: values.pop(key)),
+        lossless=False,
+    )
+
+
+WIDER = {
+    "int8": ["int32", "float32", "float64", "float16"],
+    "uint8": ["int32", "float32"],
+    "int32": ["float64"],
+    "float16": ["float32", "float64", "complex64"],
+    "float32": ["float64", "complex64"],
+}
+
+
+def is_array(held):
+    return held.type[0] == "array"
+
+
+def cast(make, new):
+    narrow = make.chance(0.4)
+    pairs = {}
+    for a, others in WIDER.items():
+        for b in others:
+            pairs.setdefault(b if narrow else a, []).append(a if narrow else b)
+    pairs = {a: [b for b in bs if (a, b) != ("complex64", "float16")] for a, bs in pairs.items()}
+    struct, key = pick(make, new, lambda held: is_array(held) and pairs.get(held.type[1]))
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    dtype = make.one(pairs[held.type[1]])
+    held.type = ("array", dtype, held.type[2])
+
+    def change(values, _):
+        values[key] = exactly(values[key], dtype)
+
+    steps = step("cast", struct, new, field=key, dtype=dtype)
+    return Edit("cast", steps, on_instances(struct, change), stops=narrow)
+
+
+class Stop(Exception):
+    """Data that the steps refuse."""
+
+
+def exactly(array, dtype):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = array.astype(dtype)
+        back = made.astype(array.dtype)
+    if not np.array_equal(back, array):
+        raise Stop
+    return made
+
+
+def transpose(make, new):
+    struct, key = pick(make, new, lambda held: is_array(held) and len(held.type[2]) == 2)
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    held.type = ("array", held.type[1], held.type[2][::-1])
+
+    def change(values, _):
+        values[key] = np.ascontiguousarray(values[key].T)
+
+    return Edit(
+        "transpose", step("transpose", struct, new, field=key), on_instances(struct, change)
+    )
+
+
+def reshape(make, new):
+    def wanted(held):
+        return is_array(held) and len(held.type[2]) == 2 and FREE not in held.type[2]
+
+    struct, key = pick(make, new, wanted)
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    a, b = held.type[2]
+    product = f"({a}) * ({b})" if not isinstance(a, int) or not isinstance(b, int) else a * b
+    held.type = ("array", held.type[1], (product,))
+    after = visible(new, struct)
+    inside = names_in(a) | names_in(b)
+    known = inside <= set(after) or inside <= set(new.structs[struct].params)
+    if not known and not isinstance(product, int):  # the inverse could not know the axes
+        return None
+
+    def change(values, _):
+        values[key] = values[key].reshape(-1)
+
+    steps = step("reshape", struct, new, field=key, shape=[product])
+    return Edit("reshape", steps, on_instances(struct, change))
+
+
+def merge(make, new):
+    found = []
+    for name, struct in new.structs.items():
+        arrays = {k: f.type for k, f in struct.fields.items() if is_array(f) and f.type[2]}
+        for a in arrays:
+            for b in arrays:
+                alike = arrays[a][1] == arrays[b][1] and arrays[a][2][1:] == arrays[b][2][1:]
+                if a != b and alike and FREE not in (*arrays[a][2], *arrays[b][2]):
+                    found.append((name, a, b))
+    if not found:
+        return None
+    struct, a, b = make.one(found)
+    fields = new.structs[struct].fields
+    dtype, first = fields[a].type[1:]
+    second = fields[b].type[2]
+    total = (
+        first[0] + second[0]
+        if isinstance(first[0], int) and isinstance(second[0], int)
+        else f"{first[0]} + {second[0]}"
+    )
+    to = free_name(make, new.structs[struct])
+    position = list(fields).index(a)
+    items = [(k, v) for k, v in fields.items() if k not in (a, b)]
+    items.insert(min(position, len(items)), (to, Field(("array", dtype, (total, *first[1:])))))
+    new.structs[struct].fields = dict(items)
+
+    def change(values, _):
+        values[to] = np.concatenate([values.pop(a), values.pop(b)])
+
+    steps = step("merge", struct, new, fields=[a, b], into=to, how="concat")
+    return Edit("merge", steps, on_instances(struct, change))
+
+
+def split(make, new):
+    def parts(held):
+        if is_array(held) and held.type[2]:
+            first = str(held.type[2][0])
+            if " + " in first and "(" not in first and first.count("+") == 1:
+                return first.split(" + ")
+            if first in ("2", "3"):
+                return ["1", str(int(first) - 1)]
+        return None
+
+    struct, key = pick(make, new, parts)
+    if struct is None:
+        return None
+    fields = new.structs[struct].fields
+    dtype, extents = fields[key].type[1:]
+    sizes = [int(x) if x.isdigit() else x for x in parts(fields[key])]
+    names = [n for n in "abcdefghuvw" if n not in fields][:2]
+    del fields[key]
+    for name, size in zip(names, sizes, strict=True):
+        fields[name] = Field(("array", dtype, (size, *extents[1:])))
+    types = {k: f.type for k, f in fields.items() if k not in names}
+    known = set(string.ascii_letters) & {
+        e for t in types.values() if t[0] == "array" for e in t[2] if isinstance(e, str)
+    }
+    first = sizes[0]
+    if isinstance(first, str) and first not in known:
+        return None  # the model does not know the dim
+
+    def change(values, _):
+        own = {k: v for k, v in values.items() if k in types}
+        at = evaluate(first, seen_sizes(types, own))
+        whole = values.pop(key)
+        values[names[0]], values[names[1]] = (x.copy() for x in np.split(whole, [at]))
+
+    steps = step("split", struct, new, field=key, into=dict(zip(names, sizes, strict=True)))
+    return Edit("split", steps, on_instances(struct, change))
+
+
+def uses_of(new, name):
+    return [
+        (struct, key, held)
+        for struct, declared in new.structs.items()
+        for key, held in declared.fields.items()
+        if any(t[0] == "struct" and t[1] == name for t in inner_types(held.type))
+    ]
+
+
+def move(make, new):
+    """A field moves into a nested struct that exactly one field holds, once."""
+    found = []
+    for name, declared in new.structs.items():
+        for key, held in declared.fields.items():
+            if held.type[0] == "struct" and len(uses_of(new, held.type[1])) == 1:
+                for moved, other in declared.fields.items():
+                    target = new.structs[held.type[1]]
+                    if (
+                        moved != key
+                        and moved not in target.fields
+                        and other.type[0] in (*DEFAULTS, "array", "enum")
+                    ):
+                        found.append((name, key, moved, held.type[1]))
+    if not found:
+        return None
+    struct, key, moved, target = make.one(found)
+    kind = new.structs[struct].fields[moved].type
+    if kind[0] == "array":  # sizes keep their meaning only where both structs see the same ones
+        names = set().union(*map(names_in, kind[2])) if kind[2] else set()
+        if not names <= set(new.dims) or names & {
+            *new.structs[target].params,
+            *new.structs[struct].params,
+        }:
+            return None
+    new.structs[target].fields[moved] = new.structs[struct].fields.pop(moved)
+
+    def change(values, _):
+        values[key].fields[moved] = values.pop(moved)
+
+    steps = step("move", struct, new, fields=[moved], into=key, struct=target)
+    return Edit("move", steps, on_instances(struct, change))
+
+
+def fill(make, new):
+    struct, key = pick(
+        make, new, lambda held: held.type[0] == "null" and held.type[1][0] in DEFAULTS
+    )
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    held.type = held.type[1]
+    value = DEFAULTS[held.type[0]]
+
+    def change(values, _):
+        if values[key] is None:
+            values[key] = value
+
+    steps = step("fill", struct, new, field=key, value=value)
+    return Edit("fill", steps, on_instances(struct, change), lossless=False)
+
+
+def map_enum(make, new):
+    if not new.enums:
+        return None
+    members = new.enums["E"]
+    old, to = make.one(members), make.one("rstuvw")
+    if to in members:
+        return None
+    if any(
+        (t[0] == "union")
+        for s in new.structs.values()
+        for f in s.fields.values()
+        for t in inner_types(f.type)
+        if ("enum", "E") in t
+    ):
+        return None
+    new.enums["E"] = [to if m == old else m for m in members]
+
+    def change(value):
+        return Member(to) if isinstance(value, Member) and value == old else value
+
+    steps = [{"map_enum": {"enum": "E", "values": {old: to}}}]
+    return Edit("map_enum", steps, lambda root: mapped(root, change))
+
+
+def rename_struct(make, new):
+    name = make.one(new.structs)
+    to = make.one(n for n in "BCDGHXR" if n not in new.structs)
+    if name == new.root:
+        new.root = to
+    new.structs = {to if key == name else key: held for key, held in new.structs.items()}
+
+    def renamed(kind):
+        if kind[0] == "struct":
+            return ("struct", to if kind[1] == name else kind[1], kind[2])
+        if kind[0] in ("null", "list", "dict", "union", "tuple"):
+            return (kind[0], *map(renamed, kind[1:]))
+        return kind
+
+    for struct in new.structs.values():
+        for held in struct.fields.values():
+            held.type = renamed(held.type)
+
+    def up(root):
+        for instance in instances(root):
+            if instance.struct == name:
+                instance.struct = to
+        return root
+
+    return Edit("rename_struct", [{"rename_struct": {"struct": name, "to": to}}], up)
+
+
+STEPPED = [
+    rename,
+    add_scalar,
+    add_array,
+    remove,
+    cast,
+    transpose,
+    reshape,
+    merge,
+    split,
+    move,
+    fill,
+    map_enum,
+    rename_struct,
+]

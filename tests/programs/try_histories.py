@@ -1,0 +1,40 @@
+"""Compares the package with the model of random histories: python -m tests.programs.try_histories FIRST LAST [-v]
+
+Prints each disagreement with its seed, then how many histories lint accepted. `-v` prints the documents too.
+"""
+
+import collections
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+from tests.histories import history
+from tests.histories.comparison import Comparison
+
+
+def main(first, last, verbose):
+    """Tries the seeds from `first` up to `last`; returns the number of histories with a disagreement."""
+    counts, refusals = collections.Counter(), collections.Counter()
+    for seed in range(first, last):
+        made = history(seed)
+        with tempfile.TemporaryDirectory() as folder:
+            verdict = Comparison(made, Path(folder)).run()
+        for hop in made.hops:
+            kind = "with steps" if hop.stepped else "without steps"
+            counts[f"{'refused' if verdict.findings else 'accepted'}, {kind}"] += 1
+        refusals.update(finding.code for finding in verdict.findings[:1])
+        counts["loads"] += verdict.loads
+        if verdict.wrong:
+            counts["wrong"] += 1
+            print(made if verbose else str(made).splitlines()[0])
+            for each in verdict.wrong if verbose else verdict.wrong[:1]:
+                print("  " + str(each)[: 5000 if verbose else 400])
+    print(dict(counts), dict(refusals))
+    return counts["wrong"]
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    words = [word for word in sys.argv[1:] if word != "-v"]
+    sys.exit(bool(main(int(words[0]), int(words[1]), "-v" in sys.argv)))
