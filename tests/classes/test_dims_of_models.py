@@ -186,11 +186,11 @@ def test_under_tracing_shapes_are_checked_and_values_are_not():
     def shifted(x, y):
         return cls(w=x, b=y).w
 
-    assert shifted(-jjnp.ones(3), jjnp.ones(3)).tolist() == [-1, -1, -1]
+    assert shifted(-jnp.ones(3), jnp.ones(3)).tolist() == [-1, -1, -1]
     with pytest.raises(StructError, match="n = 3 was fixed by"):
-        shifted(jjnp.ones(3), jjnp.ones(4))
+        shifted(jnp.ones(3), jnp.ones(4))
     with pytest.raises(StructError) as caught:
-        cls(w=-jjnp.ones(3), b=jjnp.ones(3))
+        cls(w=-jnp.ones(3), b=jnp.ones(3))
     assert [d.code for d in caught.value.diagnostics] == ["NQX416"]
 
 
