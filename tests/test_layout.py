@@ -12,7 +12,7 @@ PACKAGE = ROOT / "neuralqx_struct"
 TESTS = ROOT / "tests"
 #: Folders of tests that cover the package as a whole, and folders without tests.
 WHOLE = {"seeds", "peers", "laws", "hostile", "examples", "typing"}
-DATA = {"suite", "golden", "programs"}
+DATA = {"histories", "suite", "golden", "programs"}
 #: Modules of the root that are tested with another one.
 TOGETHER = {"hooks": "fieldspec", "states": "trees"}
 
