@@ -7,6 +7,7 @@ import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.lock import payload_fingerprint
+from neuralqx_struct.schema.modes import MODES
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.tools.linting import lint
 from tests.histories.declarations import IDENTITY, from_node, same, to_node
@@ -47,6 +48,7 @@ class Comparison:
     """The comparison of one history; files go to the folder `root`.
 
     Attributes:
+        strict: Verdicts that refuse what every payload of the sample can do.
         wrong: The disagreements.
         findings: The errors of lint; the package is compared only where there are none.
         loads: How many payloads were read as a later version.
@@ -54,6 +56,7 @@ class Comparison:
 
     history: object
     root: object
+    strict: list = field(default_factory=list)
     wrong: list = field(default_factory=list)
     findings: list = field(default_factory=list)
     loads: int = 0
@@ -72,6 +75,7 @@ class Comparison:
                     self.wrong.append(f"{path.name} is not read as it is: {own}")
                 elif version is not head:
                     self.upgrade(version, value, path)
+        self.verdicts()
         return self
 
     def folder(self, number):
@@ -159,3 +163,50 @@ class Comparison:
         down = outcome(lambda: content(back))
         if not same(down, value):
             self.wrong.append(f"{label}: down gave {down}, expected {value}")
+
+    def verdicts(self):
+        """Compares the verdicts of all modes with loads by readers that have only their own version and those before."""
+        head = len(self.history.versions)
+        for unknown in ("error", "warn", "drop"):
+            reads = {
+                (direction, number): self.reads(direction, number, unknown)
+                for direction in ("backward", "forward")
+                for number in range(1, head)
+            }
+            for mode in MODES.values():
+                self.verdict(mode, unknown, reads)
+
+    def reads(self, direction, number, unknown):
+        """The first refused load between a version and the newest in one direction, or None."""
+        head = len(self.history.versions)
+        reader, writer = (head, number) if direction == "backward" else (number, head)
+        schema = self.schema(reader)
+        for path in sorted(self.root.glob(f"p{writer}_?")):
+            got = outcome(lambda path=path: loaded(schema, path, unknown=unknown))
+            if isinstance(got, Exception):
+                return got
+        return None
+
+    def verdict(self, mode, unknown, reads):
+        head = len(self.history.versions)
+        if head < 2:
+            return
+        numbers = range(1, head) if mode.transitive else [head - 1]
+        refused = [
+            (direction, number, reads[direction, number])
+            for direction in mode.directions
+            for number in numbers
+            if reads[direction, number] is not None
+        ]
+        against = self.folder(head - 1)
+        found = s.breaking(self.folder(head), against=against, mode=mode.name, unknown=unknown)
+        errors = [str(d) for d in found if d.severity == "error"]
+        label = f"{mode.name}, unknown={unknown}"
+        if refused and not errors and not self.may_stop():
+            self.wrong.append(f"{label}: no finding, but {refused[0]}")
+        if errors and not refused and mode.directions:
+            self.strict.append(f"{label}: every payload was read, but {errors[0]}")
+
+    def may_stop(self):
+        """Whether a step may refuse data that its reader is given, as lint names it."""
+        return any(edit.name == "cast" for hop in self.history.hops for edit in hop.edits)

@@ -36,7 +36,7 @@ class Maker:
 
     def version(self):
         """A first version."""
-        new = Version(compatibility=self.one(["none", "backward", "backward", "full"]))
+        new = Version(compatibility=self.one(["none", "none", "backward", "full"]))
         if self.chance(0.6):
             new.enums["E"] = ["x", "y", "z"]
         for name in self.rng.sample(SIZES, self.rng.randint(0, 3)):

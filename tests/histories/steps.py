@@ -28,15 +28,12 @@ class Edit:
         steps: The steps that declare it; None for an edit without steps.
         up: What it makes of a payload, in place: a function of the root that may return another root.
         lossless: Whether a downgrade gives every payload back.
-        stops: Whether data may stop it: a cast that is not exact for every value.
-        certain: Without steps: whether every payload shows that the versions differ.
     """
 
     name: str
     steps: list | None = None
     up: object = None
     lossless: bool = True
-    stops: bool = False
 
 
 def step(name, at, version, /, **members):
@@ -184,7 +181,7 @@ def cast(make, new):
         values[key] = exactly(values[key], dtype)
 
     steps = step("cast", struct, new, field=key, dtype=dtype)
-    return Edit("cast", steps, on_instances(struct, change), stops=narrow)
+    return Edit("cast", steps, on_instances(struct, change))
 
 
 class Stop(Exception):
