@@ -1,8 +1,8 @@
 """Changes: the record of one difference between two versions, and the comparison of two fields.
 
-Contains :class:`Change`, the table of the readings that each code breaks, and :class:`Changes`, to which comparisons add.
-Structs and whole documents are compared in ``diff.py``. A new kind of change is a row of the table and the place that
-adds it.
+Contains :class:`Change`, the table :data:`RULES` of the readings that each code breaks, and :class:`Changes`, to which
+comparisons add. Structs and whole documents are compared in ``diff.py``. A new kind of change is a row of the table and
+the place that adds it.
 
 Example:
     >>> alpha = v1.structs["VMCState"].fields["alpha"]
@@ -23,13 +23,15 @@ from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.sizes import constant, readable_as, same_size, same_type
 from neuralqx_struct.evolution.values import promotes
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.model import FieldDeclaration
+from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types.records import Array, Extent, Key, Type
 from neuralqx_struct.types.text import format_extents, format_type
 
 Direction = Literal["backward", "forward", "both", "none"]
 Category = Literal["payload", "manifest"]
+#: Keys from the document.
+Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,12 @@ class Change:
     new_at: Position | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        breaks = (
-            ""
-            if self.direction == "none"
-            else f" (breaks {self.direction})".replace("both", "both directions")
-        )
+        breaks = f" (breaks {_BREAKS[self.direction]})" if self.direction in _BREAKS else ""
         return f"{self.path}: {self.message}{breaks} [{self.code}]"
+
+    def breaks(self, direction: str) -> bool:
+        """True if it breaks a reading without a step."""
+        return self.direction in (direction, "both")
 
     def to_diagnostic(self, hint: str | None = None) -> Diagnostic:
         """The change as a diagnostic, at its place in the new file."""
@@ -94,53 +96,23 @@ class Change:
         return asdict(self)
 
 
-#: Direction, category and severity by code: the columns of the list of codes.
-_RULES: Mapping[str, tuple[Direction, Category, Severity]] = {
-    "NQX201": ("none", "payload", "warning"),
-    "NQX202": ("backward", "payload", "error"),
-    "NQX203": ("forward", "payload", "warning"),
-    "NQX204": ("both", "payload", "error"),
-    "NQX205": ("backward", "payload", "error"),
-    "NQX206": ("backward", "payload", "warning"),
-    "NQX207": ("backward", "payload", "warning"),
-    "NQX208": ("none", "payload", "info"),
-    "NQX210": ("both", "payload", "error"),
-    "NQX211": ("forward", "payload", "info"),
-    "NQX212": ("backward", "payload", "error"),
-    "NQX213": ("both", "payload", "error"),
-    "NQX214": ("both", "payload", "error"),
-    "NQX215": ("both", "payload", "error"),
-    "NQX220": ("both", "payload", "error"),
-    "NQX221": ("none", "manifest", "info"),
-    "NQX222": ("backward", "payload", "error"),
-    "NQX223": ("backward", "payload", "error"),
-    "NQX230": ("none", "manifest", "warning"),
-    "NQX231": ("none", "manifest", "info"),
-    "NQX232": ("none", "manifest", "warning"),
-    "NQX234": ("none", "manifest", "info"),
-    "NQX240": ("backward", "payload", "warning"),
-    "NQX241": ("backward", "payload", "warning"),
-    "NQX250": ("backward", "payload", "error"),
-    "NQX251": ("forward", "payload", "warning"),
-    "NQX260": ("backward", "payload", "error"),
-    "NQX261": ("forward", "payload", "warning"),
-    "NQX262": ("backward", "payload", "error"),
-    "NQX263": ("forward", "payload", "warning"),
-    "NQX270": ("backward", "payload", "error"),
-    "NQX271": ("forward", "payload", "warning"),
-    "NQX280": ("both", "payload", "error"),
-    "NQX281": ("both", "payload", "error"),
-    "NQX283": ("backward", "payload", "error"),
-    "NQX284": ("none", "payload", "info"),
-    "NQX285": ("forward", "payload", "info"),
-    "NQX290": ("both", "payload", "error"),
-    "NQX291": ("backward", "manifest", "warning"),
-    "NQX292": ("none", "manifest", "warning"),
+_BREAKS = {"backward": "backward", "forward": "forward", "both": "both directions"}
+
+#: The numbers of the codes by direction, category and severity.
+_NUMBERS: Mapping[tuple[Direction, Category, Severity], tuple[int, ...]] = {
+    ("both", "payload", "error"): (204, 210, 213, 214, 215, 220, 280, 281, 290),
+    ("backward", "payload", "error"): (202, 205, 212, 222, 223, 250, 260, 262, 270, 283),
+    ("backward", "payload", "warning"): (206, 207, 241),
+    ("backward", "manifest", "warning"): (291,),
+    ("forward", "payload", "warning"): (203, 251, 261, 263, 271),
+    ("forward", "payload", "info"): (211, 285),
+    ("none", "payload", "warning"): (201,),
+    ("none", "payload", "info"): (208, 240, 284),
+    ("none", "manifest", "warning"): (230, 232, 292),
+    ("none", "manifest", "info"): (221, 231, 234),
 }
-
-
-#: Keys from the document.
-Path = tuple[str, ...]
+#: Direction, category and severity by code.
+RULES = {f"NQX{number}": rule for rule, numbers in _NUMBERS.items() for number in numbers}
 
 #: Breaks the old reader of new payloads alone, or both readers; a warning.
 FORWARD: Mapping[str, Any] = {"direction": "forward", "severity": "warning"}
@@ -153,10 +125,12 @@ class Changes:
 
     Attributes:
         known: Expressions that names of sizes are equal to.
+        former: The old paths of structs and fields that were renamed, by their new ones.
         changes: The changes.
     """
 
     known: Mapping[str, Expression]
+    former: dict[Path, Path] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
 
     def add(
@@ -166,9 +140,7 @@ class Changes:
         message: str,
         old: Any = None,
         new: Any = None,
-        *,
-        was: Path | None = None,
-        **breaks: Any,
+        **other: Any,
     ) -> None:
         """Adds a change.
 
@@ -178,14 +150,20 @@ class Changes:
             message: The message.
             old: The old value.
             new: The new value.
-            was: Its place in the old version, if it is another.
-            breaks: Another direction or severity.
+            other: Members that are not those of the code or the place.
         """
-        direction, category, severity = _RULES[code]
-        where, former = (format_path(map(FieldName, path)) for path in (at, was or at))
+        direction, category, severity = RULES[code]
         a, b = (None if value is None else str(value) for value in (old, new))
-        change = Change(code, direction, category, where, message, a, b, severity, former)
-        self.changes.append(replace(change, **breaks))
+        path, former = path_text(at), path_text(self.former_path(at))
+        change = Change(code, direction, category, path, message, a, b, severity, former)
+        self.changes.append(replace(change, **other))
+
+    def former_path(self, at: Path) -> Path:
+        """The path in the old version."""
+        for end in range(len(at), 0, -1):
+            if at[:end] in self.former:
+                return (*self.former[at[:end]], *at[end:])
+        return at
 
     def members(self, at: Path, old: Any, new: Any, *names: str) -> None:
         """Adds NQX234 for each of some attributes that differs."""
@@ -203,24 +181,24 @@ class Changes:
         come: tuple[str, str],
     ) -> None:
         """Adds changes for entries of one list alone: a code, and a message with ``{}`` for the entry."""
-        code, message = gone
-        for entry in [entry for entry in old if entry not in new]:
-            self.add(code, at, message.format(entry), entry)
-        code, message = come
-        for entry in [entry for entry in new if entry not in old]:
-            self.add(code, at, message.format(entry), None, entry)
+        for entry in old:
+            if entry not in new:
+                self.add(gone[0], at, gone[1].format(entry), entry)
+        for entry in new:
+            if entry not in old:
+                self.add(come[0], at, come[1].format(entry), None, entry)
 
     def aliases(self, at: Path, old: Iterable[str], new: Iterable[str]) -> None:
         """Adds changes of the former names of a field or a struct."""
+        known = self.former_path(at)[-1]
+        others = [alias for alias in new if alias != known]
         gone, come = ("NQX207", "alias {} was removed"), ("NQX234", "alias {} was added")
-        self.entries(at, old, new, gone, come)
+        self.entries(at, old, others, gone, come)
 
     def bounds(self, at: Path, old: Any, new: Any, names: Mapping[str, int]) -> None:
         """Adds changes of bounds; ``names`` has 1 for those of which a larger number is tighter."""
         for name, sign in names.items():
             a, b = getattr(old, name), getattr(new, name)
-            if isinstance(a, bool) or isinstance(b, bool):
-                a, b = int(a), int(b)
             if a != b:
                 tighter = b is not None and (a is None or (b - a) * sign > 0)
                 self.limit(at, name, a, b, tighter=tighter)
@@ -237,6 +215,7 @@ def shown(value: Any) -> str:
 
 
 _BOUNDS = {"ge": 1, "gt": 1, "le": -1, "lt": -1, "min_length": 1, "max_length": -1, "finite": 1}
+_ATTRIBUTES = ("doc", "unit", "deprecated", "examples", "converter", "validator", "reset")
 
 
 def compare_fields(found: Changes, at: Path, old: FieldDeclaration, new: FieldDeclaration) -> None:
@@ -268,13 +247,15 @@ def compare_fields(found: Changes, at: Path, old: FieldDeclaration, new: FieldDe
     found.aliases(at, old.aliases, new.aliases)
     _compare_defaults(found, at, old, new)
     found.bounds(at, old, new, _BOUNDS)
-    for name in ("multiple_of", "pattern", "choices"):
+    for name in ("multiple_of", "pattern"):
         a, b = getattr(old, name), getattr(new, name)
         if a != b:
-            wider = name == "choices" and None not in (a, b) and all(c in b for c in a)
-            found.limit(at, name, a, b, tighter=b is not None and not wider)
-    attributes = ("doc", "unit", "deprecated", "examples", "converter", "validator", "reset")
-    found.members(at, old, new, *attributes)
+            found.limit(at, name, a, b, tighter=b is not None)
+    if old.choices != new.choices:
+        a, b = old.choices, new.choices
+        wider = b is None or (a is not None and all(choice in b for choice in a))
+        found.limit(at, "choices", a, b, tighter=not wider)
+    found.members(at, old, new, *_ATTRIBUTES)
     if None not in (old.derived, new.derived) and old.derived != new.derived:
         message = "the expression that derives it changed"
         found.add("NQX234", at, message, old.derived, new.derived)
@@ -302,15 +283,14 @@ def _compare_types(found: Changes, at: Path, old: Type, new: Type) -> None:
     if len(old.solid) == len(new.solid) == 1:
         _compare_branches(found, at, old.solid[0], new.solid[0])
         return
-    known = found.known
-    for option in old.solid:
-        if not any(readable_as(option, other, known) for other in new.solid):
-            text = format_type(option)
-            found.add("NQX260", at, f"{text} is no longer one of the types", text)
-    for option in new.solid:
-        if not any(readable_as(option, other, known) for other in old.solid):
-            text = format_type(option)
-            found.add("NQX261", at, f"{text} is now one of the types", None, text)
+    gone, come = (
+        [format_type(a) for a in one if not any(readable_as(a, b, found.known) for b in other)]
+        for one, other in ((old.solid, new.solid), (new.solid, old.solid))
+    )
+    for text in gone:
+        found.add("NQX260", at, f"{text} is no longer one of the types", text)
+    for text in come:
+        found.add("NQX261", at, f"{text} is now one of the types", None, text)
 
 
 def _compare_branches(found: Changes, at: Path, old: Type, new: Type) -> None:
@@ -319,7 +299,7 @@ def _compare_branches(found: Changes, at: Path, old: Type, new: Type) -> None:
     if same_type(old, new, known):
         return
     texts = format_type(old), format_type(new)
-    same_sort, parts = old.sort == new.sort, len(old.parts) == len(new.parts) > 0
+    parts = len(old.parts) == len(new.parts) > 0
     if isinstance(old, Array) and isinstance(new, Array):
         _compare_dtypes(found, at, old.dtype, new.dtype)
         _compare_shapes(found, at, old.shape, new.shape)
@@ -332,11 +312,9 @@ def _compare_branches(found: Changes, at: Path, old: Type, new: Type) -> None:
     elif old.refers and old.refers == new.refers:
         arguments = ([size.text for size in each.arguments] for each in (old, new))
         found.add("NQX222", at, f"the arguments of {old.refers} changed", *arguments)
-    elif same_sort and parts and old.record.with_parts(old, new.parts) == new:
+    elif old.sort == new.sort and parts and old.record.with_parts(old, new.parts) == new:
         for pair in zip(old.parts, new.parts, strict=True):
             _compare_types(found, at, *pair)
-    elif new.record.takes_all:
-        found.add("NQX261", at, f"{texts[0]} became {texts[1]}", *texts)
     elif readable_as(old, new, known):
         found.add("NQX261", at, f"{texts[0]} was widened to {texts[1]}", *texts)
     elif readable_as(new, old, known):

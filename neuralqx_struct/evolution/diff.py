@@ -1,7 +1,7 @@
 """Differences between two versions: changes with their codes, directions and severities.
 
 Contains :func:`diff` and the comparison of documents and structs (codes NQX2xx); single fields are compared in
-``changes.py``. A change is judged without steps; one that a declared step names has the severity ``info``. Whether the
+``changes.py``. A change is judged without steps; one that a declared step makes has the severity ``info``. Whether the
 steps suffice is judged by ``compatibility.py`` and proven by ``proof.py``.
 
 Example:
@@ -11,7 +11,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
@@ -26,22 +26,18 @@ from neuralqx_struct.evolution.changes import (
     compare_fields,
 )
 from neuralqx_struct.evolution.differences import (
-    compare_dims,
-    compare_enums,
+    compare_dim,
+    compare_enum,
     compare_headers,
     probable_renames,
+    renamed_structs,
 )
 from neuralqx_struct.evolution.sizes import equations
-from neuralqx_struct.evolution.steps import kind
-from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.schema.model import (
-    Document,
-    FieldDeclaration,
-    StructDeclaration,
-)
+from neuralqx_struct.evolution.steps import apply_to_document, kind
+from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.series import Series, carried_series, load_series
-from neuralqx_struct.schema.text import Source, path_keys
-from neuralqx_struct.types.text import format_type
+from neuralqx_struct.schema.text import Source, path_keys, path_text
 
 __all__ = ["Change", "Position", "diff", "diff_documents"]
 
@@ -51,7 +47,7 @@ def diff(old: Any, new: Any) -> list[Change]:
 
     Args:
         old: A Document, a Series (its newest version), or the path of a schema file, a schema folder or a bundle.
-        new: Likewise.
+        new: Likewise. Versions between the two are found beside them, with the steps that they declare.
 
     Returns:
         Every difference, breaking ones first.
@@ -63,42 +59,52 @@ def diff(old: Any, new: Any) -> list[Change]:
         >>> print(diff("schemas/vmc_state/v2.yaml", "schemas/vmc_state")[0])
         $.doc: doc changed [NQX234]
     """
-    (before, old_source), (after, new_source) = _document_of(old), _document_of(new)
-    return [
-        replace(
-            change,
-            old_at=_position(old_source, change.old_path),
-            new_at=_position(new_source, change.path),
-        )
-        for change in diff_documents(before, after)
-    ]
+    before, after = _given(old), _given(new)
+    between = [*before.documents.values(), *after.documents.values()]
+    found = []
+    for change in diff_documents(before.head, after.head, between):
+        old_at = _position(before.sources.get(before.head.version), change.old_path)
+        new_at = _position(after.sources.get(after.head.version), change.path)
+        found.append(replace(change, old_at=old_at, new_at=new_at))
+    return found
 
 
-def _document_of(given: Any) -> tuple[Document, Source | None]:
-    """The document that an argument of :func:`diff` names, and the file that it was read from.
+def _given(given: Any) -> Series:
+    """The series whose newest version is the one that an argument of :func:`diff` names.
 
     Raises:
         SchemaError: It is no schema and no bundle with one.
     """
-    if isinstance(given, Document):
-        return given, None
     if isinstance(given, Series):
-        return given.head, given.sources.get(given.head.version)
-    held = getattr(given, "document", None)  # the Schema of users, whose class is above this module
-    if isinstance(held, Document):
+        return given
+    held = given if isinstance(given, Document) else getattr(given, "document", None)
+    if isinstance(held, Document):  # also the Schema of users, whose class is above this module
         series = getattr(given, "series", None)
-        return held, series.sources.get(held.version) if isinstance(series, Series) else None
+        return _up_to(series or Series(held.id, {held.version: held}), held.version)
     path = FilePath(given)
     is_manifest = path.name == "manifest.json" or (path / "manifest.json").exists()
-    if path.suffix != ".zip" and not is_manifest:
-        return _document_of(load_series(given))
-    manifest = read_manifest(path)
-    written = manifest.get("schema") or {}
-    series = carried_series(manifest).get(str(written.get("id")))
-    if series is None:
-        message = "expected a bundle that holds its schema, got one without"
-        raise SchemaError(message, code="NQX404", file=str(path))
-    return series.at(written["version"]), None
+    if path.suffix == ".zip" or is_manifest:
+        manifest = read_manifest(path)
+        written = manifest.get("schema") or {}
+        series = carried_series(manifest).get(str(written.get("id")))
+        if series is None:
+            message = "expected a bundle that holds its schema, got one without"
+            raise SchemaError(message, code="NQX404", file=str(path))
+        return _up_to(series, written["version"])
+    series = load_series(given)
+    if not path.is_file():
+        return series
+    try:
+        folder = load_series(path.parent)
+    except SchemaError:  # other files there have errors
+        return series
+    same = folder.documents.get(series.head.version) == series.head
+    return _up_to(folder, series.head.version) if same else series
+
+
+def _up_to(series: Series, version: int) -> Series:
+    known = {v: document for v, document in series.documents.items() if v <= version}
+    return replace(series, documents=known)
 
 
 def _position(source: Source | None, path: str) -> Position | None:
@@ -114,44 +120,96 @@ _BY_STEPS = frozenset(
 )
 
 
-def diff_documents(old: Document, new: Document) -> list[Change]:
+def diff_documents(old: Document, new: Document, between: Iterable[Document] = ()) -> list[Change]:
     """Compares two documents of one schema; see :func:`diff`.
+
+    Args:
+        old: The old version.
+        new: The new version.
+        between: Versions whose steps lead from one to the other; others are ignored.
 
     Example:
         >>> diff_documents(v1, v1)
         []
     """
     found = Changes(equations(new, old))
+    by_step = {path_text(path) for path in _follow_steps(found, old, new, between)}
     compare_headers(found, old, new)
     _compare_structs(found, old, new)
-    compare_enums(found, old, new)
-    compare_dims(found, old, new)
-    by_step = _named_by_steps(old, new)
-    for index, change in enumerate(found.changes):
-        if change.code in _BY_STEPS and change.path in by_step:
+    for name in {**new.enums, **old.enums}:
+        compare_enum(found, name, old, new)
+    for name in {**new.dims, **old.dims}:
+        compare_dim(found, name, old, new)
+    changes = []
+    for change in found.changes:
+        if change.code in _BY_STEPS and {change.path, change.old_path} & by_step:
             message = f"{change.message}, by a step"
-            found.changes[index] = replace(change, severity="info", message=message)
-    return sorted(found.changes, key=lambda change: _ORDER[change.severity])
+            changes.append(replace(change, severity="info", message=message))
+        else:
+            changes.append(change)
+    return sorted(changes, key=lambda change: _ORDER[change.severity])
 
 
-def _steps(old: Document, new: Document) -> list[Any]:
-    migration = new.migration_from(old.version)
-    return [item.step for item in migration.steps] if migration is not None else []
+# ---------------------------------------------------------------------------------------------------------------------
+# Declared steps.
 
 
-def _named_by_steps(old: Document, new: Document) -> set[str]:
-    """The paths of the fields and structs that the declared steps name."""
-    found: set[Path] = set()
-    for step in _steps(old, new):
-        given = step.model_dump()
-        structs = {given.get("struct"), given.get("to")} - {None}
-        owners = {step.within or new.root, old.root, given.get("struct") or new.root}
-        into = given.get("into", ())
-        fields = {given.get("field"), given.get("to"), *given.get("fields", ())} - {None}
-        fields |= {into} if isinstance(into, str) else set(into)
-        found |= {("structs", owner, "fields", field) for owner in owners for field in fields}
-        found |= {("structs", name) for name in structs}
-    return {format_path(map(FieldName, path)) for path in found}
+def _follow_steps(
+    found: Changes, old: Document, new: Document, between: Iterable[Document]
+) -> set[Path]:
+    """Adds the renames of declared steps, and returns the paths of all structs and fields that steps change."""
+    known = {d.version: d for d in between if d.id == new.id and d.version > old.version}
+    versions = {**known, new.version: new}
+    ahead = [versions[version] for version in sorted(versions) if version <= new.version]
+    here, changed = old, set[Path]()
+    while ahead:
+        after = next((d for d in ahead if d.migration_from(here.version)), ahead[0])
+        ahead = ahead[ahead.index(after) + 1 :]
+        migration = after.migration_from(here.version)
+        document = here
+        for item in migration.steps if migration is not None else ():
+            try:
+                made = apply_to_document(document, item.step, after)
+            except SchemaError:  # lint reports it
+                continue
+            changed.update(_changed_paths(document, made))
+            _follow_renames(found.former, item.step, document, made)
+            document = made
+        here = after
+    return changed
+
+
+def _changed_paths(before: Document, after: Document) -> Iterator[Path]:
+    """Yields the paths of structs and fields that a step changes."""
+    nothing = StructDeclaration(fields={})
+    for name in {**before.structs, **after.structs}:
+        a, b = before.structs.get(name, nothing), after.structs.get(name, nothing)
+        if a is not b:
+            yield ("structs", name)
+            for field in {**a.fields, **b.fields}:
+                if a.fields.get(field) is not b.fields.get(field):
+                    yield ("structs", name, "fields", field)
+
+
+def _follow_renames(
+    former: dict[Path, Path], step: Step, before: Document, after: Document
+) -> None:
+    """Adds the former path of a struct or field that a step renames, and removes those of others that it removes."""
+    given: Any = step
+    owner = ("structs", step.within or before.root, "fields")
+    here, there = Path(), Path()
+    if kind(step).renames_struct:
+        here, there = ("structs", given.struct), ("structs", given.to)
+    if kind(step).renames_field:
+        here, there = (*owner, given.field), (*owner, given.to)
+    if here:
+        former[there] = former.get(here, here)
+        for path in [path for path in former if path[: len(here)] == here]:
+            former[(*there, *path[len(here) :])] = former.pop(path)
+    for path in list(former):
+        struct = after.structs.get(path[1])
+        if struct is None or not {*path[3:]} <= struct.fields.keys():
+            del former[path]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -159,70 +217,42 @@ def _named_by_steps(old: Document, new: Document) -> set[str]:
 
 
 def _compare_structs(found: Changes, old: Document, new: Document) -> None:
-    gone = old.structs.keys() - new.structs.keys()
+    for before, name in renamed_structs(old, new):
+        found.former.setdefault(("structs", name), ("structs", before))
+    kept = set()
     for name, struct in new.structs.items():
-        at: Path = ("structs", name)
-        renamed = _declared_renames(old, new, name)
-        if name in old.structs:
-            _compare_struct(found, at, old.structs[name], struct, renamed)
-            continue
-        aliases = [alias for alias in struct.aliases if alias in gone]
-        former = next(iter(aliases), None) or _same_struct(old, gone, struct)
-        if former is None:
+        at = ("structs", name)
+        former = found.former_path(at)[1]
+        if former not in old.structs:
             found.add("NQX284", at, f"struct {name} was added", None, name)
             continue
-        gone = gone - {former}
-        was, code = ("structs", former), "NQX284" if aliases else "NQX281"
-        found.add(code, at, f"struct {former} was renamed to {name}", former, name, was=was)
-        start = len(found.changes)
-        _compare_struct(found, at, old.structs[former], struct, renamed, former)
-        _set_former(found, start, at, was)
-    for name in [name for name in old.structs if name in gone]:
-        found.add("NQX280", ("structs", name), f"struct {name} was removed", name)
+        kept.add(former)
+        if former != name:
+            code = "NQX284" if former in struct.aliases else "NQX281"
+            found.add(code, at, f"struct {former} was renamed to {name}", former, name)
+        _compare_struct(found, at, old.structs[former], struct)
+    for name in old.structs:
+        if name not in kept:
+            found.add("NQX280", ("structs", name), f"struct {name} was removed", name)
 
 
-def _set_former(found: Changes, start: int, at: Path, was: Path) -> None:
-    """Sets the old paths of the changes from a position on, which are inside something that was renamed."""
-    here, there = (format_path(map(FieldName, path)) for path in (at, was))
-    for index, change in enumerate(found.changes[start:], start):
-        former = f"{there}{change.old_path.removeprefix(here)}"
-        found.changes[index] = replace(change, old_path=former)
-
-
-def _declared_renames(old: Document, new: Document, struct: str) -> dict[str, str]:
-    """The old names of fields by the new ones, as steps declare them."""
-    steps = [step for step in _steps(old, new) if kind(step).renames_field]
-    return {step.to: step.field for step in steps if (step.within or new.root) == struct}
-
-
-def _same_struct(old: Document, gone: set[str], struct: StructDeclaration) -> str | None:
-    """A removed struct with the same fields, which was probably renamed."""
-
-    def form(declaration: StructDeclaration) -> dict[str, str]:
-        return {name: format_type(field.declared) for name, field in declaration.stored.items()}
-
-    return next((name for name in sorted(gone) if form(old.structs[name]) == form(struct)), None)
-
-
-def _compare_struct(  # noqa: PLR0917 - two declarations, their place, and their names
-    found: Changes,
-    at: Path,
-    old: StructDeclaration,
-    new: StructDeclaration,
-    declared: Mapping[str, str],
-    former: str = "",
+def _compare_struct(
+    found: Changes, at: Path, old: StructDeclaration, new: StructDeclaration
 ) -> None:
-    _compare_names(found, (*at, "fields"), old, new, declared)
-    for name in [name for name in new.fields if name in old.fields]:
-        compare_fields(found, (*at, "fields", name), old.fields[name], new.fields[name])
-    orders = [[name for name in a if name in b] for a, b in _both(old.fields, new.fields)]
-    if orders[0] != orders[1]:
+    fields = (*at, "fields")
+    _compare_names(found, fields, old, new)
+    for name, declaration in new.fields.items():
+        former = found.former_path((*fields, name))[-1]
+        if former in old.fields:
+            compare_fields(found, (*fields, name), old.fields[former], declaration)
+    if [n for n in old.fields if n in new.fields] != [n for n in new.fields if n in old.fields]:
         message = "the order of fields changed, and with it that of the leaves"
-        found.add("NQX231", (*at, "fields"), message)
-    before, after = ([n for n in a.reserved if n not in b.fields] for a, b in _both(old, new))
+        found.add("NQX231", fields, message)
+    before = [name for name in old.reserved if name not in new.fields]
+    after = [name for name in new.reserved if name not in old.fields]
     gone, come = ("NQX206", "{} is no longer reserved"), ("NQX234", "{} is reserved now")
     found.entries((*at, "reserved"), before, after, gone, come)
-    found.aliases(at, old.aliases, [alias for alias in new.aliases if alias != former])
+    found.aliases(at, old.aliases, new.aliases)
     _compare_constraints(found, (*at, "constraints"), old, new)
     if old.params != new.params:
         message = f"parameters changed from {old.params} to {new.params}"
@@ -230,54 +260,51 @@ def _compare_struct(  # noqa: PLR0917 - two declarations, their place, and their
     found.members((*at, "doc"), old, new, "doc")
 
 
-def _both(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
-    yield old, new
-    yield new, old
-
-
 def _compare_names(
-    found: Changes,
-    at: Path,
-    old: StructDeclaration,
-    new: StructDeclaration,
-    declared: Mapping[str, str],
+    found: Changes, at: Path, old: StructDeclaration, new: StructDeclaration
 ) -> None:
-    """Adds changes of fields that only one version has."""
-    removed = {name: d for name, d in old.fields.items() if name not in new.fields}
-    added = {name: d for name, d in new.fields.items() if name not in old.fields}
-    aliased = {alias: name for name, d in added.items() for alias in d.aliases if alias in removed}
-    aliased |= {a: b for b, a in declared.items() if b in added and a in removed}
-    pairs = probable_renames(old, new, found.known)
-    likely = {a: (b, score) for a, b, score in pairs if a not in aliased}
-    for a, b in aliased.items():
-        here, was, start = (*at, b), (*at, a), len(found.changes) + 1
-        message = f"field {a} was renamed to {b}"
-        found.add("NQX208", here, message, a, b, direction="forward", was=was)
-        kept = added[b].model_copy(update={"aliases": [n for n in added[b].aliases if n != a]})
-        compare_fields(found, here, removed[a], kept)
-        _set_former(found, start, here, was)
-    for a, (b, score) in likely.items():
-        message = (
-            f"field {a} was removed and {b} added, with the same type: renamed? (score {score:.2f})"
-        )
-        found.add("NQX204", (*at, b), message, a, b, was=(*at, a))
-    for name, declaration in removed.items():
-        if name not in aliased and name not in likely:
-            _add_removed(found, (*at, name), declaration, reserved=name in new.reserved)
-    renamed = {*aliased.values(), *(b for b, _ in likely.values())}
-    for name, declaration in added.items():
-        here, text = (*at, name), declaration.text
+    """Adds changes of fields that only one version has, and the former paths of those that were renamed."""
+    gone = [name for name in old.fields if name not in new.fields]
+    come = [name for name in new.fields if name not in old.fields]
+    owner = found.former_path(at)
+    for name in come:
+        here = (*at, name)
+        aliases = [(*owner, alias) for alias in new.fields[name].aliases if alias in gone]
+        was = found.former.get(here, (aliases or [here])[0])
+        if was[:-1] == owner and was[-1] in gone:
+            a = was[-1]
+            found.former[here] = was
+            message = f"field {a} was renamed to {name}"
+            found.add("NQX208", here, message, a, name, direction="forward")
+            gone.remove(a)
+    likely: set[str] = set()
+    for a, b, score in probable_renames(old, new, found.known):
+        if a in gone and (*at, b) not in found.former:
+            words = "with the same type: renamed?"
+            message = f"field {a} was removed and {b} added, {words} (score {score:.2f})"
+            found.add("NQX204", (*at, b), message, a, b, old_path=path_text((*owner, a)))
+            gone.remove(a)
+            likely.add(b)
+    for name in gone:
+        _add_removed(found, (*at, name), old.fields[name], reserved=name in new.reserved)
+    for name in come:
+        here, declaration = (*at, name), new.fields[name]
         if name in old.reserved:
-            message, was = f"field {name} uses a reserved name", (*at[:-1], "reserved")
-            found.add("NQX205", here, message, None, text, was=was)
-        if name in renamed:
-            continue
-        code, message = "NQX202", f"field {name} was added without a default"
-        if declaration.has_default:
-            code, message = "NQX208", f"field {name} was added with a default"
-        if not declaration.stored:
-            code, message = "NQX208", f"field {name}, which is not stored, was added"
-        found.add(code, here, message, None, text)
+            place = path_text((*owner[:-1], "reserved"))
+            message = f"field {name} uses a reserved name"
+            found.add("NQX205", here, message, None, declaration.text, old_path=place)
+        if here not in found.former and name not in likely:
+            _add_added(found, here, declaration)
+
+
+def _add_added(found: Changes, at: Path, new: FieldDeclaration) -> None:
+    code, how = "NQX202", "was added without a default"
+    if new.has_default:
+        code, how = "NQX208", "was added with a default"
+    if not new.stored:
+        code, how = "NQX208", "which is not stored, was added"
+    comma = "" if new.stored else ","
+    found.add(code, at, f"field {at[-1]}{comma} {how}", None, new.text)
 
 
 def _add_removed(found: Changes, at: Path, old: FieldDeclaration, *, reserved: bool) -> None:

@@ -1,35 +1,26 @@
-"""Differences between two documents: those that make stored data unreadable, probable renames, and changes of headers.
+"""Differences between two documents that make stored data unreadable, probable renames, and changes outside of structs.
 
 :func:`differences` decides whether steps lead where they should. All changes, also those that readers do not notice, are
-listed by ``diff.py``; the steps that resolve differences are proposed by ``suggestions.py``.
+listed by ``diff.py``, of which the comparison of headers, enums and dims is here; the steps that resolve differences are
+proposed by ``suggestions.py``.
 
 Example:
     >>> differences(v1, v2)[0].message
     'expected a stored field kernel: complex64[n_sites, n_hidden], got none'
-
-:func:`compare_headers`, :func:`compare_enums` and :func:`compare_dims` list the changes of a document besides its structs:
-identity, promises, used schemas, enums, dims. Structs are compared in ``diff.py``, single fields in ``changes.py``, which
-has the table of codes.
-
-    >>> found = Changes({})
-    >>> compare_headers(found, v1, v2)
-    >>> [change.code for change in found.changes]
-    ['NQX234']
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import product
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, shown
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_size, same_type
 from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint, reachable
 from neuralqx_struct.schema.model import (
     DimDeclaration,
@@ -38,6 +29,7 @@ from neuralqx_struct.schema.model import (
     StructDeclaration,
 )
 from neuralqx_struct.schema.modes import MODES
+from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types.records import walk_type
 from neuralqx_struct.types.text import format_type
 
@@ -72,8 +64,7 @@ class Difference:
 
     def to_diagnostic(self, code: str, severity: Severity = "error") -> Diagnostic:
         """The difference as a diagnostic."""
-        path = format_path(map(FieldName, self.path))
-        return Diagnostic(code, severity, self.message, path=path, hint=self.hint)
+        return Diagnostic(code, severity, self.message, path=path_text(self.path), hint=self.hint)
 
 
 def differences(have: Document, want: Document) -> list[Difference]:
@@ -99,15 +90,19 @@ def differences(have: Document, want: Document) -> list[Difference]:
     for name in want_structs:
         if name in have_structs:
             found += _in_struct(name, have.structs[name], want.structs[name], known)
-    for name in [name for name in want_enums if name in have_enums]:
-        old, new = have.enums[name], want.enums[name]
-        gone = [member for member in old.members if member not in new.members]
-        if gone and new.default is None:
-            listed = f"expected the members {', '.join(old.members)}"
-            hint = "keep the members, or give the enum a `default:` member"
-            message = f"{listed}, got none named {', '.join(gone)}"
-            found.append(Difference(("enums", name), message, hint))
+    for name in want_enums:
+        if name in have_enums:
+            found += _in_enum(name, have, want)
     return found
+
+
+def _in_enum(name: str, have: Document, want: Document) -> Iterator[Difference]:
+    old, new = have.enums[name], want.enums[name]
+    gone = [member for member in old.members if member not in new.members]
+    if gone and new.default is None:
+        members = f"expected the members {', '.join(old.members)}, got none named {', '.join(gone)}"
+        hint = "keep the members, or give the enum a `default:` member"
+        yield Difference(("enums", name), members, hint)
 
 
 def _renamed_dims(have: Document, want: Document) -> dict[str, Expression]:
@@ -115,7 +110,6 @@ def _renamed_dims(have: Document, want: Document) -> dict[str, Expression]:
 
     Only names that are gone and names that are new: ``[n, m]`` and ``[m, n]`` stay different.
     """
-    used = [_size_names(have), _size_names(want)]
     pairs: dict[str, set[str]] = {}
     back: dict[str, set[str]] = {}
     for name in have.structs.keys() & want.structs.keys():
@@ -124,20 +118,18 @@ def _renamed_dims(have: Document, want: Document) -> dict[str, Expression]:
             for a, b in _facing(old[field], new[field]):
                 pairs.setdefault(a, set()).add(b)
                 back.setdefault(b, set()).add(a)
-    return {
-        a: parse(b)
-        for a, (b, *others) in pairs.items()
-        if not others and back[b] == {a} and a not in used[1] and b not in used[0]
-    }
+    here, there = size_names(have), size_names(want)
+    renamed: dict[str, Expression] = {}
+    for a, (b, *others) in pairs.items():
+        if not others and back[b] == {a} and a not in there and b not in here:
+            renamed[a] = parse(b)
+    return renamed
 
 
-def _size_names(document: Document) -> set[str]:
+def size_names(document: Document) -> set[str]:
     """The names of all sizes of a document."""
-    found = set(document.dims)
-    for struct in document.structs.values():
-        for names in struct.sizes:
-            found |= names
-    return found
+    sizes = [names for struct in document.structs.values() for names in struct.sizes]
+    return set(document.dims).union(*sizes)
 
 
 def _facing(have: FieldDeclaration, want: FieldDeclaration) -> Iterator[tuple[str, str]]:
@@ -145,9 +137,13 @@ def _facing(have: FieldDeclaration, want: FieldDeclaration) -> Iterator[tuple[st
     for a, b in zip(walk_type(have.declared), walk_type(want.declared), strict=False):
         if a.sort == b.sort and len(a.extents) == len(b.extents):
             for x, y in zip(a.extents, b.extents, strict=True):
-                names = [str(size) for size in (x, y) if size is not ...]
-                if len(names) == 2 and all(map(str.isidentifier, names)):
-                    yield names[0], names[1]
+                if (
+                    x is not ...
+                    and y is not ...
+                    and x.text.isidentifier()
+                    and y.text.isidentifier()
+                ):
+                    yield x.text, y.text
 
 
 def _in_struct(
@@ -175,10 +171,36 @@ def _in_struct(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Fields that were probably renamed.
+# Structs and fields that were probably renamed.
+
+
+def renamed_structs(old: Document, new: Document) -> Iterator[tuple[str, str]]:
+    """Yields the old and the new names of structs that were probably renamed, each at most once.
+
+    An alias, the place as root and equal fields are the signs, in this order.
+    """
+    gone = [name for name in old.structs if name not in new.structs]
+    for name, struct in new.structs.items():
+        if name in old.structs:
+            continue
+        candidates = [alias for alias in struct.aliases if alias in gone]
+        if name == new.root and old.root in gone:
+            candidates.append(old.root)
+        candidates += [former for former in gone if _same_fields(old.structs[former], struct)]
+        if candidates:
+            gone.remove(candidates[0])
+            yield candidates[0], name
+
+
+def _same_fields(a: StructDeclaration, b: StructDeclaration) -> bool:
+    forms = [{n: format_type(d.declared) for n, d in x.stored.items()} for x in (a, b)]
+    return forms[0] == forms[1] and bool(forms[0]) and a.params == b.params
+
 
 #: The lowest score of two names of one field.
 _LIKELY = 0.6
+#: Comparing names is slow: among more pairs than this no likely ones are looked for.
+_MOST_PAIRS = 40_000
 
 
 def probable_renames(
@@ -192,49 +214,31 @@ def probable_renames(
     """
     removed = {name: d for name, d in old.stored.items() if name not in new.fields}
     added = {name: d for name, d in new.stored.items() if name not in old.fields}
-    letters: dict[tuple[str, int], int] = {}
-    masks = {name: _letters(name, letters) for name in (*removed, *added)}
-    # Comparing names is slow, and a bound is enough for most pairs: the exact score of a pair is computed when no other
-    # pair can have a higher one, and not at all for names that are paired already.
-    waiting: list[tuple[float, bool, str, str]] = []
-    for a, old_field in removed.items():
-        for b, new_field in added.items():
-            shared = 2 * (masks[a] & masks[b]).bit_count() / (len(a) + len(b))
-            bound = shared + _agreement(old_field, new_field)
-            if bound >= _LIKELY and same_type(old_field.declared, new_field.declared, known):
-                waiting.append((-bound, False, a, b))
-    heapq.heapify(waiting)
+    if len(removed) * len(added) > _MOST_PAIRS:
+        return []
+    scored = [(-_likeness(a, removed[a], b, added[b]), a, b) for a, b in product(removed, added)]
     found: list[tuple[str, str, float]] = []
-    while waiting:
-        bound, exact, a, b = heapq.heappop(waiting)
-        if a not in removed or b not in added:
-            continue
-        if exact:
-            found.append((a, b, -bound))
+    for score, a, b in sorted(scored):
+        if -score < _LIKELY:
+            break
+        free = a in removed and b in added
+        if free and same_type(removed[a].declared, added[b].declared, known):
+            found.append((a, b, -score))
             del removed[a], added[b]
-        elif (score := _likeness(a, removed[a], b, added[b])) >= _LIKELY:
-            heapq.heappush(waiting, (-score, True, a, b))
     return found
 
 
-def _letters(name: str, known: dict[tuple[str, int], int]) -> int:
-    """One bit for each letter and its count: the bits that two names share bound their likeness."""
-    mask, counts = 0, dict.fromkeys(name.lower(), 0)
-    for letter in name.lower():
-        mask |= 1 << known.setdefault((letter, counts[letter]), len(known))
-        counts[letter] += 1
-    return mask
-
-
-def _agreement(old: FieldDeclaration, new: FieldDeclaration) -> float:
-    """The score that equal tags and docs add to that of the names."""
-    return 0.1 * bool(old.tags and old.tags == new.tags) + 0.4 * bool(
-        old.doc and old.doc == new.doc
-    )
-
-
 def _likeness(a: str, old: FieldDeclaration, b: str, new: FieldDeclaration) -> float:
-    return min(1.0, SequenceMatcher(None, a.lower(), b.lower()).ratio() + _agreement(old, new))
+    score = SequenceMatcher(None, a.lower(), b.lower()).ratio()
+    if old.tags and old.tags == new.tags:
+        score += 0.1
+    if old.doc and old.doc == new.doc:
+        score += 0.4
+    return min(1.0, score)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Headers, enums and dims.
 
 
 def compare_headers(found: Changes, old: Document, new: Document) -> None:
@@ -252,106 +256,91 @@ def compare_headers(found: Changes, old: Document, new: Document) -> None:
         renamed = new.root in new.structs and old.root in new.structs[new.root].aliases
         code = "NQX284" if renamed else "NQX280"
         found.add(code, ("root",), f"root {old.root} became {new.root}", old.root, new.root)
-    if old.compatibility != new.compatibility:
-        before, after = old.compatibility, new.compatibility
+    before, after = old.compatibility, new.compatibility
+    if before != after:
         lowered = MODES[after].strictness < MODES[before].strictness
-        how = "lowered" if lowered else "raised"
-        message = f"compatibility was {how} from {before} to {after}"
+        message = f"compatibility was {'lowered' if lowered else 'raised'} from {before} to {after}"
         found.add("NQX292" if lowered else "NQX234", ("compatibility",), message, before, after)
-    _compare_uses(found, old, new)
+    _compare_uses(found, old.used_versions, new.used_versions)
     found.members(("doc",), old, new, "doc")
 
 
-def _compare_uses(found: Changes, old: Document, new: Document) -> None:
-    before, after, at = old.used_versions, new.used_versions, ("uses",)
-    for name, version in after.items():
-        former = before.get(name)
-        moved = f"from version {former} to {version}; its own steps"
-        if former is None:
-            found.add("NQX284", at, f"{name}@{version} is used now", None, version)
-        elif version > former:
-            found.add("NQX285", at, f"{name} moved {moved} run first", former, version)
-        elif version < former:
+def _compare_uses(found: Changes, old: Mapping[str, int], new: Mapping[str, int]) -> None:
+    at = ("uses",)
+    for name in {**new, **old}:
+        a, b = old.get(name), new.get(name)
+        moved = f"from version {a} to {b}; its own steps"
+        if a is None:
+            found.add("NQX284", at, f"{name}@{b} is used now", None, b)
+        elif b is None:
+            found.add("NQX284", at, f"{name}@{a} is no longer used", a)
+        elif b > a:
+            found.add("NQX285", at, f"{name} moved {moved} run first", a, b)
+        elif b < a:
             message = f"{name} moved back {moved} are undone first"
-            found.add("NQX285", at, message, former, version, **BOTH)
-    for name, version in before.items():
-        if name not in after:
-            found.add("NQX284", at, f"{name}@{version} is no longer used", version)
+            found.add("NQX285", at, message, a, b, **BOTH)
 
 
-def compare_enums(found: Changes, old: Document, new: Document) -> None:
-    """Adds changes of members of enums, of their defaults, and of enums that come or go."""
-    gone, come = ("NQX280", "enum {} was removed"), ("NQX284", "enum {} was added")
-    for name in {**new.enums, **old.enums}:
-        at = ("enums", name)
-        if name not in old.enums or name not in new.enums:
-            found.entries(at, {name} & old.enums.keys(), {name} & new.enums.keys(), gone, come)
-            continue
-        before, after = old.enums[name], new.enums[name]
-        a, b = before.default, after.default
-        for member in [member for member in before.members if member not in after.members]:
-            breaks: dict[str, Any] = (
-                {} if b is None else {"direction": "none", "severity": "warning"}
-            )
-            found.add("NQX250", at, f"member {member} was removed", member, **breaks)
-        for member in [member for member in after.members if member not in before.members]:
-            breaks = {} if a is None else {"direction": "none", "severity": "info"}
-            found.add("NQX251", at, f"member {member} was added", None, member, **breaks)
-        members = before.members, after.members
-        if members[0] != members[1] and sorted(members[0]) == sorted(members[1]):
-            found.add("NQX234", at, "the order of members changed", *members)
-        if a != b:
-            code = "NQX241" if b is None else "NQX240"
-            message = f"the member for unknown names changed from {shown(a)} to {shown(b)}"
-            found.add("NQX284" if a is None else code, at, message, a, b)
-        found.members(at, before, after, "doc")
+def compare_enum(found: Changes, name: str, old: Document, new: Document) -> None:
+    """Adds changes of members of an enum and of its default, or that it comes or goes."""
+    at = ("enums", name)
+    before, after = old.enums.get(name), new.enums.get(name)
+    if before is None or after is None:
+        code, how = ("NQX284", "added") if before is None else ("NQX280", "removed")
+        found.add(code, at, f"enum {name} was {how}", before and name, after and name)
+        return
+    a, b = before.default, after.default
+    kept: dict[str, Any] = {} if b is None else {"direction": "none", "severity": "warning"}
+    known: dict[str, Any] = {} if a is None else {"direction": "none", "severity": "info"}
+    for member in before.members:
+        if member not in after.members:
+            found.add("NQX250", at, f"member {member} was removed", member, **kept)
+    for member in after.members:
+        if member not in before.members:
+            found.add("NQX251", at, f"member {member} was added", None, member, **known)
+    members = before.members, after.members
+    if members[0] != members[1] and sorted(members[0]) == sorted(members[1]):
+        found.add("NQX234", at, "the order of members changed", *members)
+    if a != b:
+        code = "NQX241" if b is None else "NQX240"
+        message = f"the member for unknown names changed from {shown(a)} to {shown(b)}"
+        found.add("NQX284" if a is None else code, at, message, a, b)
+    found.members(at, before, after, "doc")
 
 
-def compare_dims(found: Changes, old: Document, new: Document) -> None:
-    """Adds changes of equations and bounds of dims, and of dims that come or go."""
-    for name in [name for name in new.dims if name not in old.dims]:
-        # Without a declaration each instance has a size of this name to itself.
-        shared = name in _sizes(old, root=False)
-        message = (
-            f"{name} is one size for the whole tree now" if shared else f"dim {name} was declared"
-        )
-        found.add("NQX270" if shared else "NQX284", ("dims", name), message, None, name)
-    for name in [name for name in old.dims if name not in new.dims]:
-        shared = name in _sizes(new, root=False)
-        message = (
-            f"{name} is a size of each instance now"
-            if shared
-            else f"dim {name} is no longer declared"
-        )
-        found.add("NQX271" if shared else "NQX284", ("dims", name), message, name)
-    nothing = DimDeclaration()
-    for name in {**new.dims, **old.dims}:
-        in_old, in_new = name in old.dims, name in new.dims
-        if (not in_old and name not in _sizes(old)) or (not in_new and name not in _sizes(new)):
-            continue  # a size that only one version has
-        at, a, b = ("dims", name), old.dims.get(name, nothing), new.dims.get(name, nothing)
-        if in_old and in_new:
-            found.members(at, a, b, "doc")
-        texts = [None if dim.equation is None else dim.equation.text for dim in (a, b)]
-        breaks: Mapping[str, Any] = {"direction": "both"}
-        same = texts[0] == texts[1]
-        if a.equation is None:
-            breaks = {}
-        elif b.equation is None:
-            breaks = FORWARD
-        else:
-            same = same_size(a.equation, b.equation, {})
-        if not same:
-            found.add("NQX223", at, f"equals of {name} changed", *texts, **breaks)
-        found.bounds(at, a, b, {"min": 1, "max": -1})
+def compare_dim(found: Changes, name: str, old: Document, new: Document) -> None:
+    """Adds changes of the equation and the bounds of a dim, and whether it is one for all instances."""
+    at = ("dims", name)
+    a, b = old.dims.get(name), new.dims.get(name)
+    if a is None and name in _inner_sizes(old):
+        found.add("NQX270", at, f"{name} is one size for the whole tree now", None, name)
+    elif a is None:
+        found.add("NQX284", at, f"dim {name} was declared", None, name)
+    if b is None and name in _inner_sizes(new):
+        found.add("NQX271", at, f"{name} is a size of each instance now", name)
+    elif b is None:
+        found.add("NQX284", at, f"dim {name} is no longer declared", name)
+    if name not in size_names(old) or name not in size_names(new):
+        return  # a size that only one version has
+    if a is not None and b is not None:
+        found.members(at, a, b, "doc")
+    before, after = a or DimDeclaration(), b or DimDeclaration()
+    one, other = before.equation, after.equation
+    same = one == other
+    breaks: Mapping[str, Any] = {}
+    if one is not None:
+        breaks = {"direction": "both"} if other is not None else FORWARD
+        same = other is not None and same_size(one, other, {})
+    if not same:
+        texts = [None if size is None else size.text for size in (one, other)]
+        found.add("NQX223", at, f"equals of {name} changed", *texts, **breaks)
+    found.bounds(at, before, after, {"min": 1, "max": -1})
 
 
-def _sizes(document: Document, *, root: bool = True) -> set[str]:
-    """The names of sizes; without ``root`` those of structs of which a payload may hold several instances."""
-    return {
-        name
-        for struct, declaration in document.structs.items()
-        if root or struct != document.root
-        for names in declaration.sizes
-        for name in names - {*declaration.params}
-    }
+def _inner_sizes(document: Document) -> set[str]:
+    """The names of sizes of structs of which a payload may hold several instances, and which thus are local."""
+    found: set[str] = set()
+    for name, struct in document.structs.items():
+        if name != document.root:
+            found = found.union(*struct.sizes) - {*struct.params}
+    return found

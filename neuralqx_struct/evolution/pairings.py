@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from itertools import permutations, product
-from typing import Any
+from itertools import permutations
+from typing import Any, Literal
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
@@ -24,6 +24,7 @@ from neuralqx_struct.evolution.differences import probable_renames
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_type
 from neuralqx_struct.evolution.steps import apply_to_document, step_text
 from neuralqx_struct.evolution.steps.arrays import plain_size
+from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -103,10 +104,6 @@ class Work:
             return None
         return document
 
-    def applying(self, steps: Iterable[Step]) -> list[Step]:
-        """Those of some steps that apply."""
-        return [step for step in steps if self.after([step]) is not None]
-
     def take(self, about: Iterable[Place], *steps: Step) -> bool:
         """Adds sure steps, if they apply."""
         after = self.after(steps)
@@ -152,17 +149,9 @@ class Pairing:
     """A struct of both versions, and its stored fields that only one of them has, as far as no step is known."""
 
     name: str
-    within: str | None
+    work: Work
     gone: dict[str, FieldDeclaration]
     come: dict[str, FieldDeclaration]
-
-    @classmethod
-    def of(cls, name: str, work: Work) -> Pairing:
-        """The fields of a struct that differ."""
-        old, new = work.have.structs[name].stored, work.want.structs[name].stored
-        gone = {field: d for field, d in old.items() if field not in new}
-        come = {field: d for field, d in new.items() if field not in old}
-        return cls(name, work.within(name), gone, come)
 
     def settle(self, gone: Sequence[str], come: Sequence[str]) -> list[Place]:
         """Removes fields for which there is a suggestion, and returns their places."""
@@ -172,35 +161,99 @@ class Pairing:
             del self.come[name]
         return [place_of(self.name, name) for name in (*gone, *come)]
 
+    def settles(self, way: Way) -> bool:
+        """True if the steps apply, and lead from fields that are gone to fields as the new version declares them."""
+        if not {*way.gone} <= self.gone.keys() or not {*way.come} <= self.come.keys():
+            return False
+        after = self.work.after(way.steps)
+        if after is None:
+            return False
+        made, known = after.structs[self.name].stored, self.work.known
+        pairs = [(made[name].declared, self.come[name].declared) for name in way.come]
+        return all(readable_as(have, want, known) for have, want in pairs)
+
+    def removals(self, name: str) -> list[Step]:
+        """The steps that remove a field, those that keep the downgrade first."""
+        given: dict[str, Any] = {"field": name, "within": self.work.within(self.name)}
+        values = values_for(self.gone[name], self.work.have)
+        undone = [build.remove(**given, undo_default=value) for value in values]
+        steps = [*undone, build.remove(**given, lossy=True)]
+        return [step for step in steps if self.work.after([step]) is not None]
+
+    def additions(self, name: str) -> list[Step]:
+        """The steps that add a field."""
+        given: dict[str, Any] = {"field": name, "within": self.work.within(self.name)}
+        values = values_for(self.come[name], self.work.want)
+        steps = [build.add(**given, default=value) for value in values]
+        return [step for step in steps if self.work.after([step]) is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Steps by which fields that are gone may have become others; ``words`` is the question, empty if they are sure."""
+
+    gone: tuple[str, ...]
+    come: tuple[str, ...]
+    steps: tuple[Step, ...]
+    words: str = ""
+
 
 def pair_fields(name: str, work: Work) -> None:
     """Adds suggestions for the fields of a struct that only one version has."""
-    pairing = Pairing.of(name, work)
-    gone, come = pairing.gone, pairing.come
-    for b, declaration in list(come.items()):
-        for a in [alias for alias in declaration.aliases if alias in gone][:1]:
-            renaming = build.rename(field=a, to=b, within=pairing.within)
-            if work.after([renaming]) is not None:
-                work.take(pairing.settle([a], [b]), renaming)
-    for a, b, _ in probable_renames(work.have.structs[name], work.want.structs[name], work.known):
-        _ask_renamed(pairing, a, b, work)
-    for removed, made, step, words in _combined(pairing, work):
-        question = f"{are(removed)} gone and {are(made)} new: is {words}?"
-        _ask_one(question, [step], pairing, removed, made, work)
-    for a, b in [*_only_partners(pairing, work, same_dtype=True)]:
-        _ask_renamed(pairing, a, b, work)
-    for a, b in [*_only_partners(pairing, work, same_dtype=False)]:
-        _ask_renamed(pairing, a, b, work)
+    old, new = work.have.structs[name].stored, work.want.structs[name].stored
+    gone = {field: d for field, d in old.items() if field not in new}
+    come = {field: d for field, d in new.items() if field not in old}
+    pairing = Pairing(name, work, gone, come)
+    for way in _ways(pairing):
+        if not pairing.settles(way):
+            continue
+        if way.words:
+            _ask_one(way, pairing)
+        else:
+            work.take(pairing.settle(way.gone, way.come), *way.steps)
     # Additions first: only an array that goes may show a size that a new one has.
-    for b in come:
-        _ask_added(pairing, b, work)
-    for a in gone:
-        _ask_removed(pairing, a, work)
+    for added in come:
+        _ask_added(pairing, added)
+    for removed in gone:
+        _ask_removed(pairing, removed)
 
 
-def _only_partners(pairing: Pairing, work: Work, *, same_dtype: bool) -> Iterator[tuple[str, str]]:
+def _ways(pairing: Pairing) -> Iterator[Way]:
+    """Yields the ways in which fields may have become others, the likely ones first; sees those that were settled."""
+    work, name = pairing.work, pairing.name
+    for b, declaration in list(pairing.come.items()):
+        for alias in declaration.aliases:
+            if alias in pairing.gone:
+                renaming = build.rename(field=alias, to=b, within=work.within(name))
+                yield Way((alias,), (b,), (renaming,))
+    likely = probable_renames(work.have.structs[name], work.want.structs[name], work.known)
+    for a, b, _ in likely:
+        yield from _renamed(pairing, a, b)
+    if max(len(pairing.gone), len(pairing.come)) <= _MOST:
+        yield from sorted(filter(pairing.settles, _combined(pairing)), key=_unlikeness)
+    for same_dtype in (True, False):
+        for a, b in [*_only_partners(pairing, same_dtype=same_dtype)]:
+            yield from _renamed(pairing, a, b)
+
+
+def _renamed(pairing: Pairing, a: str, b: str) -> Iterator[Way]:
+    """Yields the steps that rename a field, and cast it where the types differ."""
+    if a not in pairing.gone or b not in pairing.come:
+        return
+    have, want = pairing.gone[a].declared, pairing.come[b].declared
+    within = pairing.work.within(pairing.name)
+    steps: list[Step] = [build.rename(field=a, to=b, within=within)]
+    dtype = want.record.element(want)
+    if dtype and not readable_as(have, want, pairing.work.known):
+        steps.append(build.cast(field=b, dtype=dtype, within=within))
+    shown = format_type(have)
+    words = f"{a} is gone and {b} is new, of type {shown}: was it renamed?"
+    yield Way((a,), (b,), tuple(steps), words)
+
+
+def _only_partners(pairing: Pairing, *, same_dtype: bool) -> Iterator[tuple[str, str]]:
     """Yields fields that go and come and have no other partner of their type, or of their shape."""
-    known = work.known
+    known = pairing.work.known
 
     def alike(a: Type, b: Type) -> bool:
         if not same_dtype and isinstance(a, Array) and isinstance(b, Array):
@@ -216,39 +269,18 @@ def _only_partners(pairing: Pairing, work: Work, *, same_dtype: bool) -> Iterato
             yield a, partners[0]
 
 
-def _ask_renamed(pairing: Pairing, a: str, b: str, work: Work) -> None:
-    """Asks whether two fields are one, if the steps for it apply."""
-    if a not in pairing.gone or b not in pairing.come:
-        return
-    have, want = pairing.gone[a].declared, pairing.come[b].declared
-    steps: list[Step] = [build.rename(field=a, to=b, within=pairing.within)]
-    if not readable_as(have, want, work.known):
-        if not isinstance(want, Array):
-            return
-        steps.append(build.cast(field=b, dtype=want.dtype, within=pairing.within))
-    if work.after(steps) is not None:
-        question = f"{a} is gone and {b} is new, of type {format_type(have)}: was it renamed?"
-        _ask_one(question, steps, pairing, [a], [b], work)
-
-
-def _ask_one(  # noqa: PLR0917 - the fields that go, those that come, and the steps between them
-    question: str,
-    steps: Sequence[Step],
-    pairing: Pairing,
-    gone: Sequence[str],
-    come: Sequence[str],
-    work: Work,
-) -> None:
+def _ask_one(way: Way, pairing: Pairing) -> None:
     """Asks whether the fields that go and those that come are the same data."""
-    apart = [_additions(pairing, name, work)[:1] for name in come]
-    apart += [_removals(pairing, name, work)[:1] for name in gone]
-    answers = [("yes", steps)]
+    question = way.words
+    apart = [pairing.additions(name)[:1] for name in way.come]
+    apart += [pairing.removals(name)[:1] for name in way.gone]
+    answers: list[tuple[str, Sequence[Step]]] = [("yes", way.steps)]
     if all(apart):
-        answers.append(("no", [step for found in apart for step in found]))
+        answers.append(("no", [step for steps in apart for step in steps]))
     else:
-        values = f"{' and '.join(come)} a value; no constant is one"
+        values = f"{' and '.join(way.come)} a value; no constant is one"
         question = f"{question} If not, write a step that gives {values}."
-    work.ask(pairing.settle(gone, come), question, *answers)
+    pairing.work.ask(pairing.settle(way.gone, way.come), question, *answers)
 
 
 def are(names: Sequence[str]) -> str:
@@ -257,49 +289,55 @@ def are(names: Sequence[str]) -> str:
 
 
 _SHOWN = 4  # fields of the same type that a question lists
-_MOST = 12  # fields that come or go at once in one struct; with more, pairs are not tried
-
-#: A fields that go, those that come, the step between them, and the question in words.
-Way = tuple[list[str], list[str], Step, str]
+_MOST = 12  # fields that come or go at once in one struct; with more, parts of arrays are not looked for
 
 
-def _combined(pairing: Pairing, work: Work) -> Iterator[Way]:
-    """Yields two arrays that became one, and arrays that became two: complex parts, or parts along an axis."""
-    if max(len(pairing.gone), len(pairing.come)) > _MOST:
-        return
-    ways: list[Way] = []
-    for c, (a, b) in product(pairing.come, permutations(pairing.gone, 2)):
-        step: Step = build.merge(fields=[a, b], into=c, how="complex", within=pairing.within)
-        ways.append(([a, b], [c], step, f"{a} the real and {b} the imaginary part of {c}"))
-    for a, (b, c) in product(pairing.gone, permutations(pairing.come, 2)):
-        ways += [([a], [b, c], step, words) for step, words in _splits(a, b, c, pairing)]
-    fitting = [way for way in ways if _gives(way, pairing, work)]
-    for way in sorted(fitting, key=_unlikeness):
-        if set(way[0]) <= pairing.gone.keys() and set(way[1]) <= pairing.come.keys():
-            yield way
+def _combined(pairing: Pairing) -> Iterator[Way]:
+    """Yields arrays that became one, and arrays that became several: complex parts, or parts along an axis."""
+    within = pairing.work.within(pairing.name)
+    for whole, declaration in pairing.come.items():
+        for parts, how, axis in _partings(declaration, pairing.gone):
+            step: Step = build.merge(fields=[*parts], into=whole, how=how, axis=axis, within=within)
+            words = _parted(whole, parts, how, axis)
+            question = f"{are(parts)} gone and {whole} is new: is {words}?"
+            yield Way(parts, (whole,), (step,), question)
+    for whole, declaration in pairing.gone.items():
+        for parts, how, axis in _partings(declaration, pairing.come):
+            into: Any = [*parts]
+            if how == "concat":
+                shapes = [pairing.come[part].declared.extents for part in parts]
+                into = {n: plain_size(shape[axis]) for n, shape in zip(parts, shapes, strict=True)}
+            step = build.split(field=whole, into=into, how=how, axis=axis, within=within)
+            words = _parted(whole, parts, how, axis)
+            question = f"{whole} is gone and {are(parts)} new: is {words}?"
+            yield Way((whole,), parts, (step,), question)
 
 
-def _splits(a: str, b: str, c: str, pairing: Pairing) -> Iterator[tuple[Step, str]]:
-    """Yields the steps that may turn one array into two."""
-    step = build.split(field=a, into=[b, c], how="complex", within=pairing.within)
-    yield step, f"{b} the real and {c} the imaginary part of {a}"
-    shapes = [pairing.come[name].declared.extents for name in (b, c)]
-    if ... in (*shapes[0], *shapes[1]):
-        return
-    for axis, sizes in enumerate(zip(*shapes, strict=False)):
-        into = dict(zip((b, c), map(plain_size, sizes), strict=True))
-        step = build.split(field=a, into=into, axis=axis, within=pairing.within)
-        yield step, f"{a} joined from {b} and then {c}, along axis {axis}"
+def _parted(whole: str, parts: Sequence[str], how: str, axis: int) -> str:
+    if how == "complex":
+        return f"{parts[0]} the real and {parts[1]} the imaginary part of {whole}"
+    return f"{whole} joined from {' and then '.join(parts)}, along axis {axis}"
 
 
-def _gives(way: Way, pairing: Pairing, work: Work) -> bool:
-    """True if a step leads to fields as the new version declares them."""
-    _, names, step, _ = way
-    after = work.after([step])
-    if after is None:
-        return False
-    made, known = after.structs[pairing.name].stored, work.known
-    return all(same_type(made[n].declared, pairing.come[n].declared, known) for n in names)
+def _partings(
+    whole: FieldDeclaration, others: Fields
+) -> Iterator[tuple[tuple[str, ...], Literal["complex", "concat"], int]]:
+    """Yields fields that may be the parts of an array, how they are joined, and the axis."""
+    shape = whole.declared.extents
+    dtype = whole.declared.record.element(whole.declared)
+    alike: dict[str, list[str]] = {}
+    for name, other in others.items():
+        sizes = other.declared.extents
+        if ... not in (*sizes, *shape) and len(sizes) == len(shape):
+            alike.setdefault(other.declared.record.element(other.declared), []).append(name)
+    for pair in permutations(alike.get(PART_OF.get(dtype, ""), ()), 2):
+        yield pair, "complex", 0
+    parts = alike.get(dtype, []) if dtype else []
+    for axis in range(len(shape)):
+        for pair in permutations(parts, 2):
+            yield pair, "concat", axis
+        if len(parts) > 2:
+            yield tuple(parts), "concat", axis
 
 
 #: Words in names of the parts of a complex array.
@@ -308,34 +346,19 @@ _PART = re.compile(r"_?(re|im|real|imag)$|^(re|im|real|imag)_")
 
 def _unlikeness(way: Way) -> tuple[bool, float, bool]:
     """A key that sorts ``w_re`` and ``w_im`` before other names, and similar names before those."""
-    gone, come, _, _ = way
-    alike = sum(SequenceMatcher(None, a, b).ratio() for a in gone for b in come)
-    parts = max(gone, come, key=len)
+    alike = sum(SequenceMatcher(None, a, b).ratio() for a in way.gone for b in way.come)
+    parts = max(way.gone, way.come, key=len)
     found = [_PART.search(name) for name in parts]
     stems = {_PART.sub("", name) for name in parts}
     first = found[0].group() if found[0] else ""
     return not (all(found) and len(stems) == 1), -alike, "im" in first
 
 
-def _removals(pairing: Pairing, name: str, work: Work) -> list[Step]:
-    """The steps that remove a field, those that keep the downgrade first."""
-    given: dict[str, Any] = {"field": name, "within": pairing.within}
-    values = values_for(pairing.gone[name], work.have)
-    undo: list[Step] = [build.remove(**given, undo_default=value) for value in values]
-    lossy = build.remove(**given, lossy=True)
-    return [*work.applying(undo), lossy]
-
-
-def _additions(pairing: Pairing, name: str, work: Work) -> list[Step]:
-    """The steps that add a field."""
-    given: dict[str, Any] = {"field": name, "within": pairing.within}
-    values = values_for(pairing.come[name], work.want)
-    return work.applying(build.add(**given, default=value) for value in values)
-
-
-def _ask_removed(pairing: Pairing, name: str, work: Work) -> None:
-    declaration = pairing.gone[name]
-    *kept, lossy = _removals(pairing, name, work)
+def _ask_removed(pairing: Pairing, name: str) -> None:
+    if name not in pairing.gone:
+        return
+    declaration, work = pairing.gone[name], pairing.work
+    *kept, lossy = pairing.removals(name)
     alike = _alike(declaration, pairing.come, work)
     about = [place_of(pairing.name, name)]
     if declaration.has_default and kept and not alike and work.take(about, kept[0]):
@@ -348,9 +371,11 @@ def _ask_removed(pairing: Pairing, name: str, work: Work) -> None:
     work.ask(about, question, *answers, ("no downgrade", [lossy]))
 
 
-def _ask_added(pairing: Pairing, name: str, work: Work) -> None:
-    declaration = pairing.come[name]
-    steps = _additions(pairing, name, work)
+def _ask_added(pairing: Pairing, name: str) -> None:
+    if name not in pairing.come:
+        return
+    declaration, work = pairing.come[name], pairing.work
+    steps = pairing.additions(name)
     alike = _alike(declaration, pairing.gone, work)
     about = [place_of(pairing.name, name)]
     if declaration.has_default and steps and not alike and work.take(about, steps[0]):
@@ -366,7 +391,7 @@ def _ask_added(pairing: Pairing, name: str, work: Work) -> None:
 
 def _alike(declaration: FieldDeclaration, others: Fields, work: Work) -> str:
     """The fields of the same type, in words."""
-    known = work.known
-    names = [n for n, d in others.items() if same_type(d.declared, declaration.declared, known)]
+    known, wanted = work.known, declaration.declared
+    names = [name for name, other in others.items() if same_type(other.declared, wanted, known)]
     more = [f"one of {len(names) - _SHOWN} others"] if len(names) > _SHOWN else []
     return " or ".join([*names[:_SHOWN], *more])

@@ -16,6 +16,7 @@ Example:
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from neuralqx_struct.evolution.against import baseline, published_text
 from neuralqx_struct.evolution.pairings import Suggestion
 from neuralqx_struct.evolution.steps import kind, step_text
 from neuralqx_struct.evolution.suggestions import suggest
-from neuralqx_struct.schema.language import LANGUAGE_SCHEMA_ID
+from neuralqx_struct.schema.language import MODELINE
 from neuralqx_struct.schema.lint import ABOUT_KEYS
 from neuralqx_struct.schema.lint.document import CHECKS
 from neuralqx_struct.schema.lock import full_fingerprint
@@ -219,19 +220,17 @@ def _reserving(old: Document, new: Document, found: Iterable[Suggestion]) -> Doc
     answers = [answer for each in found for answer in each.answers[:1]]
     steps: list[Any] = [step for answer in answers for step in answer.steps]
     former = {step.to: step.struct for step in steps if kind(step).renames_struct}
-    structs = {}
+    structs = dict(new.structs)
     for name, struct in new.structs.items():
         before = old.structs.get(former.get(name, name))
-        gone = [] if before is None else [*before.reserved, *before.stored]
-        taken = {
-            *struct.fields,
-            *struct.reserved,
-            *(a for d in struct.fields.values() for a in d.aliases),
-        }
-        names = [word for word in dict.fromkeys(gone) if word not in taken]
-        structs[name] = (
-            struct.model_copy(update={"reserved": [*struct.reserved, *names]}) if names else struct
-        )
+        if before is not None:
+            aliases = {alias for field in struct.fields.values() for alias in field.aliases}
+            taken = {*struct.fields, *struct.reserved, *aliases}
+            gone = dict.fromkeys([*before.reserved, *before.stored])
+            names = [word for word in gone if word not in taken]
+            if names:
+                reserved = [*struct.reserved, *names]
+                structs[name] = struct.model_copy(update={"reserved": reserved})
     return new.model_copy(update={"structs": structs})
 
 
@@ -243,9 +242,9 @@ def _text(document: Document, before: int, found: Iterable[Suggestion], own: Pat
     """The file: the edited text of the author if there is one, else the document written out."""
     data = document.to_shorthand()
     data.pop("migrations", None)
-    text = f"# yaml-language-server: $schema={LANGUAGE_SCHEMA_ID}\n{dump_yaml(data)}"
+    text = f"{MODELINE}{dump_yaml(data)}"
     if own is not None and own.suffix != ".json":
-        kept = "".join(_edited(own.read_text(encoding="utf-8-sig"), document))
+        kept = _edited(own.read_text(encoding="utf-8-sig"), document)
         text = kept if _means(kept, document) else text
     return "\n".join([text.rstrip("\n"), *_migration(before, found), ""])
 
@@ -254,11 +253,10 @@ def _means(text: str, document: Document) -> bool:
     """True if a text reads as the document; else the edit of the text went wrong."""
     try:
         read = parse_document(read_text(text))
+        wanted = document_from_data(document.to_data(), "revision")
     except SchemaError:
         return False
-    return full_fingerprint(read) == full_fingerprint(
-        document_from_data(document.to_data(), "revision")
-    )
+    return full_fingerprint(read) == full_fingerprint(wanted)
 
 
 def _migration(before: int, found: Iterable[Suggestion]) -> Iterator[str]:
@@ -284,71 +282,51 @@ def _legible(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def _edited(text: str, document: Document) -> list[str]:
-    """The text with the version, the reserved names and no migrations; in pieces."""
+#: The migrations of a file, up to the next member or comment without indentation.
+_MIGRATIONS = re.compile(r"^migrations:.*?(?=^[^\s-]|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def _edited(text: str, document: Document) -> str:
+    """The text with the version, the reserved names and no migrations."""
     import yaml
 
     root = yaml.compose(text, Loader=yaml.SafeLoader)  # it was read before, so it is safe and small
-    edits: list[tuple[int, int, str]] = []
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
-        return []
-    for key, value in root.value:
-        if key.value == "version":
-            edits.append((value.start_mark.index, value.end_mark.index, str(document.version)))
-        elif key.value == "migrations":
-            end = text.find("\n", _content_end(value))
-            edits.append((key.start_mark.index, len(text) if end < 0 else end + 1, ""))
-        elif key.value == "structs":
-            edits += [
-                e
-                for name, struct in value.value
-                for e in _reserved(text, name.value, struct, document)
-            ]
-    head = "" if "$schema" in text else f"# yaml-language-server: $schema={LANGUAGE_SCHEMA_ID}\n"
-    pieces, done = [head], 0
-    for start, end, put in sorted(edits):
-        pieces += [text[done:start], put]
-        done = end
-    return [*pieces, text[done:]]
+        return ""
+    members = _members(root)
+    version = members["version"][1]
+    edits = [(version.start_mark.index, version.end_mark.index, str(document.version))]
+    for name, (_, struct) in _members(members["structs"][1]).items():
+        edits += _reserved(struct, document.structs[name].reserved)
+    for start, end, put in sorted(edits, reverse=True):
+        text = f"{text[:start]}{put}{text[end:]}"
+    head = "" if "$schema" in text else MODELINE
+    return head + _MIGRATIONS.sub("", text)
 
 
-def _content_end(node: Any) -> int:
-    """The end of a value, without the blank lines and comments behind it."""
-    inner = (
-        [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
-        if _is_block(node)
-        else []
-    )
-    return _content_end(inner[-1]) if inner else int(node.end_mark.index)
+def _members(mapping: Any) -> dict[str, tuple[Any, Any]]:
+    """The nodes of keys and values by name."""
+    return {key.value: (key, value) for key, value in mapping.value}
 
 
-def _is_block(node: Any) -> bool:
-    return isinstance(node.value, list) and not node.flow_style
-
-
-def _reserved(
-    text: str, name: str, struct: Any, document: Document
-) -> Iterator[tuple[int, int, str]]:
-    members = {key.value: (key, value) for key, value in struct.value}
-    held = [item.value for item in members["reserved"][1].value] if "reserved" in members else []
-    names = [word for word in document.structs[name].reserved if word not in held]
+def _reserved(struct: Any, names: Iterable[str]) -> Iterator[tuple[int, int, str]]:
+    """Yields the edit that adds reserved names to a struct: start, end and text."""
+    members = _members(struct)
+    listed = members["reserved"][1] if "reserved" in members else None
+    held = [] if listed is None else listed.value
+    known = [item.value for item in held]
+    names = [name for name in names if name not in known]
     if not names:
         return
-    listed = ", ".join(names)
-    if "reserved" not in members:
-        key = members["fields"][0]
-        behind = ", " if struct.flow_style else f"\n{' ' * key.start_mark.column}"
-        yield key.start_mark.index, key.start_mark.index, f"reserved: [{listed}]{behind}"
-        return
-    sequence = members["reserved"][1]
-    if not sequence.flow_style:
-        dash = " " * sequence.start_mark.column
-        end = _content_end(sequence)
-        yield end, end, "".join(f"\n{dash}- {word}" for word in names)
+    text = ", ".join(names)
+    if listed is None:
+        start = members["fields"][0].start_mark
+        behind = ", " if struct.flow_style else f"\n{' ' * start.column}"
+        yield start.index, start.index, f"reserved: [{text}]{behind}"
     elif not held:
-        yield sequence.start_mark.index, sequence.end_mark.index, f"[{listed}]"
+        yield listed.start_mark.index, listed.end_mark.index, f"[{text}]"
     else:
-        end = sequence.value[-1].end_mark.index
-        rest = text[end : sequence.end_mark.index]
-        comma = end + rest.index(",") + 1 if rest.lstrip().startswith(",") else None
-        yield (end, end, f", {listed}") if comma is None else (comma, comma, f" {listed},")
+        end = held[-1].end_mark.index
+        dash = f"\n{' ' * listed.start_mark.column}- "
+        added = f", {text}" if listed.flow_style else dash + dash.join(names)
+        yield end, end, added

@@ -17,9 +17,8 @@ from dataclasses import replace
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.differences import Difference, differences
+from neuralqx_struct.evolution.differences import Difference, differences, renamed_structs
 from neuralqx_struct.evolution.pairings import (
-    Fields,
     Place,
     Suggestion,
     Work,
@@ -36,7 +35,7 @@ from neuralqx_struct.evolution.steps.structs import binding
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.lock import reachable
 from neuralqx_struct.schema.migration import Step
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types.records import Array, Type, walk_type
 from neuralqx_struct.types.text import format_type
 
@@ -86,23 +85,15 @@ def suggest(old: Document, new: Document) -> tuple[Suggestion, ...]:
 
 def _rename_structs(work: Work) -> None:
     old, new = work.have, work.want
-    gone = [name for name in reachable(old)[0] if name not in new.structs]
-    for name in [name for name in reachable(new)[0] if name not in old.structs]:
-        struct = new.structs[name]
-        aliases = [alias for alias in struct.aliases if alias in gone]
-        twins = [former for former in gone if _same_fields(old.structs[former], struct)]
-        if name == new.root and old.root in gone:
-            twins = [old.root]
-        for former in (aliases or twins)[:1]:
-            step = build.rename_struct(struct=former, to=name)
-            about = [*_users(former, old)]
-            if not aliases:
-                work.ask(
-                    about, f"{former} is gone and {name} is new: was it renamed?", ("yes", [step])
-                )
-            elif not work.take(about, step):
-                continue
-            gone.remove(former)
+    stored = reachable(old)[0]
+    for former, name in renamed_structs(old, new):
+        step = build.rename_struct(struct=former, to=name)
+        about = [*_users(former, old)]
+        if former in new.structs[name].aliases:
+            work.take(about, step)
+        elif former in stored:
+            question = f"{former} is gone and {name} is new: was it renamed?"
+            work.ask(about, question, ("yes", [step]))
 
 
 def _users(struct: str, document: Document) -> Iterator[Place]:
@@ -115,11 +106,6 @@ def _users(struct: str, document: Document) -> Iterator[Place]:
                 yield place_of(owner, name)
 
 
-def _same_fields(a: StructDeclaration, b: StructDeclaration) -> bool:
-    forms = [{n: format_type(d.declared) for n, d in x.stored.items()} for x in (a, b)]
-    return forms[0] == forms[1] and bool(forms[0]) and a.params == b.params
-
-
 def _move_fields(work: Work) -> None:
     for _ in range(len(work.have.structs) + len(work.want.structs)):
         found = next(_moves(work), None)
@@ -130,58 +116,49 @@ def _move_fields(work: Work) -> None:
 def _moves(work: Work) -> Iterator[tuple[list[Place], Step]]:
     """Yields steps for fields that one version has in a struct and the other in one nested in it."""
     have, want = work.have, work.want
-    for name in [name for name in reachable(want)[0] if name in have.structs]:
-        old, new = have.structs[name].stored, want.structs[name].stored
+    for name in reachable(want)[0]:
+        if name not in have.structs:
+            continue
         within = work.within(name)
-        for into, declaration in new.items():
-            use = declaration.declared
-            fields = _common(old, new, want, use, have if into in old else None, work)
-            if fields:
-                about = [place_of(struct, each) for struct in (name, use.refers) for each in fields]
-                step = build.move(fields=fields, into=into, struct=use.refers, within=within)
+        for outside, inside in ((have, want), (want, have)):
+            for holder, declaration in inside.structs[name].stored.items():
+                struct = declaration.declared.refers
+                fields = _common(name, holder, outside, inside, work)
+                if not fields:
+                    continue
+                step: Step = build.inline(field=holder, fields=fields, within=within)
+                if inside is want:
+                    step = build.move(fields=fields, into=holder, struct=struct, within=within)
                 if work.after([step]) is not None:
-                    yield [*about, *([] if into in old else [place_of(name, into)])], step
-        for source, declaration in old.items():
-            use = declaration.declared
-            fields = _common(new, old, have, use, want if source in new else None, work)
-            if fields:
-                about = [place_of(struct, each) for struct in (use.refers, name) for each in fields]
-                unpack = build.inline(field=source, fields=fields, within=within)
-                if work.after([unpack]) is not None:
-                    yield [*([] if source in new else [place_of(name, source)]), *about], unpack
+                    about = [place_of(owner, each) for owner in (name, struct) for each in fields]
+                    if holder not in outside.structs[name].stored:
+                        about.append(place_of(name, holder))
+                    yield about, step
 
 
-def _common(  # noqa: PLR0917 - the two sides of a move
-    outer: Fields,
-    without: Fields,
-    document: Document,
-    use: Type,
-    other: Document | None,
-    work: Work,
-) -> list[str]:
-    """The fields that one version has in the outer struct and the other in the nested one.
+def _common(name: str, holder: str, outside: Document, inside: Document, work: Work) -> list[str]:
+    """The fields that one version has in a struct and the other in the struct that a field holds.
 
     Args:
-        outer: The fields of the outer struct where they are outside.
-        without: Its fields where they are inside.
-        document: The version in which they are inside.
-        use: The type of the field that holds the nested struct.
-        other: The version in which they are outside, if it has the nested struct, too.
+        name: The struct.
+        holder: The field.
+        outside: The version in which they are in the struct itself.
+        inside: The version in which they are in the nested one.
         work: Both versions.
     """
-    struct = document.structs.get(use.refers)
-    if struct is None:
+    outer, rest = outside.structs[name].stored, inside.structs[name].stored
+    use = rest[holder].declared
+    nested, bind = inside.structs.get(use.refers), binding(inside, use)
+    if nested is None:
         return []
-    taken = other.structs.get(use.refers) if other is not None else None
-    bind = binding(document, use)
-    return [
-        name
-        for name, declaration in outer.items()
-        if name in struct.stored
-        and name not in without
-        and (taken is None or name not in taken.stored)
-        and _is_bound(declaration.declared, struct.stored[name].declared, bind, work)
-    ]
+    before = outside.structs.get(use.refers) if holder in outer else None
+    taken = {*rest, *(before.stored if before is not None else ())}
+    found = []
+    for each, declaration in outer.items():
+        if each in nested.stored and each not in taken:
+            if _is_bound(declaration.declared, nested.stored[each].declared, bind, work):
+                found.append(each)
+    return found
 
 
 def _is_bound(outside: Type, inside: Type, bind: Mapping[str, Expression], work: Work) -> bool:
@@ -240,45 +217,41 @@ def _ways(name: str, each: str, wanted: FieldDeclaration, work: Work) -> Iterato
     values = tuple(values_for(wanted, work.want))
     within, want = work.within(name), wanted.declared
 
-    def tried(document: Document) -> Iterator[tuple[Step, Document]]:
+    def tried(steps: list[Step], document: Document) -> Iterator[tuple[list[Step], Document]]:
         now = document.structs[name].fields[each].declared
         known = equations(work.want, document)
-        for step in build.suggestions(
-            Gap(each, now, want, document, work.want, known, within, values)
-        ):
+        gap = Gap(each, now, want, document, work.want, known, within, values)
+        for step in build.suggestions(gap):
             after = work.after([step], document)
             if after is not None:
-                yield step, after
+                yield [*steps, step], after
 
-    def reached(document: Document) -> bool:
-        now = document.structs[name].stored[each].declared
-        return readable_as(now, want, equations(work.want, document))
-
-    found: dict[tuple[str, ...], list[Step]] = {}
-    firsts = list(tried(work.have))
-    for step, after in firsts:
-        if reached(after):
-            found.setdefault((step.name,), [step])
-    for first, between in firsts if not found else ():
-        for step, after in tried(between):
-            if reached(after):
-                found.setdefault(tuple(sorted((first.name, step.name))), [first, step])
-    yield from found.values()
+    firsts = list(tried([], work.have))
+    seconds = (pair for first in firsts for pair in tried(*first))
+    for found in (firsts, seconds):
+        ways: dict[tuple[str, ...], list[Step]] = {}
+        for steps, after in found:
+            made = after.structs[name].stored[each].declared
+            if readable_as(made, want, equations(work.want, after)):
+                ways.setdefault(tuple(sorted(step.name for step in steps)), steps)
+        yield from ways.values()
+        if ways:
+            return
 
 
 def _rename_members(work: Work) -> None:
-    for name in [name for name in reachable(work.want)[1] if name in work.have.enums]:
-        old, new = work.have.enums[name], work.want.enums[name]
-        gone = [member for member in old.members if member not in new.members]
-        if not gone or new.default is not None:
+    for name in reachable(work.want)[1]:
+        if name not in work.have.enums:
+            continue
+        old, new = work.have.enums[name].members, work.want.enums[name].members
+        gone = [member for member in old if member not in new]
+        if not gone or work.want.enums[name].default is not None:
             continue
         answers = []
-        for given in mappings(old.members, new.members):
-            is_merge = "undo" in given
+        for given in mappings(old, new):
+            merged = "undo" in given
             words = (
-                "they become a member that was there before"
-                if is_merge
-                else "they have other names"
+                "they become a member that was there before" if merged else "they have other names"
             )
             answers.append((words, [build.map_enum(enum=name, **given)]))
         question = f"{are(gone)} no longer in {name}: what do old payloads mean by it?"

@@ -8,7 +8,7 @@ import yaml
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as s
-from neuralqx_struct.evolution.changes import _RULES
+from neuralqx_struct.evolution.changes import RULES
 from neuralqx_struct.evolution.diff import Change, diff, diff_documents
 from neuralqx_struct.evolution.differences import probable_renames
 from neuralqx_struct.schema.model import (
@@ -97,8 +97,8 @@ FIELDS = {
     "doc": (f("int"), f("int", doc="What it is."), "NQX234", "none"),
     "unit": (f("int", unit="m"), f("int", unit="s"), "NQX234", "none"),
     "alias removed": (f("int", aliases=["y"]), f("int"), "NQX207", "backward"),
-    "default changed": (f("int", default=1), f("int", default=2), "NQX240", "backward"),
-    "default of another type": (f("int", default=1), f("int", default=True), "NQX240", "backward"),
+    "default changed": (f("int", default=1), f("int", default=2), "NQX240", "none"),
+    "default of another type": (f("int", default=1), f("int", default=True), "NQX240", "none"),
     "default removed": (f("int", default=1), f("int"), "NQX241", "backward"),
     "optional": (f("int"), f("int | null"), "NQX263", "forward"),
     "required": (f("int | null"), f("int"), "NQX262", "backward"),
@@ -535,7 +535,8 @@ def test_steps_turn_errors_into_information():
 
 
 def test_breaking_changes_come_first():
-    found = diff("schemas/vmc_state/v1.yaml", "schemas/vmc_state/v3.yaml")
+    series = load_series("schemas/vmc_state")
+    found = diff_documents(series.at(1), series.at(3))  # without the steps of version 2
     ranks = [{"error": 0, "warning": 1, "info": 2}[change.severity] for change in found]
     assert ranks == sorted(ranks)
     assert ranks[0] == 0
@@ -605,7 +606,43 @@ def test_diff_takes_series_documents_folders_and_bundles(tmp_path):
 
         document = series.head
 
+    Schema.series = series
     assert diff(series.at(1), Schema()) == expected
+    del Schema.series  # a document alone: the steps of version 2 are not known
+    assert [c.code for c in diff(series.at(1), Schema()) if c.severity == "error"]
+
+
+def test_the_steps_of_the_versions_between_are_composed(tmp_path):
+    series = load_series("schemas/vmc_state")
+    found = diff(series.at(1), series)
+    assert not [change for change in found if change.severity == "error"]
+    assert diff("schemas/vmc_state/v1.yaml", "schemas/vmc_state/v3.yaml") == found
+    old = doc({"a": "float32[n]"})
+    middle = doc({"b": "float32[n]"}, 2, migrations=[s.migration(1, [s.rename(field="a", to="b")])])
+    steps = [
+        s.rename_struct(struct="A", to="B"),
+        s.rename(field="b", to="c"),
+        s.cast(field="c", dtype="float64"),
+    ]
+    new = doc(
+        version=3,
+        root="B",
+        structs={"B": {"fields": {"c": "float64[n]"}}},
+        migrations=[s.migration(2, steps)],
+    )
+    found = {c.code: c for c in diff_documents(old, new, [middle])}
+    assert found.keys() == {"NQX280", "NQX281", "NQX208", "NQX211"}
+    assert (found["NQX211"].path, found["NQX211"].old_path) == (
+        "$.structs.B.fields.c",
+        "$.structs.A.fields.a",
+    )
+    assert found["NQX281"].severity == "info"
+    again = doc(
+        {"a": "int"},
+        3,
+        migrations=[s.migration(2, [s.remove(field="b", lossy=True), s.add(field="a", default=1)])],
+    )
+    assert {c.code: c.severity for c in diff_documents(old, again, [middle])} == {"NQX210": "info"}
 
 
 def test_a_bundle_without_a_schema_has_no_document(tmp_path):
@@ -649,7 +686,7 @@ def test_each_code_is_given_at_its_places_in_both_files(code):
 
 def test_the_suite_has_every_code_of_changes():
     told = {code for text in map(str, FIELDS.values()) for code in re.findall(r"NQX2\d\d", text)}
-    assert told <= set(CODES) == set(_RULES)
+    assert told <= set(CODES) == set(RULES)
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -96,6 +96,8 @@ EDITS = {
     "removed": ('      weight: "float32[n]"  # the one\n', "", [], ["weight, float32[n], is gone: may its values be lost?"]),
     "widened": ('weight: "float32[n]"', 'weight: "float64[n]"', ["- cast: {field: weight, dtype: float64}"], []),
     "split": ('bias: "float32[k]"', 'b_n: "float32[n]"\n      b_m: "float32[m]"', [], ["bias is gone and b_n and b_m are new: is bias joined from b_n and then b_m, along axis 0?"]),
+    "merged": ('weight: "float32[n]"  # the one\n      bias: "float32[k]"', 'both: "float32[n + k]"', [], ["weight and bias are gone and both is new: is both joined from weight and then bias, along axis 0?"]),
+    "split into three": ('bias: "float32[k]"', 'a: "float32[1]"\n      b_n: "float32[n]"\n      b_m: "float32[m - 1]"', [], ["bias is gone and a and b_n and b_m are new: is bias joined from a and then b_n and then b_m, along axis 0?"]),
     "a member of an enum": ("[fast, slow]", "[quick, slow]", [], ["fast is no longer in Mode: what do old payloads mean by it?"]),
     "a struct": ("Layer", "Block", [], ["Layer is gone and Block is new: was it renamed?"]),
     "moved": ('    fields: {w: "float32[n]"}  # weights\n', '    fields: {w: "float32[n]", mode: {type: Mode, kind: static}}\n', ["- move: {fields: [mode], into: layer, struct: Layer}"], []),
