@@ -155,9 +155,10 @@ def _common(name: str, holder: str, outside: Document, inside: Document, work: W
     taken = {*rest, *(before.stored if before is not None else ())}
     found = []
     for each, declaration in outer.items():
-        if each in nested.stored and each not in taken:
-            if _is_bound(declaration.declared, nested.stored[each].declared, bind, work):
-                found.append(each)
+        if each not in nested.stored or each in taken:
+            continue
+        if _is_bound(declaration.declared, nested.stored[each].declared, bind, work):
+            found.append(each)
     return found
 
 
