@@ -1,7 +1,7 @@
 """Operators of expressions: one record each, and the canonical text of a tree.
 
 To add an operator, put a record into :data:`OPERATORS` under its node of Python's grammar: scanner, parser, printing,
-evaluation, static typing and the solver of sizes take it from there. Printing is not ``ast.unparse``, which differs
+evaluation and the solver of sizes take it from there. Printing is not ``ast.unparse``, which differs
 between versions of Python: fingerprints contain the text.
 
 Example:
@@ -45,9 +45,6 @@ class Operator:
         joins: True if it joins two sequences.
         divides: True if the right operand must not be zero.
         powers: True if the right operand is an exponent, which is bounded.
-        real: True if complex numbers have no such operation.
-        fractions: True if two ints make a float, given the right operand.
-        ordered: True for comparisons that need an order.
         member: True for the search in a list of constants.
         negates: True for ``not`` and ``not in``.
         stops: The truth value of an operand that decides the whole: True for ``or``.
@@ -60,9 +57,6 @@ class Operator:
     joins: bool = False
     divides: bool = False
     powers: bool = False
-    real: bool = False
-    fractions: Callable[[ast.expr], bool] = lambda _right: False
-    ordered: bool = False
     member: bool = False
     negates: bool = False
     stops: bool = False
@@ -108,15 +102,6 @@ def _raise(left: Form, right: Form) -> Form | None:
     return Fraction(0), base ** int(exponent)
 
 
-def _always(_: ast.expr) -> bool:
-    return True
-
-
-def _is_open(exponent: ast.expr) -> bool:
-    """True for an exponent that may be negative."""
-    return not isinstance(exponent, ast.Constant)
-
-
 def _comparison(symbol: str, apply: Callable[..., Any], **flags: bool) -> Operator:
     return Operator(symbol=symbol, binding=_COMPARISON, apply=apply, **flags)  # type: ignore[arg-type]
 
@@ -131,7 +116,6 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         apply=operator.truediv,
         linear=_divide,
         divides=True,
-        fractions=_always,
     ),
     ast.FloorDiv: Operator(
         symbol="//",
@@ -139,7 +123,6 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         apply=operator.floordiv,
         linear=_of_numbers(operator.floordiv),
         divides=True,
-        real=True,
     ),
     ast.Mod: Operator(
         symbol="%",
@@ -147,7 +130,6 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         apply=operator.mod,
         linear=_of_numbers(operator.mod),
         divides=True,
-        real=True,
     ),
     ast.Pow: Operator(
         symbol="**",
@@ -155,7 +137,6 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         apply=operator.pow,
         linear=_raise,
         powers=True,
-        fractions=_is_open,
     ),
     ast.USub: Operator(symbol="-", binding=_SIGN, apply=operator.neg),
     ast.UAdd: Operator(symbol="+", binding=_SIGN, apply=operator.pos),
@@ -164,10 +145,10 @@ OPERATORS: dict[type[ast.AST], Operator] = {
     ast.And: Operator(symbol="and", binding=_AND, apply=operator.and_),
     ast.Eq: _comparison("==", operator.eq),
     ast.NotEq: _comparison("!=", operator.ne),
-    ast.Lt: _comparison("<", operator.lt, ordered=True),
-    ast.LtE: _comparison("<=", operator.le, ordered=True),
-    ast.Gt: _comparison(">", operator.gt, ordered=True),
-    ast.GtE: _comparison(">=", operator.ge, ordered=True),
+    ast.Lt: _comparison("<", operator.lt),
+    ast.LtE: _comparison("<=", operator.le),
+    ast.Gt: _comparison(">", operator.gt),
+    ast.GtE: _comparison(">=", operator.ge),
     ast.In: _comparison("in", operator.eq, member=True),
     ast.NotIn: _comparison("not in", operator.eq, member=True, negates=True),
 }

@@ -30,7 +30,6 @@ from typing import Any
 from neuralqx_struct import bundle
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.expressions.functions import JAX_SORTS
 from neuralqx_struct.references import is_schema_ref
 from neuralqx_struct.schema.conformance import Seen, see_node
 from neuralqx_struct.schema.language import MODELINE
@@ -38,7 +37,7 @@ from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import carried_series
 from neuralqx_struct.schema.text.loader import dump_yaml, read_text
 from neuralqx_struct.tools.linting import lint_document
-from neuralqx_struct.types.records import TYPES, type_names
+from neuralqx_struct.types.records import JAX_SORTS, TYPES, type_names
 
 __all__ = ["infer"]
 

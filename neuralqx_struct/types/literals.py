@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from typing import Any, ClassVar
 
-from neuralqx_struct.expressions.functions import Sorts
 from neuralqx_struct.types.records import (
     TYPES,
     LiteralOf,
@@ -14,6 +13,7 @@ from neuralqx_struct.types.records import (
     PyTree,
     Rule,
     Scalar,
+    Sorts,
     Type,
     TypeRecord,
 )

@@ -21,7 +21,6 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.expressions.functions import Sorts
 from neuralqx_struct.fieldspec import MISSING
 
 if TYPE_CHECKING:
@@ -33,6 +32,12 @@ Extent = Expression | EllipsisType
 Node = Any
 #: A rule of a JSON Schema.
 Rule = dict[str, Any]
+#: The sorts of the values of a type; None where nothing is known.
+Sorts = frozenset[str] | None
+#: Sorts that JAX takes as leaves or looks into.
+JAX_SORTS = frozenset(
+    {"bool", "int", "float", "complex", "null", "tuple", "list", "dict", "array", "key", "struct"}
+)
 
 
 class Type:
@@ -318,7 +323,7 @@ class TypeRecord(ABC):
     bounds: ClassVar[tuple[str, ...]] = ()
 
     def sorts(self, declared: Any, document: Any) -> Sorts:
-        """The sorts of values in expressions."""
+        """The sorts of values."""
         return frozenset({self.meaning}) if self.meaning else None
 
     def texts(self, declared: Any, document: Any) -> list[str] | None:

@@ -8,13 +8,13 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression, from_ast
-from neuralqx_struct.expressions.functions import Sorts, either
 from neuralqx_struct.types.records import (
     NO_VALUE,
     Named,
     Node,
     Null,
     Rule,
+    Sorts,
     Type,
     TypeRecord,
     Union,
@@ -127,10 +127,6 @@ class UnionRecord(TypeRecord):
             return None
         values = (option.record.neutral(option, document) for option in declared.options)
         return next((value for value in values if value is not NO_VALUE), NO_VALUE)
-
-    def sorts(self, declared: Union, document: Any) -> Sorts:
-        """The sorts of all options but null: no expression is evaluated with it."""
-        return either([option.record.sorts(option, document) for option in declared.solid])
 
     def texts(self, declared: Union, document: Any) -> list[str] | None:
         """The texts of all options."""

@@ -1,4 +1,4 @@
-"""A new function or operator of expressions is one record: parsing, printing, evaluation, typing and lint take it."""
+"""A new function or operator of expressions is one record: parsing, printing, evaluation and lint take it."""
 
 import ast
 import math
@@ -9,8 +9,7 @@ import neuralqx_struct as s
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.expressions.functions import FUNCTIONS, Function, maps
-from neuralqx_struct.expressions.inference import infer
+from neuralqx_struct.expressions.functions import FUNCTIONS, Function
 from neuralqx_struct.expressions.operators import OPERATORS, Operator
 from neuralqx_struct.schema.sizes import linear_form
 
@@ -34,11 +33,10 @@ structs:
 def _records():
     FUNCTIONS["isqrt"] = Function(
         evaluate=lambda run, node, value: run.apply(node, math.isqrt, value),
-        sorts=maps({"bool": "int", "int": "int"}),
         shown=True,
     )
     OPERATORS[ast.MatMult] = Operator(
-        symbol="@", binding=OPERATORS[ast.Mult].binding, apply=math.lcm, real=True
+        symbol="@", binding=OPERATORS[ast.Mult].binding, apply=math.lcm
     )
     yield
     del FUNCTIONS["isqrt"], OPERATORS[ast.MatMult]
@@ -53,16 +51,6 @@ def test_parse_print_and_evaluate():
         parse("isqr(n)")
     with pytest.raises(SchemaError, match="expected one argument for isqrt"):
         parse("isqrt(n, 2)")
-
-
-def test_sorts_before_any_value_is_known():
-    names = {"n": frozenset({"int"}), "t": frozenset({"text"})}
-    problems = []
-    assert infer(parse("isqrt(n) @ 2").tree, names, problems) == {"int"}
-    assert problems == []
-    infer(parse("isqrt(t)").tree, names, problems)
-    infer(parse("t @ 2").tree, names, problems)
-    assert [problem.code for problem in problems] == ["NQX115", "NQX115"]
 
 
 def test_sizes_that_are_not_linear_are_not_solved():

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from neuralqx_struct.dtypes import DTYPES
-from neuralqx_struct.expressions.functions import JAX_SORTS
 from neuralqx_struct.fieldspec import RESERVED_NAMES
 from neuralqx_struct.schema.lint import Check, Findings, Speller, fields_of, finding
 from neuralqx_struct.schema.lint.expressions import EXPRESSION_CHECKS, SIZE_CHECKS
@@ -27,7 +26,7 @@ from neuralqx_struct.schema.lint.values import VALUE_CHECKS
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.modes import MODES
 from neuralqx_struct.schema.text import KeyPath
-from neuralqx_struct.types.records import type_names, walk_type
+from neuralqx_struct.types.records import JAX_SORTS, type_names, walk_type
 from neuralqx_struct.types.text import format_type
 
 

@@ -1,15 +1,15 @@
-"""Checks of the expressions and sizes of one document: are their names known, do their types fit, can they be computed.
+"""Checks of the expressions and sizes of one document: are their names known, and can they be computed.
 
-Covers the expressions of dims, derived fields and constraints. The rules of types are
-``expressions/inference.py``; the syntax was checked when the file was read.
+Covers the expressions of dims, derived fields and constraints; their syntax was checked when the file was read. An
+expression with a part that fails whatever its names are is an error.
 
 Example:
     >>> from neuralqx_struct.schema.text.loader import read_text
     >>> from neuralqx_struct.schema.reading import parse_document
     >>> text = '{"language": "1", "schema": "a", "version": 1, "root": "A", "structs": {"A": {"fields": %s}}}'
-    >>> document = parse_document(read_text(text % '{"x": "str", "y": {"type": "int", "derived": "x + 1"}}'))
+    >>> document = parse_document(read_text(text % '{"x": "int", "y": {"type": "int", "derived": "x / 0"}}'))
     >>> [finding.message for check in EXPRESSION_CHECKS for finding in check(document)]
-    ['expected operands that fit together, got text and an int in `x + 1`']
+    ['expected a divisor other than zero, got 0 in `x / 0`']
 
 The checks of sizes cover dims, the sizes in shapes and those passed to parameters: are the dims known, used and possible,
 and can each size be determined.
@@ -19,15 +19,13 @@ from __future__ import annotations
 
 import ast
 import functools
-import re
-from collections import ChainMap, Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.expressions.functions import Problem, Sorts, named
-from neuralqx_struct.expressions.inference import infer
+from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
+from neuralqx_struct.expressions.operators import operator_of, shown
 from neuralqx_struct.schema.lint import (
     ANY_SIZE,
     Check,
@@ -45,95 +43,70 @@ from neuralqx_struct.schema.lint import (
 )
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import linear_form
-
-_INT: Sorts = frozenset({"int"})
-_CAN_FAIL = re.compile(r"""[^-+*\w ]|\*\*|\d\.""")  # sums and products of whole numbers cannot
+from neuralqx_struct.schema.text import KeyPath
 
 
 def _check_equations(document: Document) -> Findings:
-    known: dict[str, Sorts] = dict.fromkeys({*document.dims, *root_ints(document)}, _INT)
-    wanted = "a size", frozenset({"int", "float"}), "an equation gives a whole number"
     for name, dim in document.dims.items():
         if dim.equation is not None:
-            yield from _typed(("dims", name, "equals"), dim.equation, known, wanted)
+            yield from _impossible_parts(("dims", name, "equals"), dim.equation)
 
 
 def _check_shapes(document: Document) -> Findings:
-    """Sizes that no names make possible; :func:`_impossible` checks those without names."""
-    wanted = "a size", frozenset({"int", "float"}), "an axis has a whole number of entries"
+    """Checks sizes with names; :func:`_impossible` checks those without."""
     for path, _, _, declaration in fields_of(document):
         for extent in (*extents_of(declaration), *arguments_of(declaration)):
-            if extent.names and _CAN_FAIL.search(extent.text):
-                yield from _typed(
-                    (*path, "type"), extent, dict.fromkeys(extent.names, _INT), wanted
-                )
+            if extent.names:
+                yield from _impossible_parts((*path, "type"), extent)
 
 
 def _check_derived(document: Document) -> Findings:
     speller = Speller()
     for struct_name, struct in document.structs.items():
         at = ("structs", struct_name, "fields")
-        derived = {
-            name: d.derivation for name, d in struct.fields.items() if d.derivation is not None
-        }
+        derived: dict[str, Expression] = {}
+        for name, declaration in struct.fields.items():
+            if declaration.derivation is not None:
+                derived[name] = declaration.derivation
         if not derived:
             continue
         sizes = sizes_of(document, struct_name)
-        known = _sorts(document, struct)
         for name, expression in derived.items():
-            where, declaration = (*at, name, "derived"), struct.fields[name]
-            for name_in in unknown(expression.names, struct.fields):
-                is_size = name_in in sizes
-                message = f"expected a field of {struct_name}, got {name_in!r}" + (
-                    ", which is a dim" if is_size else ""
-                )
-                hint = None if is_size else speller.hint(name_in, struct.fields, label="fields")
-                hint = "read sizes from a field: shape(x)[0]" if is_size else hint
+            where = (*at, name, "derived")
+            for inner in unknown(expression.names, struct.fields):
+                message = f"expected a field of {struct_name}, got {inner!r}"
+                if inner in sizes:
+                    message += ", which is a dim"
+                    hint: str | None = "read sizes from a field: shape(x)[0]"
+                else:
+                    hint = speller.hint(inner, struct.fields, label="fields")
                 yield finding("NQX116", where, message, hint)
-            declared = _declared_sorts(document, declaration)
-            wanted = declaration.text, None if declared is None else _widened(declared), None
-            yield from _typed(where, expression, known, wanted)
-        for cycle in cycles(
-            {
-                n: frozenset(other for other in e.names if other in derived)
-                for n, e in derived.items()
-            }
-        ):
+            yield from _impossible_parts(where, expression)
+        graph = {name: expression.names & derived.keys() for name, expression in derived.items()}
+        for cycle in cycles(graph):
             message = f"expected derived fields in some order, got the cycle {shown_cycle(cycle)}"
-            yield finding(
-                "NQX112",
-                (*at, cycle[0], "derived"),
-                message,
-                "derive one of them from stored fields",
-            )
+            hint = "derive one of them from stored fields"
+            yield finding("NQX112", (*at, cycle[0], "derived"), message, hint)
 
 
 def _check_constraints(document: Document) -> Findings:
     speller = Speller()
-    dims: dict[str, Sorts] = dict.fromkeys(document.dims, _INT)
     for struct_name, struct in document.structs.items():
         if not struct.constraints:
             continue
         sizes = sizes_of(document, struct_name)
-        own: dict[str, Sorts] = dict.fromkeys(sizes.maps[0], _INT)
-        known: Mapping[str, Sorts] = ChainMap(_sorts(document, struct), own, dims)
         for index, constraint in enumerate(struct.constraints):
+            expression = constraint.expression
             where = ("structs", struct_name, "constraints", index, "expr")
-            for name_in in unknown(constraint.expression.names, struct.fields, sizes):
-                hint = speller.hint(name_in, struct.fields, sizes, label="fields", first=1)
-                message = f"expected a field or dim of {struct_name}, got {name_in!r}"
+            for inner in unknown(expression.names, struct.fields, sizes):
+                hint = speller.hint(inner, struct.fields, sizes, label="fields", first=1)
+                message = f"expected a field or dim of {struct_name}, got {inner!r}"
                 yield finding("NQX116", where, message, hint)
-            wanted = (
-                "a condition",
-                frozenset({"bool", "array"}),
-                "compare it with something, as in `size(x) > 0`",
-            )
-            yield from _typed(where, constraint.expression, known, wanted)
-            for problem in _members(document, struct, constraint.expression, speller):
-                yield finding(problem.code, where, problem.message, problem.hint)
+            yield from _impossible_parts(where, expression)
+            yield from _members(document, struct, expression, where, speller)
 
 
-EXPRESSION_CHECKS: tuple[Callable[[Document], Findings], ...] = (
+EXPRESSION_CHECKS: tuple[Check, ...] = (
     _check_equations,
     _check_shapes,
     _check_derived,
@@ -141,77 +114,71 @@ EXPRESSION_CHECKS: tuple[Callable[[Document], Findings], ...] = (
 )
 
 
-def _declared_sorts(document: Document, declaration: FieldDeclaration) -> Sorts:
-    """The sorts that the type of a field allows; None without a type."""
-    declared = declaration.declared
-    return None if declaration.type is None else declared.record.sorts(declared, document)
+def _impossible_parts(where: KeyPath, expression: Expression) -> Findings:
+    """Finds parts that fail whatever the values of the names are."""
+    named = _named(expression.tree)
+    todo = [expression.tree]
+    while todo:
+        part = node = todo.pop()
+        if node in named:
+            todo += _children(node)
+            if not isinstance(node, ast.BinOp) or node.right in named:
+                continue
+            if not operator_of(node).divides:
+                continue
+            part = ast.BinOp(ast.Constant(1), node.op, node.right)
+        try:
+            evaluate_tree(part, {})
+        except SchemaError as error:
+            (problem,) = error.diagnostics
+            code = "NQX117" if problem.code == "NQX507" else problem.code
+            message = problem.message.partition("\n")[0]
+            yield finding(code, where, f"{message} in `{shown(node)}`", problem.hint)
 
 
-def _sorts(document: Document, struct: StructDeclaration) -> dict[str, Sorts]:
-    """The sorts of every field: as declared, or as its expression gives them."""
-    known: dict[str, Sorts] = {
-        name: _declared_sorts(document, d) for name, d in struct.fields.items()
-    }
-    for name, declaration in struct.fields.items():
-        if declaration.type is None and declaration.derivation is not None:
-            known[name] = infer(declaration.derivation.tree, known, [])
-    return known
+def _children(node: ast.AST) -> list[ast.expr]:
+    """The expressions inside."""
+    if isinstance(node, ast.Call):
+        return node.args
+    return [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.expr)]
 
 
-def _widened(sorts: frozenset[str]) -> frozenset[str]:
-    """The sorts that fields accept: ints for floats, and arrays without axes for numbers."""
-    more = {
-        "int": {"bool", "array"},
-        "float": {"bool", "int", "array"},
-        "complex": {"bool", "int", "float", "array"},
-    }
-    more |= {"bool": {"array"}, "array": {"bool", "int", "float", "complex"}}
-    return sorts.union(*(more.get(sort, set()) for sort in sorts))
-
-
-def _typed(
-    where: tuple[str | int, ...],
-    expression: Expression,
-    known: Mapping[str, Sorts],
-    wanted: tuple[str, Sorts, str | None],
-) -> Findings:
-    """Finds errors inside an expression; without any, a result of the wrong sort."""
-    problems: list[Problem] = []
-    found = infer(expression.tree, known, problems)
-    for problem in dict.fromkeys(problems):
-        yield finding(problem.code, where, problem.message, problem.hint)
-    words, accepted, hint = wanted
-    if not problems and found is not None and accepted is not None and not found & accepted:
-        yield finding("NQX115", where, f"expected {words}, got {named(found)}", hint)
+def _named(tree: ast.expr) -> set[ast.AST]:
+    """The nodes of a tree whose values depend on a name, and functions."""
+    found: set[ast.AST] = set()
+    for node in reversed([*ast.walk(tree)]):
+        if isinstance(node, ast.Name) or not found.isdisjoint(_children(node)):
+            found.add(node)
+    return found
 
 
 def _members(
-    document: Document, struct: StructDeclaration, expression: Expression, speller: Speller
-) -> Iterator[Problem]:
-    """Texts that are compared with an enum or a literal, and are none of its members."""
+    document: Document,
+    struct: StructDeclaration,
+    expression: Expression,
+    where: KeyPath,
+    speller: Speller,
+) -> Findings:
+    """Finds texts that are compared with an enum or a literal, and are none of its members."""
     for node in ast.walk(expression.tree):
-        if (
-            not isinstance(node, ast.Compare)
-            or not isinstance(node.left, ast.Name)
-            or node.left.id not in struct.fields
-        ):
+        if not isinstance(node, ast.Compare) or not isinstance(node.left, ast.Name):
             continue
-        field = struct.fields[node.left.id]
-        members = (
-            None if field.type is None else field.declared.record.texts(field.declared, document)
-        )
-        for right in node.comparators if members is not None else ():
-            for item in right.elts if isinstance(right, (ast.Tuple, ast.List)) else [right]:
-                if (
-                    isinstance(item, ast.Constant)
-                    and isinstance(item.value, str)
-                    and item.value not in (members or ())
-                ):
-                    message = f"expected one of {', '.join(members or ())}, got {item.value!r}"
-                    yield Problem("NQX115", message, speller.hint(item.value, members or ()))
+        members = _texts(document, struct.fields.get(node.left.id))
+        if members is None:
+            continue
+        for right in node.comparators:
+            for item in getattr(right, "elts", [right]):
+                text = getattr(item, "value", None)
+                if isinstance(text, str) and text not in members:
+                    message = f"expected one of {', '.join(members)}, got {text!r}"
+                    yield finding("NQX115", where, message, speller.hint(text, members))
 
 
-_Path = tuple[str, ...]
+def _texts(document: Document, field: FieldDeclaration | None) -> list[str] | None:
+    """The only strings that a field may be; None if there are others."""
+    if field is None or field.type is None:
+        return None
+    return field.declared.record.texts(field.declared, document)
 
 
 def _names(expressions: Iterable[Expression]) -> set[str]:
@@ -287,7 +254,9 @@ def _check_sizes(document: Document) -> Findings:
         yield from _unused_params(("structs", struct_name, "params"), struct, counted)
 
 
-def _unused_params(at: _Path, struct: StructDeclaration, shaped: Container[str]) -> Findings:
+def _unused_params(
+    at: tuple[str, ...], struct: StructDeclaration, shaped: Container[str]
+) -> Findings:
     passed = set[str]().union(*(_names(arguments_of(d)) for d in struct.fields.values()))
     for index, param in enumerate(struct.params):
         if param not in shaped and param not in passed:
@@ -295,7 +264,7 @@ def _unused_params(at: _Path, struct: StructDeclaration, shaped: Container[str])
             yield finding("NQX104", (*at, index), message, "remove it", "warning")
 
 
-def _impossible(at: _Path, declaration: FieldDeclaration, extent: Expression) -> Findings:
+def _impossible(at: tuple[str, ...], declaration: FieldDeclaration, extent: Expression) -> Findings:
     """Checks that a size without names is a whole number >= 0."""
     if extent.names:
         return
@@ -313,7 +282,7 @@ def _impossible(at: _Path, declaration: FieldDeclaration, extent: Expression) ->
 
 
 def _unsolvable(
-    at: _Path, extents: Sequence[tuple[str, Expression]], given: Sequence[Container[str]]
+    at: tuple[str, ...], extents: Sequence[tuple[str, Expression]], given: Sequence[Container[str]]
 ) -> Findings:
     """Warns about sizes that no shape determines, alone or after others."""
     read = {extent.text for _, extent in extents if extent.text in extent.names}
