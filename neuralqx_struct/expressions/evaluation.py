@@ -26,7 +26,6 @@ from neuralqx_struct.expressions.operators import (
     MAX_EXPONENT,
     OPERATORS,
     SHORTEN,
-    TreeWalk,
     format_tree,
     operator_of,
     refuse,
@@ -98,7 +97,7 @@ def _is_a(value: Any, kinds: tuple[type, ...]) -> bool:
     return any(issubclass(type(value), kind) for kind in kinds)
 
 
-class _Evaluation(TreeWalk):
+class _Evaluation(ast.NodeVisitor):
     """One run over a tree.
 
     Args:
@@ -129,10 +128,10 @@ class _Evaluation(TreeWalk):
         self.spend(node)
         return super().visit(node)
 
-    def constant(self, node: ast.Constant) -> Any:
+    def visit_Constant(self, node: ast.Constant) -> Any:
         return node.value
 
-    def name(self, node: ast.Name) -> Any:
+    def visit_Name(self, node: ast.Name) -> Any:
         try:
             value = self.names[node.id]
         except KeyError:
@@ -142,7 +141,7 @@ class _Evaluation(TreeWalk):
             self.fail(node, f"expected a known name, got {node.id!r}", code="NQX116", hint=hint)
         return self.builtin(value)
 
-    def operation(self, node: ast.BinOp) -> Any:
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
         first, steps = spine(node)
         self.spend(node, len(steps) - 1)
         left = self.visit(first)
@@ -150,13 +149,13 @@ class _Evaluation(TreeWalk):
             left = self.binary(step, left, self.visit(step.right))
         return left
 
-    def unary(self, node: ast.UnaryOp) -> Any:
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         record, value = operator_of(node), self.visit(node.operand)
         if record.negates:
             return not self.truth(node, value)
         return self.elementwise(node, record.apply, value)
 
-    def boolean(self, node: ast.BoolOp) -> Any:
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         stops = operator_of(node).stops
         for inner in node.values[:-1]:
             value = self.visit(inner)
@@ -164,7 +163,7 @@ class _Evaluation(TreeWalk):
                 return value
         return self.visit(node.values[-1])
 
-    def comparison(self, node: ast.Compare) -> Any:
+    def visit_Compare(self, node: ast.Compare) -> Any:
         left = self.visit(node.left)
         result: Any = True
         for relation, comparator in zip(node.ops, node.comparators, strict=True):
@@ -180,18 +179,20 @@ class _Evaluation(TreeWalk):
             left = right
         return result
 
-    def choice(self, node: ast.IfExp) -> Any:
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
         return self.visit(node.body if self.truth(node, self.visit(node.test)) else node.orelse)
 
-    def sequence(self, node: ast.Tuple | ast.List) -> Any:
-        values = map(self.visit, node.elts)
-        return tuple(values) if isinstance(node, ast.Tuple) else list(values)
+    def visit_Tuple(self, node: ast.Tuple) -> Any:
+        return tuple(map(self.visit, node.elts))
 
-    def call(self, node: ast.Call) -> Any:
+    def visit_List(self, node: ast.List) -> Any:
+        return list(map(self.visit, node.elts))
+
+    def visit_Call(self, node: ast.Call) -> Any:
         values = map(self.visit, node.args)
         return FUNCTIONS[node.func.id].evaluate(self, node, *values)  # type: ignore[attr-defined]
 
-    def item(self, node: ast.Subscript) -> Any:
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
         shape, axis = self.visit(node.value), self.visit(node.slice)
         if not -len(shape) <= axis < len(shape):
             self.fail(node, f"expected an array with an axis {axis}, got {len(shape)} axes")

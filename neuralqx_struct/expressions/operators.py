@@ -188,30 +188,6 @@ def spine(node: ast.BinOp) -> tuple[ast.expr, list[ast.BinOp]]:
     return left, steps[::-1]
 
 
-class TreeWalk:
-    """The one walk over checked trees: a method for each kind of node, which visits the nodes inside."""
-
-    def visit(self, node: ast.AST) -> Any:
-        """The result for a node."""
-        return getattr(self, _METHODS[type(node)])(node)
-
-
-#: Methods of a :class:`TreeWalk` by the nodes of the language.
-_METHODS: dict[type[ast.AST], str] = {
-    ast.Constant: "constant",
-    ast.Name: "name",
-    ast.BinOp: "operation",
-    ast.UnaryOp: "unary",
-    ast.BoolOp: "boolean",
-    ast.Compare: "comparison",
-    ast.IfExp: "choice",
-    ast.Tuple: "sequence",
-    ast.List: "sequence",
-    ast.Call: "call",
-    ast.Subscript: "item",
-}
-
-
 def format_tree(node: ast.AST, needed: int = _IF) -> str:
     """The canonical text of a checked tree, in parentheses if it binds less strongly than ``needed``."""
     text, binding = _TEXT.visit(node)
@@ -230,19 +206,19 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
-class _Text(TreeWalk):
+class _Text(ast.NodeVisitor):
     """Prints trees: each method returns text and precedence."""
 
-    def constant(self, node: ast.Constant) -> tuple[str, int]:
+    def visit_Constant(self, node: ast.Constant) -> tuple[str, int]:
         if isinstance(node.value, str):
             return f"'{_UNSAFE.sub(_escape, node.value)}'", _ATOM
         text = repr(node.value)
         return text, _SIGN if text.startswith("-") else _ATOM
 
-    def name(self, node: ast.Name) -> tuple[str, int]:
+    def visit_Name(self, node: ast.Name) -> tuple[str, int]:
         return node.id, _ATOM
 
-    def operation(self, node: ast.BinOp) -> tuple[str, int]:
+    def visit_BinOp(self, node: ast.BinOp) -> tuple[str, int]:
         first, steps = spine(node)
         bottom = operator_of(steps[0])
         parts = [format_tree(first, _ATOM if bottom.powers else bottom.binding)]
@@ -252,35 +228,36 @@ class _Text(TreeWalk):
             parts += [record.symbol, format_tree(step.right, needed)]
         return " ".join(parts), operator_of(node).binding
 
-    def unary(self, node: ast.UnaryOp) -> tuple[str, int]:
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> tuple[str, int]:
         record = operator_of(node)
         return record.symbol + format_tree(node.operand, record.binding), record.binding
 
-    def boolean(self, node: ast.BoolOp) -> tuple[str, int]:
+    def visit_BoolOp(self, node: ast.BoolOp) -> tuple[str, int]:
         record = operator_of(node)
         parts = [format_tree(value, record.binding) for value in node.values]
         return f" {record.symbol} ".join(parts), record.binding
 
-    def comparison(self, node: ast.Compare) -> tuple[str, int]:
+    def visit_Compare(self, node: ast.Compare) -> tuple[str, int]:
         parts = [format_tree(node.left, _SUM)]
         for relation, right in zip(node.ops, node.comparators, strict=True):
             parts += [OPERATORS[type(relation)].symbol, format_tree(right, _SUM)]
         return " ".join(parts), _COMPARISON
 
-    def choice(self, node: ast.IfExp) -> tuple[str, int]:
+    def visit_IfExp(self, node: ast.IfExp) -> tuple[str, int]:
         body, test = format_tree(node.body, _OR), format_tree(node.test, _OR)
         return f"{body} if {test} else {format_tree(node.orelse)}", _IF
 
-    def sequence(self, node: ast.Tuple | ast.List) -> tuple[str, int]:
-        inside = _joined(node.elts)
-        if isinstance(node, ast.List):
-            return f"[{inside}]", _ATOM
-        return f"({inside}{',' if len(node.elts) == 1 else ''})", _ATOM
+    def visit_Tuple(self, node: ast.Tuple) -> tuple[str, int]:
+        comma = "," if len(node.elts) == 1 else ""
+        return f"({_joined(node.elts)}{comma})", _ATOM
 
-    def call(self, node: ast.Call) -> tuple[str, int]:
+    def visit_List(self, node: ast.List) -> tuple[str, int]:
+        return f"[{_joined(node.elts)}]", _ATOM
+
+    def visit_Call(self, node: ast.Call) -> tuple[str, int]:
         return f"{format_tree(node.func)}({_joined(node.args)})", _ATOM
 
-    def item(self, node: ast.Subscript) -> tuple[str, int]:
+    def visit_Subscript(self, node: ast.Subscript) -> tuple[str, int]:
         return f"{format_tree(node.value)}[{format_tree(node.slice)}]", _ATOM
 
 
