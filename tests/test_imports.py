@@ -51,9 +51,9 @@ LIGHT = {
     "evolution": ("import neuralqx_struct as s; s.migrate, s.diff, s.steps", {"jax", "jsonschema"}),
     "writing about schemas": (
         """
-from neuralqx_struct.schema import series; from neuralqx_struct.schema import language as drafts; from neuralqx_struct.schema.export import mermaid as drawings; from neuralqx_struct.schema.export import json_schema as payload_schema; from neuralqx_struct.schema.export import stubs
+from neuralqx_struct.schema import series; from neuralqx_struct.schema import language as drafts; from neuralqx_struct.schema import export, stubs
 head = series.load_series("schemas/vmc_state").head
-payload_schema.payload_schema(head), stubs.stub_module(head, "x"), drawings.struct_diagram(head)""",
+export.payload_schema(head), stubs.stub_module(head, "x"), export.struct_diagram(head)""",
         {"jax", "numpy", "typer", "jsonschema", "rich"},
     ),
     "versions of schemas": (

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from neuralqx_struct.schema.export.stubs import stub_module
 from neuralqx_struct.schema.series import load_series
+from neuralqx_struct.schema.stubs import stub_module
 
 MARKS = {
     "mypy": re.compile(r"# type: ignore\[([\w, -]+)\]"),

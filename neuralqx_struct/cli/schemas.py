@@ -59,7 +59,7 @@ def _without_errors(series: Any, document: Any) -> Any:
 
 def show(path: Path) -> Report:
     """Shows a schema as an outline."""
-    from neuralqx_struct.schema.export.mermaid import outline
+    from neuralqx_struct.schema.export import outline
     from neuralqx_struct.schema.lock import full_fingerprint
 
     series = _series_without_errors(path)
@@ -86,7 +86,7 @@ def show(path: Path) -> Report:
 
 def graph(path: Path, of: str) -> Report:
     """Draws the structs of a schema, or its versions."""
-    from neuralqx_struct.schema.export.mermaid import struct_diagram, version_diagram
+    from neuralqx_struct.schema.export import struct_diagram, version_diagram
 
     series = _series_without_errors(path)
     text = struct_diagram(series.head) if of == "structs" else version_diagram(series)
@@ -114,10 +114,10 @@ def _published(which: str) -> dict[str, Any]:
 
         return language_schema()
     if which == "manifest":
-        from neuralqx_struct.schema.export.json_schema import manifest_schema
+        from neuralqx_struct.schema.export import manifest_schema
 
         return manifest_schema()
-    from neuralqx_struct.schema.export.json_schema import payload_schema
+    from neuralqx_struct.schema.export import payload_schema
 
     ref = SchemaRef.parse(which)
     if ref is not None and not Path(which).exists():
@@ -232,7 +232,7 @@ def _imported(name: str) -> type:
 
 def stub(path: Path, out: Path | None) -> Report:
     """Writes a Python module with the classes of a schema."""
-    from neuralqx_struct.schema.export.stubs import stub_module
+    from neuralqx_struct.schema.stubs import stub_module
 
     series = _series_without_errors(path)
     base = Path.cwd() if out is None else out.absolute().parent

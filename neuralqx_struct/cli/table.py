@@ -209,7 +209,7 @@ _ROWS = (
     ),
     Command(
         name="schema show",
-        function="neuralqx_struct.schema.export.mermaid.outline",
+        function="neuralqx_struct.schema.export.outline",
         run=schemas.show,
         help="Show a schema: its structs, fields, sizes and fingerprints; on a terminal as a tree.",
         arguments=(SCHEMA_PATH,),
@@ -217,7 +217,7 @@ _ROWS = (
     ),
     Command(
         name="schema graph",
-        function="neuralqx_struct.schema.export.mermaid.struct_diagram",
+        function="neuralqx_struct.schema.export.struct_diagram",
         run=schemas.graph,
         help="Draw a schema as a Mermaid diagram.",
         arguments=(
@@ -241,7 +241,7 @@ _ROWS = (
     ),
     Command(
         name="schema json-schema",
-        function="neuralqx_struct.schema.export.json_schema.payload_schema",
+        function="neuralqx_struct.schema.export.payload_schema",
         run=schemas.json_schema,
         help="Print a JSON Schema, for editors and validators.",
         arguments=(
@@ -300,7 +300,7 @@ _ROWS = (
     ),
     Command(
         name="schema stub",
-        function="neuralqx_struct.schema.export.stubs.stub_module",
+        function="neuralqx_struct.schema.stubs.stub_module",
         run=schemas.stub,
         help="Write a Python module in which editors and type checkers see the classes of a schema.",
         arguments=(SCHEMA_PATH, OUT),

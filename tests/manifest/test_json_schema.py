@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.schema.export.json_schema import manifest_schema
+from neuralqx_struct.schema.export import manifest_schema
 from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document
 
 PUBLISHED = ROOT / "schemas/manifest/1.json"

@@ -1,4 +1,4 @@
-"""neuralqx_struct.schema.export.json_schema: what an independent validator makes of manifests of one schema."""
+"""neuralqx_struct.schema.export: what an independent validator makes of manifests of one schema."""
 
 import copy
 import json
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.schema.conformance import conform, see_node
-from neuralqx_struct.schema.export.json_schema import payload_schema
+from neuralqx_struct.schema.export import payload_schema
 
 HEAD = 'language: "1"\nschema: lab.wide\nversion: 3\nroot: Net\n'
 WIDE = s.load_schema(

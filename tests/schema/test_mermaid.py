@@ -1,4 +1,4 @@
-"""neuralqx_struct.schema.export.mermaid: diagrams that Mermaid's grammar takes, and outlines."""
+"""neuralqx_struct.schema.export: diagrams that Mermaid's grammar takes, and outlines."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuralqx_struct.schema.export.mermaid import outline, struct_diagram, version_diagram
+from neuralqx_struct.schema.export import outline, struct_diagram, version_diagram
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.uses import among, link

@@ -1,4 +1,4 @@
-"""neuralqx_struct.schema.export.stubs: modules that are Python and give the classes of the schema; what checkers say is in test_typing.py."""
+"""neuralqx_struct.schema.stubs: modules that are Python and give the classes of the schema; what checkers say is in test_typing.py."""
 
 import ast
 import importlib.util
@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuralqx_struct.classes.compiler import load_schema
-from neuralqx_struct.schema.export.stubs import stub_module
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series
+from neuralqx_struct.schema.stubs import stub_module
 from neuralqx_struct.schema.uses import among, link
 
 
@@ -163,7 +163,7 @@ def test_writing_one_needs_no_jax(root):
     import subprocess
 
     code = (
-        "import sys; from neuralqx_struct.schema.series import load_series; from neuralqx_struct.schema.export import stubs; from neuralqx_struct.schema.export import mermaid as drawings;"
+        "import sys; from neuralqx_struct.schema.series import load_series; from neuralqx_struct.schema import stubs; from neuralqx_struct.schema import export as drawings;"
         "head = load_series('schemas/vmc_state').head; stubs.stub_module(head, 'x'); drawings.struct_diagram(head);"
         "assert not {'jax', 'numpy', 'rich'} & sys.modules.keys()"
     )

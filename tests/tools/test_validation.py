@@ -94,7 +94,7 @@ def test_messages_are_those_of_jsonschema(tmp_path):
 
 
 def test_the_json_schema_of_a_schema(tmp_path, vmc_folder):
-    from neuralqx_struct.schema.export.json_schema import payload_schema
+    from neuralqx_struct.schema.export import payload_schema
     from neuralqx_struct.schema.series import load_series
 
     file = tmp_path / "payload.json"

@@ -8,8 +8,8 @@ import jsonschema
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct.schema.export.json_schema import payload_schema
-from neuralqx_struct.schema.export.stubs import stub_module
+from neuralqx_struct.schema.export import payload_schema
+from neuralqx_struct.schema.stubs import stub_module
 from neuralqx_struct.tools.linting import lint_series
 from neuralqx_struct.types.records import TYPES, record_of_class
 from neuralqx_struct.types.scalars import ScalarRecord

@@ -1,0 +1,370 @@
+"""Exports: JSON Schemas of manifests, and of a schema Mermaid diagrams and an outline in lines.
+
+:func:`manifest_schema` is the published JSON Schema of manifests, generated from the models; :func:`payload_schema` narrows
+it to the declarations of one document, so that tools which know nothing of this library can check its manifests. It has the keywords that draft-07 and 2020-12 share, and
+``if`` and ``then`` rather than ``anyOf``, so that a validator names the place that is wrong. Beyond any JSON Schema, and
+left to ``validate``: that sizes agree with each other, expressions, and the numbers in arrays.
+
+Diagrams show structs with their fields, or versions with the steps between them, as GitHub, GitLab and Sphinx render
+them. Mermaid has no escapes in class bodies: its special characters become entities.
+
+Example:
+    >>> from neuralqx_struct.schema.series import load_series
+    >>> made = payload_schema(load_series("schemas/vmc_state").head)
+    >>> made["definitions"]["neuralqx.vmc_state@3:Sampler"]["properties"]["fields"]["required"]
+    ['sigma', 'key']
+    >>> print(version_diagram(load_series("schemas/vmc_state")))
+    flowchart LR
+      v1["version 1"]
+      v2["version 2"]
+      v3["version 3"]
+      v1 -->|"merge, merge, rename, rename, cast, rename, rename, rename, rename, rename, add, remove"| v2
+      v2 -->|"split, split, wrap_key, rename, move, move, add, remove"| v3
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from neuralqx_struct.manifest import SCHEMA_URL
+from neuralqx_struct.manifest.models import Manifest
+from neuralqx_struct.schema.lock import payload_fingerprint
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.series import Series
+from neuralqx_struct.types.records import Rule, walk_type
+from neuralqx_struct.types.scalars import ANY_NODE, kind_rule
+
+__all__ = ["manifest_schema", "outline", "payload_schema", "struct_diagram", "version_diagram"]
+
+#: Kinds of nodes whose items have a length.
+_COLLECTIONS = ["list", "tuple", "dict", "ordered-dict"]
+#: Plain text, numbers and truth values, to which constraints of fields apply.
+_PLAIN: Rule = {"type": ["string", "number", "boolean"]}
+
+
+def manifest_schema() -> dict[str, Any]:
+    """The published JSON Schema of ``manifest.json``.
+
+    It uses only keywords that mean the same in draft-07 and in 2020-12. The tag of a node selects its model by ``if`` and
+    ``then``, so that validators report errors of that model alone.
+    """
+    from pydantic import TypeAdapter
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Generator(GenerateJsonSchema):
+        def union_schema(self, schema: Any) -> Any:
+            choices = [c[0] if type(c) is tuple else c for c in schema["choices"]]
+            parts = [self.generate_inner(choice) for choice in choices]
+            merged: dict[str, Any] = {"type": _joined_types(parts)}
+            for part in parts:
+                if "allOf" in part:
+                    merged |= {"if": {"type": "object"}, "then": part}
+            return merged
+
+        def function_plain_schema(self, schema: Any) -> Any:  # noqa: ARG002
+            return {"type": []}  # no value at all
+
+        def tagged_union_schema(self, schema: Any) -> Any:
+            name = schema["discriminator"]
+            rules = []
+            for tag, choice in schema["choices"].items():
+                condition = {"required": [name], "properties": {name: {"const": tag}}}
+                rules.append({"if": condition, "then": self.generate_inner(choice)})
+            tags = {"enum": list(schema["choices"])}
+            return {
+                "type": "object",
+                "required": [name],
+                "properties": {name: tags},
+                "allOf": rules,
+            }
+
+    made = TypeAdapter(Manifest).json_schema(
+        schema_generator=Generator, ref_template="#/definitions/{model}"
+    )
+    definitions = made.pop("$defs")
+    for definition in (made, *definitions.values()):
+        _drop_titles(definition)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_URL,
+        "title": "neuralqx-struct manifest.json, format version 1",
+        **made,
+        "definitions": definitions,
+    }
+
+
+def _joined_types(schemas: list[dict[str, Any]]) -> list[str]:
+    """The JSON types of several schemas, each once; integers are numbers."""
+    types: list[str] = []
+    for schema in schemas:
+        types += [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    return [name for name in dict.fromkeys(types) if name != "integer" or "number" not in types]
+
+
+def _drop_titles(schema: Any) -> None:
+    """Drops the titles that Pydantic gives to everything."""
+    stack = [schema]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, list):
+            stack.extend(item)
+        elif isinstance(item, dict):
+            if isinstance(item.get("title"), str):
+                del item["title"]
+            stack.extend(item.values())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One version of a schema.
+
+
+def payload_schema(document: Document) -> dict[str, Any]:
+    """The JSON Schema that manifests of a document's version conform to.
+
+    Args:
+        document: One version of a schema, linked to those that it uses.
+
+    Returns:
+        A JSON Schema. It refuses another schema, version or fingerprint, a missing or unknown field, another dtype,
+        another number of axes, another type, a name that is no member of its enum, and numbers out of their bounds.
+    """
+    made = manifest_schema()
+    owners = document.closure()
+    identity = {
+        "id": {"const": document.id},
+        "version": {"const": document.version},
+        "fingerprint": {"const": payload_fingerprint(document)},
+    }
+    made["properties"] |= {
+        "schema": {"allOf": [made["properties"]["schema"], {"properties": identity}]},
+        "manifest": {"$ref": f"#/definitions/{document.ref(document.root)}"},
+    }
+    made["required"] = [*made["required"], "schema"]
+    made["definitions"] |= {
+        owner.ref(name): _struct(owner, name) for owner in owners for name in owner.structs
+    }
+    made["title"] = f"manifest.json of {document.id} version {document.version}"
+    made["$id"] = f"{made['$id'].removesuffix('.json')}/{document.id}@{document.version}.json"
+    return made
+
+
+def _struct(document: Document, name: str) -> Rule:
+    declared = document.structs[name]
+    fields = {
+        # Readers accept any value of a field that is not stored.
+        field: _field(document, member) if member.stored else ANY_NODE
+        for field, member in declared.fields.items()
+    }
+    inside = {
+        "type": "object",
+        "properties": fields,
+        "required": list(declared.stored),
+        "additionalProperties": False,
+    }
+    node = kind_rule("struct", type={"const": document.ref(name)}, fields=inside)
+    return node | ({"description": declared.doc} if declared.doc else {})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fields.
+
+
+def _field(document: Document, member: FieldDeclaration) -> Rule:
+    declared = member.declared
+    rule = ANY_NODE if member.type is None else declared.record.rule(declared, document)
+    conditions = [*_bounds(member)]
+    whole = {"allOf": [rule, *conditions]} if conditions else rule
+    return {"description": member.doc, "allOf": [whole]} if member.doc else whole
+
+
+def _bounds(member: FieldDeclaration) -> Iterable[Rule]:
+    """The rules of constraints; each keyword concerns one JSON type only, so that null and nodes pass."""
+    numbers = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+    numeric = _given({keyword: getattr(member, name) for name, keyword in numbers.items()})
+    multiple = member.multiple_of
+    if isinstance(multiple, int) and multiple > 0:  # of fractions, validators disagree
+        numeric["multipleOf"] = multiple
+    if numeric:
+        yield numeric
+    shortest, longest = member.min_length, member.max_length
+    strings = _given({"minLength": shortest, "maxLength": longest})
+    if member.pattern is not None and not re.search(r"\(\?|\\[AZdDsSwWbB]", member.pattern):
+        strings["pattern"] = f"^(?:{member.pattern})$"  # what is left means the same in ECMA 262
+    if strings:
+        yield strings
+    items = _given({"minItems": shortest, "maxItems": longest})
+    if items:
+        collection = {"type": "object", "properties": {"__kind__": {"enum": _COLLECTIONS}}}
+        yield {"if": collection, "then": {"properties": {"items": items}}}
+    if member.choices is not None:
+        yield {"if": _PLAIN, "then": {"enum": member.choices}}
+    if member.finite:
+        other_kind = {"properties": {"__kind__": {"not": {"const": "float"}}}}
+        yield {"if": {"type": "object"}, "then": other_kind}
+
+
+def _given(rules: Rule) -> Rule:
+    return {keyword: value for keyword, value in rules.items() if value is not None}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mermaid.
+
+_ENTITIES = str.maketrans(
+    {c: f"#{ord(c)};" for c in "#;(){}<>~\"'`\\%[]|*$\n\r\t&"} | {"\n": " ", "\r": " ", "\t": " "}
+)
+_KEPT = str.maketrans({c: c for c in "[]|*'"})
+#: Words that begin a statement of Mermaid; names of the schema are unquoted there alone.
+_WORDS = [
+    "accDescr",
+    "accTitle",
+    "call",
+    "callback",
+    "class",
+    "classDef",
+    "click",
+    "cssClass",
+    "default",
+    "direction",
+    "end",
+    "graph",
+    "href",
+    "link",
+    "linkStyle",
+    "namespace",
+    "note",
+    "style",
+    "subgraph",
+    "title",
+]
+
+
+def _label(text: str) -> str:
+    """Text as Mermaid shows it, whatever is in it."""
+    return text.translate(_ENTITIES)
+
+
+def _member(text: str) -> str:
+    """The same in the body of a class, where brackets mean nothing."""
+    return text.translate({**_ENTITIES, **_KEPT})
+
+
+def struct_diagram(document: Document) -> str:
+    """A class diagram: structs with their fields, enums with their members, and which struct holds which.
+
+    Args:
+        document: One version of a schema.
+    """
+    lines = ["classDiagram"]
+    for owner in document.closure():
+        for name, struct in owner.structs.items():
+            members = [_member(_line(*each)) for each in struct.fields.items()]
+            if owner is document and name == document.root:
+                members.insert(0, "<<root>>")
+            lines += _box(document, owner, name, members)
+        for name, enum in owner.enums.items():
+            lines += _box(document, owner, name, ["<<enumeration>>", *enum.members])
+    links = [link for owner in document.closure() for link in _links(document, owner)]
+    return "\n  ".join([*lines, *dict.fromkeys(links)])
+
+
+def _node(document: Document, owner: Document, name: str) -> str:
+    word = name if owner is document else f"{owner.id.replace('.', '_')}_{owner.version}_{name}"
+    return f"{word}_" if word in _WORDS else word
+
+
+def _box(document: Document, owner: Document, name: str, members: list[str]) -> list[str]:
+    node = _node(document, owner, name)
+    title = name if owner is document else f"{owner.id}.{name}"
+    head = f"class {node}" if node == title else f'class {node}["{_label(title)}"]'
+    if not members:
+        return [head]
+    return [f"{head} {{", *(f"  {member}" for member in members), "}"]
+
+
+def _line(name: str, member: FieldDeclaration) -> str:
+    kind = f" {member.kind}" if member.kind != "node" else ""
+    origin = f" = {member.derived}" if member.derived is not None else ""
+    return f"{name}: {member.text}{kind}{origin}"
+
+
+def _links(document: Document, owner: Document) -> Iterator[str]:
+    for name, struct in owner.structs.items():
+        for field, member in struct.fields.items():
+            if member.type is None:
+                continue
+            for inner in walk_type(member.declared):
+                if inner.refers:
+                    home, word = owner.place_of(inner.refers)
+                    arrow = "..>" if word in home.enums else "*--"
+                    optional = '"0..1" ' if member.declared.nullable else ""
+                    many = member.declared.record.many or optional
+                    target = _node(document, home, word)
+                    yield f"{_node(document, owner, name)} {arrow} {many}{target} : {_label(field)}"
+
+
+def version_diagram(series: Series) -> str:
+    """A flow of the versions, each arrow with the steps of its migration.
+
+    Args:
+        series: The versions.
+    """
+    lines = ["flowchart LR", *(f'  v{version}["version {version}"]' for version in series.versions)]
+    for older, newer in pairwise(series.documents.values()):
+        migration = newer.migration_from(older.version)
+        steps = ", ".join(item.name for item in migration.steps) if migration else "no steps"
+        lines.append(f'  v{older.version} -->|"{_label(steps)}"| v{newer.version}')
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Text.
+
+
+def outline(document: Document) -> list[str]:
+    """A version in lines, indented by their parents: sizes, enums, structs with their fields, steps.
+
+    Example:
+        >>> from neuralqx_struct.schema.series import load_series
+        >>> outline(load_series("schemas/vmc_state").head)[:2]
+        ['dim n_sites: min 2; lattice sites', 'dim n_hidden: = alpha * n_sites; hidden units']
+    """
+    lines: list[str] = []
+    for name, dim in document.dims.items():
+        given = {"=": dim.equation, "min": dim.min, "max": dim.max}
+        facts = [f"{word} {value}" for word, value in given.items() if value is not None]
+        facts += [dim.doc] if dim.doc else []
+        lines.append(f"dim {name}: {'; '.join(facts)}".rstrip(": "))
+    lines += [f"enum {name}: {', '.join(enum.members)}" for name, enum in document.enums.items()]
+    for name, struct in document.structs.items():
+        params = f"[{', '.join(struct.params)}]" if struct.params else ""
+        lines.append(f"struct {name}{params}{' (root)' if name == document.root else ''}")
+        width = max(map(len, struct.fields), default=0)
+        types = {field: declaration.text for field, declaration in struct.fields.items()}
+        type_width = min(max(map(len, types.values()), default=0), 40)
+        for field, declaration in struct.fields.items():
+            text = f"  {field:<{width}}  {types[field]:<{type_width}}  "
+            lines.append(f"{text}{'; '.join(_facts(declaration))}".rstrip())
+        lines += [f"  constraint {constraint.expr}" for constraint in struct.constraints]
+        lines += [f"  reserved {', '.join(struct.reserved)}"] if struct.reserved else []
+    for migration in document.migrations:
+        steps = ", ".join(item.name for item in migration.steps)
+        lines.append(f"migration from {migration.from_version}: {steps}")
+    return [line.replace("\n", " ") for line in lines]
+
+
+def _facts(declaration: FieldDeclaration) -> list[str]:
+    facts: list[str] = []
+    if declaration.kind != "node":
+        facts.append(declaration.kind)
+    if declaration.derived is not None:
+        facts.append(f"= {declaration.derived}")
+    if declaration.has_default:
+        facts.append(f"default {json.dumps(declaration.default)}")
+    if declaration.tags:
+        facts.append(f"tags {', '.join(declaration.tags)}")
+    return [*facts, declaration.doc] if declaration.doc else facts

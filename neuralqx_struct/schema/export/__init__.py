@@ -1,1 +1,0 @@
-"""Exports: schema documents as JSON Schema, Python stubs, Mermaid diagrams and templates."""
