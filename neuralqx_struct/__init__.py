@@ -57,19 +57,19 @@ if TYPE_CHECKING:
     from neuralqx_struct.references import class_ref as class_ref
     from neuralqx_struct.references import resolve_class as resolve_class
     from neuralqx_struct.struct import Struct as Struct
-    from neuralqx_struct.struct.functions import dataclass as dataclass
-    from neuralqx_struct.struct.functions import derived_fields as derived_fields
-    from neuralqx_struct.struct.functions import fields as fields
-    from neuralqx_struct.struct.functions import node_fields as node_fields
-    from neuralqx_struct.struct.functions import opaque_fields as opaque_fields
-    from neuralqx_struct.struct.functions import register_class as register_class
-    from neuralqx_struct.struct.functions import static_fields as static_fields
+    from neuralqx_struct.struct import derived_fields as derived_fields
+    from neuralqx_struct.struct import fields as fields
+    from neuralqx_struct.struct import node_fields as node_fields
+    from neuralqx_struct.struct import opaque_fields as opaque_fields
+    from neuralqx_struct.struct import static_fields as static_fields
     from neuralqx_struct.struct.meta import StructABCMeta as StructABCMeta
     from neuralqx_struct.struct.meta import StructMeta as StructMeta
+    from neuralqx_struct.struct.registration import dataclass as dataclass
     from neuralqx_struct.struct.registration import (
         is_registered_pytree_type as is_registered_pytree_type,
     )
     from neuralqx_struct.struct.registration import register_attrs_type as register_attrs_type
+    from neuralqx_struct.struct.registration import register_class as register_class
     from neuralqx_struct.struct.registration import register_pytree_type as register_pytree_type
     from neuralqx_struct.struct.registration import resolve_pytree_spec as resolve_pytree_spec
     from neuralqx_struct.tools.inference import infer as infer
@@ -118,8 +118,10 @@ _HOME = {
     "neuralqx_struct.params.modules": ("Graph", "Module", "Rng"),
     "neuralqx_struct.params": ("Param", "Params"),
     "neuralqx_struct.struct.registration": (
+        "dataclass",
         "is_registered_pytree_type",
         "register_attrs_type",
+        "register_class",
         "register_pytree_type",
         "resolve_pytree_spec",
     ),
@@ -128,14 +130,12 @@ _HOME = {
         "resolve_class",
     ),
     "neuralqx_struct.classes.examples": ("example",),
-    "neuralqx_struct.struct": ("Struct",),
-    "neuralqx_struct.struct.functions": (
-        "dataclass",
+    "neuralqx_struct.struct": (
+        "Struct",
         "derived_fields",
         "fields",
         "node_fields",
         "opaque_fields",
-        "register_class",
         "static_fields",
     ),
     "neuralqx_struct.checkpoint.jax_export": ("register_jax_export",),

@@ -17,7 +17,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 __all__ = ["MISSING", "FieldKind", "FieldSpec", "field"]
 
@@ -68,11 +68,18 @@ RESERVED_NAMES: Final = frozenset(
 
 T = TypeVar("T")
 
+#: Values by the names of fields, attributes or options.
+Values: TypeAlias = Mapping[str, Any]
+Names: TypeAlias = tuple[str, ...]
+#: A function that a user gives; its arity is resolved once per class.
+Hook: TypeAlias = Callable[..., Any]
+Factory: TypeAlias = Callable[[], Any] | Missing
+
 # With arguments, so that type checkers infer the parameters of a lambda.
 ValueHook = Callable[[Any], Any] | Callable[[Any, Any], Any]
 DeriveHook = Callable[[Any], Any] | Callable[[], Any]
 
-_EMPTY: Mapping[str, Any] = types.MappingProxyType({})
+_EMPTY: Values = types.MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,19 +100,19 @@ class FieldSpec:
     name: str = ""
     kind: FieldKind = FieldKind.NODE
     default: Any = MISSING
-    default_factory: Callable[[], Any] | Missing = MISSING
+    default_factory: Factory = MISSING
     init: bool = True
     repr: bool = True
     compare: bool = True
     serialize: bool | None = None
     kw_only: bool = False
     doc: str | None = None
-    metadata: Mapping[str, Any] = dataclasses.field(default_factory=lambda: _EMPTY)
-    converter: Callable[..., Any] | None = None
-    validators: tuple[Callable[..., Any], ...] = ()
-    derived: Callable[..., Any] | None = None
+    metadata: Values = dataclasses.field(default_factory=lambda: _EMPTY)
+    converter: Hook | None = None
+    validators: tuple[Hook, ...] = ()
+    derived: Hook | None = None
     reset: bool = False
-    aliases: tuple[str, ...] = ()
+    aliases: Names = ()
     type: Any = MISSING
     tags: frozenset[str] = dataclasses.field(init=False, repr=False)
 
@@ -144,7 +151,7 @@ class FieldSpec:
             raise TypeError(f"{self.name}: expected a field with a default, got a required one")
         return self.default
 
-    def value_hooks(self) -> Iterator[tuple[FieldHook, Callable[..., Any]]]:
+    def value_hooks(self) -> Iterator[tuple[FieldHook, Hook]]:
         """The functions that run on each value of the field, in order, with their kinds."""
         for hook in VALUE_HOOKS:
             for function in hook.functions(self):
@@ -155,10 +162,16 @@ class FieldSpec:
         tags = tuple(sorted(self.tags))
         return FieldSpec(name=self.name, kind=self.kind, metadata={"tags": tags})
 
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that make this declaration."""
+        return {name: getattr(self, name) for name in _ARGUMENTS}
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments; hooks are pickled by name, as functions are."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}
-        return _made, ({**values, "metadata": dict(self.metadata)},)
+        return _made, (self.arguments() | {"metadata": dict(self.metadata)},)
+
+
+_ARGUMENTS = tuple(each.name for each in dataclasses.fields(FieldSpec) if each.init)
 
 
 def _made(arguments: dict[str, Any]) -> FieldSpec:
@@ -177,7 +190,7 @@ class FieldHook:
     """
 
     name: str
-    functions: Callable[[FieldSpec], tuple[Callable[..., Any], ...]]
+    functions: Callable[[FieldSpec], tuple[Hook, ...]]
     converts: bool
 
 
@@ -206,7 +219,7 @@ class _Options(TypedDict, total=False):
     serialize: bool | None
     kw_only: bool
     doc: str | None
-    metadata: Mapping[str, Any] | None
+    metadata: Values | None
     validator: ValueHook | Iterable[ValueHook] | None
     reset: bool
     aliases: Iterable[str]
@@ -222,7 +235,7 @@ def field(
     *,
     converter: ValueHook,
     default: Any = MISSING,
-    default_factory: Callable[[], Any] | Missing = MISSING,
+    default_factory: Factory = MISSING,
     init: bool = True,
     **options: Unpack[_Options],
 ) -> Any: ...
@@ -247,14 +260,14 @@ def field(
     static: bool = False,
     pytree: bool = True,
     default: Any = MISSING,
-    default_factory: Callable[[], Any] | Missing = MISSING,
+    default_factory: Factory = MISSING,
     init: bool = True,
     repr: bool = True,  # noqa: A002 - the names of dataclasses.field
     compare: bool = True,
     serialize: bool | None = None,
     kw_only: bool = False,
     doc: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
+    metadata: Values | None = None,
     converter: ValueHook | None = None,
     validator: ValueHook | Iterable[ValueHook] | None = None,
     derived: DeriveHook | None = None,
@@ -369,3 +382,7 @@ def is_struct(value: Any) -> bool:
     """True if ``value`` is a Struct class or an instance of one."""
     cls = value if isinstance(value, type) else type(value)
     return "__nqx_fields__" in cls.__dict__ or hasattr(cls, "__nqx_fields__")
+
+
+#: The fields of a class by name.
+Specs: TypeAlias = Mapping[str, FieldSpec]

@@ -20,7 +20,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import fieldspec
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
-from neuralqx_struct.struct.declarations import own_fields, required_positional
+from neuralqx_struct.struct.declarations import InitVarSpec, own_fields, required_positional
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,11 @@ def test_special_forms_under_postponed_annotations():
         _: KW_ONLY
         g: str = "g"
 
-    specs, init_vars = own_fields(Body)
-    assert list(specs) == ["a", "g"] and specs["g"].kw_only and not specs["a"].kw_only
-    assert {name: spec.default for name, spec in init_vars.items()} == {"e": MISSING, "f": 2}
+    specs = own_fields(Body)
+    assert list(specs) == ["a", "e", "f", "g"]
+    assert specs["g"].kw_only and not specs["a"].kw_only
+    init_vars = {n: spec.default for n, spec in specs.items() if isinstance(spec, InitVarSpec)}
+    assert init_vars == {"e": MISSING, "f": 2}
     assert specs["a"].type == "int"
 
 
@@ -129,8 +131,9 @@ def test_real_annotations_are_understood_too():
             "_": KW_ONLY,
         }
     }
-    specs, init_vars = own_fields(type("Body", (), namespace))
-    assert list(specs) == ["a"] and list(init_vars) == ["d"]
+    specs = own_fields(type("Body", (), namespace))
+    assert list(specs) == ["a", "d"]
+    assert type(specs["a"]) is FieldSpec and type(specs["d"]) is InitVarSpec
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_mutable_defaults_are_refused(default):
 
 
 def test_jax_arrays_are_no_mutable_defaults():
-    specs, _ = own_fields(type("Body", (), {"__annotations__": {"x": object}, "x": jnp.zeros(2)}))
+    specs = own_fields(type("Body", (), {"__annotations__": {"x": object}, "x": jnp.zeros(2)}))
     assert specs["x"].default.shape == (2,)
 
 
@@ -166,7 +169,7 @@ def test_stdlib_dataclass_fields_keep_what_they_say():
         x: list = dataclasses.field(default_factory=list, repr=False)
         y: int = dataclasses.field(default=3, kw_only=True)
 
-    specs, _ = own_fields(Body)
+    specs = own_fields(Body)
     assert (
         specs["x"].make_default() == []
         and not specs["x"].repr

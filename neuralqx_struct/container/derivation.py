@@ -281,7 +281,7 @@ def derive(
                 f"derive(): expected a plain class, got {cls!r}; the containers of a Struct are its node fields"
             )
         check_names(cls, named)
-        derivation = Derivation(cls, Layout(nodes, statics, ()), hooks)
+        derivation = Derivation(cls, Layout(nodes, statics), hooks)
         keys = tuple(map(GetAttrKey, nodes))
 
         def flatten_with_keys(obj: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:

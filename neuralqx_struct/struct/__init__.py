@@ -20,7 +20,6 @@ Example:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast, overload
@@ -31,11 +30,10 @@ import jax
 # the lazy names of the root package, because a Struct has these methods and whoever saves or loads needs Struct.
 import neuralqx_struct
 from neuralqx_struct.errors import FrozenStructError, did_you_mean
-from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec
+from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, Names, Values, is_struct
 from neuralqx_struct.paths import PathTree
-from neuralqx_struct.struct.derivation import derive_all, drop_traced, evaluation
 from neuralqx_struct.struct.display import Displayed
-from neuralqx_struct.struct.lifecycle import build, check_values, convert, finish, read_missing
+from neuralqx_struct.struct.lifecycle import build, convert, finish, read_missing, rederive
 from neuralqx_struct.struct.meta import StructMeta
 from neuralqx_struct.struct.pytree import MARK, is_frozen, put, store_pair
 
@@ -44,6 +42,41 @@ if TYPE_CHECKING:
     from neuralqx_struct.bundle.background import PendingBundle
 
 __all__ = ["Struct"]
+
+
+def fields(cls: Any) -> OrderedDict[str, FieldSpec]:
+    """The field declarations of a Struct class or instance, by name and in order.
+
+    Raises:
+        TypeError: Not a Struct.
+    """
+    if not is_struct(cls):
+        raise TypeError(f"fields(): expected a Struct class or instance, got {cls!r}")
+    return OrderedDict(cls.__nqx_fields__)
+
+
+def _of_kind(cls: Any, kind: FieldKind) -> Names:
+    return tuple(name for name, spec in fields(cls).items() if spec.kind is kind)
+
+
+def node_fields(cls: Any) -> Names:
+    """The names of the node fields of a Struct class or instance."""
+    return _of_kind(cls, FieldKind.NODE)
+
+
+def static_fields(cls: Any) -> Names:
+    """The names of the static fields of a Struct class or instance, derived ones included."""
+    return _of_kind(cls, FieldKind.STATIC)
+
+
+def opaque_fields(cls: Any) -> Names:
+    """The names of the opaque fields of a Struct class or instance, derived ones included."""
+    return _of_kind(cls, FieldKind.OPAQUE)
+
+
+def derived_fields(cls: Any) -> Names:
+    """The names of the derived fields of a Struct class or instance."""
+    return tuple(name for name, spec in fields(cls).items() if spec.is_derived)
 
 
 class Struct(Displayed, metaclass=StructMeta):
@@ -121,20 +154,10 @@ class Struct(Displayed, metaclass=StructMeta):
         Raises:
             ValidationError: The fields fail the checks of construction; the instance stays as it was.
         """
-        before = {
-            name: self.__dict__[name] for name in type(self).__nqx_derive__ if name in self.__dict__
-        }
-        try:
-            with evaluation(self):
-                derive_all(self, tolerant=False)
-                check_values(self)
-        except BaseException:
-            self.__dict__.update(before)
-            raise
-        drop_traced(self)
+        rederive(self)
 
     @classmethod
-    def __nqx_restore__(cls, values: Mapping[str, Any]) -> Self:
+    def __nqx_restore__(cls, values: Values) -> Self:
         """An instance of stored values: converters, derivation and validation run, ``__post_init__`` does not."""
         new = object.__new__(cls)
         for name, value in values.items():
@@ -143,7 +166,7 @@ class Struct(Displayed, metaclass=StructMeta):
         return new
 
     @classmethod
-    def __nqx_assemble__(cls, values: Mapping[str, Any]) -> Self:
+    def __nqx_assemble__(cls, values: Values) -> Self:
         """An instance of field values as they are; runs no hook. For copies, pickles and abstract loads."""
         new = object.__new__(cls)
         new.__dict__.update(values)
@@ -211,7 +234,8 @@ class Struct(Displayed, metaclass=StructMeta):
         values = dict(self.__dict__)
         if (pair := values.get("_nqx_pair")) is not None:
             values.update(type(self).__nqx_layout__.values(pair))
-        shown = [(name, values[name]) for name in type(self).__nqx_printed__ if name in values]
+        specs = type(self).__nqx_fields__.values()
+        shown = [(s.name, values[s.name]) for s in specs if s.repr and s.name in values]
         return type(self).__qualname__.rsplit(".", 1)[-1], shown
 
     def _nqx_values(self) -> dict[str, Any]:
@@ -255,30 +279,11 @@ class Struct(Displayed, metaclass=StructMeta):
 
     # --- introspection -----------------------------------------------------------------------------------------
 
-    @classmethod
-    def fields(cls) -> OrderedDict[str, FieldSpec]:
-        """The declarations of all fields by name, in order."""
-        return OrderedDict(cls.__nqx_fields__)
-
-    @classmethod
-    def node_fields(cls) -> tuple[str, ...]:
-        """The names of the node fields."""
-        return _of_kind(cls, FieldKind.NODE)
-
-    @classmethod
-    def static_fields(cls) -> tuple[str, ...]:
-        """The names of the static fields, derived ones included."""
-        return _of_kind(cls, FieldKind.STATIC)
-
-    @classmethod
-    def opaque_fields(cls) -> tuple[str, ...]:
-        """The names of the opaque fields, derived ones included."""
-        return _of_kind(cls, FieldKind.OPAQUE)
-
-    @classmethod
-    def derived_fields(cls) -> tuple[str, ...]:
-        """The names of the derived fields."""
-        return tuple(cls.__nqx_derive__)
+    fields = classmethod(fields)
+    node_fields = classmethod(node_fields)
+    static_fields = classmethod(static_fields)
+    opaque_fields = classmethod(opaque_fields)
+    derived_fields = classmethod(derived_fields)
 
     def tree_size(self) -> int:
         """The number of leaves."""
@@ -305,9 +310,7 @@ class Struct(Displayed, metaclass=StructMeta):
         return neuralqx_struct.to_state_dict(self)
 
     @classmethod
-    def from_state_dict(
-        cls, payload: Mapping[str, Any], **options: Unpack[checkpoint.ReadOptions]
-    ) -> Self:
+    def from_state_dict(cls, payload: Values, **options: Unpack[checkpoint.ReadOptions]) -> Self:
         """The inverse of :meth:`to_state_dict`; see :func:`neuralqx_struct.from_state_dict`."""
         given = _wanted(cls, options)
         return cast("Self", neuralqx_struct.from_state_dict(payload, **given))
@@ -348,18 +351,14 @@ class Struct(Displayed, metaclass=StructMeta):
         return cast("Self", neuralqx_struct.load(path, **given))
 
 
-def _wanted(cls: type, options: Mapping[str, Any]) -> Any:
+def _wanted(cls: type, options: Values) -> Any:
     """The options of a load, which is for this class unless they name another; ``...`` names none."""
     named = options.get("load_cls", ...)
     return {**options, "load_cls": cls if named is ... else named}
 
 
-def _assemble(cls: type[Struct], values: Mapping[str, Any]) -> Struct:
+def _assemble(cls: type[Struct], values: Values) -> Struct:
     return cls.__nqx_assemble__(values)
-
-
-def _of_kind(cls: StructMeta, kind: FieldKind) -> tuple[str, ...]:
-    return tuple(name for name, spec in cls.__nqx_fields__.items() if spec.kind is kind)
 
 
 def _plain(value: Any, include_opaque: bool) -> Any:

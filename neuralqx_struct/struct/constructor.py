@@ -9,22 +9,28 @@ from __future__ import annotations
 import gc
 import inspect
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import InitVar
 from textwrap import indent
 from typing import Any
 
-from neuralqx_struct.fieldspec import MISSING, FieldSpec
+from neuralqx_struct.errors import ValidationError
+from neuralqx_struct.fieldspec import MISSING, FieldSpec, Hook, Specs, Values
 from neuralqx_struct.printing import Text
 from neuralqx_struct.struct.declarations import required_positional
-from neuralqx_struct.struct.derivation import untraced
 from neuralqx_struct.struct.equality import EXACT_TYPES, OpaqueRef
-from neuralqx_struct.struct.lifecycle import assign, build, is_false, note_converter, settle
+from neuralqx_struct.struct.lifecycle import (
+    assign,
+    build,
+    is_false,
+    note_converter,
+    settle,
+    untraced,
+)
 from neuralqx_struct.struct.pytree import MARK, put
 
 _FACTORY = Text("<factory>")
 
-_NAMESPACE: Mapping[str, Any] = {
+_NAMESPACE: Values = {
     "_nqx_missing": MISSING,
     "_nqx_build": build,
     "_nqx_put": put,
@@ -42,13 +48,14 @@ _NAMESPACE: Mapping[str, Any] = {
 }
 
 
-def generate_init(cls: Any) -> Callable[..., None]:
+def generate_init(cls: Any) -> Hook:
     """The constructor, with a real signature: Python itself reports missing and unexpected arguments.
 
     Only names that Python already accepted as identifiers reach the source text; every value comes in through the
     namespace.
     """
-    arguments = _arguments(cls)
+    arguments: Specs = cls.__nqx_arguments__
+    _check_order(cls, arguments)
     namespace = {**_NAMESPACE, "_nqx_cls": cls, "_nqx_new": [cls]}
     own_self = "_nqx_self" if "self" in arguments else "self"
     signature = [own_self, *_parameters(arguments, namespace)]
@@ -84,32 +91,23 @@ def generate_init(cls: Any) -> Callable[..., None]:
     return init  # type: ignore[no-any-return]
 
 
-def _arguments(cls: Any) -> dict[str, FieldSpec]:
-    """The fields and InitVars that the constructor takes, in order.
-
-    Raises:
-        TypeError: A positional one without default follows one with a default.
-    """
-    arguments: dict[str, FieldSpec] = {}
+def _check_order(cls: Any, arguments: Specs) -> None:
+    """Refuse a positional argument without default behind one with a default."""
     after_default = None
-    for name in cls.__nqx_order__:
-        spec = cls.__nqx_init_vars__.get(name) or cls.__nqx_fields__[name]
-        if not spec.init:
-            continue
-        arguments[name] = spec
+    for name, spec in arguments.items():
         if spec.kw_only:
             continue
         if spec.has_default:
             after_default = name
         elif after_default is not None:
-            raise TypeError(
-                f"{cls.__name__}.{name}: expected a default, because {after_default!r} before it has one; "
-                "give it a default, move it up, or make it kw_only=True"
+            raise ValidationError(
+                f"expected a default, because {after_default!r} before it has one",
+                path=f"{cls.__name__}.{name}",
+                hint="give it a default, move it up, or make it kw_only=True",
             )
-    return arguments
 
 
-def _parameters(arguments: Mapping[str, FieldSpec], namespace: dict[str, Any]) -> list[str]:
+def _parameters(arguments: Specs, namespace: dict[str, Any]) -> list[str]:
     """The source of the parameters; their defaults are put into the namespace."""
     positional: list[str] = []
     keyword: list[str] = []
@@ -126,9 +124,7 @@ def _annotation(spec: FieldSpec) -> Any:
     return spec.type.type if isinstance(spec.type, InitVar) else spec.type
 
 
-def _shown_signature(
-    init: Callable[..., None], arguments: Mapping[str, FieldSpec]
-) -> inspect.Signature:
+def _shown_signature(init: Hook, arguments: Specs) -> inspect.Signature:
     """The signature for help: as for dataclasses, a default made by a factory is ``<factory>``."""
     plain = inspect.signature(init)
     parameters: list[inspect.Parameter] = []

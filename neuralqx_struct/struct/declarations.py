@@ -230,23 +230,23 @@ def _default_in_body(cls: type, name: str) -> Any:
     )
 
 
-def own_fields(
-    cls: type, *, kw_only: bool = False
-) -> tuple[dict[str, FieldSpec], dict[str, FieldSpec]]:
-    """Read the fields that the body of ``cls`` itself declares.
+class InitVarSpec(FieldSpec):
+    """The declaration of an argument of the constructor that only ``__post_init__`` gets."""
+
+    __slots__ = ()
+
+
+def own_fields(cls: type, *, kw_only: bool = False) -> dict[str, FieldSpec]:
+    """Read the fields that the body of ``cls`` itself declares, and its InitVars, by name and in order.
 
     Args:
         cls: The class, already created; its annotations are read unevaluated.
         kw_only: Whether the fields are keyword-only by default.
 
-    Returns:
-        The field declarations by name, and those of the ``InitVar`` pseudo-fields.
-
     Raises:
         TypeError: A mutable default, or a ``field()`` without annotation; names class and field.
     """
     specs: dict[str, FieldSpec] = {}
-    init_vars: dict[str, FieldSpec] = {}
     annotations = inspect.get_annotations(cls)
     for name, annotation in annotations.items():
         form = _special_form(annotation, cls.__module__)
@@ -266,16 +266,14 @@ def own_fields(
                 f"{where}: expected an immutable default, got a {kind}, which all instances would share; "
                 f"use field(default_factory={kind})"
             )
-        is_init_var = form is dataclasses.InitVar
-        if is_init_var and spec.default_factory is not MISSING:
+        if form is dataclasses.InitVar and spec.default_factory is not MISSING:
             raise TypeError(f"{where}: expected a default for an InitVar, got a default_factory")
-        kept = init_vars if is_init_var else specs
-        kept[name] = dataclasses.replace(
-            spec, name=name, type=annotation, kw_only=spec.kw_only or kw_only
-        )
+        completed = {"name": name, "type": annotation, "kw_only": spec.kw_only or kw_only}
+        make = InitVarSpec if form is dataclasses.InitVar else FieldSpec
+        specs[name] = make(**spec.arguments() | completed)
     for name, value in cls.__dict__.items():
         if isinstance(value, FieldSpec) and name not in annotations:
             raise TypeError(
                 f"{cls.__name__}.{name}: expected an annotation beside field(); write `{name}: object = ...`"
             )
-    return specs, init_vars
+    return specs

@@ -1,40 +1,84 @@
 """The lifecycle of an instance: convert, derive, ``__post_init__``, derive, validate, freeze.
 
-Owns the steps between the arguments of a constructor and a frozen instance, and the first read of a field after an
-unflatten. Works on any class that ``meta.py`` has completed; the stored pair is ``pytree.py``.
+Owns the steps between the arguments of a constructor and a frozen instance, the first read of a field after an unflatten,
+and derived fields: a pending one is cached only when no leaf is a tracer. Works on any class that ``meta.py`` has
+completed; the stored pair is ``pytree.py``.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+import threading
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import jax
 from jax.core import Tracer
 
-from neuralqx_struct.errors import Diagnostic, FrozenStructError, ValidationError
-from neuralqx_struct.fieldspec import MISSING
+from neuralqx_struct.errors import Diagnostic, FrozenStructError, StructError, ValidationError
+from neuralqx_struct.fieldspec import MISSING, FieldKind, Values
 from neuralqx_struct.printing import brief
-from neuralqx_struct.struct.derivation import (
-    CONCRETIZATION_ERRORS,
-    UnsetError,
-    check_derived,
-    derive_all,
-    derive_field,
-    derive_pending,
-    drop_traced,
-    evaluation,
-    holds_tracer,
-    note_hook,
-)
-from neuralqx_struct.struct.pytree import is_frozen, load_pair, store_pair
+from neuralqx_struct.struct.equality import EXACT_TYPES, static_key
+from neuralqx_struct.struct.pytree import Pair, is_frozen, load_pair, store_pair
 
-Hook = Callable[[Any, Any], Any]
+try:  # JAX has no public function that returns whether it is tracing
+    from jax._src.core import trace_state_clean as untraced
+except ImportError:
+
+    def untraced() -> bool:
+        """True if JAX is known not to trace; False costs time and nothing else."""
+        return False
+
 
 #: The key in ``__dict__`` of the InitVars that ``super().__init__`` got, until ``__post_init__`` takes them.
 INIT_VARS = "_nqx_init_vars"
 #: In ``__dict__`` while a user's ``__init__`` runs: constructors that it calls are not the outermost one.
 IN_INIT = "_nqx_in_init"
+
+CONCRETIZATION_ERRORS = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+
+# The derived fields that this thread is computing: other threads may read the same ones.
+_DERIVING = threading.local()
+_AS_IT_IS = nullcontext()
+_SCALARS = frozenset({int, float, bool, complex, str, bytes, type(None)})
+_PLAIN_STATICS = EXACT_TYPES | {float, complex}
+
+
+class NeedsValuesError(StructError, jax.errors.ConcretizationTypeError):
+    """A derived field that needs concrete values was read while JAX traces."""
+
+    default_code = "NQX416"
+
+    def __init__(self, path: str) -> None:
+        hint = (
+            "use jax.numpy in place of float, int and numpy in the derived function, "
+            "or read the field outside of jit, grad and vmap"
+        )
+        message = "expected concrete values to derive the field from, got tracers: JAX is tracing"
+        self.diagnostics = (Diagnostic(self.default_code, "error", message, path, hint=hint),)
+        TypeError.__init__(self, path)  # JAX's own constructor takes a tracer
+
+
+class UnsetError(AttributeError):
+    """A field was read before it has a value, while its instance is still being made."""
+
+
+def _note_hook(error: Exception, during: str, alternative: str) -> None:
+    """Add the place where a hook failed, and an alternative if it needs values that tracers do not have."""
+    error.add_note(f"while {during}")
+    if isinstance(error, CONCRETIZATION_ERRORS):
+        error.add_note(
+            f"it needs concrete values, and JAX is tracing; use {alternative}, or call it outside of jit, grad and vmap"
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Construction.
 
 
 def refuse_frozen(self: Any) -> None:
@@ -48,7 +92,7 @@ def refuse_frozen(self: Any) -> None:
         )
 
 
-def assign(self: Any, given: Mapping[str, Any], init_vars: Mapping[str, Any]) -> bool:
+def assign(self: Any, given: Values, init_vars: Values) -> bool:
     """Step 1 for the arguments of a constructor that another ``__init__`` has called; False if there is no other.
 
     Raises:
@@ -65,8 +109,8 @@ def assign(self: Any, given: Mapping[str, Any], init_vars: Mapping[str, Any]) ->
     return True
 
 
-def build(self: Any, given: Mapping[str, Any], init_vars: Mapping[str, Any]) -> None:
-    """Steps 1 to 6 for the arguments of the constructor."""
+def build(self: Any, given: Values, init_vars: Values) -> None:
+    """Steps 1 to 6 for the arguments of the constructor, or for the fields that a user's ``__init__`` has assigned."""
     values = self.__dict__
     for name, make_default in type(self).__nqx_steps__:
         value = given.get(name, MISSING)
@@ -78,18 +122,7 @@ def build(self: Any, given: Mapping[str, Any], init_vars: Mapping[str, Any]) -> 
     finish(self, init_vars)
 
 
-def fill(self: Any) -> None:
-    """Step 1 behind a user's ``__init__``: converters for the assigned fields, defaults for the others."""
-    values = self.__dict__
-    for name, make_default in type(self).__nqx_steps__:
-        if name not in values:
-            if make_default is None:
-                continue
-            values[name] = make_default()
-        values[name] = convert(self, name, values[name])
-
-
-def settle(self: Any, values: Mapping[str, Any]) -> None:
+def settle(self: Any, values: Values) -> None:
     """Steps 2 to 6 for values that are converted."""
     self.__dict__.update(values)
     finish(self, {})
@@ -110,39 +143,60 @@ def convert(self: Any, name: str, value: Any) -> Any:
 def note_converter(error: Exception, self: Any, name: str) -> None:
     """Add the field whose converter failed."""
     where = f"converting {type(self).__name__}.{name}"
-    note_hook(error, where, "a converter that keeps arrays, such as jnp.asarray")
+    _note_hook(error, where, "a converter that keeps arrays, such as jnp.asarray")
 
 
-def finish(self: Any, init_vars: Mapping[str, Any], *, loading: bool = False) -> None:
+def finish(self: Any, init_vars: Values, *, loading: bool = False) -> None:
     """Steps 2 to 6: derive, ``__post_init__``, derive, validate, freeze."""
     cls = type(self)
-    values = self.__dict__
     post_init = None if loading else getattr(cls, "__post_init__", None)
     # Twice, also without __post_init__, as documented; only expressions can be computed once without a difference.
     if cls.__nqx_derive__ and not loading and not (cls.__nqx_pure__ and post_init is None):
-        with evaluation(self):
-            derive_all(self, tolerant=True)
+        with _evaluation(self):
+            _derive_all(self, tolerant=True)
     if post_init is not None:
         arguments = _bound(cls, init_vars) if init_vars or cls.__nqx_init_vars__ else ()
         try:
             self.__post_init__(*arguments)
         except CONCRETIZATION_ERRORS as error:
             where = f"running {cls.__name__}.__post_init__"
-            note_hook(error, where, "jax.numpy in place of if, float, int and numpy")
+            _note_hook(error, where, "jax.numpy in place of if, float, int and numpy")
             raise
-    with evaluation(self):
+    store_pair(self, checked(self))
+    _drop_traced(self)
+
+
+def checked(self: Any) -> Pair:
+    """Derive all fields and run the checks of construction; returns the pair of the instance.
+
+    Raises:
+        ValidationError: A static value has no hash or holds an array, a validator fails, or the class's check does.
+    """
+    cls = type(self)
+    values = self.__dict__
+    with _evaluation(self):
         if cls.__nqx_derive__:
-            derive_all(self, tolerant=False)
-        if not cls.__nqx_stored__ <= values.keys():
-            require_all(self)
-        pair = cls.__nqx_layout__.pair(values, cls.__name__)
-        check_values(self)
-    store_pair(self, pair)
-    if cls.__nqx_derive__:
-        drop_traced(self)
+            _derive_all(self, tolerant=False)
+        require_all(self)
+        pair: Pair = cls.__nqx_layout__.pair(values, cls.__name__)
+        _check_values(self)
+    return pair
 
 
-def _bound(cls: Any, given: Mapping[str, Any]) -> list[Any]:
+def rederive(self: Any) -> None:
+    """Compute the derived fields anew, and run the checks of construction; the instance is changed only if they pass."""
+    cls = type(self)
+    cls.__nqx_layout__.reveal(self, load_pair(self))
+    before = {name: self.__dict__[name] for name in cls.__nqx_derive__ if name in self.__dict__}
+    try:
+        checked(self)
+    except BaseException:
+        self.__dict__.update(before)
+        raise
+    _drop_traced(self)
+
+
+def _bound(cls: Any, given: Values) -> list[Any]:
     """The arguments of ``__post_init__``, in the order of declaration."""
     bound = {name: spec.default for name, spec in cls.__nqx_init_vars__.items()} | dict(given)
     missing = [name for name, value in bound.items() if value is MISSING]
@@ -157,27 +211,23 @@ def _bound(cls: Any, given: Mapping[str, Any]) -> list[Any]:
 def require_all(self: Any) -> None:
     """Refuse an instance with fields that have no value yet."""
     cls = type(self)
-    unset = [
-        name
-        for name, spec in cls.__nqx_fields__.items()
-        if not spec.is_derived and not spec.reset and name not in self.__dict__
-    ]
-    if unset:
+    places = cls.__nqx_layout__.places
+    if not places.keys() <= self.__dict__.keys():
+        unset = [repr(name) for name in places if name not in self.__dict__]
         raise TypeError(
-            f"{cls.__name__}: expected a value for {', '.join(map(repr, unset))}, got none; "
+            f"{cls.__name__}: expected a value for {', '.join(unset)}, got none; "
             "set it in __post_init__ (or __init__), or give it a default"
         )
 
 
-def check_values(self: Any) -> None:
+def _check_values(self: Any) -> None:
     """Run the validators and the class's check, and report all failures; a field stops at its first one.
 
     Raises:
         ValidationError: A value is invalid.
     """
     cls = type(self)
-    if cls.__nqx_derive__:
-        check_derived(self)
+    _check_derived(self)
     problems: list[Diagnostic] = []
     failed: set[str] = set()
     for name, hook, validator in cls.__nqx_validators__:
@@ -228,13 +278,133 @@ def read_missing(self: Any, name: str) -> Any:
         pair = load_pair(self)
     except AttributeError:
         if spec.is_derived:
-            return derive_field(self, name)
+            return _derive_field(self, name)
         reason = "is read before it has a value; while a field is converted, only those declared above it have one"
         raise UnsetError(f"{cls.__name__}.{name} {reason}", name=name, obj=self) from None
     if spec.is_derived:
-        return derive_pending(self, name, pair[0])
+        return _derive_pending(self, name, pair[0])
     if spec.reset:
         self.__dict__.setdefault(name, spec.make_default())
     else:
         cls.__nqx_layout__.reveal(self, pair)
     return object.__getattribute__(self, name)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Derived fields.
+
+
+def holds_tracer(tree: Any) -> bool:
+    """True if a leaf of these values is a tracer."""
+    values = tree.values() if isinstance(tree, dict) else tree
+    leaves = [value for value in values if type(value) not in _SCALARS]
+    if not leaves:
+        return False
+    try:
+        found = jax.tree_util.tree_leaves(leaves)
+    except ValueError:  # a dict with keys that have no order: JAX could not have traced it
+        return False
+    return any(isinstance(leaf, Tracer) for leaf in found)
+
+
+def _evaluation(self: Any) -> AbstractContextManager[Any]:
+    """A context that computes with concrete numbers if the instance holds nothing else, also inside a trace.
+
+    Otherwise a derived value would be a tracer that outlives its trace, and a validator would get tracers.
+    """
+    cls = type(self)
+    hooks = cls.__nqx_derive__ or cls.__nqx_validators__ or cls.__nqx_check__
+    if not hooks or untraced() or holds_tracer(self.__dict__):
+        return _AS_IT_IS
+    return jax.ensure_compile_time_eval()
+
+
+def _derive_all(self: Any, *, tolerant: bool) -> None:
+    """Compute every derived field anew; each may read the others in any order.
+
+    Args:
+        self: The instance.
+        tolerant: Before ``__post_init__``, fields that it sets may still be missing.
+    """
+    values = self.__dict__
+    derive = type(self).__nqx_derive__
+    for name in derive:
+        values.pop(name, None)
+    for name in derive:
+        if name in values:
+            continue
+        try:
+            _derive_field(self, name)
+        except UnsetError:
+            if not tolerant:
+                raise
+        except CONCRETIZATION_ERRORS:
+            if not holds_tracer(values):
+                raise
+
+
+def _derive_field(self: Any, name: str) -> Any:
+    """Compute a derived field and store it as an attribute."""
+    where = f"{type(self).__name__}.{name}"
+    deriving: set[tuple[int, str]] = _DERIVING.__dict__.setdefault("names", set())
+    if (id(self), name) in deriving:
+        raise TypeError(
+            f"{where}: expected derived fields without a cycle, got one through {name!r}"
+        )
+    deriving.add((id(self), name))
+    try:
+        value = type(self).__nqx_derive__[name](self)
+    except Exception as error:
+        _note_hook(error, f"deriving {where}", "jax.numpy in place of float, int and numpy")
+        raise
+    finally:
+        deriving.discard((id(self), name))
+    # Threads that read a pending field at once all get the value of the first.
+    return self.__dict__.setdefault(name, value)
+
+
+def _derive_pending(self: Any, name: str, leaves: Any) -> Any:
+    """A derived field of a frozen instance; stores it unless a leaf is a tracer."""
+    if not holds_tracer(leaves):
+        with jax.ensure_compile_time_eval():
+            return _derive_field(self, name)
+    try:
+        value = _derive_field(self, name)
+    except NeedsValuesError:  # of a Struct inside
+        raise
+    except CONCRETIZATION_ERRORS as error:
+        raise NeedsValuesError(f"{type(self).__name__}.{name}") from error
+    self.__dict__.pop(name, None)  # another thread may have read it too
+    return value
+
+
+def _drop_traced(self: Any) -> None:
+    """Remove values that were derived from tracers: they must not outlive their trace."""
+    derive = type(self).__nqx_derive__
+    if derive and holds_tracer(load_pair(self)[0]):
+        for name in derive:
+            self.__dict__.pop(name, None)
+
+
+def _check_derived(self: Any) -> None:
+    """Check that known derived static fields are hashable and hold no array.
+
+    Raises:
+        ValidationError: One is not.
+    """
+    cls = type(self)
+    for name in cls.__nqx_derive__:
+        value = self.__dict__.get(name)
+        if type(value) in _PLAIN_STATICS or cls.__nqx_fields__[name].kind is not FieldKind.STATIC:
+            continue
+        if holds_tracer([value]):
+            continue
+        try:
+            static_key(value)
+        except TypeError as error:
+            raise ValidationError(
+                f"expected a hashable value without arrays for the static derived field {name!r}, got {error}",
+                code="NQX110",
+                path=f"{cls.__name__}.{name}",
+                hint="make the field opaque, pytree=False, or return a tuple or a number: float(...), int(...)",
+            ) from None

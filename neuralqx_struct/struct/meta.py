@@ -11,15 +11,24 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, dataclass_transform
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, dataclass_transform
 
 from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.fieldspec import MISSING, RESERVED_NAMES, FieldKind, FieldSpec, field
+from neuralqx_struct.fieldspec import (
+    MISSING,
+    RESERVED_NAMES,
+    FieldKind,
+    FieldSpec,
+    Hook,
+    Specs,
+    field,
+)
 from neuralqx_struct.references import register_ref
 from neuralqx_struct.schema.migration import Migration
 from neuralqx_struct.struct.binding import SchemaBinding, bind, check_keywords, schema_binding
 from neuralqx_struct.struct.constructor import generate_init, is_straight
 from neuralqx_struct.struct.declarations import (
+    InitVarSpec,
     check_static_default,
     derive_hook,
     own_fields,
@@ -32,23 +41,16 @@ from neuralqx_struct.struct.equality import (
     static_hash,
     value_hash,
 )
-from neuralqx_struct.struct.lifecycle import (
-    IN_INIT,
-    INIT_VARS,
-    Hook,
-    fill,
-    finish,
-    read_missing,
-    refuse_frozen,
-)
-from neuralqx_struct.struct.pytree import Layout, Pair, register_struct
+from neuralqx_struct.struct.lifecycle import IN_INIT, INIT_VARS, build, read_missing, refuse_frozen
+from neuralqx_struct.struct.pytree import Layout, register_struct
 
 __all__ = ["StructABCMeta", "StructMeta"]
 
+#: How ``==`` compares two values of a field, and how they are hashed.
+Comparison: TypeAlias = tuple[Hook, Hook | None]
 
-# How == compares two values of a field, and how they are hashed. In Python 3.11 the members of an enumeration are slow to
-# read, so each class looks them up once.
-_COMPARED: Mapping[FieldKind, tuple[Callable[[Any, Any], bool], Callable[[Any], int] | None]] = {
+# In Python 3.11 the members of an enumeration are slow to read, so each class looks them up once.
+_COMPARED: Mapping[FieldKind, Comparison] = {
     FieldKind.NODE: (same_value, value_hash),
     FieldKind.STATIC: (same_static, static_hash),
     FieldKind.OPAQUE: (same_object, None),
@@ -81,30 +83,23 @@ class StructMeta(type):
     """Metaclass of Struct: collects the fields, checks the declaration, registers the class as a pytree."""
 
     # Set on every Struct class; the double underscore keeps them apart from fields.
-    __nqx_fields__: Mapping[str, FieldSpec]
-    __nqx_own__: Mapping[str, FieldSpec]
+    __nqx_fields__: Specs
+    __nqx_own__: Specs  # of the class body, with its InitVars
+    __nqx_init_vars__: Specs
+    __nqx_arguments__: Specs  # fields and InitVars in the order of the constructor
     __nqx_layout__: Layout
-    __nqx_init_vars__: Mapping[str, FieldSpec]
     __nqx_converters__: Mapping[str, Hook]
-    __nqx_validators__: tuple[tuple[str, Hook, Callable[..., Any]], ...]
-    __nqx_derive__: Mapping[str, Callable[[Any], Any]]
+    __nqx_validators__: tuple[tuple[str, Hook, Hook], ...]
+    __nqx_derive__: Mapping[str, Hook]
     # All derived fields are expressions, which can be computed once or twice without a difference.
     __nqx_pure__: bool
-    __nqx_steps__: tuple[tuple[str, Callable[[], Any] | None], ...]
-    __nqx_stored__: frozenset[str]
-    __nqx_compared__: tuple[
-        tuple[str, Callable[[Any, Any], bool], Callable[[Any], int] | None], ...
-    ]
-    __nqx_printed__: tuple[str, ...]
+    __nqx_steps__: tuple[tuple[str, Hook | None], ...]
+    __nqx_compared__: tuple[tuple[str, Hook, Hook | None], ...]
     __nqx_check__: Callable[[Any], list[Diagnostic]] | None
     __nqx_generated_init__: bool
     __nqx_straight__: bool  # constructed by straight-line code
     __nqx_plain__: bool  # without any hook
-    # The memo of the check, of classes without other hooks.
-    __nqx_known_pair__: Callable[[type, Pair], object] | None
-    __nqx_own_init_vars__: Mapping[str, FieldSpec]
-    __nqx_own_order__: tuple[str, ...]
-    __nqx_order__: tuple[str, ...]
+    __nqx_known_pair__: Hook | None  # the memo of the check, of classes without other hooks
     __nqx_binding__: SchemaBinding
     __nqx_ref__: str
 
@@ -173,61 +168,50 @@ class StructABCMeta(StructMeta, _ProtocolMeta):
 def _complete(cls: StructMeta, *, kw_only: bool) -> None:
     """Set everything that is decided at class definition."""
     promoted: type = cls.__dict__.get("__nqx_promoted__", cls)
-    own = _collect_fields(cls, promoted, kw_only=kw_only)
-    fields = dict(cls.__nqx_fields__)
+    _collect_fields(cls, promoted, kw_only=kw_only)
+    fields = cls.__nqx_fields__
     specs = fields.values()
-    cls.__nqx_layout__ = Layout.of(fields)
-    cls.__nqx_stored__ = frozenset(s.name for s in specs if not s.is_derived and not s.reset)
+    layout = cls.__nqx_layout__ = Layout.of(fields)
     cls.__nqx_compared__ = tuple(
-        (s.name, *_COMPARED[s.kind]) for s in specs if s.compare and s.name in cls.__nqx_stored__
+        (s.name, *_COMPARED[s.kind]) for s in specs if s.compare and s.name in layout.places
     )
-    cls.__nqx_printed__ = tuple(s.name for s in specs if s.repr)
     cls.__match_args__ = tuple(s.name for s in specs if s.init and not s.kw_only)  # type: ignore[attr-defined,misc]
     _collect_hooks(cls, specs)
-    _install_init(cls, promoted, own)
+    _install_init(cls, promoted)
     _keep_getattr(cls)
-    register_struct(cls, fields, cls.__nqx_layout__)
+    register_struct(cls, fields, layout)
     # Classes made from a schema file are found through the schema, not by name.
     if "__nqx_ref__" not in cls.__dict__ or "__nqx_binding__" in cls.__dict__:
         register_ref(cls)
 
 
-def _collect_fields(cls: StructMeta, promoted: type, *, kw_only: bool) -> Mapping[str, FieldSpec]:
-    """Collect own and inherited fields; returns the own ones."""
-    own, own_init_vars = own_fields(promoted, kw_only=kw_only)
-    inherited: dict[str, FieldSpec] = {}
-    init_vars: dict[str, FieldSpec] = {}
-    order: dict[str, None] = {}
+def _collect_fields(cls: StructMeta, promoted: type, *, kw_only: bool) -> None:
+    """Collect own and inherited fields and InitVars."""
+    own = own_fields(promoted, kw_only=kw_only)
+    declared: dict[str, FieldSpec] = {}
     for base in reversed(cls.__mro__[1:]):
-        base_fields, base_init_vars, base_order = _declared_by(cls, base)
-        inherited |= base_fields
-        init_vars |= base_init_vars
-        order |= dict.fromkeys(base_order)
-    _check_names(cls, own, inherited)
-    for name in {*own, *own_init_vars} if promoted is cls else ():
+        declared |= _declared_by(cls, base)
+    _check_names(cls, own, declared)
+    for name in own if promoted is cls else ():
         if name in cls.__dict__:
             delattr(cls, name)
-    fields = inherited | own
-    for name in fields:
-        if any(name in vars(base) for base in cls.__mro__ if base is not object):
-            type.__setattr__(cls, name, _Unfilled(name))
-    cls.__nqx_own__ = types.MappingProxyType(own)
-    cls.__nqx_own_init_vars__ = own_init_vars
-    annotated = inspect.get_annotations(promoted)
-    cls.__nqx_own_order__ = tuple(n for n in annotated if n in own or n in own_init_vars)
-    cls.__nqx_order__ = tuple(order | dict.fromkeys(cls.__nqx_own_order__))
-    init_vars |= own_init_vars
-    cls.__nqx_init_vars__ = {n: spec for n, spec in init_vars.items() if n not in own}
-    kept = {n: spec for n, spec in fields.items() if n not in own_init_vars}
-    cls.__nqx_fields__ = types.MappingProxyType(kept)
-    return own
+    declared |= own
+    shadowing = set[str]().union(*(vars(base) for base in cls.__mro__ if base is not object))
+    init_vars = {name: spec for name, spec in declared.items() if isinstance(spec, InitVarSpec)}
+    fields = {name: spec for name, spec in declared.items() if name not in init_vars}
+    for name in shadowing & fields.keys():
+        type.__setattr__(cls, name, _Unfilled(name))
+    cls.__nqx_own__ = own
+    cls.__nqx_init_vars__ = init_vars
+    cls.__nqx_arguments__ = {name: spec for name, spec in declared.items() if spec.init}
+    cls.__nqx_fields__ = types.MappingProxyType(fields)
 
 
 def _collect_hooks(cls: StructMeta, specs: Iterable[FieldSpec]) -> None:
     """Resolve the hooks of all fields, and decide how instances are constructed and replaced."""
     converters: dict[str, Hook] = {}
-    validators: list[tuple[str, Hook, Callable[..., Any]]] = []
-    steps: list[tuple[str, Callable[[], Any] | None]] = []
+    validators: list[tuple[str, Hook, Hook]] = []
+    steps: list[tuple[str, Hook | None]] = []
     for spec in specs:
         for hook, function in spec.value_hooks():
             called = value_hook(function)
@@ -261,29 +245,28 @@ def _chained(first: Hook, then: Hook) -> Hook:
     return lambda instance, value: then(instance, first(instance, value))
 
 
-def _declared_by(
-    cls: type, base: type
-) -> tuple[Mapping[str, FieldSpec], Mapping[str, FieldSpec], Iterable[str]]:
+def _declared_by(cls: type, base: type) -> Specs:
     """The fields and InitVars of a base class: a Struct's own ones, or the annotations of a plain class.
 
     The annotations of a Protocol are requirements, and an annotation is no field if a nearer class defines the attribute.
     """
+    known: Any = base
     if "__nqx_own__" in vars(base):
-        known: Any = base
-        return known.__nqx_own__, known.__nqx_own_init_vars__, known.__nqx_own_order__
-    annotations = inspect.get_annotations(base)
+        own: Specs = known.__nqx_own__
+        return own
     promoted = cls.__dict__.get("__nqx_promoted__")
-    if base is promoted or getattr(base, "_is_protocol", False) or not annotations:
-        return {}, {}, ()
+    if base is promoted or getattr(base, "_is_protocol", False):
+        return {}
+    if not inspect.get_annotations(base):
+        return {}
     defined: set[str] = set()
     for nearer in cls.__mro__[: cls.__mro__.index(base)]:
         names = vars(nearer).keys() - inspect.get_annotations(nearer).keys()
         defined |= {name for name in names if not isinstance(vars(nearer)[name], _Unfilled)}
-    specs, init_vars = own_fields(base)
-    specs = {name: spec for name, spec in specs.items() if name not in defined}
-    _check_names(base, specs, {})
-    order = [name for name in annotations if name in specs or name in init_vars]
-    return specs, init_vars, order
+    specs = own_fields(base)
+    kept = {n: s for n, s in specs.items() if n not in defined or isinstance(s, InitVarSpec)}
+    _check_names(base, kept, {})
+    return kept
 
 
 def _keep_getattr(cls: StructMeta) -> None:
@@ -302,10 +285,10 @@ def _keep_getattr(cls: StructMeta) -> None:
     type.__setattr__(cls, "__getattr__", __getattr__)
 
 
-def _check_names(
-    cls: type, own: Mapping[str, FieldSpec], inherited: Mapping[str, FieldSpec]
-) -> None:
+def _check_names(cls: type, own: Specs, inherited: Specs) -> None:
     for name, spec in own.items():
+        if isinstance(spec, InitVarSpec):
+            continue
         check_static_default(f"{cls.__name__}.{name}", spec)
         if name in RESERVED_NAMES or name.startswith(("_nqx", "__")):
             raise TypeError(
@@ -319,25 +302,24 @@ def _check_names(
             )
 
 
-def _install_init(cls: StructMeta, promoted: type, own: Mapping[str, FieldSpec]) -> None:
+def _install_init(cls: StructMeta, promoted: type) -> None:
     """Generate ``__init__``, or wrap the one of the class body so that it ends in a frozen instance."""
-    is_dataclass = "__dataclass_fields__" in promoted.__dict__
-    written = promoted.__dict__.get("__init__")
-    if is_dataclass and vars(promoted)["__dataclass_params__"].init:
+    written = vars(promoted).get("__init__")
+    if "__dataclass_fields__" in vars(promoted) and vars(promoted)["__dataclass_params__"].init:
         written = None
-    if written is not None:
-        cls.__init__ = _finishing(written)  # type: ignore[misc]
-        cls.__nqx_generated_init__ = False
-        return
-    if not getattr(cls, "__nqx_generated_init__", True):
+    inherits_written = not getattr(cls, "__nqx_generated_init__", True)
+    if written is None and inherits_written:
+        own = [name for name, spec in cls.__nqx_own__.items() if not isinstance(spec, InitVarSpec)]
         if own:
             raise TypeError(
                 f"{cls.__name__}: expected an __init__, got new fields {', '.join(own)} below a class with an __init__ of "
                 "its own, which cannot set them; write one that calls super().__init__"
             )
-        cls.__init__ = _finishing(cls.__init__)  # type: ignore[misc]
+        written = cls.__init__  # type: ignore[misc]
+    cls.__nqx_generated_init__ = written is None
+    if written is not None:
+        cls.__init__ = _finishing(written)  # type: ignore[misc]
         return
-    cls.__nqx_generated_init__ = True
     # A large schema has many classes, few of which are instantiated; their fields are keyword-only and need no check of
     # their order.
     made_from_schema = "__nqx_document__" in cls.__dict__
@@ -358,7 +340,7 @@ class _LateInit:
         return init.__get__(instance, owner)
 
 
-def _finishing(written: Callable[..., None]) -> Callable[..., None]:
+def _finishing(written: Hook) -> Hook:
     """A user's ``__init__`` with the rest of the lifecycle behind it, if it is the outermost call.
 
     The instance records whether it is. The class cannot: a decorator may have put its own function around this one.
@@ -376,8 +358,8 @@ def _finishing(written: Callable[..., None]) -> Callable[..., None]:
             written(self, *args, **kwargs)
         finally:
             del values[IN_INIT]
-        fill(self)
-        finish(self, values.pop(INIT_VARS, {}))
+        init_vars = values.pop(INIT_VARS, {})
+        build(self, dict(values), init_vars)
 
     return __init__
 

@@ -32,9 +32,8 @@ Example:
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -42,7 +41,7 @@ from jax.core import Tracer
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, register_pytree_with_keys
 
 from neuralqx_struct.errors import Diagnostic, ValidationError
-from neuralqx_struct.fieldspec import FieldKind, FieldSpec, tagged
+from neuralqx_struct.fieldspec import FieldKind, FieldSpec, Hook, Names, Specs, Values, tagged
 from neuralqx_struct.paths import FieldName, Path, PathTree
 from neuralqx_struct.struct.equality import EXACT_TYPES, OpaqueRef, static_key
 
@@ -79,7 +78,7 @@ def is_frozen(instance: Any) -> bool:
 def peek(instance: Any, name: str) -> Any:
     """A node or static field of a frozen instance; reading it would make attributes of all fields."""
     children, aux = instance._nqx_pair  # noqa: SLF001 - the attribute exists for this module, as the places do
-    place: int = type(instance).__nqx_layout__._places[name]  # noqa: SLF001
+    place: int = type(instance).__nqx_layout__.places[name]
     return children[place] if place >= 0 else aux[-place]
 
 
@@ -105,47 +104,39 @@ def path_part(key: Any) -> Hashable:
     return other
 
 
-def _getter(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+def _getter(names: Names) -> Callable[[Values], tuple[Any, ...]]:
     """A function that fetches some values of a mapping as a tuple, in C for two or more."""
     if len(names) > 1:
         return operator.itemgetter(*names)
     return lambda values: tuple([values[name] for name in names])
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
     """The places of the fields of a Struct class in the pair.
 
-    Attributes:
+    Args:
         nodes: The children, in order.
         statics: The static fields that are not derived.
         opaques: Opaque fields that are preserved by identity.
+
+    Attributes:
+        places: The place of each field: children count from zero up, the values in ``aux`` from minus one down.
     """
 
-    nodes: tuple[str, ...]
-    statics: tuple[str, ...]
-    opaques: tuple[str, ...]
-    _names: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    _places: Mapping[str, int] = field(init=False, repr=False, compare=False)
-    _get_nodes: Callable[[Mapping[str, Any]], tuple[Any, ...]] = field(
-        init=False, repr=False, compare=False
-    )
-    _get_statics: Callable[[Mapping[str, Any]], tuple[Any, ...]] = field(
-        init=False, repr=False, compare=False
-    )
+    __slots__ = ("_get_nodes", "_get_statics", "nodes", "opaques", "places", "statics")
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_names", (*self.nodes, *self.statics, *self.opaques))
-        # Children count from zero up, the values in aux behind the keys from minus one down.
-        places = {name: place for place, name in enumerate(self.nodes)}
-        held = (*self.statics, *self.opaques)
-        places |= {name: -place for place, name in enumerate(held, start=1)}
-        object.__setattr__(self, "_places", places)
-        object.__setattr__(self, "_get_nodes", _getter(self.nodes))
-        object.__setattr__(self, "_get_statics", _getter(self.statics))
+    def __init__(self, nodes: Names, statics: Names, opaques: Names = ()) -> None:
+        self.nodes = nodes
+        self.statics = statics
+        self.opaques = opaques
+        self.places = {name: place for place, name in enumerate(nodes)}
+        for place, name in enumerate((*statics, *opaques), start=1):
+            self.places[name] = -place
+        self._get_nodes = _getter(nodes)
+        self._get_statics = _getter(statics)
 
     @classmethod
-    def of(cls, fields: Mapping[str, FieldSpec]) -> Layout:
+    def of(cls, fields: Specs) -> Layout:
         """The layout of a class with these fields; derived and reset fields have no place."""
         groups: dict[FieldKind, list[str]] = {kind: [] for kind in FieldKind}
         for spec in fields.values():
@@ -153,7 +144,7 @@ class Layout:
                 groups[spec.kind].append(spec.name)
         return cls(*map(tuple, groups.values()))
 
-    def pair(self, values: Mapping[str, Any], where: str) -> Pair:
+    def pair(self, values: Values, where: str) -> Pair:
         """The pair for these field values.
 
         Raises:
@@ -187,7 +178,7 @@ class Layout:
             raise ValidationError(problems)
         return exact
 
-    def changed(self, pair: Pair, changes: Mapping[str, Any], where: str) -> Pair:
+    def changed(self, pair: Pair, changes: Values, where: str) -> Pair:
         """The pair with other values for some fields.
 
         Raises:
@@ -199,7 +190,7 @@ class Layout:
         held: list[Any] = []
         inexact: dict[str, Any] = {}
         for name, value in changes.items():
-            place = self._places[name]
+            place = self.places[name]
             if place >= 0:
                 nodes[place] = value
                 continue
@@ -214,7 +205,7 @@ class Layout:
         if inexact:
             exact = self._exact(inexact.items(), where)
             for name, (value, key) in zip(inexact, exact, strict=True):
-                place = self._places[name]
+                place = self.places[name]
                 keys[-1 - place], held[-place] = key, value
         if held:
             aux = (tuple(keys), *held[1:])
@@ -222,7 +213,7 @@ class Layout:
 
     def values(self, pair: Pair) -> Iterator[tuple[str, Any]]:
         """The fields that ``pair`` holds, by name; the inverse of :meth:`pair`."""
-        return zip(self._names, (*pair[0], *self.held(pair)), strict=True)
+        return zip(self.places, (*pair[0], *self.held(pair)), strict=True)
 
     def held(self, pair: Pair) -> list[Any]:
         """The values of the fields that are no children."""
@@ -231,14 +222,14 @@ class Layout:
             held[place] = held[place].value
         return held
 
-    def picker(self, names: Iterable[str]) -> Callable[..., tuple[Any, ...]]:
+    def picker(self, names: Iterable[str]) -> Hook:
         """A function of a pair, ``(children, aux)``, that returns the values of some fields."""
         parts: list[str] = []
         for name in names:
-            place = self._places[name]
+            place = self.places[name]
             part = f"children[{place}]" if place >= 0 else f"aux[{-place}]"
             parts.append(f"{part}.value, " if name in self.opaques else f"{part}, ")
-        made: Callable[..., tuple[Any, ...]] = eval(f"lambda children, aux: ({''.join(parts)})")  # noqa: S307 - numbers only
+        made: Hook = eval(f"lambda children, aux: ({''.join(parts)})")  # noqa: S307 - numbers only
         return made
 
     def reveal(self, instance: Any, pair: Pair) -> None:
@@ -252,7 +243,7 @@ def holder_of(cls: type, nodes: Sequence[str]) -> type | None:
     return cls if tuple(nodes) == ("value",) else None
 
 
-def register_struct(cls: type, fields: Mapping[str, FieldSpec], layout: Layout) -> None:
+def register_struct(cls: type, fields: Specs, layout: Layout) -> None:
     """Register a Struct class with JAX.
 
     Args:

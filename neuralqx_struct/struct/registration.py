@@ -1,4 +1,4 @@
-"""Registration of classes that are not Structs: functions that flatten, rebuild and save their instances.
+"""Registration of classes: plain ones become Structs, others get functions that flatten, rebuild and save instances.
 
 Structs are flattened by ``pytree.py``. Classes that others have registered with JAX are saved by ``codecs/classes.py``.
 
@@ -14,30 +14,40 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import threading
 import types
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, dataclass_transform, overload
 
 from jax.tree_util import GetAttrKey, register_pytree_node, register_pytree_with_keys
 
 from neuralqx_struct.errors import SerializationError
-from neuralqx_struct.fieldspec import is_struct
+from neuralqx_struct.fieldspec import Hook, Names, field, is_struct
 from neuralqx_struct.references import class_ref, find_class, register_ref
+from neuralqx_struct.struct import Struct
 from neuralqx_struct.struct.declarations import required_positional
+from neuralqx_struct.struct.meta import StructABCMeta, StructMeta
 from neuralqx_struct.struct.pytree import Layout, Pair
 
 __all__ = [
+    "dataclass",
     "is_registered_pytree_type",
     "register_attrs_type",
+    "register_class",
     "register_pytree_type",
     "resolve_pytree_spec",
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class PyTreeSpec:
+Flat: TypeAlias = tuple[Iterable[Any], Any]
+Flatten: TypeAlias = Callable[[Any], Flat]
+Unflatten: TypeAlias = Callable[[Any, Any], Any]
+T = TypeVar("T")
+
+
+class PyTreeSpec(NamedTuple):
     """The registration of a class that is not a Struct.
 
     Attributes:
@@ -51,13 +61,12 @@ class PyTreeSpec:
     """
 
     cls: type
-    flatten: Callable[[Any], tuple[Iterable[Any], Any]]
-    unflatten: Callable[[Any, Any], Any]
-    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None
+    flatten: Flatten
+    unflatten: Unflatten
+    flatten_with_keys: Flatten | None = None
     serializer: Callable[[Any], Any] | None = None
-    deserializer: Callable[..., Any] | None = None
-    # Set after the registration.
-    names: tuple[str, ...] | None = field(default=None, compare=False)
+    deserializer: Hook | None = None
+    names: Names | None = None
 
     @property
     def deserializer_takes_children(self) -> bool:
@@ -71,35 +80,27 @@ _ATTRS: dict[type, tuple[Any, ...]] = {}
 _REGISTERING = threading.Lock()
 
 
-def _same_declaration(a: PyTreeSpec, b: PyTreeSpec) -> bool:
-    """True if two registrations are equal, as when the cell of a notebook runs again."""
-    names = [each.name for each in fields(PyTreeSpec) if each.compare]
-    return all(_same_hook(getattr(a, name), getattr(b, name)) for name in names)
-
-
 def _same_hook(a: Any, b: Any) -> bool:
-    """True if two functions have the same code and equal values in their defaults and closures."""
+    """True if two functions have the same code and equal values, as when the cell of a notebook runs again."""
     if a is b:
         return True
-    if not isinstance(a, types.FunctionType) or not isinstance(b, types.FunctionType):
-        return type(a) is type(b) and type(a) in (str, int, tuple, Layout) and bool(a == b)
-    if a.__code__ != b.__code__ or a.__globals__ is not b.__globals__:
-        return False
-    if (a.__defaults__, a.__kwdefaults__) != (b.__defaults__, b.__kwdefaults__):
-        return False
-    held_a = [cell.cell_contents for cell in a.__closure__ or ()]
-    held_b = [cell.cell_contents for cell in b.__closure__ or ()]
-    return len(held_a) == len(held_b) and all(map(_same_hook, held_a, held_b))
+    are_functions = isinstance(a, types.FunctionType) and isinstance(b, types.FunctionType)
+    return are_functions and _essence(a) == _essence(b)
+
+
+def _essence(function: types.FunctionType) -> Any:
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
+    return function.__code__, function.__defaults__, function.__kwdefaults__, held
 
 
 def register_pytree_type(
     cls: type,
     *,
-    flatten: Callable[[Any], tuple[Iterable[Any], Any]],
-    unflatten: Callable[[Any, Any], Any],
-    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
+    flatten: Flatten,
+    unflatten: Unflatten,
+    flatten_with_keys: Flatten | None = None,
     serializer: Callable[[Any], Any] | None = None,
-    deserializer: Callable[..., Any] | None = None,
+    deserializer: Hook | None = None,
 ) -> type:
     """Make a class of your own or of a library a pytree whose instances can be saved.
 
@@ -129,13 +130,12 @@ def register_pytree_type(
     if not isinstance(cls, type):
         raise TypeError(f"register_pytree_type(): expected a class, got {cls!r}")
     spec = PyTreeSpec(cls, flatten, unflatten, flatten_with_keys, serializer, deserializer)
-    for role in ("flatten", "unflatten", "flatten_with_keys", "serializer", "deserializer"):
-        if not callable(hook := getattr(spec, role)) and (
-            hook is not None or role in ("flatten", "unflatten")
-        ):
+    for role, hook in zip(PyTreeSpec._fields[1:-1], spec[1:], strict=False):
+        left_out = hook is None and role not in ("flatten", "unflatten")
+        if not callable(hook) and not left_out:
             raise TypeError(f"{class_ref(cls)}: expected a function as {role}, got {hook!r}")
     with _REGISTERING:
-        if cls in _SPECS and _same_declaration(_SPECS[cls], spec):
+        if cls in _SPECS and all(map(_same_hook, _SPECS[cls][:-1], spec)):
             return cls
         if cls in _SPECS or is_struct(cls):
             raise ValueError(
@@ -195,19 +195,20 @@ def register_attrs_type(
         raise TypeError(
             f"{class_ref(cls)}: expected a function of a dict as constructor, got {constructor!r}"
         )
-    if _ATTRS.get(cls) == (nodes, statics, constructor):
+    known = _ATTRS.get(cls, (None, None))
+    if known[0] == (nodes, statics) and _same_hook(known[1], constructor):
         return cls
     if len({*nodes, *statics}) != len(nodes) + len(statics):
         raise ValueError(
             f"{class_ref(cls)}: expected each attribute once, got {', '.join((*nodes, *statics))}"
         )
-    layout = Layout(nodes, statics, ())
+    layout = Layout(nodes, statics)
     keys = tuple(map(GetAttrKey, nodes))
 
     def flatten(obj: Any) -> Pair:
         return layout.pair({name: getattr(obj, name) for name in (*nodes, *statics)}, cls.__name__)
 
-    def flatten_with_keys(obj: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
+    def flatten_with_keys(obj: Any) -> Flat:
         children, aux = flatten(obj)
         return tuple(zip(keys, children, strict=True)), aux
 
@@ -235,8 +236,8 @@ def register_attrs_type(
         serializer=serialize,
         deserializer=deserialize,
     )
-    _SPECS[cls] = replace(_SPECS[cls], names=nodes)
-    _ATTRS[cls] = nodes, statics, constructor
+    _SPECS[cls] = _SPECS[cls]._replace(names=nodes)
+    _ATTRS[cls] = (nodes, statics), constructor
     return cls
 
 
@@ -264,3 +265,82 @@ def resolve_pytree_spec(ref: str) -> PyTreeSpec:
             hint="import the module that calls register_pytree_type for it before loading",
         )
     return _SPECS[cls]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Plain classes and dataclasses as Structs.
+
+
+@overload
+def register_class(cls: type[T], /, *, name: str | None = None) -> type[T]: ...
+@overload
+def register_class(
+    cls: None = None, /, *, name: str | None = None
+) -> Callable[[type[T]], type[T]]: ...
+@dataclass_transform(field_specifiers=(field,), frozen_default=True)
+def register_class(cls: Any = None, /, *, name: str | None = None) -> Any:
+    """Promote a plain annotated class to a Struct, as a decorator or by a direct call.
+
+    The result is a new class that precedes the original in the MRO, so that the original's methods and its ``super()``
+    calls keep working.
+
+    Args:
+        cls: The class; its annotations become fields. A Struct is returned as it is.
+        name: Name of the new class, if not the original's.
+
+    Example:
+        >>> @register_class
+        ... class Params:
+        ...     weights: object
+        ...     bias: float = 0.0
+        >>> Params(weights=1.0).replace(bias=2.0)
+        Params(weights=1.0, bias=2.0)
+    """
+    if cls is None:
+        return lambda original: register_class(original, name=name)
+    if not isinstance(cls, type):
+        raise TypeError(f"register_class(): expected a class, got {cls!r}")
+    if is_struct(cls):
+        return cls
+    title = name or cls.__name__
+    qualname = ".".join([*cls.__qualname__.split(".")[:-1], title])
+    namespace: dict[str, Any] = {
+        "__module__": cls.__module__,
+        "__qualname__": qualname,
+        "__doc__": cls.__doc__,
+        "__nqx_promoted__": cls,
+        # A frozen dataclass has its own, which would refuse the assignments of the lifecycle.
+        "__setattr__": Struct.__setattr__,
+        "__delattr__": Struct.__delattr__,
+    }
+    if dataclasses.is_dataclass(cls):
+        # Methods that the decorator made are replaced, written ones stay.
+        namespace |= {
+            name: getattr(Struct, name) for name in _DATACLASS_MADE if _made_by_dataclass(cls, name)
+        }
+    meta = StructMeta if type(cls) is type else StructABCMeta
+    if not issubclass(meta, type(cls)):
+        raise TypeError(
+            f"register_class(): expected a class whose metaclass is type or ABCMeta, got {cls.__name__} with the metaclass "
+            f"{type(cls).__name__}; use register_pytree_type for it"
+        )
+    promoted: Any = meta(title, (cls, Struct), namespace)
+    if "__parameters__" in vars(cls):  # typing finds no type parameters among the bases
+        promoted.__parameters__ = vars(cls)["__parameters__"]
+    return promoted
+
+
+_DATACLASS_MADE = ("__eq__", "__hash__", "__repr__", "__reduce__", "__replace__")
+
+
+def _made_by_dataclass(cls: type, name: str) -> bool:
+    """True if a method of ``cls`` was generated, and not written in a class body."""
+    found = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    code = getattr(inspect.unwrap(found) if callable(found) else found, "__code__", None)
+    return code is None or code.co_filename in ("<string>", dataclasses.__file__)
+
+
+if TYPE_CHECKING:  # mypy does not see through the assignment
+    from neuralqx_struct.struct.registration import register_class as dataclass
+else:
+    dataclass = register_class

@@ -22,7 +22,7 @@ from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.struct import Struct
-from neuralqx_struct.struct.functions import register_class
+from neuralqx_struct.struct.registration import register_class
 from neuralqx_struct.tools.linting import lint_document
 from neuralqx_struct.types.records import type_names
 

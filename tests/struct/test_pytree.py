@@ -137,7 +137,7 @@ def test_layout_pairs_and_gives_back():
     pair = layout.pair({"a": 1, "n": -0.0, "h": handle}, "X")
     assert dict(layout.values(pair)) == {"a": 1, "n": -0.0, "h": handle}
     with pytest.raises(ValidationError) as caught:
-        Layout((), ("n", "m"), ()).pair({"n": [], "m": {}}, "X")
+        Layout((), ("n", "m")).pair({"n": [], "m": {}}, "X")
     assert [d.path for d in caught.value.diagnostics] == ["X.n", "X.m"]
 
 
@@ -153,7 +153,7 @@ VALUES = st.one_of(
     st.dictionaries(st.sampled_from("abmn"), VALUES),
 )
 def test_a_changed_pair_is_the_pair_of_the_changed_values(values, changes):
-    layout = Layout(("a", "b"), ("m", "n"), ())
+    layout = Layout(("a", "b"), ("m", "n"))
     changed = layout.changed(layout.pair(values, "X"), changes, "X")
     children, aux = layout.pair(values | changes, "X")
     assert list(map(repr, changed[0])) == list(map(repr, children))
@@ -161,7 +161,7 @@ def test_a_changed_pair_is_the_pair_of_the_changed_values(values, changes):
 
 
 def test_a_changed_pair_refuses_what_a_pair_refuses():
-    layout = Layout(("a",), ("m", "n"), ())
+    layout = Layout(("a",), ("m", "n"))
     with pytest.raises(ValidationError) as caught:
         layout.changed(layout.pair({"a": 1, "m": 1, "n": 2}, "X"), {"n": [], "m": np.ones(2)}, "X")
     assert [d.path for d in caught.value.diagnostics] == ["X.n", "X.m"]

@@ -707,10 +707,13 @@ class TestRegisterClass:
 
         assert A(1).x == 1
 
-    @pytest.mark.parametrize("what", [State, 3])
-    def test_what_cannot_be_promoted(self, what):
-        with pytest.raises(TypeError, match="plain class"):
-            s.register_class(what)
+    def test_only_classes_are_promoted(self):
+        with pytest.raises(TypeError, match="expected a class, got 3"):
+            s.register_class(3)
+
+    @pytest.mark.parametrize("promote", [s.register_class, s.dataclass, s.register_class(name="X")])
+    def test_a_struct_is_returned_as_it_is(self, promote):
+        assert promote(State) is State
 
 
 class TestBelowOtherConstructors:
