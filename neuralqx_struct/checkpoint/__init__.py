@@ -1,14 +1,47 @@
-"""Checkpoints: saves objects as bundles or state dicts, and loads them.
+"""Checkpoints: saves objects as bundles (:func:`export`) and as state dicts (:func:`to_state_dict`), and loads them.
+
+Owns saving: an object is encoded to nodes, with the schemas of its structs beside them. ``codecs/`` encodes values,
+``bundle/`` writes files, ``loading.py`` is the inverse.
 
 Example:
-    >>> import jax.numpy as jnp
-    >>> payload = to_state_dict({"w": jnp.arange(3)})
+    >>> payload = to_state_dict({"w": np.arange(3)})
     >>> from_state_dict(payload)["w"]
-    Array([0, 1, 2], dtype=int32)
+    array([0, 1, 2])
 """
 
-from neuralqx_struct.checkpoint.loading import LoadOptions, ReadOptions, from_state_dict, load
-from neuralqx_struct.checkpoint.saving import ExportOptions, export, to_state_dict
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+import jax
+import numpy as np
+
+from neuralqx_struct import bundle
+from neuralqx_struct.bundle.background import PendingBundle, begin
+from neuralqx_struct.checkpoint.loading import (
+    LoadOptions,
+    ReadOptions,
+    from_state_dict,
+    load,
+    schema_member,
+    too_deep,
+)
+from neuralqx_struct.classes.documents import document_of, series_of_class
+from neuralqx_struct.codecs.jax import StructEncoder
+from neuralqx_struct.dtypes import dtype_name
+from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.fieldspec import Values
+from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, collector_paused
+from neuralqx_struct.manifest.payload import HeldArrays, Payload
+from neuralqx_struct.references import class_ref
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.series import Series
+from neuralqx_struct.stores import STORES, store_named
+from neuralqx_struct.stores.store import Progress
 
 __all__ = [
     "ExportOptions",
@@ -19,3 +52,206 @@ __all__ = [
     "load",
     "to_state_dict",
 ]
+
+
+class ExportOptions(TypedDict, total=False):
+    """The options of :func:`export`, for type checkers."""
+
+    overwrite: bool
+    store: str
+    compress: bool
+    metadata: Values | None
+    progress: Progress | None
+
+
+def to_state_dict(obj: Any) -> dict[str, Any]:
+    """An object as plain JSON values and numpy arrays, all copied.
+
+    Args:
+        obj: A Struct, or any tree of values that can be saved.
+
+    Returns:
+        The members of ``manifest.json`` (``version``, ``manifest``, ``arrays``, with a schema also ``schema`` and
+        ``schemas``) and ``array_data``, the arrays by name.
+
+    Raises:
+        SerializationError: NQX430 with every value that cannot be saved and its path.
+
+    Example:
+        >>> sorted(to_state_dict({"w": np.arange(3)})["array_data"])
+        ['w']
+    """
+    payload = _snapshot(obj, copy=True)
+    return {**payload.document, "array_data": dict(payload.arrays)}
+
+
+@overload
+def export(
+    obj: Any, path: str | Path, *, asynchronous: Literal[True], **options: Unpack[ExportOptions]
+) -> PendingBundle: ...
+@overload
+def export(
+    obj: Any,
+    path: str | Path,
+    *,
+    asynchronous: Literal[False] = False,
+    **options: Unpack[ExportOptions],
+) -> Path: ...
+def export(
+    obj: Any,
+    path: str | Path,
+    *,
+    overwrite: bool = False,
+    store: str = "npz",
+    compress: bool = False,
+    metadata: Values | None = None,
+    progress: Progress | None = None,
+    asynchronous: bool = False,
+) -> Path | PendingBundle:
+    """Saves an object as a bundle: a directory, or with the suffix ``.zip`` one file.
+
+    If a JAX program has several processes, all of them call this with ``store="orbax"`` and the same
+    arguments: each writes its own shards.
+
+    Args:
+        obj: A Struct, or any tree of values that can be saved.
+        path: The target; missing parents are made.
+        overwrite: Replace an existing bundle; nothing but a bundle is ever replaced.
+        store: ``npz``, ``safetensors`` or ``orbax`` (in folders, with the extra ``orbax``: sharded arrays by
+            shards, of one or many hosts).
+        compress: Smaller files that cannot be mapped.
+        metadata: Free JSON values, kept in the manifest.
+        progress: Called with bytes written and bytes in all.
+        asynchronous: Return when all arrays have been copied from their devices, and write meanwhile; with
+            ``orbax`` only.
+
+    Returns:
+        The path; with ``asynchronous`` a :class:`~neuralqx_struct.bundle.background.PendingBundle`, whose
+        ``wait()`` returns it.
+
+    Raises:
+        SerializationError: A value cannot be saved (NQX430); or the target exists (then also a FileExistsError).
+
+    Example:
+        >>> import tempfile
+        >>> export([1, 2], f"{tempfile.mkdtemp()}/numbers").name
+        'numbers'
+    """
+    chosen = store_named(store)
+    together = chosen.begin is not None and (asynchronous or jax.process_count() > 1)
+    if asynchronous and not together:
+        able = " or ".join(repr(each.name) for each in STORES.values() if each.begin is not None)
+        message = f"expected store={able} for asynchronous=True, got {store!r}"
+        hint = "the other stores write files of one process, and wait"
+        raise SerializationError(message, code="NQX614", hint=hint)
+
+    def payload() -> Payload:
+        return _snapshot(obj, copy=False, spread=together, metadata=metadata)
+
+    if together:
+        pending = begin(path, payload, chosen, overwrite=overwrite, progress=progress)
+        return pending if asynchronous else pending.wait()
+    return bundle.write(
+        path, payload(), overwrite=overwrite, store=store, compress=compress, progress=progress
+    )
+
+
+def _snapshot(
+    obj: Any, *, copy: bool, spread: bool = False, metadata: Values | None = None
+) -> Payload:
+    """The payload of an object: its manifest with the schemas of its structs, and its arrays.
+
+    Args:
+        obj: A Struct, or any tree of values that can be saved.
+        copy: Copy the arrays; otherwise they stay on their devices.
+        spread: Leave arrays of several devices or processes as they are.
+        metadata: Free JSON values.
+
+    Raises:
+        SerializationError: NQX430 with every value that cannot be saved and its path.
+    """
+    encoder = StructEncoder(copy=copy, spread=spread)
+    try:
+        with collector_paused():
+            node = encoder.encode(obj)
+    except RecursionError as error:
+        raise too_deep() from error
+    encoder.finish()
+    document: dict[str, Any] = {"$schema": SCHEMA_URL, "version": FORMAT_VERSION}
+    own = document_of(type(obj))
+    if own is not None:
+        document["schema"] = schema_member(own)
+    schemas = _schemas(series_of_class(type(obj)), encoder.classes)
+    if schemas:
+        document["schemas"] = schemas
+    document["manifest"] = node
+    document["arrays"] = {
+        name: {"dtype": dtype_name(array.dtype), "shape": list(array.shape)}
+        for name, array in encoder.arrays.items()
+    }
+    # Arrays in host memory are viewed now, so that deleting them cannot lose data; others stay on their devices.
+    arrays = {
+        name: array if _on_device(array) else _fetched(array)
+        for name, array in encoder.arrays.items()
+    }
+    held = HeldArrays(arrays, _fetched)
+    if metadata is not None:
+        document["metadata"] = _plain_metadata(metadata)
+    document["writer"] = dict(WRITER)
+    return Payload(document, dict(held) if copy else held)
+
+
+def _on_device(array: Any) -> bool:
+    """True for JAX arrays whose data numpy cannot view."""
+    if isinstance(array, np.ndarray):
+        return False
+    devices = array.devices()
+    return len(devices) > 1 or next(iter(devices)).platform != "cpu"
+
+
+def _fetched(array: Any) -> np.ndarray[Any, Any]:
+    """An array as a numpy array; JAX keeps no second copy of data from other devices."""
+    if isinstance(array, np.ndarray):
+        return array
+    try:
+        if len(array.devices()) == 1:
+            return _on_host(array)
+        whole = np.empty(array.shape, array.dtype)
+        for shard in array.addressable_shards:
+            if shard.replica_id == 0:
+                whole[shard.index] = _on_host(shard.data)
+    except RuntimeError as error:  # raised by JAX alone
+        message = f"expected arrays that keep their data until they are written, got: {error}"
+        hint = "donate them after the export has returned"
+        raise SerializationError(message, code="NQX430", hint=hint) from error
+    return whole
+
+
+def _on_host(array: jax.Array) -> np.ndarray[Any, Any]:
+    if _on_device(array):
+        # Without a CPU device in this process JAX keeps the copy beside the array.
+        with suppress(RuntimeError):
+            array = jax.device_put(array, jax.local_devices(backend="cpu")[0])
+    return np.asarray(array)
+
+
+def _schemas(series: Series | None, classes: Iterable[type]) -> list[dict[str, Any]]:
+    """The documents of every schema that a payload holds structs of, those of the root first."""
+    found: dict[tuple[str, int], Document] = {}
+    for known in (series, *map(series_of_class, sorted(classes, key=class_ref))):
+        if known is None:
+            continue
+        for document in (*known.documents.values(), *known.earlier):
+            for each in document.closure():
+                found.setdefault((each.id, each.version), each)
+    return [document.to_data() for document in found.values()]
+
+
+def _plain_metadata(metadata: Values) -> Any:
+    """Checks that the user's metadata is strict JSON, so that any tool can read the manifest."""
+    try:
+        return json.loads(json.dumps(dict(metadata), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        message = f"expected metadata of plain JSON values, got something else\n{error}"
+        hint = "use str, numbers, booleans, None, lists and dicts with str keys"
+        raise SerializationError(message, code="NQX430", path="metadata", hint=hint) from None

@@ -12,8 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from neuralqx_struct.checkpoint.loading import from_state_dict
-from neuralqx_struct.checkpoint.saving import to_state_dict
+from neuralqx_struct.checkpoint import from_state_dict, to_state_dict
 from neuralqx_struct.classes.compiler import Schema, load_schema
 from neuralqx_struct.classes.examples import example
 from neuralqx_struct.errors import Diagnostic, SchemaError, StructError

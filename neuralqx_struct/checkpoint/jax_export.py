@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 
 import jax.export
 
-from neuralqx_struct.checkpoint.loading import from_state_dict
-from neuralqx_struct.checkpoint.saving import to_state_dict
+from neuralqx_struct.checkpoint import from_state_dict, to_state_dict
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.paths import PathTree, TreePath

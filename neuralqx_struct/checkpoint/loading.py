@@ -4,7 +4,7 @@ A payload is brought to the schema version of the reader by ``evolution/`` and d
 the classes of the reader.
 
 Example:
-    >>> from neuralqx_struct.checkpoint.saving import to_state_dict
+    >>> from neuralqx_struct.checkpoint import to_state_dict
     >>> from_state_dict(to_state_dict([1, 2.5]))
     [1, 2.5]
 """

@@ -27,10 +27,14 @@ from typing import Any
 
 import jax
 
-from neuralqx_struct.container.attributes import complete
-from neuralqx_struct.container.derivation import derivation_of, derive, pairs_of
-from neuralqx_struct.container.walks import (
+from neuralqx_struct.container.derivation import (
     Items,
+    complete,
+    derivation_of,
+    derive,
+    pairs_of,
+)
+from neuralqx_struct.container.walks import (
     compatible,
     open_level,
     reduce,
@@ -41,7 +45,7 @@ from neuralqx_struct.container.walks import (
     traverse,
     traverse_deep,
 )
-from neuralqx_struct.fieldspec import FieldKind, FieldSpec, is_struct
+from neuralqx_struct.fieldspec import FieldKind, Specs, is_struct
 from neuralqx_struct.struct.registration import pytree_spec
 
 __all__ = [
@@ -89,7 +93,8 @@ def serialize(obj: Any) -> tuple[type, Items, Any]:
     if is_struct(cls):
         nodes: Items = []
         others: dict[str, Any] = {}
-        for name, spec in _specs(cls).items():
+        specs: Specs = obj.__nqx_fields__
+        for name, spec in specs.items():
             if spec.should_serialize and spec.kind is FieldKind.NODE:
                 nodes.append((name, getattr(obj, name)))
             elif spec.should_serialize:
@@ -136,7 +141,8 @@ def deserialize(cls: type, items: Iterable[tuple[Hashable, Any]], metadata: Any)
             "  pass the three values that serialize() returned, {} where nothing was kept"
         )
     if is_struct(cls):
-        specs = _specs(cls)
+        struct: Any = cls
+        specs = struct.__nqx_fields__
         known = []
         for name, spec in specs.items():
             if not spec.is_derived and not spec.reset and (spec.init or spec.should_serialize):
@@ -149,7 +155,6 @@ def deserialize(cls: type, items: Iterable[tuple[Hashable, Any]], metadata: Any)
             lambda name: specs[name].has_default,
             lambda name: specs[name].make_default(),
         )
-        struct: Any = cls
         return struct.__nqx_restore__(values)
     if derivation is not None:
         return derivation.whole(pairs, metadata)
@@ -170,8 +175,3 @@ _BUILTIN: Mapping[type, Callable[[Items], Any]] = {
     list: lambda pairs: [value for _, value in pairs],
     tuple: lambda pairs: tuple(value for _, value in pairs),
 }
-
-
-def _specs(cls: Any) -> Mapping[str, FieldSpec]:
-    specs: Mapping[str, FieldSpec] = cls.__nqx_fields__
-    return specs

@@ -11,6 +11,7 @@ Example:
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -19,24 +20,85 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import jax
+import numpy as np
 from jax.tree_util import GetAttrKey
 
-from neuralqx_struct.container.attributes import (
-    attributes,
-    check_names,
-    complete,
-    declared_defaults,
-    fresh,
-)
-from neuralqx_struct.errors import SerializationError, ValidationError
-from neuralqx_struct.fieldspec import is_struct
+from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationError, did_you_mean
+from neuralqx_struct.fieldspec import Names, Values, is_struct
+from neuralqx_struct.references import class_ref
 from neuralqx_struct.struct.pytree import Layout, Pair
-from neuralqx_struct.struct.registration import register_pytree_type
+from neuralqx_struct.struct.registration import Flat, register_pytree_type
 
 C = TypeVar("C")
 Items = list[tuple[Hashable, Any]]
 Serialize: TypeAlias = Callable[[Any], tuple[Iterable[tuple[Hashable, Any]], Any]]
 Deserialize: TypeAlias = Callable[[Items, Any], Any]
+
+
+def attributes(obj: Any) -> dict[str, Any]:
+    """The state of an instance, slots included, even if its class defines its own pickling."""
+    state: Any = object.__getstate__(obj)
+    held, slots = state if isinstance(state, tuple) else (state, None)
+    return {**(held or {}), **(slots or {})}
+
+
+def declared_defaults(cls: type) -> dict[str, Any]:
+    """The defaults of a dataclass in which some fields have none."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
+        if field.default is not dataclasses.MISSING:
+            found[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            found[field.name] = field.default_factory()
+    return found
+
+
+def fresh(value: Any) -> Any:
+    """A default for one instance: a copy of collections and numpy arrays, other objects themselves."""
+    if type(value) in (list, tuple, set):
+        return type(value)(map(fresh, value))
+    if type(value) is dict:
+        return {key: fresh(member) for key, member in value.items()}
+    return value.copy() if type(value) is np.ndarray else value
+
+
+def complete(
+    cls: type,
+    stored: Values,
+    known: Sequence[str],
+    has_default: Callable[[str], bool],
+    default: Callable[[str], Any],
+) -> dict[str, Any]:
+    """The values of all fields of a class: stored ones, and defaults of the others.
+
+    Raises:
+        SerializationError: With every stored field that is not known, and every field without a value.
+
+    Example:
+        >>> complete(complex, {"real": 1.5}, ["real", "imag"], ["imag"].__contains__, lambda name: 0.0)
+        {'real': 1.5, 'imag': 0.0}
+    """
+    problems: list[Diagnostic] = []
+
+    def refuse(name: Any, code: str, message: str, hint: str) -> None:
+        path = f"{cls.__name__}.{name}"
+        problems.append(Diagnostic(code, "error", message, path, hint=hint))
+
+    for name in stored:
+        if name not in known:
+            message = f"expected a field of {cls.__name__}, got {name!r}, which it does not have"
+            remedy = "keep removed fields readable until no stored object has them"
+            refuse(name, "NQX415", message, did_you_mean(str(name), known) or remedy)
+    for name in known:
+        if name not in stored and not has_default(name):
+            message = "expected a stored value or a default, got neither"
+            remedy = (
+                "give the field a default: objects that were stored before it was added have none"
+            )
+            refuse(name, "NQX414", message, remedy)
+    if problems:
+        raise SerializationError(problems)
+    return {name: stored[name] if name in stored else default(name) for name in known}
 
 
 class Hooks(NamedTuple):
@@ -55,7 +117,7 @@ class Derivation:
         self.hooks = hooks
         self.named = (*layout.nodes, *layout.statics)
         self._making = threading.RLock()
-        self._defaults: Mapping[str, Any] | None = None
+        self._defaults: Values | None = None
 
     @cached_property
     def has_defaults(self) -> bool:
@@ -67,7 +129,7 @@ class Derivation:
                 return False
         return True
 
-    def defaults(self) -> Mapping[str, Any]:
+    def defaults(self) -> Values:
         """The attributes of one ``C()``, made on first use; else the defaults of a dataclass, or nothing."""
         with self._making:
             if self._defaults is None:
@@ -280,11 +342,11 @@ def derive(
             raise TypeError(
                 f"derive(): expected a plain class, got {cls!r}; the containers of a Struct are its node fields"
             )
-        check_names(cls, named)
+        _check_names(cls, named)
         derivation = Derivation(cls, Layout(nodes, statics), hooks)
         keys = tuple(map(GetAttrKey, nodes))
 
-        def flatten_with_keys(obj: Any) -> tuple[Iterable[tuple[Any, Any]], Any]:
+        def flatten_with_keys(obj: Any) -> Flat:
             children, aux = derivation.flatten(obj)
             return tuple(zip(keys, children, strict=True)), aux
 
@@ -302,9 +364,23 @@ def derive(
     return decorate
 
 
-def _names(given: Any, argument: str) -> tuple[str, ...]:
+def _names(given: Any, argument: str) -> Names:
     if isinstance(given, Iterable) and not isinstance(given, str):
         names = tuple(given)
         if all(isinstance(name, str) for name in names):
             return names
     raise TypeError(f"derive(): expected a list of attribute names as {argument}, got {given!r}")
+
+
+def _check_names(cls: type, names: Names) -> None:
+    """Checks that a dataclass has fields of these names; those of other classes are known from their instances."""
+    known = (
+        [field.name for field in dataclasses.fields(cls)]
+        if dataclasses.is_dataclass(cls)
+        else names
+    )
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        hint = did_you_mean(unknown[0], known) or "check the spelling"
+        got = ", ".join(map(repr, unknown))
+        raise ValueError(f"{class_ref(cls)}: expected fields, got {got}; {hint}")

@@ -216,4 +216,4 @@ def test_no_other_code_names_stores():
             if isinstance(node, ast.Constant) and node.value in known:
                 found.add((file.relative_to(PACKAGE).as_posix(), node.value))
     found -= {("manifest/__init__.py", "arrays.npz"), ("manifest/models.py", "arrays.npz")}
-    assert found == {("bundle/writing.py", "npz"), ("checkpoint/saving.py", "npz")}
+    assert found == {("bundle/writing.py", "npz"), ("checkpoint/__init__.py", "npz")}
