@@ -30,6 +30,8 @@ __all__ = ["SchemaRef", "alias_class", "class_ref", "resolve_class"]
 # Written at class definition, under the import lock or by one dict assignment each; the newest definition wins.
 _CLASSES: dict[str, type] = {}
 _ALIASES: dict[str, str] = {}
+# The class of each version of each schema.
+_BOUND: dict[str, dict[int, type]] = {}
 
 # No version has more digits, and int() refuses more than 4,300.
 _SCHEMA_REF = re.compile(r"([^@:]+)@([1-9][0-9]{0,17})(?::([^@:]+))?")
@@ -103,6 +105,17 @@ def stored_class(cls: type) -> type:
 def register_ref(cls: type) -> None:
     """Make ``cls`` the class of its reference; it supersedes an earlier class of the same reference."""
     _CLASSES[class_ref(cls)] = cls
+
+
+def bind(cls: type, schema_id: str, version: int) -> str:
+    """Make ``cls`` the class of a schema version; returns the reference under which its instances are saved."""
+    _BOUND.setdefault(schema_id, {})[version] = cls
+    return str(SchemaRef(schema_id, version, cls.__name__))
+
+
+def bound_classes(schema_id: str) -> dict[int, type]:
+    """The classes that are bound to a schema, by version."""
+    return dict(_BOUND.get(schema_id, {}))
 
 
 def alias_class(old_ref: str, cls: type) -> None:

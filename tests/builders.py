@@ -64,7 +64,7 @@ REGISTRIES = [
     ("references", "_CLASSES"),
     ("references", "_ALIASES"),
     ("schema.uses", "_LOADED"),
-    ("struct.binding", "_BOUND"),
+    ("references", "_BOUND"),
     ("classes.compiler", "_HOOKS"),
     ("classes.compiler", "_CLASSES"),
     ("evolution.steps.python", "_FUNCTIONS"),

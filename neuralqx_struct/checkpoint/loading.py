@@ -38,7 +38,7 @@ from neuralqx_struct.errors import (
     has_errors,
 )
 from neuralqx_struct.evolution.migrations import resolve
-from neuralqx_struct.fieldspec import is_struct
+from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.filters import FilterError, parse
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
@@ -63,7 +63,7 @@ class ReadOptions(TypedDict, total=False):
     abstract: bool
     as_numpy: bool
     unknown: Unknown
-    fill: Mapping[str, Any] | None
+    fill: Values | None
     trust: Sequence[str]
     limits: Limits | None
     report: list[Diagnostic] | None
@@ -79,22 +79,20 @@ class LoadOptions(ReadOptions, total=False):
 
 
 @overload
-def from_state_dict(
-    payload: Mapping[str, Any], *, load_cls: type[T], **options: Unpack[ReadOptions]
-) -> T: ...
+def from_state_dict(payload: Values, *, load_cls: type[T], **options: Unpack[ReadOptions]) -> T: ...
 @overload
 def from_state_dict(
-    payload: Mapping[str, Any], *, load_cls: None = None, **options: Unpack[ReadOptions]
+    payload: Values, *, load_cls: None = None, **options: Unpack[ReadOptions]
 ) -> Any: ...
 def from_state_dict(
-    payload: Mapping[str, Any],
+    payload: Values,
     *,
     load_cls: type | None = None,
     select: Any = None,
     abstract: bool = False,
     as_numpy: bool = False,
     unknown: Unknown = "error",
-    fill: Mapping[str, Any] | None = None,
+    fill: Values | None = None,
     trust: Sequence[str] = (),
     limits: Limits | None = None,
     report: list[Diagnostic] | None = None,
@@ -142,7 +140,7 @@ def load(
     as_numpy: bool = False,
     shardings: Any = None,
     unknown: Unknown = "error",
-    fill: Mapping[str, Any] | None = None,
+    fill: Values | None = None,
     trust: Sequence[str] = (),
     limits: Limits | None = None,
     report: list[Diagnostic] | None = None,
@@ -209,7 +207,7 @@ def _options(
     *,
     select: Any,
     unknown: Unknown,
-    fill: Mapping[str, Any] | None,
+    fill: Values | None,
     trust: Iterable[str],
     report: list[Diagnostic] | None,
     **flags: Any,

@@ -18,13 +18,13 @@ from neuralqx_struct.fieldspec import FieldSpec, is_struct
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.printing import brief
-from neuralqx_struct.references import SchemaRef, stored_class
+from neuralqx_struct.references import SchemaRef, bound_classes, stored_class
 from neuralqx_struct.schema.language import LANGUAGE_SCHEMA_ID
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, series_of
 from neuralqx_struct.schema.text.loader import dump_yaml
 from neuralqx_struct.schema.uses import loaded, remember
-from neuralqx_struct.struct.binding import ClassDocument, SchemaBinding, bound_classes
+from neuralqx_struct.struct.binding import ClassDocument, SchemaBinding
 from neuralqx_struct.struct.declarations import annotation_of
 
 if TYPE_CHECKING:

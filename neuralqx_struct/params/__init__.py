@@ -18,7 +18,7 @@ from typing import Any, Literal, NoReturn, Self, cast
 import numpy as np
 
 from neuralqx_struct.errors import Diagnostic, StructError, ValidationError, did_you_mean
-from neuralqx_struct.fieldspec import field
+from neuralqx_struct.fieldspec import Values, field
 from neuralqx_struct.filters.partition import match_leaves, merge_leaves
 from neuralqx_struct.filters.predicates import param_tags
 from neuralqx_struct.filters.records import Filter, to_predicate
@@ -73,7 +73,7 @@ class Param(Struct):
 
     value: Any
     trainable: bool = field(static=True, default=True, converter=_bool)
-    metadata: Mapping[str, Any] = field(static=True, default=Metadata(), converter=_metadata)
+    metadata: Values = field(static=True, default=Metadata(), converter=_metadata)
 
     @property
     def sharding(self) -> Any:
@@ -187,7 +187,7 @@ class Params(Struct):
         return new
 
     @classmethod
-    def __nqx_assemble__(cls, values: Mapping[str, Any]) -> Self:
+    def __nqx_assemble__(cls, values: Values) -> Self:
         # Nested dicts come from files that are read without values, and from pickles of earlier versions.
         tree = values["tree"]
         if not isinstance(tree, PathTree):

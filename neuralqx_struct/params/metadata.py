@@ -7,12 +7,13 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from jax.sharding import PartitionSpec
 
 from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationError
+from neuralqx_struct.fieldspec import Hook, Values
 from neuralqx_struct.printing import brief
 from neuralqx_struct.struct.equality import static_key
 from neuralqx_struct.struct.registration import register_pytree_type
@@ -31,7 +32,7 @@ class Metadata(Mapping[str, Any]):
     __slots__ = ("_items", "_key")
     __nqx_exact__ = True  # its items are compared exactly and hold no arrays
 
-    def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /) -> None:
+    def __init__(self, items: Values | Iterable[tuple[str, Any]] = (), /) -> None:
         problems: list[Diagnostic] = []
         kept: dict[str, Any] = {}
         keys: list[Hashable] = []
@@ -91,7 +92,7 @@ def _load_metadata(saved: Any) -> Metadata:
         case {"items": dict(items), "partition_specs": list(specs), **rest} if (
             not rest and set(specs) <= items.keys()
         ):
-            spec: Callable[..., Any] = PartitionSpec
+            spec: Hook = PartitionSpec
             return Metadata({n: spec(*v) if n in specs else v for n, v in items.items()})
     raise SerializationError(
         f"expected the items and partition_specs of a Metadata, got {brief(saved)}"

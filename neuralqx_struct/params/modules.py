@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from neuralqx_struct.errors import StructError, ValidationError
+from neuralqx_struct.fieldspec import Values
 from neuralqx_struct.params import Param, Params, ParamsError
 from neuralqx_struct.paths import TreePath, format_path
 from neuralqx_struct.printing import brief
@@ -20,7 +21,7 @@ from neuralqx_struct.printing import brief
 __all__ = ["Graph", "GraphError", "Module", "Rng", "SeedError"]
 
 Init = Callable[[Any, tuple[int, ...], Any], Any]
-Notes: TypeAlias = Mapping[str, Any] | None
+Notes: TypeAlias = Values | None
 
 
 class GraphError(StructError, ValueError):
@@ -104,7 +105,7 @@ class Graph:
         return MappingProxyType(self._children)
 
     @property
-    def metadata(self) -> Mapping[str, Any]:
+    def metadata(self) -> Values:
         """The free mapping for tools."""
         return MappingProxyType(self._metadata)
 

@@ -210,6 +210,10 @@ class Struct(Displayed, metaclass=StructMeta):
 
     # --- equality, printing, copying ---------------------------------------------------------------------------
 
+    __array_ufunc__ = (
+        None  # numpy leaves `array == struct` to Python, in place of one comparison for each number
+    )
+
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented

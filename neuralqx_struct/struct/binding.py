@@ -1,6 +1,6 @@
 """Schema bindings: ``class State(Struct, schema="lab.state", version=2, migrations=[...])``.
 
-Owns the keywords of such a class statement (:class:`SchemaBinding`) and the table of all bound classes of this process.
+Owns the keywords of such a class statement (:class:`SchemaBinding`); ``references.py`` has the table of bound classes.
 ``classes/documents.py`` derives the schema document of a bound class.
 
 Example:
@@ -21,17 +21,14 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from neuralqx_struct.errors import Diagnostic, did_you_mean
+from neuralqx_struct.fieldspec import Values
 from neuralqx_struct.printing import brief
-from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.migration import Migration, Step, StepItem
 from neuralqx_struct.schema.model import Document
 
 _IDENTITY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _KEYWORDS = ("kw_only", "schema", "version", "migrations", "metaclass")
-
-#: The class of each version of each schema; the newest definition wins.
-_BOUND: dict[str, dict[int, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ class ClassDocument:
     notes: tuple[Diagnostic, ...]
 
 
-def check_keywords(name: str, bases: tuple[type, ...], unknown: Mapping[str, Any]) -> None:
+def check_keywords(name: str, bases: tuple[type, ...], unknown: Values) -> None:
     """Refuse keywords of a class statement that neither Structs nor the ``__init_subclass__`` of a base know.
 
     Args:
@@ -166,14 +163,3 @@ def _migrations(name: str, version: int, migrations: Any) -> tuple[Migration, ..
             f"got {', '.join(map(str, starts))}; one that needs no steps is s.steps.migration(n, [])"
         )
     return found
-
-
-def bind(cls: type, binding: SchemaBinding) -> str:
-    """Make ``cls`` the class of its schema version; returns the reference under which its instances are saved."""
-    _BOUND.setdefault(binding.id, {})[binding.version] = cls
-    return str(SchemaRef(binding.id, binding.version, cls.__name__))
-
-
-def bound_classes(schema_id: str) -> Mapping[int, type]:
-    """The classes that are bound to a schema, by version."""
-    return dict(_BOUND.get(schema_id, {}))

@@ -20,7 +20,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field
+from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, Hook, Values, field
 from neuralqx_struct.struct.equality import EXACT_TYPES, static_key
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ _BUILTIN_CALLABLES = (
 )
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+def _signature(function: Hook) -> inspect.Signature | None:
     """The signature of a hook; None for builtins, classes and compiled callables, which take one argument."""
     if isinstance(function, _BUILTIN_CALLABLES):
         return None
@@ -45,7 +45,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def required_positional(function: Callable[..., Any]) -> int:
+def required_positional(function: Hook) -> int:
     """The number of required positional arguments of a function; builtins and classes count as one.
 
     The arity of a hook is decided by this number alone, once per class: a value hook with two or more takes the instance
@@ -63,19 +63,19 @@ def required_positional(function: Callable[..., Any]) -> int:
     return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)
 
 
-def value_hook(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+def value_hook(function: Hook) -> Callable[[Any, Any], Any]:
     """A hook of one value as ``hook(instance, value)``."""
     if required_positional(function) >= 2:
         return function
     return lambda _instance, value: function(value)
 
 
-def derive_hook(function: Callable[..., Any]) -> Callable[[Any], Any]:
+def derive_hook(function: Hook) -> Callable[[Any], Any]:
     """A derived function as ``derive(instance)``."""
     return function if required_positional(function) >= 1 else lambda _instance: function()
 
 
-def _accepts(function: Callable[..., Any], count: int) -> bool:
+def _accepts(function: Hook, count: int) -> bool:
     """True if a hook can be called with ``count`` arguments, or has no signature to check."""
     signature = _signature(function)
     if signature is None:
@@ -114,7 +114,7 @@ def _check_hooks(where: str, spec: FieldSpec) -> None:
 # are the quotes of text inside postponed annotations.
 _HEAD = re.compile(r"[\s'\"]*(?:(?:\w+\.)?Annotated\s*\[[\s'\"]*)?(?:(\w+)\s*\.\s*)?(\w+)")
 # For names that the module does not have, because they were imported inside a function.
-_FORMS: Mapping[str, Any] = {
+_FORMS: Values = {
     "ClassVar": ClassVar,
     "InitVar": dataclasses.InitVar,
     "KW_ONLY": dataclasses.KW_ONLY,
@@ -218,7 +218,7 @@ def _default_in_body(cls: type, name: str) -> Any:
     if declared is None:
         return cls.__dict__.get(name, MISSING)
     absent = dataclasses.MISSING
-    make: Callable[..., Any] = field  # the overloads are for what users write
+    make: Hook = field  # the overloads are for what users write
     return make(
         default=MISSING if declared.default is absent else declared.default,
         default_factory=MISSING if declared.default_factory is absent else declared.default_factory,

@@ -16,12 +16,13 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
+from neuralqx_struct.fieldspec import Values
 from neuralqx_struct.printing import UNLABELLED, Shown, Text, brief, parts_of
 
 _MANY = 20
@@ -58,7 +59,7 @@ class Displayed(Shown):
 class _Fields:
     """The fields of an object inside another one, displayed under the name of that object."""
 
-    def __init__(self, kind: type, fields: Mapping[str, Any]) -> None:
+    def __init__(self, kind: type, fields: Values) -> None:
         self.kind = kind
         self.fields = fields
 
@@ -78,7 +79,7 @@ class _Text(Text):
         return rendering_parts.text(self.text)
 
 
-def _render(kind: type, fields: Mapping[str, Any], path: str | None, subtree_renderer: Any) -> Any:
+def _render(kind: type, fields: Values, path: str | None, subtree_renderer: Any) -> Any:
     from treescope import repr_lib
 
     with jax.ensure_compile_time_eval():

@@ -260,23 +260,17 @@ def _is_leaf(value: Any) -> bool:
 def _same_leaf(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    if type(a) in _SCALARS:
-        return type(a) is type(b) and static_key(a)[::-1] == static_key(b)[::-1]
-    if _is_struct(a) or _is_struct(b):
-        return bool(a == b)
-    if isinstance(a, Tracer) or isinstance(b, Tracer):
-        return False
-    if is_key_array(a) or is_key_array(b):
-        both = is_key_array(a) and is_key_array(b) and a.dtype == b.dtype
-        return both and _same_array(jax.random.key_data(a), jax.random.key_data(b))
     if is_array(a) and is_array(b):
         return _same_array(a, b)
-    if isinstance(a, np.generic) and type(a) is type(b):
-        return _same_array(a, b)
-    if is_array(a) or is_array(b) or type(a) is not type(b):
+    if type(a) is not type(b):
         return False
-    with suppress(TypeError):  # without a hash: compared by == alone
-        a, b = static_key(a)[::-1], static_key(b)[::-1]
+    if isinstance(a, np.generic):
+        return _same_array(a, b)
+    if type(a) in _SCALARS:
+        return bool(static_key(a)[::-1] == static_key(b)[::-1])
+    if not _is_struct(a):
+        with suppress(TypeError):  # without a hash: compared by == alone
+            a, b = static_key(a)[::-1], static_key(b)[::-1]
     return same_object(a, b)
 
 
@@ -288,7 +282,7 @@ def same_object(a: Any, b: Any) -> bool:
     if a is b:
         return True
     if is_array(a) and is_array(b):
-        return _same_leaf(a, b)
+        return _same_array(a, b)
     try:
         return bool(a == b)
     except (TypeError, ValueError):
@@ -296,8 +290,13 @@ def same_object(a: Any, b: Any) -> bool:
 
 
 def _same_array(a: Any, b: Any) -> bool:
-    if a.dtype != b.dtype or a.shape != b.shape:
+    if isinstance(a, Tracer) or isinstance(b, Tracer):
         return False
+    are_keys = is_key_array(a)
+    if are_keys != is_key_array(b) or a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if are_keys:
+        a, b = jax.random.key_data(a), jax.random.key_data(b)
     left, right = np.asarray(a), np.asarray(b)
     if left.dtype.hasobject:  # may hold arrays, whose == is an array
         return all(map(same_value, left.ravel().tolist(), right.ravel().tolist()))

@@ -22,13 +22,16 @@ from neuralqx_struct.struct.equality import EXACT_TYPES, static_key
 from neuralqx_struct.struct.pytree import Pair, is_frozen, load_pair, store_pair
 
 try:  # JAX has no public function that returns whether it is tracing
-    from jax._src.core import trace_state_clean as untraced
+    from jax._src.core import trace_state_clean
 except ImportError:
 
-    def untraced() -> bool:
-        """True if JAX is known not to trace; False costs time and nothing else."""
+    def trace_state_clean() -> bool:
+        """False costs time and nothing else."""
         return False
 
+
+#: True if JAX is known not to trace.
+untraced = trace_state_clean
 
 #: The key in ``__dict__`` of the InitVars that ``super().__init__`` got, until ``__post_init__`` takes them.
 INIT_VARS = "_nqx_init_vars"

@@ -23,9 +23,9 @@ from neuralqx_struct.fieldspec import (
     Specs,
     field,
 )
-from neuralqx_struct.references import register_ref
+from neuralqx_struct.references import bind, register_ref
 from neuralqx_struct.schema.migration import Migration
-from neuralqx_struct.struct.binding import SchemaBinding, bind, check_keywords, schema_binding
+from neuralqx_struct.struct.binding import SchemaBinding, check_keywords, schema_binding
 from neuralqx_struct.struct.constructor import generate_init, is_straight
 from neuralqx_struct.struct.declarations import (
     InitVarSpec,
@@ -144,7 +144,7 @@ class StructMeta(type):
             )
         if binding is not None:
             cls.__nqx_binding__ = binding
-            cls.__nqx_ref__ = bind(cls, binding)
+            cls.__nqx_ref__ = bind(cls, binding.id, binding.version)
         _complete(cls, kw_only=kw_only)
         return cls
 

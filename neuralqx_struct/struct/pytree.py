@@ -332,7 +332,7 @@ def path_parts(keys: Iterable[Any]) -> Path:
 
 
 @lru_cache(maxsize=16)
-def _keys(paths: tuple[tuple[str, ...], ...]) -> tuple[PathKey, ...]:
+def _keys(paths: tuple[Names, ...]) -> tuple[PathKey, ...]:
     return tuple(map(PathKey, PathTree.of(paths, paths).places()))
 
 

@@ -38,7 +38,7 @@ VALUES = {
 
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch):
-    monkeypatch.setattr("neuralqx_struct.struct.binding._BOUND", {})
+    monkeypatch.setattr("neuralqx_struct.references._BOUND", {})
     monkeypatch.setattr(uses, "_LOADED", {})
 
 

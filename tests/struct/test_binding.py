@@ -12,11 +12,10 @@ import pytest
 from jaxtyping import Array, Float32, Float64
 
 import neuralqx_struct as s
-from neuralqx_struct import bundle
+from neuralqx_struct import bundle, references
 from neuralqx_struct.classes import documents
 from neuralqx_struct.evolution.migrations import prove
 from neuralqx_struct.schema import uses
-from neuralqx_struct.struct import binding
 from neuralqx_struct.struct.meta import StructABCMeta
 
 steps = s.steps
@@ -25,13 +24,13 @@ steps = s.steps
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch):
     """Each test has claims of its own."""
-    monkeypatch.setattr("neuralqx_struct.struct.binding._BOUND", {})
+    monkeypatch.setattr("neuralqx_struct.references._BOUND", {})
     monkeypatch.setattr(uses, "_LOADED", {})
 
 
 def forgotten():
     """What a later process knows: nothing of the classes so far."""
-    binding._BOUND.clear()
+    references._BOUND.clear()
     uses._LOADED.clear()
 
 
@@ -591,7 +590,7 @@ MIGRATION = steps.migration(1, [])
 def test_wrong_keywords_are_told_where_the_class_is_defined(keywords, message):
     with pytest.raises(TypeError, match=message):
         types.new_class("A", (s.Struct,), keywords, lambda n: n.update(__annotations__={"n": int}))
-    assert binding._BOUND == {}
+    assert references._BOUND == {}
 
 
 @pytest.mark.parametrize(

@@ -245,3 +245,30 @@ class TestDictsWithoutOrder:
 def test_equal_leaves_hash_alike(a, b, same):
     assert same_value(a, b) is same_value(b, a) is same
     assert not same or value_hash(a) == value_hash(b)
+
+
+class Held(s.Struct):
+    x: object
+
+
+OTHERS = [np.ones(2), np.ones(0), np.float32(1), jnp.ones(2), 1.5, "x", None, [Held(1)]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    OTHERS,
+    ids=lambda other: (
+        f"{type(other).__name__}{np.shape(other) if not isinstance(other, list) else ''}"
+    ),
+)
+def test_a_struct_differs_from_all_else(other):
+    inner = Held(np.ones(2))
+    for a, b in ((inner, other), (Held(inner), Held(other)), (Held([inner]), Held([other]))):
+        assert (a == b) is False and (b == a) is False
+        assert (a != b) is True and (b != a) is True
+
+
+def test_a_struct_is_not_iterable():
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(Held(1))
+    assert np.asarray(Held(1)).shape == ()
