@@ -1,8 +1,8 @@
 """Plans: the hops between two versions of a schema, and their application to a payload.
 
 Each hop applies its declared steps, always, and resolves by aliases, defaults and exact promotion only where none are
-declared; a downgrade is the inverse of the upgrade. The wanted version, and the documents to use, are chosen in
-``migrations.py``.
+declared. A downgrade is the inverse of declared steps; without them the old declaration reads the payload by the same
+rules. The wanted version, and the documents to use, are chosen in ``migrations.py``.
 
 Example:
     >>> [hop.old.version for hop in plan(series, 1, 3).hops]
@@ -50,7 +50,8 @@ class Hop:
         stages: Its steps, each with the declarations around it.
         declared: True if a schema file declares the steps; else they follow from aliases, defaults and promotion.
         own: True if the reader has the steps, False if they come out of a bundle.
-        unknown: The treatment of stored fields that the new version lacks, where no steps are declared.
+        unknown: The treatment of stored fields that the new version lacks, where no steps are declared, also of used
+            schemas.
     """
 
     old: Document
@@ -143,11 +144,15 @@ def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown
     while low < high:
         new = _next(series, low, high)
         with _located(series.sources.get(new.version)):
-            hop = _kept_hop(series.at(low), new, unknown)
+            here = series.at(low)
+            downgrade = to_version < from_version
+            if downgrade and new.migration_from(low) is None:
+                hop = _kept_hop(new, here, unknown)  # the old declaration reads the payload itself
+            else:
+                hop = _kept_hop(here, new, unknown)
+                back = tuple(undone(hop.stages, new)) if downgrade else ()
+                hop = replace(hop, old=new, new=here, stages=back) if downgrade else hop
             hop = replace(hop, own=new.version not in series.carried)
-            if to_version < from_version:
-                back = tuple(undone(hop.stages, new))
-                hop = Hop(new, hop.old, back, hop.declared, hop.own)
         hops.append(hop)
         low = new.version
     if to_version < from_version:
@@ -209,7 +214,7 @@ def _hop(old: Document, new: Document, unknown: Unknown) -> Hop:
     result = result_of(stages, old)
     problems = explained(result, new, differences(result, new))
     _require_none(problems, "NQX305", "NQX305", "NQX305")
-    return Hop(old, new, tuple(stages), declared=True)
+    return Hop(old, new, tuple(stages), declared=True, unknown=unknown)
 
 
 def _require_none(problems: Iterable[Difference], other: str, missing: str, extra: str) -> None:
@@ -282,7 +287,8 @@ def _used_plans(payload: Payload, hop: Hop, others: Mapping[str, Series]) -> lis
         if identity not in others:
             message = f"expected the schema {identity}, which {hop.new.id} uses, got neither its files nor its documents"
             raise MigrationError(message, code="NQX404")
-        plans.append(plan(others[identity], version, wanted[identity]))
+        way = plan(others[identity], version, wanted[identity], unknown=hop.unknown)
+        plans.append(way)
     return plans
 
 
@@ -294,11 +300,12 @@ def _applied(payload: Payload, hop: Hop, report: list[Diagnostic], trust: Iterab
     }
     manifest, find = payload.document["manifest"], functions.__getitem__
     workspace = Workspace(hop.old, manifest, payload.arrays, hop.new, report, find)
-    by_caller = not hop.declared and hop.direction == "upgrade"
     for stage in hop.stages:
         start = len(report)
         apply_to_workspace(workspace, stage.step, stage.before, stage.after)
-        if by_caller and kind(stage.step).drops_values:  # no file declares it, only `unknown=`
+        if (
+            not hop.declared and kind(stage.step).drops_values
+        ):  # no file declares it, only `unknown=`
             severity: Severity = "warning" if hop.unknown == "warn" else "info"
             changed = [replace(d, code="NQX415", severity=severity) for d in report[start:]]
             report[start:] = changed

@@ -44,14 +44,15 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
     """Returns differences with hints that resolve them.
 
     Args:
-        have: The version that a migration starts from.
-        want: The version that it should lead to.
+        have: The version that payloads have.
+        want: The version of their reader. The steps of a migration lead from the older to the newer one.
         found: Differences between them, or the remaining ones.
     """
+    old, new = sorted((have, want), key=lambda document: document.version)
     found = list(found)
     hints: dict[Place, str] = {}
     shown = {each.path for each in found}
-    for suggestion in suggest(have, want) if found else ():
+    for suggestion in suggest(old, new) if found else ():
         about = [at for at in suggestion.about if at in shown and at not in hints]
         hints |= {at: suggestion.hint(at, about[0]) for at in about}
     return [replace(each, hint=hints.get(each.path, each.hint)) for each in found]

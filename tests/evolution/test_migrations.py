@@ -661,8 +661,23 @@ def test_a_hop_without_steps_resolves_by_alias_default_and_promotion():
         1.0,
         np.float64,
     )
-    back = apply(after, plan(series_of([old, new]), 2, 1))
-    assert back.arrays[fields_of(back)["a"]["name"]].tobytes() == np.ones(2, "f4").tobytes()
+
+
+def test_a_downgrade_without_steps_is_direct():
+    """The old declaration reads the payload by its own defaults, never by the inverse of the upgrade."""
+    old = doc({"a": "float64[n]", "b": {"type": "int", "default": 7}})
+    new = doc({"a": "float32[n]", "c": "int"}, 2)
+    written = payload(new, {"a": np.full(2, 0.1, "f4"), "c": 5})
+    with pytest.raises(MigrationError, match="expected no stored field c"):
+        plan(series_of([old, new]), 2, 1)
+    report = []
+    way = plan(series_of([old, new]), 2, 1, unknown="drop")
+    back = apply(written, way, report=report)
+    assert back.arrays[fields_of(back)["a"]["name"]].tolist() == [float(np.float32(0.1))] * 2
+    assert fields_of(back)["b"] == 7 and "c" not in fields_of(back)
+    assert {d.code for d in report} == {"NQX415", "NQX425"}
+    with pytest.raises(MigrationError, match=r"expected float32\[n\], got float64\[n\]"):
+        plan(series_of([doc({"a": "float32[n]"}), doc({"a": "float64[n]"}, 2)]), 2, 1)
 
 
 REFUSED_PLANS = {
