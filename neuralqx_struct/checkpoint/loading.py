@@ -47,7 +47,7 @@ from neuralqx_struct.manifest.payload import Payload, check, raise_findings
 from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.series import Series, carried_series
+from neuralqx_struct.schema.series import Series, carried_series, series_of
 from neuralqx_struct.stores.store import Progress
 
 __all__ = ["LoadOptions", "ReadOptions", "from_state_dict", "load"]
@@ -308,10 +308,13 @@ def _migrated(payload: Payload, options: DecodeOptions) -> tuple[Payload, Mappin
         payload = migrate_fields(payload, root, carried, **given)
     if series is None:
         return payload, carried
-    # The reader's documents take precedence; those of the bundle add the versions that the reader lacks.
-    if series.id in carried:
-        series = series.merged(carried[series.id].documents.values())
-    return payload, {**carried, series.id: series}
+    # The reader's documents and those that they use take precedence; the bundle's add versions that it lacks.
+    used = [] if target is None else target.closure()[1:]
+    known = carried
+    for own in (series, *(series_of([document]) for document in used)):
+        others = carried[own.id].documents.values() if own.id in carried else ()
+        known = {**known, own.id: own.merged(others)}
+    return payload, known
 
 
 def _require_class(value: Any, load_cls: Any) -> None:

@@ -16,31 +16,40 @@ from tests.histories.steps import STEPPED
 
 @dataclass
 class Hop:
-    """From one version to the next."""
+    """From one version to the next: the hop of the schema that it uses, then its own edits."""
 
     edits: list
+    used: object = None
 
     @property
     def stepped(self):
-        return self.edits[0].steps is not None
+        own = not self.edits or self.edits[0].steps is not None
+        return own and (self.used is None or self.used.stepped)
+
+    @property
+    def all_edits(self):
+        return [*(self.used.edits if self.used else ()), *self.edits]
 
     @property
     def lossless(self):
-        return self.stepped and all(edit.lossless for edit in self.edits)
+        return self.stepped and all(edit.lossless for edit in self.all_edits)
 
     def up(self, root):
-        """What the hop makes of a payload; None for a hop without steps, whose result has no model."""
+        """What the hop makes of a payload; only hops with steps have a model."""
         value = copy.deepcopy(root)
-        for edit in self.edits:
+        for edit in self.all_edits:
             value = edit.up(value)
         return value
 
     def __str__(self):
-        return ", ".join(edit.name for edit in self.edits)
+        used = [f"used ({self.used})"] if self.used else []
+        return ", ".join([*used, *(edit.name for edit in self.edits)])
 
 
 @dataclass
 class History:
+    """A schema with its versions, those of the schema that it uses, and payloads by version."""
+
     seed: int
     versions: list
     hops: list
@@ -48,39 +57,53 @@ class History:
 
     def __str__(self):
         lines = [f"seed {self.seed}: {'; '.join(map(str, self.hops))}"]
-        lines += [json.dumps(version.data()) for version in self.versions]
+        used = {v.used.number: v.used for v in self.versions if v.used}
+        lines += [json.dumps(version.data()) for version in (*used.values(), *self.versions)]
         return "\n".join(lines)
 
 
 def history(seed, payloads=4):
-    """A random history with two or three versions, and payloads of each version."""
+    """A random history with up to three versions, and payloads of each version."""
     make = Maker(seed)
-    versions = [make.version()]
+    used = [make.used()] if make.chance(0.25) else []
+    if used:
+        new, hop = next_version(make, used[0])
+        used.append((new, hop))
+    versions = [make.version(used=used[0] if used else None)]
     hops = []
     for _ in range(make.one([1, 1, 2])):
-        new = copy.deepcopy(versions[-1])
-        new.number += 1
-        new.steps = None
-        for struct in new.structs.values():
-            for held in struct.fields.values():
-                held.members.pop("aliases", None)
-        edits = []
-        kinds = STEPPED if make.chance(0.6) else UNSTEPPED
-        for _ in range(make.one([1, 1, 2, 3])):
-            before = copy.deepcopy(new)
-            edit = make.one(kinds)(make, new)
-            if edit is None:
-                new = before
-            else:
-                edits.append(edit)
-        if not edits:
-            continue
-        if edits[0].steps is not None:
-            new.steps = [each for edit in edits for each in edit.steps]
-        versions.append(new)
-        hops.append(Hop(edits))
+        new, hop = next_version(make, versions[-1])
+        if used and new.used is used[0] and used[1][1].edits and make.chance(0.7):
+            new.used, hop.used = used[1]
+        if hop.edits or hop.used:
+            versions.append(new)
+            hops.append(hop)
     held = {
         version.number: [p for p in (make.payload(version) for _ in range(payloads)) if p]
         for version in versions
     }
     return History(seed, versions, hops, held)
+
+
+def next_version(make, old):
+    """A version after another one, and the hop to it."""
+    new = copy.deepcopy(old)
+    new.number += 1
+    new.steps = None
+    new.used = old.used
+    for struct in new.structs.values():
+        for held in struct.fields.values():
+            held.members.pop("aliases", None)
+    edits = []
+    kinds = STEPPED if make.chance(0.6) else UNSTEPPED
+    for _ in range(make.one([1, 1, 2, 3])):
+        before = copy.deepcopy(new)
+        edit = make.one(kinds)(make, new)
+        if edit is None:
+            new = before
+            new.used = old.used
+        else:
+            edits.append(edit)
+    if edits and edits[0].steps is not None:
+        new.steps = [each for edit in edits for each in edit.steps]
+    return new, Hop(edits)

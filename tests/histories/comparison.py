@@ -8,7 +8,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.modes import MODES
-from neuralqx_struct.schema.reading import document_from_data
+from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.tools.linting import lint
 from tests.histories.declarations import IDENTITY, from_node, same, to_node
 from tests.histories.steps import Stop
@@ -80,13 +80,19 @@ class Comparison:
 
     def folder(self, number):
         """A schema folder with the versions up to one."""
-        folder = self.root / f"upto{number}"
+        folder = self.root / f"upto{number}" / "h"
         if not folder.exists():
-            folder.mkdir()
-            for version in self.history.versions[:number]:
-                text = json.dumps(version.data())
-                (folder / f"v{version.number}.json").write_text(text)
+            for version in self.with_used(number):
+                file = folder.with_name(version.identity[-1]) / f"v{version.number}.json"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(version.data()))
         return folder
+
+    def with_used(self, number):
+        """The versions up to one, those of the schema that they use first."""
+        versions = self.history.versions[:number]
+        used = {v.used.number: v.used for v in versions if v.used}
+        return [*used.values(), *versions]
 
     def schema(self, number):
         return s.load_schema(self.folder(number))
@@ -96,7 +102,8 @@ class Comparison:
         arrays = {}
         tree = to_node(value, version, arrays)
         documents = [
-            document_from_data(v.data(), "test") for v in self.history.versions[: version.number]
+            load_series(self.folder(version.number)).documents[n]
+            for n in range(1, version.number + 1)
         ]
         records = {k: {"dtype": str(a.dtype), "shape": list(a.shape)} for k, a in arrays.items()}
         identity = {
@@ -107,7 +114,7 @@ class Comparison:
         manifest = {
             "version": 1,
             "schema": identity,
-            "schemas": [d.to_data() for d in documents],
+            "schemas": [v.data() for v in self.with_used(version.number)],
             "manifest": tree,
             "arrays": records,
             "writer": {"name": "test", "version": "1"},
@@ -209,4 +216,4 @@ class Comparison:
 
     def may_stop(self):
         """Whether a step may refuse data that its reader is given, as lint names it."""
-        return any(edit.name == "cast" for hop in self.history.hops for edit in hop.edits)
+        return any(e.name == "cast" for hop in self.history.hops for e in hop.all_edits)

@@ -38,12 +38,25 @@ class Version:
     root: str = "R"
     steps: list | None = None
     compatibility: str = "backward"
+    identity: str = IDENTITY
+    used: object = None
+
+    @property
+    def prefix(self):
+        """What the names of its structs begin with in another schema, and in values."""
+        return "" if self.identity == IDENTITY else f"{self.identity}."
+
+    def holder(self, name):
+        """The version that declares a struct, and its name there."""
+        used = self.used is not None and name.startswith(self.used.prefix)
+        return (self.used, name.removeprefix(self.used.prefix)) if used else (self, name)
 
     def data(self):
         """The version as the content of a schema file."""
         found = {
             "language": "1",
-            "schema": IDENTITY,
+            "schema": self.identity,
+            "uses": [f"{self.used.identity}@{self.used.number}"] if self.used else [],
             "version": self.number,
             "root": self.root,
             "compatibility": self.compatibility,
@@ -199,7 +212,8 @@ def to_node(value, version, arrays, path=""):
                 key: to_node(item, version, arrays, f"{path}/{key}".lstrip("/"))
                 for key, item in value.fields.items()
             }
-            ref = f"{IDENTITY}@{version.number}:{value.struct}"
+            owner, name = version.holder(value.struct)
+            ref = f"{owner.identity}@{owner.number}:{name}"
             return {"__kind__": "struct", "type": ref, "fields": inner}
         case Member():
             return str(value)
@@ -228,7 +242,9 @@ def from_node(node, arrays):
             return float(node["value"])
         case "struct":
             inner = {key: from_node(x, arrays) for key, x in node["fields"].items()}
-            return Instance(node["type"].rpartition(":")[2], inner)
+            identity, _, name = node["type"].partition("@")
+            prefix = "" if identity == IDENTITY else f"{identity}."
+            return Instance(prefix + name.partition(":")[2], inner)
         case "list":
             return [from_node(x, arrays) for x in node["items"]]
         case "tuple":

@@ -9,6 +9,7 @@ from tests.histories.declarations import (
     DTYPES,
     FIELDS,
     FREE,
+    IDENTITY,
     SIZES,
     Field,
     Instance,
@@ -20,6 +21,8 @@ from tests.histories.declarations import (
     text,
     visible,
 )
+
+IDENTITY_OF_USED = "lab.u"
 
 
 class Maker:
@@ -34,10 +37,17 @@ class Maker:
     def chance(self, p):
         return self.rng.random() < p
 
-    def version(self):
+    def used(self):
+        """A first version of a schema that another one uses."""
+        new = self.version(IDENTITY_OF_USED)
+        new.compatibility = "none"
+        return new
+
+    def version(self, identity=IDENTITY, used=None):
         """A first version."""
-        new = Version(compatibility=self.one(["none", "none", "backward", "full"]))
-        if self.chance(0.6):
+        mode = self.one(["none", "none", "backward", "full"])
+        new = Version(compatibility=mode, identity=identity, used=used)
+        if not new.prefix and self.chance(0.6):
             new.enums["E"] = ["x", "y", "z"]
         for name in self.rng.sample(SIZES, self.rng.randint(0, 3)):
             dim = {"min": self.one([0, 0, 1])} if self.chance(0.4) else {}
@@ -66,6 +76,11 @@ class Maker:
             for held in struct.fields.values():
                 if held.type in (("int",), ("str",), ("bool",)) and self.chance(0.3):
                     held.members["kind"] = "static"
+        if used is not None:
+            key = next(k for k in "stuvw" if k not in new.structs["R"].fields)
+            inner = ("struct", used.prefix + used.root, ())
+            held = self.one([inner, ("list", inner), ("dict", inner), ("null", inner)])
+            new.structs["R"].fields[key] = Field(held)
         new.structs = dict(reversed(new.structs.items()))
         return new
 
@@ -163,7 +178,7 @@ class Maker:
         for key, held in struct.fields.items():
             if "ge" in held.members:
                 fields[key] = max(fields[key], held.members["ge"])
-        return Instance(name, fields, sizes)
+        return Instance(version.prefix + name, fields, sizes)
 
     def value(self, version, kind, dims, sizes):
         match kind:
@@ -182,8 +197,11 @@ class Maker:
             case ("tuple", *inner):
                 return Items([self.value(version, x, dims, sizes) for x in inner])
             case ("struct", name, args):
-                params = version.structs[name].params
+                owner, inside = version.holder(name)
+                params = owner.structs[inside].params
                 given = {p: self.size(a, sizes) for p, a in zip(params, args, strict=True)}
+                if owner is not version:  # its dims are its own
+                    return self.payload(owner)
                 return self.instance(version, name, dims, given)
             case ("enum", name):
                 return Member(self.one(version.enums[name]))

@@ -42,10 +42,12 @@ def step(name, at, version, /, **members):
     return [{name: {**members, **inside}}]
 
 
-def on_instances(struct, change):
+def on_instances(version, struct, change):
+    name = version.prefix + struct
+
     def up(root):
         for instance in instances(root):
-            if instance.struct == struct:
+            if instance.struct == name:
                 change(instance.fields, instance)
         return root
 
@@ -80,7 +82,7 @@ def rename(make, new):
         values.update(renamed)
 
     return Edit(
-        "rename", step("rename", struct, new, field=key, to=to), on_instances(struct, change)
+        "rename", step("rename", struct, new, field=key, to=to), on_instances(new, struct, change)
     )
 
 
@@ -97,7 +99,7 @@ def add_scalar(make, new):
     return Edit(
         "add a scalar",
         step("add", struct, new, field=key, default=value),
-        on_instances(struct, lambda values, _: values.__setitem__(key, value)),
+        on_instances(new, struct, lambda values, _: values.__setitem__(key, value)),
     )
 
 
@@ -118,7 +120,9 @@ def add_array(make, new):
         values[key] = np.full(shape, 1, dtype)
 
     return Edit(
-        "add an array", step("add", struct, new, field=key, default=1), on_instances(struct, change)
+        "add an array",
+        step("add", struct, new, field=key, default=1),
+        on_instances(new, struct, change),
     )
 
 
@@ -145,7 +149,7 @@ def remove(make, new):
     return Edit(
         "remove",
         step("remove", struct, new, field=key, **members),
-        on_instances(struct, lambda values, _: values.pop(key)),
+        on_instances(new, struct, lambda values, _: values.pop(key)),
         lossless=False,
     )
 
@@ -181,7 +185,7 @@ def cast(make, new):
         values[key] = exactly(values[key], dtype)
 
     steps = step("cast", struct, new, field=key, dtype=dtype)
-    return Edit("cast", steps, on_instances(struct, change))
+    return Edit("cast", steps, on_instances(new, struct, change))
 
 
 class Stop(Exception):
@@ -209,7 +213,7 @@ def transpose(make, new):
         values[key] = np.ascontiguousarray(values[key].T)
 
     return Edit(
-        "transpose", step("transpose", struct, new, field=key), on_instances(struct, change)
+        "transpose", step("transpose", struct, new, field=key), on_instances(new, struct, change)
     )
 
 
@@ -234,7 +238,7 @@ def reshape(make, new):
         values[key] = values[key].reshape(-1)
 
     steps = step("reshape", struct, new, field=key, shape=[product])
-    return Edit("reshape", steps, on_instances(struct, change))
+    return Edit("reshape", steps, on_instances(new, struct, change))
 
 
 def merge(make, new):
@@ -267,7 +271,7 @@ def merge(make, new):
         values[to] = np.concatenate([values.pop(a), values.pop(b)])
 
     steps = step("merge", struct, new, fields=[a, b], into=to, how="concat")
-    return Edit("merge", steps, on_instances(struct, change))
+    return Edit("merge", steps, on_instances(new, struct, change))
 
 
 def split(make, new):
@@ -305,7 +309,7 @@ def split(make, new):
         values[names[0]], values[names[1]] = (x.copy() for x in np.split(whole, [at]))
 
     steps = step("split", struct, new, field=key, into=dict(zip(names, sizes, strict=True)))
-    return Edit("split", steps, on_instances(struct, change))
+    return Edit("split", steps, on_instances(new, struct, change))
 
 
 def uses_of(new, name):
@@ -337,10 +341,8 @@ def move(make, new):
     kind = new.structs[struct].fields[moved].type
     if kind[0] == "array":  # sizes keep their meaning only where both structs see the same ones
         names = set().union(*map(names_in, kind[2])) if kind[2] else set()
-        if not names <= set(new.dims) or names & {
-            *new.structs[target].params,
-            *new.structs[struct].params,
-        }:
+        hidden = {*new.structs[target].params, *new.structs[struct].params}
+        if make.chance(0.8) and (not names <= set(new.dims) or names & hidden):
             return None
     new.structs[target].fields[moved] = new.structs[struct].fields.pop(moved)
 
@@ -348,7 +350,73 @@ def move(make, new):
         values[key].fields[moved] = values.pop(moved)
 
     steps = step("move", struct, new, fields=[moved], into=key, struct=target)
-    return Edit("move", steps, on_instances(struct, change))
+    return Edit("move", steps, on_instances(new, struct, change))
+
+
+def merge_stack(make, new):
+    """Two arrays of one shape become one: stacked along a new axis, or real and imaginary part."""
+    found = []
+    for name, struct in new.structs.items():
+        arrays = {k: f.type for k, f in struct.fields.items() if is_array(f)}
+        for a in arrays:
+            found += [
+                (name, a, b)
+                for b in arrays
+                if a != b and arrays[a] == arrays[b] and FREE not in arrays[a][2]
+            ]
+    if not found:
+        return None
+    struct, a, b = make.one(found)
+    fields = new.structs[struct].fields
+    _, dtype, extents = fields[a].type
+    how = "complex" if dtype in ("float32", "float64") and make.chance(0.5) else "stack"
+    to = free_name(make, new.structs[struct])
+    del fields[a], fields[b]
+    made = {"float32": "complex64", "float64": "complex128"}[dtype] if how == "complex" else dtype
+    fields[to] = Field(("array", made, extents if how == "complex" else (2, *extents)))
+
+    def change(values, _):
+        first, second = values.pop(a), values.pop(b)
+        if how == "stack":
+            values[to] = np.stack([first, second])
+        else:
+            values[to] = np.empty(first.shape, made)
+            values[to].real, values[to].imag = first, second
+
+    steps = step("merge", struct, new, fields=[a, b], into=to, how=how)
+    return Edit(f"merge {how}", steps, on_instances(new, struct, change))
+
+
+def inline(make, new):
+    """A field of a nested struct that one field holds moves up."""
+    found = []
+    for name, declared in new.structs.items():
+        for key, held in declared.fields.items():
+            inner = new.structs.get(held.type[1]) if held.type[0] == "struct" else None
+            if inner is None or len(uses_of(new, held.type[1])) > 1 or len(inner.fields) < 2:
+                continue
+            found += [
+                (name, key, moved, held.type[1])
+                for moved, other in inner.fields.items()
+                if moved not in declared.fields and other.type[0] in (*DEFAULTS, "array", "null")
+            ]
+    if not found:
+        return None
+    struct, key, moved, source = make.one(found)
+    kind = new.structs[source].fields[moved].type
+    names = set().union(
+        *(names_in(e) for t in inner_types(kind) if t[0] == "array" for e in t[2]), []
+    )
+    hidden = {*new.structs[source].params, *new.structs[struct].params}
+    if make.chance(0.8) and (not names <= set(new.dims) or names & hidden):
+        return None  # a size that both structs name: lint has to see it
+    new.structs[struct].fields[moved] = new.structs[source].fields.pop(moved)
+
+    def change(values, _):
+        values[moved] = values[key].fields.pop(moved)
+
+    steps = step("inline", struct, new, field=key, fields=[moved])
+    return Edit("inline", steps, on_instances(new, struct, change))
 
 
 def fill(make, new):
@@ -366,7 +434,7 @@ def fill(make, new):
             values[key] = value
 
     steps = step("fill", struct, new, field=key, value=value)
-    return Edit("fill", steps, on_instances(struct, change), lossless=False)
+    return Edit("fill", steps, on_instances(new, struct, change), lossless=False)
 
 
 def map_enum(make, new):
@@ -394,6 +462,8 @@ def map_enum(make, new):
 
 
 def rename_struct(make, new):
+    if new.prefix:  # another schema names it
+        return None
     name = make.one(new.structs)
     to = make.one(n for n in "BCDGHXR" if n not in new.structs)
     if name == new.root:
@@ -431,6 +501,8 @@ STEPPED = [
     merge,
     split,
     move,
+    inline,
+    merge_stack,
     fill,
     map_enum,
     rename_struct,
