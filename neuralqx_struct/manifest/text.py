@@ -12,7 +12,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from itertools import accumulate
 from json.encoder import encode_basestring
 from typing import Any, Final
 
@@ -32,40 +31,21 @@ class _Pairs(list[tuple[str, Any]]):
     """An object with its duplicate members."""
 
 
-_NOT_MARKS = bytes(set(range(256)) - set(b'"[]{}:'))
-_ONE_KIND = bytes.maketrans(b"{}", b"[]")
-_STEPS = bytes.maketrans(b"[]", b"\x01\xff")
-_SHALLOW = 12
+_NOT_COLONS_OR_QUOTES = bytes(set(range(256)) - set(b'":'))
 
 
-def _marks(data: bytes) -> bytes:
-    """The brackets, all of one kind, and the colons outside strings; without a parser, by loops in C alone."""
+def _count_members(data: bytes) -> int:
+    """The colons outside strings, without a parser: loops in C alone."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = data.translate(_ONE_KIND, _NOT_MARKS).replace(b'""', b"")
-    return b"".join(marks.split(b'"')[::2]) if b'"' in marks else marks
+    marks = data.translate(None, _NOT_COLONS_OR_QUOTES).replace(b'""', b"")
+    return b"".join(marks.split(b'"')[::2]).count(b":")
 
 
-def _nesting_exceeds(marks: bytes, limit: int) -> bool:
-    """Returns whether brackets nest deeper than ``limit``; without recursion, in a time that does not grow with the depth."""
-    if b"[" * (limit + 1) in marks:
-        return True
-    taken = 0
-    while taken < _SHALLOW and b"[]" in marks:
-        marks = marks.replace(
-            b"[]", b""
-        )  # takes the innermost brackets away: one level of every nest, quickly
-        taken += 1
-    # Of what is deeper, or does not match, the steps up and down are added up one by one.
-    return taken + max(accumulate(memoryview(marks.translate(_STEPS)).cast("b")), default=0) > limit
-
-
-def _bounded_marks(data: bytes, limits: Limits) -> bytes:
-    """The marks of a text that is not too large."""
+def _require_small(data: bytes, limits: Limits) -> None:
     if len(data) > limits.manifest_bytes:
         message = f"expected a manifest of at most {limits.manifest_bytes} bytes, got {len(data)}"
         raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
-    return _marks(data)
 
 
 @collector_paused()
@@ -84,8 +64,8 @@ def read_document(
     Raises:
         SerializationError: It is not strict JSON, not an object, or larger than the limits.
     """
-    members = _bounded_marks(data, limits).count(b":")
-    document = validated_json(data, members, limits=limits)
+    _require_small(data, limits)
+    document = validated_json(data, _count_members(data), limits=limits)
     if document is not None:
         return document, []
     document = parse_manifest(data, limits=limits)
@@ -107,33 +87,28 @@ def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str,
     Raises:
         SerializationError: It is not strict JSON, not an object, or larger than the limits.
     """
-    marks = _bounded_marks(data, limits)
-    members = marks.count(b":")
-    if _nesting_exceeds(marks.replace(b":", b""), 3 * limits.depth + 8):
-        message = f"expected a manifest whose nodes are at most {limits.depth} deep, got more"
-        raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+    _require_small(data, limits)
     constants: list[str] = []
-    kept = 0
+    repeated: list[dict[str, Any]] = []
 
     def constant(token: str) -> float:
         constants.append(token)
         return float(token)
 
-    def counted(made: dict[str, Any]) -> dict[str, Any]:
-        nonlocal kept
-        kept += len(made)
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            repeated.append(made)
         return made
 
     try:
         text = data.decode("utf-8")
         with collector_paused():
-            document = json.loads(text, object_hook=counted, parse_constant=constant)
-            if kept != members:  # of members with one name the parser keeps the last
-                raise SerializationError(_duplicates(json.loads(text, object_pairs_hook=_Pairs)))
-        if b"\\u" in data:
-            json.dumps(document, ensure_ascii=False).encode(
-                "utf-8"
-            )  # half of a surrogate pair is no text
+            document = json.loads(text, object_pairs_hook=unique, parse_constant=constant)
+        if repeated:
+            raise SerializationError(_duplicates(json.loads(text, object_pairs_hook=_Pairs)))
+        if b"\\u" in data:  # half of a surrogate pair is no text
+            json.dumps(document, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError as error:
         message = f"expected UTF-8, got byte 0x{data[error.start]:02x} at byte {error.start}"
         raise SerializationError(
@@ -143,10 +118,13 @@ def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str,
         message = f"expected Unicode text, got half of a surrogate pair: {error.object[error.start : error.end]!r}"
         raise SerializationError(message, code="NQX001") from error
     except RecursionError as error:
-        message = "expected a manifest that fits the stack of this thread, got deeper nesting"
-        raise SerializationError(
-            message, code="NQX005", hint="raise sys.setrecursionlimit"
-        ) from error
+        message = (
+            f"expected a manifest whose nodes are at most {limits.depth} deep, got deeper nesting"
+        )
+        hint = (
+            "pass limits= to read more, and raise sys.setrecursionlimit if it is too low for that"
+        )
+        raise SerializationError(message, code="NQX005", hint=hint) from error
     except json.JSONDecodeError as error:
         hint = "restore the file from a copy; if it was edited by hand, fix it at this place"
         message = f"expected JSON, got: {error.msg}"

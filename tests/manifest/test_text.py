@@ -118,7 +118,6 @@ def test_a_member_that_stands_twice_is_found_anywhere(value, ensure_ascii):
         (b"{", "NQX001", "expected JSON"),
         (b"[" * 100_000, "NQX005", "deep"),
         (b'{"a":' * 100_000, "NQX005", "deep"),
-        (b'{"a": "' + b"[" * 700 + b'", "b": ' + b"[" * 700 + b"]" * 700 + b"}", "NQX005", "deep"),
         (b"]" * 1000, "NQX001", "expected JSON"),
         (b"[]", "NQX612", "expected an object"),
         (b"\xff", "NQX001", "expected UTF-8, got byte 0xff at byte 0"),
@@ -199,28 +198,13 @@ def test_the_collector_is_paused_and_comes_back():
     assert gc.isenabled()
 
 
-def nested(depth):
-    """JSON of exactly this many levels, with brackets and quotes in its texts."""
-    tricky = st.sampled_from(["[[[", "]", '"', "\\", '\\"{', ":", "a"])
-    if depth == 0:
-        return tricky | st.none()
-    smaller = st.integers(0, depth - 1).flatmap(nested)
-    deepest = nested(depth - 1)
-    lists = st.tuples(st.lists(smaller, max_size=1), deepest, st.lists(smaller, max_size=1))
-    return lists.map(lambda parts: [*parts[0], parts[1], *parts[2]]) | st.builds(
-        lambda k, v: {k: v}, tricky, deepest
-    )
-
-
-@given(st.integers(0, 30).flatmap(lambda depth: st.tuples(st.just(depth), nested(depth))))
-def test_the_depth_is_counted_without_a_parser(chosen):
-    depth, value = chosen
-    marks = m._marks(json.dumps(value).encode()).replace(b":", b"")
-    assert not m._nesting_exceeds(marks, depth)
-    assert depth == 0 or m._nesting_exceeds(marks, depth - 1)
-
-
 def test_many_deep_nests_are_refused_soon():
     nest = b"[" * 600 + b"]" * 600
-    with bounded(), pytest.raises(SerializationError, match="deep"):
-        m.parse_manifest(b"[" + b",".join([nest] * 2000) + b"[" * 10 + nest + b"]" * 11)
+    text = (
+        b'{"metadata": {"a": ['
+        + b",".join([nest] * 2000)
+        + b']}, "version": 1, "manifest": 1, "arrays": {}}'
+    )
+    with bounded():
+        _, found = m.read_document(text)
+    assert [d.code for d in found] == ["NQX005"]
