@@ -24,7 +24,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from neuralqx_struct.codecs.nodes import Codec, Codecs, Decoder, Encoder, known_remedy
+from neuralqx_struct.codecs.nodes import Codec, Codecs, Decoder, Encoder, known_remedy, unsaveable
 from neuralqx_struct.errors import (
     Diagnostic,
     SerializationError,
@@ -125,29 +125,32 @@ class ClassDecoder(Decoder):
 CHANGED = "the class has changed since the payload was written"
 
 
-def is_reachable(cls: type, encoder: Encoder) -> bool:
-    """Returns whether readers can find a class again; refuses it otherwise."""
-    found = find_class(class_ref(cls))
+def reachable_ref(cls: type) -> str:
+    """The reference of a class.
+
+    Raises:
+        SerializationError: Readers cannot find the class by it.
+    """
+    ref = class_ref(cls)
+    found = find_class(ref)
     if found is cls:
-        return True
+        return ref
     got = "is not"
     hint = "define the class at the top level of its module, under the name that it has"
     if found is not None:
         got = "is another class by now"
         hint = "it was defined anew, as when a cell runs again: make the value anew too"
-    message = f"expected a class that is found under its name, got {class_ref(cls)}, which {got}"
-    encoder.refuse(message, hint=hint)
-    return False
+    message = f"expected a class that is found under its name, got {ref}, which {got}"
+    raise unsaveable(message, hint)
 
 
-def is_code(value: Any, encoder: Encoder) -> bool:
-    """Returns whether a value is an object of a library that consists of functions; refuses it as a whole."""
+def refuse_code(value: Any) -> None:
+    """Raises SerializationError for an object of a library that consists of functions in part."""
     remedy = known_remedy(type(value))
     if remedy is not None:
         name = type(value).__qualname__
         message = f"expected a value that can be saved, got a {name}, which is code in part"
-        encoder.refuse(message, hint=remedy)
-    return remedy is not None
+        raise unsaveable(message, remedy)
 
 
 def _is_incidental(cls: type, name: str) -> bool:
@@ -157,21 +160,20 @@ def _is_incidental(cls: type, name: str) -> bool:
 
 def _encode_fields(value: Any, names: Sequence[str], encoder: Encoder) -> Members:
     cls = type(value)
-    refused = {"type": "", "fields": {}}
-    if is_code(value, encoder) or not is_reachable(cls, encoder):
-        return refused
+    refuse_code(value)
+    ref = reachable_ref(cls)
     others = [name for name in getattr(value, "__dict__", ()) if name not in names]
     more = ", ".join(name for name in others if not _is_incidental(cls, name))
     if more:
-        encoder.refuse(
-            f"expected a {cls.__name__} with its fields alone, got one that has also {more[:200]}",
-            hint="declare them as fields, or register the type with register_pytree_type",
+        message = (
+            f"expected a {cls.__name__} with its fields alone, got one that has also {more[:200]}"
         )
-        return refused
+        hint = "declare them as fields, or register the type with register_pytree_type"
+        raise unsaveable(message, hint)
     fields = {}
     for name in names:
         fields[name] = encoder.encode(getattr(value, name), FieldName(name))
-    return {"type": class_ref(cls), "fields": fields}
+    return {"type": ref, "fields": fields}
 
 
 def _decode_fields(cls: Any, names: Sequence[str], node: Members, decoder: Decoder) -> Any:
@@ -205,12 +207,9 @@ def _encode_dataclass(value: Any, encoder: Encoder) -> Members:
     cls = type(value)
     names = _field_names(value)
     if _blank(cls) is None or not all(hasattr(value, name) for name in names):
-        expected = "a dataclass whose instances consist of their fields"
-        encoder.refuse(
-            f"expected {expected}, got a {cls.__name__}, which derives from a builtin type or has fields without a value",
-            hint="register the type with register_pytree_type",
-        )
-        return {"type": "", "fields": {}}
+        got = f"a {cls.__name__}, which derives from a builtin type or has fields without a value"
+        message = f"expected a dataclass whose instances consist of their fields, got {got}"
+        raise unsaveable(message, "register the type with register_pytree_type")
     return _encode_fields(value, names, encoder)
 
 
@@ -241,19 +240,19 @@ def _blank(cls: type) -> Any:
 # Enums.
 
 
-def _encode_enum(value: enum.Enum, encoder: Encoder) -> Members:
+def _encode_enum(value: enum.Enum, _: Encoder) -> Members:
     cls = type(value)
-    if not is_reachable(cls, encoder):
-        return {"type": "", "name": ""}
+    ref = reachable_ref(cls)
     if value.name in cls.__members__:
-        return {"type": class_ref(cls), "name": value.name}
+        return {"type": ref, "name": value.name}
     parts = list(value) if isinstance(value, enum.Flag) else []
     if not isinstance(value, enum.Flag) or _joined(cls, parts) != value:
-        encoder.refuse(
-            f"expected members of {cls.__name__}, got {value!r}, which has bits without a name",
-            hint="save its number, flag.value, and make the flag of it with a converter",
+        message = (
+            f"expected members of {cls.__name__}, got {value!r}, which has bits without a name"
         )
-    return {"type": class_ref(cls), "name": "|".join(str(member.name) for member in parts)}
+        hint = "save its number, flag.value, and make the flag of it with a converter"
+        raise unsaveable(message, hint)
+    return {"type": ref, "name": "|".join(str(member.name) for member in parts)}
 
 
 def _joined(cls: Any, members: Sequence[Any]) -> Any:

@@ -20,10 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct.classes.documents import bound_document
-from neuralqx_struct.codecs.arrays import decode_full
 from neuralqx_struct.codecs.classes import CLASS_CODECS, ClassDecoder, DecodeOptions, Unknown
-from neuralqx_struct.codecs.nodes import Codec, Encoder
-from neuralqx_struct.codecs.plain import PLAIN_CODECS
+from neuralqx_struct.codecs.nodes import Codec, Encoder, unsaveable
+from neuralqx_struct.codecs.plain import PLAIN_CODECS, decode_full
 from neuralqx_struct.codecs.pytrees import FOREIGN_CODEC, REGISTERED_CODEC
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_named
 from neuralqx_struct.errors import (
@@ -88,9 +87,9 @@ class StructDecoder(ClassDecoder):
         if saved != "jax" and not _fits_jax(dtype):
             return self._array(node)
         _require_jax(node, dtype)
-        target = options.targets.get(id(node)) if ARRAY.matches(node) else None
-        if "name" not in node:
-            return self._jax_array(node, target)
+        if not ARRAY.matches(node):
+            return self._jax_array(node, None)
+        target = options.targets.get(id(node))
         # One array of the file stays one array, also where several nodes name it.
         key = (node["name"], (node.get("weak_type", False), target), node["dtype"])
         return self.shared(key, lambda: self._jax_array(node, target))
@@ -198,36 +197,32 @@ def _weakened(array: jax.Array) -> jax.Array:
     return _convert_element_type(array, array.dtype, weak_type=True)  # type: ignore[no-any-return]
 
 
-def _encode_jax(value: jax.Array, encoder: Encoder, owner: Any = None) -> Members:
-    refusal = _unsaveable(value, encoder)
-    if refusal is not None:
-        got, hint = refusal
-        encoder.refuse(got, hint=hint)
-        return {"name": "", "dtype": "", "shape": []}
+def _encode_jax(value: jax.Array, encoder: StructEncoder, owner: Any = None) -> Members:
+    _require_saveable(value, encoder)
     # It stays on its device: whoever writes it fetches one array after the other.
     kept = encoder.put_array(cast("Any", value), value if owner is None else owner)
     members = {**kept, "leaf": "jax"}
     return {**members, "weak_type": True} if value.weak_type else members
 
 
-def _unsaveable(value: jax.Array, encoder: Encoder) -> tuple[str, str] | None:
-    """Returns message and hint for an array that cannot be saved."""
+def _require_saveable(value: jax.Array, encoder: StructEncoder) -> None:
     if isinstance(value, jax.core.Tracer):
-        return "expected a concrete array, got a tracer", "export outside of jit, grad and vmap"
-    spread = isinstance(encoder, StructEncoder) and encoder.spread
-    if not value.is_fully_addressable and not spread:
+        message = "expected a concrete array, got a tracer"
+        raise unsaveable(message, "export outside of jit, grad and vmap")
+    if not value.is_fully_addressable and not encoder.spread:
         hint = (
             "export with store='orbax', which every host then calls, or gather it first: "
             "jax.experimental.multihost_utils.process_allgather"
         )
-        return "expected an array of this process, got one spread over several hosts", hint
+        raise unsaveable(
+            "expected an array of this process, got one spread over several hosts", hint
+        )
     if value.is_deleted():
-        got = "expected an array with data, got one that was deleted or donated"
-        return got, "save it before donating it"
-    return None
+        message = "expected an array with data, got one that was deleted or donated"
+        raise unsaveable(message, "save it before donating it")
 
 
-def _encode_key(value: jax.Array, encoder: Encoder) -> Members:
+def _encode_key(value: jax.Array, encoder: StructEncoder) -> Members:
     impl = str(jax.random.key_impl(value))
     words = _encode_jax(jax.random.key_data(value), encoder, owner=value)
     return {"impl": impl, "data": ARRAY.node(**words)}
@@ -260,24 +255,23 @@ def _abstract_key(words: jax.ShapeDtypeStruct, impl: str) -> Any:
     return jax.eval_shape(lambda data: jax.random.wrap_key_data(data, impl=impl), words)
 
 
-def _encode_struct(value: Any, encoder: Encoder) -> Members:
+def _encode_struct(value: Any, encoder: StructEncoder) -> Members:
     cls = stored_class(type(value))
     ref = class_ref(cls)
     texts: Mapping[str, type[enum.Enum]] = {}
-    outer = None
-    if isinstance(encoder, StructEncoder):
-        encoder.classes.add(cls)
-        outer, encoder.own = encoder.own, bound_document(cls) or encoder.own
-        if encoder.own is not None:
-            ref, texts = encoder.own.refs.get(cls, ref), encoder.own.enums.get(cls, {})
+    encoder.classes.add(cls)
+    outer = encoder.own
+    encoder.own = bound_document(cls) or outer
+    if encoder.own is not None:
+        ref = encoder.own.refs.get(cls, ref)
+        texts = encoder.own.enums.get(cls, {})
     fields: dict[str, Node] = {}
     for name, spec in type(value).__nqx_fields__.items():
         if spec.should_serialize:
             held = getattr(value, name)
             is_text = name in texts and isinstance(held, texts[name])
             fields[name] = encoder.encode(held.name if is_text else held, FieldName(name, spec))
-    if isinstance(encoder, StructEncoder):
-        encoder.own = outer
+    encoder.own = outer
     return {"type": ref, "fields": fields}
 
 

@@ -39,6 +39,24 @@ def invalid_node(message: str, error: Exception | None = None) -> SerializationE
     return SerializationError(message + reason, code="NQX612")
 
 
+def unsaveable(message: str, hint: str | None = None) -> SerializationError:
+    """The error of a value that cannot be saved; the encoder adds its path, and goes on to find others."""
+    problem = Diagnostic("NQX430", "error", message, hint=hint or _REMEDY)
+    return SerializationError(problem)
+
+
+def _placed(error: StructError, path: Iterable[Hashable]) -> list[Diagnostic]:
+    """The problems of an error, at a place where they have none."""
+    here = format_path(path)
+    return [
+        d if d.path.startswith("$") else replace(d, path=here, file=None) for d in error.diagnostics
+    ]
+
+
+class _TooManyError(SerializationError):
+    """There are so many nodes that the search for other problems ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class Codec:
     """How one kind of value is written and read.
@@ -46,14 +64,14 @@ class Codec:
     Attributes:
         kind: Its nodes: their model, their children, how ``inspect`` shows them.
         types: Exact types of the values.
-        encode: ``encode(value, encoder)`` returns the members of the node.
+        encode: ``encode(value, encoder)`` returns the members of the node; the encoder is that of the table.
         decode: ``decode(node, decoder)`` returns the value; the decoder is that of the table.
         accepts: Whether other values are saved by this codec, too.
     """
 
     kind: NodeKind
     types: tuple[type, ...]
-    encode: Callable[[Any, Encoder], Mapping[str, Node]]
+    encode: Callable[[Any, Any], Mapping[str, Node]]
     decode: Callable[[Mapping[str, Node], Any], Any]
     accepts: Callable[[Any], bool] | None = None
 
@@ -140,17 +158,18 @@ class Encoder:
             depth = len(self._open)
             if codec is None:
                 message = f"expected a value that can be saved, got {_named(value)}"
-                return self.refuse(message, hint=_remedy(value))
+                raise unsaveable(message, _remedy(value))
             if id(value) in self._open:
                 message = f"expected a tree, got a {type(value).__name__} that contains itself"
-                return self.refuse(message, hint=_NO_LOOP)
+                raise unsaveable(message, _NO_LOOP)
             if depth >= DEFAULT_LIMITS.depth:
-                return self._refuse_depth()
+                raise unsaveable(_TOO_DEEP, _FLATTEN)
             self._count += 1
             if self._count > DEFAULT_LIMITS.nodes:
-                message = f"expected at most {DEFAULT_LIMITS.nodes} nodes, got more"
-                self.refuse(message, hint=_FEWER)
-                raise SerializationError(self.problems)
+                error = unsaveable(
+                    f"expected at most {DEFAULT_LIMITS.nodes} nodes, got more", _FEWER
+                )
+                raise _TooManyError([*self.problems, *_placed(error, self._path)])
             problems = len(self.problems)
             self._open.add(id(value))
             try:
@@ -159,7 +178,13 @@ class Encoder:
                 self._open.discard(id(value))
             deepest = depth + 1 == DEFAULT_LIMITS.depth and len(self.problems) == problems
             if deepest and any(True for _ in children(node)):
-                self._refuse_depth()  # readers count plain values as well
+                raise unsaveable(_TOO_DEEP, _FLATTEN)  # readers count plain values as well
+        except _TooManyError:
+            raise
+        except SerializationError as error:
+            self.problems += _placed(error, self._path)
+            return None
+        else:
             return node
         finally:
             if keys:
@@ -179,15 +204,6 @@ class Encoder:
         for key, value in list(pairs):  # see encode_all
             nodes.append([self.encode(key), self.encode(value, key)])
         return nodes
-
-    def _refuse_depth(self) -> None:
-        message = f"expected at most {DEFAULT_LIMITS.depth} levels, got more"
-        self.refuse(message, hint="flatten the nest before saving it")
-
-    def refuse(self, message: str, *, hint: str | None = None) -> None:
-        """Adds a problem with the value at the current place; encoding continues to find others."""
-        path = format_path(self._path)
-        self.problems.append(Diagnostic("NQX430", "error", message, path, hint=hint or _REMEDY))
 
     def put_array(self, array: np.ndarray[Any, Any], owner: Any) -> dict[str, Node]:
         """Keeps an array and returns the members of its node.
@@ -219,6 +235,8 @@ class Encoder:
 
 
 _REMEDY = "mark its field serialize=False, register the type with register_pytree_type, or convert it first"
+_TOO_DEEP = f"expected at most {DEFAULT_LIMITS.depth} levels, got more"
+_FLATTEN = "flatten the nest before saving it"
 _NO_LOOP = "save the parts without the link back, and make the link after loading"
 _FEWER = "save numbers as an array; a container that is met many times is saved as often"
 _CODE = (
@@ -312,13 +330,9 @@ class Decoder:
                 del self._path[-len(keys) :]
 
     def _note(self, error: StructError) -> None:
-        """Adds the problems of an error, at the current place where they have none."""
         self._raised.add(type(error))
         self._cause = self._cause or error.__cause__
-        here = format_path(self._path)
-        for d in error.diagnostics:
-            placed = d if d.path.startswith("$") else replace(d, path=here, file=None)
-            self.problems.append(placed)
+        self.problems += _placed(error, self._path)
 
     def array(self, node: Mapping[str, Node]) -> np.ndarray[Any, Any]:
         """The array that a node names."""

@@ -12,27 +12,23 @@ Example:
 from __future__ import annotations
 
 import base64
-import binascii
 import datetime as dt
 import enum
 import json
 import pathlib
 import sys
+from cmath import isfinite
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from neuralqx_struct.codecs.arrays import (
-    decode_full,
-    decode_numpy_scalar,
-    encode_array,
-    encode_numpy_scalar,
-)
-from neuralqx_struct.codecs.nodes import Codec, Codecs, Decoder, Encoder, invalid_node
+from neuralqx_struct.codecs.nodes import Codec, Codecs, Decoder, Encoder, invalid_node, unsaveable
 from neuralqx_struct.dtypes import dtype_name, dtype_named
+from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.paths import PathTree
 from neuralqx_struct.printing import MOST_BITS, brief, read_decimal, write_decimal
@@ -54,14 +50,13 @@ def _encode_set(value: Any, encoder: Encoder) -> Members:
     before = len(encoder.arrays)
     items = sorted(encoder.encode_all(value), key=lambda node: json.dumps(node, sort_keys=True))
     if len(encoder.arrays) > before:
-        encoder.refuse(
-            "expected items of a set that can be sorted, got items that hold arrays",
-            hint="save a tuple or a dict of them: two exports of one set would store its arrays in different orders",
-        )
+        hint = "save a tuple or a dict of them: two exports of one set would store its arrays in different orders"
+        message = "expected items of a set that can be sorted, got items that hold arrays"
+        raise unsaveable(message, hint)
     return {"items": items}
 
 
-def _decode_set(node: Members, decoder: Decoder, make: Callable[[Any], Any] = set) -> Any:
+def _decode_set(make: Callable[[Any], Any], node: Members, decoder: Decoder) -> Any:
     problems = len(decoder.problems)
     items = decoder.all(node["items"])
     try:
@@ -78,23 +73,11 @@ def _encode_pairs(value: Any, encoder: Encoder) -> Members:
     return {"items": encoder.encode_pairs(value.items())}
 
 
+_FACTORIES = [list, dict, set, frozenset, tuple, int, float, complex, bool, str, bytes]
 #: Factories of defaultdicts by the name in a file, which never becomes any other function.
 FACTORIES: Mapping[str, Callable[[], Any] | None] = {
     "none": None,
-    "list": list,
-    "dict": dict,
-    "set": set,
-    "frozenset": frozenset,
-    "tuple": tuple,
-    "int": int,
-    "float": float,
-    "complex": complex,
-    "bool": bool,
-    "str": str,
-    "bytes": bytes,
-    "OrderedDict": OrderedDict,
-    "Counter": Counter,
-    "deque": deque,
+    **{cls.__name__: cls for cls in (*_FACTORIES, OrderedDict, Counter, deque)},
 }
 
 
@@ -103,11 +86,10 @@ def _encode_defaultdict(value: defaultdict[Any, Any], encoder: Encoder) -> Membe
     name = next((name for name, known in FACTORIES.items() if known is factory), None)
     if name is None:
         known = ", ".join(FACTORIES)
-        encoder.refuse(
-            f"expected a defaultdict whose factory is one of {known}, got {brief(factory)}",
-            hint="save dict(value), and make the defaultdict of it with a converter",
-        )
-    return {"factory": name or "none", **_encode_pairs(value, encoder)}
+        message = f"expected a defaultdict whose factory is one of {known}, got {brief(factory)}"
+        hint = "save dict(value), and make the defaultdict of it with a converter"
+        raise unsaveable(message, hint)
+    return {"factory": name, **_encode_pairs(value, encoder)}
 
 
 def _encode_deque(value: deque[Any], encoder: Encoder) -> Members:
@@ -123,35 +105,6 @@ def _decode_deque(node: Members, decoder: Decoder) -> deque[Any]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Values with named parts.
-
-
-def _encode_parts(*names: str) -> Callable[[Any, Encoder], Members]:
-    """The encoder of a value that is made of some of its attributes."""
-
-    def encode(value: Any, encoder: Encoder) -> Members:
-        return {name: encoder.encode(getattr(value, name)) for name in names}
-
-    return encode
-
-
-def _decode_parts(make: Callable[..., Any], *names: str) -> Callable[[Members, Decoder], Any]:
-    def decode(node: Members, decoder: Decoder) -> Any:
-        parts = [decoder.decode(node[name]) for name in names]
-        try:
-            return make(*parts)
-        except (TypeError, ValueError, OverflowError) as error:
-            message = f"expected the parts of a {make.__name__}, got others"
-            raise invalid_node(message, error) from None
-
-    return decode
-
-
-_BOUNDS = ("start", "stop", "step")
-_COMPLEX = ("real", "imag")
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # Bytes and integers.
 
 
@@ -159,22 +112,11 @@ def _encode_base64(value: bytes | bytearray, _: Encoder) -> Members:
     return {"base64": base64.b64encode(value).decode("ascii")}
 
 
-def _decode_base64(node: Members, _: Decoder) -> bytes:
-    try:
-        return base64.b64decode(node["base64"], validate=True)
-    except binascii.Error as error:
-        message = f"expected base64 text, got {node['base64'][:40]!r}"
-        raise invalid_node(message, error) from None
-
-
-def _encode_bigint(value: int, encoder: Encoder) -> Members:
+def _encode_bigint(value: int, _: Encoder) -> Members:
     bits = value.bit_length()
     if bits > MOST_BITS:
-        encoder.refuse(
-            f"expected an integer of at most {MOST_BITS} bits, got one of {bits}",
-            hint="save it as bytes: value.to_bytes(length, 'little', signed=True)",
-        )
-        return {"value": "0"}
+        message = f"expected an integer of at most {MOST_BITS} bits, got one of {bits}"
+        raise unsaveable(message, "save it as bytes: value.to_bytes(length, 'little', signed=True)")
     return {"value": write_decimal(value)}
 
 
@@ -200,15 +142,14 @@ _MOMENTS: Mapping[type, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
 _READERS = {cls.__name__: read for cls, (_, read) in _MOMENTS.items()}
 
 
-def _encode_moment(value: Any, encoder: Encoder) -> Members:
+def _encode_moment(value: Any, _: Encoder) -> Members:
     cls = type(value)
     zone = getattr(value, "tzinfo", None)
     if getattr(value, "fold", 0) or (zone is not None and type(zone) is not dt.timezone):
-        encoder.refuse(
-            f"expected a {cls.__name__} without a zone or with a fixed offset, got {value!r}",
-            hint="its zone would come back as an offset: save value.astimezone(datetime.UTC), and the zone's name beside it",
-        )
-    write, _ = _MOMENTS[cls]
+        message = f"expected a {cls.__name__} without a zone or with a fixed offset, got {value!r}"
+        hint = "its zone would come back as an offset: save value.astimezone(datetime.UTC), and the zone's name beside it"
+        raise unsaveable(message, hint)
+    write = _MOMENTS[cls][0]
     return {"type": cls.__name__, "value": write(value)}
 
 
@@ -228,12 +169,10 @@ def _encode_path(value: pathlib.PurePath, encoder: Encoder) -> Members:
     system = _SYSTEMS.get(cls)
     if system is None and cls is not type(pathlib.Path()):
         message = f"expected a path of this system, got {cls.__module__}.{cls.__qualname__}"
-        encoder.refuse(message, hint="save str(value)")
-        return {"value": ""}
+        raise unsaveable(message, "save str(value)")
     # All systems read forward slashes.
     text = encoder.encode(str(value) if system == "windows" else value.as_posix())
-    members = {"value": "" if text is None else text}
-    return members if system is None else {**members, "pure": system}
+    return {"value": text} if system is None else {"value": text, "pure": system}
 
 
 def _decode_path(node: Members, _: Decoder) -> pathlib.PurePath:
@@ -245,33 +184,155 @@ def _never_encoded(value: Any, _: Encoder) -> Members:
     raise TypeError(f"no value is written in this kind, got {value!r}")
 
 
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
+# ----------------------------------------------------------------------------------------------------------------------
+# Numpy arrays and scalars.
+
+
+def _stored_name(dtype: np.dtype[Any]) -> str:
+    """The name of a dtype in a manifest."""
+    try:
+        return dtype_name(dtype)
+    except SerializationError as error:
+        problem = error.diagnostics[0]
+        raise unsaveable(problem.message, problem.hint) from None
+
+
+def _encode_numpy_scalar(value: np.generic, encoder: Encoder) -> Members:
+    """The members of the node of a numpy scalar."""
+    dtype = value.dtype
+    name = _stored_name(dtype)
+    plain: Any
+    if dtype.kind in "mM":
+        plain = int(value.view(np.int64))
+    elif isinstance(value, np.bytes_):  # item() would cut trailing zeros off text
+        plain = bytes(value)
+    elif isinstance(value, np.str_):
+        plain = "".join(value)
+    else:
+        plain = value.item()
+    return {"dtype": name, "value": encoder.encode(plain)}
+
+
+def _decode_numpy_scalar(node: Members, decoder: Decoder) -> Any:
+    """The numpy scalar of a node."""
+    dtype = dtype_named(node["dtype"])
+    if dtype.kind not in "SU":
+        return _number(node, decoder, dtype)[()]
+    # An array would cut trailing zeros off text.
+    value = decoder.decode(node["value"])
+    if type(value) is not (bytes if dtype.kind == "S" else str):
+        raise invalid_node(f"expected a value of dtype {node['dtype']}, got {brief(value)}")
+    return dtype.type(value)
+
+
+_ROOM = 1 << 16  # bytes that text may take beyond its characters
+
+
+def _number(node: Members, decoder: Decoder, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """The ``value`` of a node as an array without axes."""
+    value = decoder.decode(node["value"])
+    try:
+        if value is None:  # numpy would make nan of it, or text
+            raise TypeError("null is no number")
+        if dtype.kind in "SU" and dtype.itemsize > _ROOM + 4 * len(value):
+            raise ValueError("so few characters need not take that much memory")
+        if dtype.kind in "mM":
+            return np.array(value, np.int64).view(dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = np.array(value, dtype)
+        _require_same(made.item(), value)
+    except (TypeError, ValueError, OverflowError) as error:
+        message = f"expected a value of dtype {node['dtype']}, got {brief(value)}"
+        raise invalid_node(message, error) from None
+    return made
+
+
+def _require_same(made: Any, value: Any) -> None:
+    """Raises ValueError if a dtype changed a value, rounding apart."""
+    if isinstance(made, float | complex) and isinstance(value, int | float | complex):
+        same = not isfinite(value) or isfinite(made)
+    else:
+        same = bool(made == value)
+    if not same:
+        raise ValueError(f"it would become {brief(made)}")
+
+
+def _encode_array(value: np.ndarray[Any, Any], encoder: Encoder) -> Members:
+    """The members of the node of a numpy array."""
+    cls = type(value)
+    reason = None
+    if isinstance(value, np.ma.MaskedArray):
+        reason = (
+            "a masked array, whose mask would be lost; save value.data and value.mask as two arrays"
+        )
+    elif cls not in (np.ndarray, np.memmap):
+        reason = f"a {cls.__module__}.{cls.__qualname__}, which would come back as a plain array; save np.asarray(value)"
+    elif value.dtype.names is not None:
+        reason = f"a structured dtype {value.dtype}; save its fields as arrays of their own"
+    if reason is not None:
+        raise unsaveable(f"expected an array that can be saved exactly, got {reason}")
+    _stored_name(value.dtype)
+    return {**encoder.put_array(value, value), "leaf": "numpy"}
+
+
+def decode_full(node: Members, decoder: Decoder) -> np.ndarray[Any, Any]:
+    """A read-only array that takes the memory of one number."""
+    number = _number(node, decoder, dtype_named(node["dtype"]))
+    try:
+        return np.broadcast_to(number, tuple(node["shape"]))
+    except (ValueError, OverflowError) as error:
+        message = f"expected a shape that an array can have, got {brief(node['shape'])}"
+        raise invalid_node(message, error) from None
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The table.
 
 
-def _list_codec(tag: str, cls: Callable[[Any], Any]) -> Codec:
-    return Codec(KINDS[tag], (cls,), _encode_items, lambda node, d: cls(d.all(node["items"])))  # type: ignore[arg-type]
+def _list_codec(tag: str, cls: Any) -> Codec:
+    return Codec(KINDS[tag], (cls,), _encode_items, lambda node, d: cls(d.all(node["items"])))
 
 
-def _dict_codec(tag: str, cls: Callable[[Any], Any], *types: type) -> Codec:
-    return Codec(KINDS[tag], (cls, *types), _encode_pairs, lambda node, d: cls(dict(d.pairs(node))))  # type: ignore[arg-type]
+def _set_codec(tag: str, cls: Any) -> Codec:
+    return Codec(KINDS[tag], (cls,), _encode_set, partial(_decode_set, cls))
 
 
+def _dict_codec(tag: str, cls: Any, *types: type) -> Codec:
+    return Codec(KINDS[tag], (cls, *types), _encode_pairs, lambda node, d: cls(dict(d.pairs(node))))
+
+
+def _bytes_codec(tag: str, cls: Any) -> Codec:
+    return Codec(
+        KINDS[tag],
+        (cls,),
+        _encode_base64,
+        lambda node, _: cls(base64.b64decode(node["base64"])),
+    )
+
+
+def _parts_codec(tag: str, cls: type, *names: str) -> Codec:
+    """The codec of values that are made of some of their attributes."""
+
+    def encode(value: Any, encoder: Encoder) -> Members:
+        return {name: encoder.encode(getattr(value, name)) for name in names}
+
+    def decode(node: Members, decoder: Decoder) -> Any:
+        parts = [decoder.decode(node[name]) for name in names]
+        try:
+            return cls(*parts)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise invalid_node(f"expected the parts of a {tag}, got others", error) from None
+
+    return Codec(KINDS[tag], (cls,), encode, decode)
+
+
+_BOUNDS = ("start", "stop", "step")
 PLAIN_CODECS = Codecs(
     [
         _list_codec("list", list),
         _list_codec("tuple", tuple),
-        Codec(KINDS["set"], (set,), _encode_set, _decode_set),
-        Codec(
-            KINDS["frozenset"],
-            (frozenset,),
-            _encode_set,
-            lambda node, d: _decode_set(node, d, frozenset),
-        ),
+        _set_codec("set", set),
+        _set_codec("frozenset", frozenset),
         _dict_codec("dict", dict, PathTree),
         _dict_codec("ordered-dict", OrderedDict),
         _dict_codec("counter", Counter),
@@ -283,14 +344,9 @@ PLAIN_CODECS = Codecs(
             lambda node, d: defaultdict(FACTORIES[node["factory"]], d.pairs(node)),
         ),
         Codec(KINDS["deque"], (deque,), _encode_deque, _decode_deque),
-        Codec(KINDS["range"], (range,), _encode_parts(*_BOUNDS), _decode_parts(range, *_BOUNDS)),
-        Codec(KINDS["slice"], (slice,), _encode_parts(*_BOUNDS), _decode_parts(slice, *_BOUNDS)),
-        Codec(
-            KINDS["complex"],
-            (complex,),
-            _encode_parts(*_COMPLEX),
-            _decode_parts(complex, *_COMPLEX),
-        ),
+        _parts_codec("range", range, *_BOUNDS),
+        _parts_codec("slice", slice, *_BOUNDS),
+        _parts_codec("complex", complex, "real", "imag"),
         Codec(
             KINDS["float"],
             (float,),
@@ -298,13 +354,8 @@ PLAIN_CODECS = Codecs(
             lambda node, _: float(node["value"]),
         ),
         Codec(KINDS["bigint"], (int,), _encode_bigint, lambda node, _: read_decimal(node["value"])),
-        Codec(KINDS["bytes"], (bytes,), _encode_base64, _decode_base64),
-        Codec(
-            KINDS["bytearray"],
-            (bytearray,),
-            _encode_base64,
-            lambda node, d: bytearray(_decode_base64(node, d)),
-        ),
+        _bytes_codec("bytes", bytes),
+        _bytes_codec("bytearray", bytearray),
         Codec(
             KINDS["path"],
             (),
@@ -323,16 +374,16 @@ PLAIN_CODECS = Codecs(
         Codec(
             KINDS["numpy-scalar"],
             (),
-            encode_numpy_scalar,
-            decode_numpy_scalar,
+            _encode_numpy_scalar,
+            _decode_numpy_scalar,
             lambda value: isinstance(value, np.generic) and not isinstance(value, enum.Enum),
         ),
         Codec(
             KINDS["array"],
             (np.ndarray, np.memmap),
-            encode_array,
+            _encode_array,
             lambda node, d: d.array(node),
-            _is_array,
+            lambda value: isinstance(value, np.ndarray),
         ),
         Codec(KINDS["full"], (), _never_encoded, decode_full),
     ]

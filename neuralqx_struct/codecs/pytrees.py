@@ -15,8 +15,8 @@ from typing import Any
 import jax
 from jax.tree_util import PyTreeDef, default_registry
 
-from neuralqx_struct.codecs.classes import CHANGED, ClassDecoder, is_code, is_reachable
-from neuralqx_struct.codecs.nodes import Codec, Encoder
+from neuralqx_struct.codecs.classes import CHANGED, ClassDecoder, reachable_ref, refuse_code
+from neuralqx_struct.codecs.nodes import Codec, Encoder, unsaveable
 from neuralqx_struct.errors import SerializationError, StructError
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.paths import FieldName
@@ -26,10 +26,6 @@ from neuralqx_struct.struct.registration import PyTreeSpec, pytree_spec
 
 Node = Any
 Members = Mapping[str, Node]
-
-
-def _flattened(ref: str, children: Sequence[Node], aux: Node) -> Members:
-    return {"type": ref, "mode": "flatten", "children": children, "aux": aux}
 
 
 def _encode_registered(value: Any, encoder: Encoder) -> Members:
@@ -51,7 +47,12 @@ def _encode_parts(
     children = list(children)
     keys = _child_keys(value, len(children))
     nodes = [encoder.encode(child, key) for key, child in zip(keys, children, strict=True)]
-    return _flattened(ref, nodes, encoder.encode(aux, "aux"))
+    return {
+        "type": ref,
+        "mode": "flatten",
+        "children": nodes,
+        "aux": encoder.encode(aux, "aux"),
+    }
 
 
 def _child_keys(value: Any, count: int) -> Sequence[Hashable]:
@@ -86,13 +87,10 @@ def _encode_foreign(value: Any, encoder: Encoder) -> Members:
     children, aux = default_registry.flatten_one_level(value) or ((), None)
     if aux is value:
         got = f"a {cls.__name__}, which is registered with JAX as a static whole"
-        encoder.refuse(
-            f"expected a pytree with parts, got {got}",
-            hint="make it a dataclass, or register it with register_pytree_type instead",
-        )
-    elif not is_code(value, encoder) and is_reachable(cls, encoder):
-        return _encode_parts(class_ref(cls), value, children, aux, encoder)
-    return _flattened(class_ref(cls), [], None)
+        hint = "make it a dataclass, or register it with register_pytree_type instead"
+        raise unsaveable(f"expected a pytree with parts, got {got}", hint)
+    refuse_code(value)
+    return _encode_parts(reachable_ref(cls), value, children, aux, encoder)
 
 
 def _registered_with_jax(cls: type) -> bool:

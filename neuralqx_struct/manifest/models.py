@@ -38,7 +38,13 @@ Shape = Annotated[list[Size], MaxLen(MOST_DIMS)]
 Count = Annotated[int, Ge(0)]
 Checksum = Annotated[int, Ge(0), Le(2**32 - 1)]
 Leaf = Literal["jax", "numpy"]
-Base64 = Annotated[str, Text("base64 text", "^[A-Za-z0-9+/]*={0,2}$")]
+Base64 = Annotated[
+    str,
+    Text(
+        "base64 text",
+        "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+    ),
+]
 # Reading decimal digits takes time that grows with the square of their number.
 Decimal = Annotated[
     str, Text("an integer in at most 100,000 decimal digits", "^-?[0-9]+$", 100_001)

@@ -31,6 +31,7 @@ from itertools import pairwise
 from typing import Any
 
 from neuralqx_struct.manifest import SCHEMA_URL
+from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.manifest.models import Manifest
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -41,7 +42,7 @@ from neuralqx_struct.types.scalars import ANY_NODE, kind_rule
 __all__ = ["manifest_schema", "outline", "payload_schema", "struct_diagram", "version_diagram"]
 
 #: Kinds of nodes whose items have a length.
-_COLLECTIONS = ["list", "tuple", "dict", "ordered-dict"]
+_COLLECTIONS = [tag for tag, kind in KINDS.items() if kind.sort in ("list", "tuple", "dict")]
 #: Plain text, numbers and truth values, to which constraints of fields apply.
 _PLAIN: Rule = {"type": ["string", "number", "boolean"]}
 

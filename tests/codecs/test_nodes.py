@@ -178,12 +178,13 @@ BOX = Codec(
 REFUSED = {
     "object": (object(), "can be saved"),
     "function": (len, "can be saved"),
-    "array of objects": (np.array([object()]), "pickle"),
+    "array of objects": (np.array([object()]), "Python objects"),
     "structured": (np.zeros(1, [("a", "i4")]), "structured"),
     "longdouble": (np.zeros(1, np.longdouble), "platforms"),
     "longdouble scalar": (np.longdouble(1), "platforms"),
-    "void scalar": (np.void(b"abc"), "plain dtype"),
-    "masked": (np.ma.array([1], mask=[True]), "masked"),
+    "void array": (np.zeros(1, "V3"), "can be stored"),
+    "void scalar": (np.void(b"abc"), "can be stored"),
+    "masked": (np.ma.array([1], mask=[True]), "mask"),
     "loop": (LOOP, "contains itself"),
     "deep": (DEEP, "levels"),
     "zone": (dt.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")), "fixed offset"),
@@ -223,7 +224,6 @@ def test_all_refusals_at_once():
 
 
 BAD_NODES = [
-    {"__kind__": "bytes", "base64": "a"},
     {"__kind__": "datetime", "type": "date", "value": "yesterday"},
     {"__kind__": "datetime", "type": "timedelta", "value": "1"},
     {"__kind__": "numpy-scalar", "dtype": "float32", "value": "x"},
