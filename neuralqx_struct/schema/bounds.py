@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from itertools import pairwise
@@ -17,13 +16,10 @@ from typing import Any
 from neuralqx_struct.expressions.evaluation import evaluate_tree
 from neuralqx_struct.printing import brief_integer
 from neuralqx_struct.schema.model import FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches
 from neuralqx_struct.types.text import plain_value
 
 __all__ = ["length_misses", "scalar_misses", "shown_scalar"]
-
-_LONGEST_MATCHED = (
-    4096  # a pattern is not tried on longer text: the time it takes may grow faster than the text
-)
 
 
 def _is_multiple(value: float, bound: float) -> bool:
@@ -72,11 +68,11 @@ def scalar_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
         if declaration.finite and isinstance(value, float) and not math.isfinite(value):
             found.append(f"expected a finite number, got {value!r}")
     if isinstance(value, str):
-        if declaration.pattern is not None and len(value) > _LONGEST_MATCHED:
+        if declaration.pattern is not None and len(value) > LONGEST_TEXT:
             found.append(
-                f"expected at most {_LONGEST_MATCHED} characters of text like {declaration.pattern!r}, got {len(value)}"
+                f"expected at most {LONGEST_TEXT} characters of text like {declaration.pattern!r}, got {len(value)}"
             )
-        elif declaration.pattern is not None and not re.fullmatch(declaration.pattern, value):
+        elif declaration.pattern is not None and not matches(declaration.pattern, value):
             found.append(f"expected text like {declaration.pattern!r}, got {shown_scalar(value)}")
     if isinstance(value, (str, bytes)):
         found += length_misses(

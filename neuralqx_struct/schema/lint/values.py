@@ -7,24 +7,12 @@ Example:
     >>> document = parse_document(read_text(text % '{"n": {"type": "int", "default": 0.5}}'))
     >>> [finding.message for check in VALUE_CHECKS for finding in check(document)]
     ['expected a default of type int, got 0.5']
-
-Patterns of text fields are regular expressions. Schema files are not trusted, and Python's engine may need exponential
-time for a pattern. So a pattern may repeat single characters only, without references, lookaround and flags, and repeats
-that can match the same characters are counted. ``conformance.py`` matches the patterns accepted here against at most 4096
-characters.
-
-    >>> objection_to("[a-z]+-[0-9]{1,4}") is None
-    True
-    >>> objection_to("(a+)+")[0]
-    'NQX117'
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES
@@ -33,129 +21,10 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.bounds import scalar_misses
 from neuralqx_struct.schema.lint import Findings, fields_of, finding
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.patterns import objection_to
 from neuralqx_struct.schema.sizes import exact
 from neuralqx_struct.types.records import Array, Type
 from neuralqx_struct.types.text import Builder, format_type, numbers_in, read_value
-
-_MOST_CHARACTERS = 1000
-_MOST_TRIES = 1 << 25
-_TEXT_LENGTH = 4096
-#: The last character represents all others, too.
-_ALPHABET = frozenset(map(chr, range(256)))
-_OTHERS = chr(255)
-
-_TOKEN = re.compile(
-    r"(?P<open>\((?:\?:|\?P<\w+>|(?!\?)))|(?P<close>\))|(?P<bar>\|)|(?P<anchor>[\^$]|\\[AZbB])"
-    r"|(?P<repeat>(?:[*+?]|\{(?=[\d,])(?P<low>\d*)(?:,(?P<high>\d*))?\})[?+]?)"
-    r"|(?P<item>\[\^?\]?(?:\\.|[^\]\\])*\]|\\(?:x..|u.{4}|U.{8}|N\{[^}]*\}|[0-7]{3}|0[0-7]?|[^\d])|[^\\()])"
-    r"|(?P<other>\\\d|\(\?.?|.)",
-    re.DOTALL,
-)
-_BEYOND_ALPHABET = re.compile(r"[^\x00-\xff]|\\[dsWuUN]")
-_REPEATS = {"*": (0, _TEXT_LENGTH), "+": (1, _TEXT_LENGTH), "?": (0, 1)}
-
-
-def objection_to(pattern: str) -> tuple[str, str] | None:
-    """Returns code and message if a pattern is malformed or could take long; None if it is accepted."""
-    if len(pattern) > _MOST_CHARACTERS:
-        message = f"expected a pattern of at most {_MOST_CHARACTERS} characters, got {len(pattern)}"
-        return "NQX117", message
-    try:
-        flags = re.compile(pattern).flags
-    except (re.error, RecursionError, OverflowError) as error:
-        return "NQX114", f"expected a regular expression, got {pattern[:60]!r}\n{error}"
-    if flags & ~re.UNICODE.value:
-        return "NQX114", f"expected a pattern without flags, got {pattern[:60]!r}"
-    reason = "several repeats in a row can take the same characters"
-    try:
-        options = _options(_TOKEN.finditer(pattern))
-        if sum(map(_tries, options)) <= _MOST_TRIES:
-            return None
-    except _CostlyError as error:
-        reason = str(error)
-    message = f"expected a pattern that is matched in bounded time, got {pattern[:60]!r}\n{reason}"
-    return "NQX117", message
-
-
-class _CostlyError(Exception):
-    """A construct whose matching time has no useful bound."""
-
-
-#: Items with their least and largest number, and groups with several options.
-_Sequence = list[Any]
-
-
-def _options(tokens: Iterator[re.Match[str]]) -> list[_Sequence]:
-    """The sequences between the bars of a group, up to its end."""
-    options: list[_Sequence] = [[]]
-    before = ""
-    for token in tokens:
-        kind, sequence = token.lastgroup or "repeat", options[-1]
-        match kind:
-            case "close":
-                break
-            case "bar":
-                options.append([])
-            case "open":
-                inner = _options(tokens)
-                is_set = all(len(option) == 1 and option[0][1:] == (1, 1) for option in inner)
-                if len(inner) == 1:
-                    sequence += inner[0]
-                    kind = "item" if is_set and token.group() == "(?:" else kind
-                elif is_set:
-                    sequence.append(("|".join(option[0][0] for option in inner), 1, 1))
-                else:
-                    sequence.append(inner)
-            case "item":
-                sequence.append((token.group(), 1, 1))
-            case "anchor":
-                pass
-            case "other":
-                raise _CostlyError(f"{token.group()} is not available")
-            case _ if before != "item":
-                raise _CostlyError("a group is repeated")
-            case _:
-                sequence[-1] = (sequence[-1][0], *_bounds(token))
-        before = kind
-    return options
-
-
-def _bounds(repeat: re.Match[str]) -> tuple[int, int]:
-    """The least and the largest number of a repeat."""
-    if repeat["low"] is None:
-        return _REPEATS[repeat.group()[0]]
-    low = int(repeat["low"] or 0)
-    if repeat["high"] is None:
-        return low, low
-    return low, int(repeat["high"] or _TEXT_LENGTH)
-
-
-def _tries(sequence: _Sequence) -> int:
-    """An upper bound on the ways in which the repeats of a pattern can divide a text."""
-    total, here, taken = 1, 1, frozenset[str]()
-    for part in sequence:
-        if isinstance(part, list):
-            here *= sum(map(_tries, part))
-            taken = _ALPHABET
-            continue
-        text, low, high = part
-        chars = _characters(text)
-        if low and not chars & taken:  # the repeats before must end here
-            total, here, taken = max(total, here), 1, frozenset()
-        choices = min(high, _TEXT_LENGTH) - min(low, _TEXT_LENGTH) + 1
-        if choices > 1:
-            here, taken = here * choices, taken | chars
-        if here > _MOST_TRIES:
-            return here
-    return max(total, here)
-
-
-@cache
-def _characters(item: str) -> frozenset[str]:
-    """The characters of the alphabet that an item of a pattern matches."""
-    found = {char for char in _ALPHABET if re.fullmatch(item, char, re.DOTALL)}
-    return frozenset(found | {_OTHERS} if _BEYOND_ALPHABET.search(item) else found)
-
 
 _MANY = 1000
 _MOST_BYTES = 4 << 30
