@@ -184,7 +184,15 @@ def _carried(texts: tuple[str, ...]) -> list[Series]:
 
 def _by_identity(held: Iterable[Any]) -> list[Series]:
     """The series of documents that travel together."""
-    documents = [document_from_data(data, f"schemas[{i}]") for i, data in enumerate(held)]
+    documents: list[Document] = []
+    problems: list[Diagnostic] = []
+    for place, data in enumerate(held):
+        try:
+            documents.append(document_from_data(data, f"schemas[{place}]"))
+        except SchemaError as error:
+            problems += error.diagnostics
+    if problems:
+        raise SchemaError(problems)
     versions: dict[str, list[Document]] = {}
     for each in link_all(documents):
         versions.setdefault(each.id, []).append(each)

@@ -1,8 +1,8 @@
 """Inference: a first schema from one bundle of plain Python classes.
 
-Owns :func:`infer`. Such a bundle determines names, types, dtypes and sizes; the names of sizes, static fields and the
-values of other bundles it does not. Equal sizes become a suggested dim, everything else unknown a TODO. Values without a
-type in the language become ``pytree``.
+Such a bundle determines names, types, dtypes and sizes; it does not determine the names of sizes, static fields and the
+values of other bundles. Equal sizes become a suggested dim, unknown parts a TODO, and values without a type in the
+language ``pytree``.
 
 Example:
     >>> from neuralqx_struct import bundle
@@ -22,10 +22,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuralqx_struct import bundle
 from neuralqx_struct.dtypes import DTYPES
@@ -42,6 +41,7 @@ from neuralqx_struct.types.records import JAX_SORTS, TYPES, type_names
 __all__ = ["infer"]
 
 _LONGEST = 900  # characters of a type; the language takes a little more
+_LONGEST_NAME = 60  # characters of the name of a size
 
 
 def infer(path: str | Path, *, schema: str | None = None) -> str:
@@ -64,267 +64,304 @@ def infer(path: str | Path, *, schema: str | None = None) -> str:
         series = carried_series(manifest).get(stored["id"])
         if series is not None:
             return MODELINE + dump_yaml(series.at(stored["version"]).to_data())
-    text = _Inference(manifest["manifest"], str(path)).text(schema)
+    root = manifest["manifest"]
+    seen = see_node(root)
+    if seen.sort != "struct":
+        message = f"expected a bundle of a struct, got {seen.text}"
+        hint = "a schema describes structs: save an instance of a Struct class"
+        raise SchemaError(message, code="NQX400", file=str(path), path="$", hint=hint)
+    text = _Draft(root).text(schema or _identity(root["type"]), Path(path).name)
     source = read_text(text)
-    errors = [d for d in lint_document(parse_document(source), source) if d.severity == "error"]
+    found = lint_document(parse_document(source), source)
+    errors = [finding for finding in found if finding.severity == "error"]
     if errors:
         raise SchemaError(errors)
     return text
 
 
-@dataclass
-class _Struct:
-    """All instances of one class; without a name if the language has none for it."""
+class _Held(NamedTuple):
+    """A value of a field.
 
-    name: str
-    instances: list[Mapping[str, Any]] = field(default_factory=list)
+    Attributes:
+        instance: The number of the instance that has it.
+        node: The value.
+        seen: The same as types see it.
+    """
 
-    @property
-    def is_regular(self) -> bool:
-        """True if all instances have the same fields."""
-        return len({frozenset(instance) for instance in self.instances}) == 1
+    instance: int
+    node: Any
+    seen: Seen
 
 
-@dataclass
-class _Axis:
-    """One axis of the arrays of a field: its sizes in each instance of the struct."""
+_Column = list[_Held]
+
+
+def _held(instance: int, node: Any) -> _Held:
+    return _Held(instance, node, see_node(node))
+
+
+def _inside(column: _Column) -> _Column:
+    return [_held(held.instance, item) for held in column for item in held.seen.items.values()]
+
+
+class _Axis(NamedTuple):
+    """One axis of the arrays of a field.
+
+    Attributes:
+        struct: The struct of the field.
+        name: A name for its size.
+        sizes: Instance and size of each array.
+    """
 
     struct: str
-    label: str
-    sizes: dict[int, set[int]]
-    text: str = "_"
+    name: str
+    sizes: frozenset[tuple[int, int]]
 
     @property
-    def constant(self) -> int | None:
-        """The size, if there is only one."""
-        sizes = set[int]().union(*self.sizes.values())
-        return sizes.pop() if len(sizes) == 1 else None
+    def constant(self) -> int:
+        """The size of all arrays; 0 if they differ."""
+        sizes = {size for _, size in self.sizes}
+        return sizes.pop() if len(sizes) == 1 else 0
+
+    @property
+    def is_local(self) -> bool:
+        """True if each instance has one size."""
+        return len({instance for instance, _ in self.sizes}) == len(self.sizes)
 
 
-#: A node, and the instance of the struct that it is in.
-_Held = Sequence[tuple[int, Any]]
-
-
-class _Inference:
+class _Draft:
     """The declarations of one bundle."""
 
-    def __init__(self, root: Any, file: str) -> None:
-        if see_node(root).sort != "struct":
-            message = f"expected a bundle of a struct, got {see_node(root).text}"
-            hint = "a schema describes structs: save an instance of a Struct class"
-            raise SchemaError(message, code="NQX400", file=file, path="$", hint=hint)
-        self.file = file
-        self.root = root["type"]
-        self.structs: dict[str, _Struct] = {}
+    def __init__(self, root: Any) -> None:
+        self.root: dict[str, Any] = root
+        self.structs: dict[str, list[dict[str, Any]]] = {}
         self.enums: dict[str, dict[str, None]] = {}
+        self.names: dict[str, str] = {}  # of structs and enums, by reference
+        self.used: set[str] = set()
         self.axes: list[_Axis] = []
+        self.struct = ""  # the struct whose field is written
         self.todo = ""
-        self.collect(root)
-        fields = root["fields"].items()
-        self.numbers = {value: name for name, value in fields if type(value) is int and value > 1}
+        self.collect()
 
-    def collect(self, root: Any) -> None:
-        """Finds the classes and their instances, in the order of the tree."""
-        todo = [root]
+    def collect(self) -> None:
+        """Finds all classes with their instances, in the order of the tree, and names them."""
+        todo: list[Any] = [self.root]
         while todo:
             node = todo.pop()
-            view = see_node(node)
-            if view.refs:
-                (reference,) = view.refs
-                if reference not in self.structs:
-                    # Classes of the same name could not be distinguished; those of another schema have its.
-                    name = _class_name(reference)
-                    is_free = name not in self.taken() and not is_schema_ref(reference)
-                    self.structs[reference] = _Struct(name if is_free else "")
-                self.structs[reference].instances.append(node["fields"])
-            elif view.type_name == "enum":
+            seen = see_node(node)
+            for reference in seen.refs:
+                self.structs.setdefault(reference, []).append(node["fields"])
+            if seen.type_name == "enum":
                 self.enums.setdefault(node["type"], {})[node["name"]] = None
-            if view.sort not in _CLOSED:
-                todo += reversed([*view.items.values()])
-
-    def taken(self) -> set[str]:
-        """The names that no other struct or enum can have."""
-        return {struct.name for struct in self.structs.values()} | {*type_names()}
+            if seen.sort not in _UNTYPED:
+                todo += reversed(seen.items.values())  # type: ignore[call-overload]
+        taken = {*type_names()}
+        for reference in (*self.structs, *self.enums):
+            name = _class_name(reference)
+            # Classes of the same name could not be distinguished; those of another schema have its.
+            if name not in taken and not is_schema_ref(reference):
+                taken.add(name)
+                self.names[reference] = name
 
     # --- types -----------------------------------------------------------------------------------------------------
 
-    def type_of(self, held: _Held, label: str) -> str:
-        """The text of the type that all nodes have, with a mark for each size; pytree where they have none."""
-        some = [(instance, node) for instance, node in held if node is not None]
-        if not some:
+    def type_of(self, column: _Column, label: str) -> str:
+        """The text of the type that all values have, with a mark for each size; pytree if they have none."""
+        known = [held for held in column if held.node is not None]
+        if not known:
             reason = "only null was saved; add its other types, such as float | null"
-            return self.unknown(reason if held else "it was empty")
-        sorts = {_sort(node) for _, node in some}
-        if len(sorts) == 1:
-            found = self.type_of_sort(sorts.pop(), some, label)
-        elif sorts == {"int", "float"}:
-            found = "float"
+            return self.unknown(reason if column else "it was empty")
+        sorts = {held.seen.type_name or held.seen.sort for held in known}
+        if sorts == {"int", "float"}:
+            text = "float"
+        elif len(sorts) > 1:
+            text = self.unknown(f"it holds {_listed(sorts)}; write its type")
         else:
-            found = self.unknown(f"it holds {_listed(sorts)}; write its type")
-        if len(found) > _LONGEST:
-            return self.unknown("its type has no short text")
-        return f"{found} | null" if len(some) < len(held) and found != "pytree" else found
-
-    def type_of_sort(self, sort: str, held: _Held, label: str) -> str:
-        """The text of the type of nodes of one sort."""
-        views = [(instance, see_node(node)) for instance, node in held]
-        inside = [(instance, item) for instance, view in views for item in view.items.values()]
-        match sort:
-            case "array":
-                dtypes = {view.dtype for _, view in views}
-                if len(dtypes) > 1 or not dtypes & DTYPES.keys():
-                    return self.unknown(f"arrays of {_listed(dtypes)} have no type in common")
-                return f"{dtypes.pop()}[{self.extents(views, label)}]"
-            case "key":
-                impls = {view.dtype for _, view in views}
-                if len(impls) > 1:
-                    return self.unknown("keys of several implementations")
-                extents = self.extents(views, label)
-                return f"prng_key[{', '.join(filter(None, [impls.pop(), extents]))}]"
-            case "list":
-                return f"list[{self.type_of(inside, label)}]"
-            case "dict":
-                return f"dict[str, {self.type_of(inside, label)}]"
-            case "tuple":
-                lengths = {len(view.items) for _, view in views}
-                if len(lengths) > 1:
-                    return f"tuple[{self.type_of(inside, label)}, ...]"
-                items = []
-                for place in range(lengths.pop()):
-                    column = [(instance, view.items[place]) for instance, view in views]
-                    items.append(self.type_of(column, f"{label}_{place}" if place else label))
-                return f"tuple[{', '.join(items)}]"
-            case "struct":
-                references = dict.fromkeys(node["type"] for _, node in held)
-                structs = [self.structs[reference] for reference in references]
-                if all(struct.name and struct.is_regular for struct in structs):
-                    return " | ".join(struct.name for struct in structs)
-                names = ", ".join(references)
-                return self.unknown(f"the language has no name for {names} beside the others")
-            case "enum":
-                enums = {node["type"] for _, node in held}
-                name = self.enum_name(*enums) if len(enums) == 1 else ""
-                return name or self.without_type(held)
-            case "set" | "frozenset" | "other":
-                return self.without_type(held)
-        return sort
+            (sort,) = sorts
+            write = _WRITERS.get(sort)
+            text = sort if write is None else write(self, known, label)
+        if len(text) > _LONGEST:
+            text = self.unknown("its type has no short text")
+        if text == "pytree" or len(known) == len(column):
+            return text
+        return f"{text} | null"
 
     def unknown(self, reason: str) -> str:
+        """The type of values that have none, with a TODO."""
         self.todo = self.todo or reason
         return "pytree"
 
-    def without_type(self, held: _Held) -> str:
-        return self.unknown(f"the language has no type for {_listed(_kind(n) for _, n in held)}")
+    def untyped(self, column: _Column, _label: str) -> str:
+        kinds = _listed(str(held.node["__kind__"]) for held in column)
+        return self.unknown(f"the language has no type for {kinds}")
 
-    def extents(self, views: Sequence[tuple[int, Seen]], label: str) -> str:
+    def of_array(self, column: _Column, label: str) -> str:
+        dtypes = {held.seen.dtype for held in column}
+        if len(dtypes) > 1 or not dtypes <= DTYPES.keys():
+            return self.unknown(f"arrays of {_listed(dtypes)} have no type in common")
+        return f"{dtypes.pop()}[{', '.join(self.extents(column, label))}]"
+
+    def of_key(self, column: _Column, label: str) -> str:
+        impls = {held.seen.dtype for held in column}
+        if len(impls) > 1:
+            return self.unknown("keys of several implementations")
+        return f"prng_key[{', '.join([*impls, *self.extents(column, label)])}]"
+
+    def extents(self, column: _Column, label: str) -> list[str]:
         """A mark for each axis of arrays; the axes are named later."""
-        ranks = {len(view.shape) for _, view in views}
+        ranks = {len(held.seen.shape) for held in column}
         if len(ranks) > 1:
-            return "..."
-        rank = ranks.pop()
-        struct, _, name = label.partition(".")
+            return ["..."]
         marks = []
+        (rank,) = ranks
         for axis in range(rank):
-            sizes: dict[int, set[int]] = {}
-            for instance, view in views:
-                sizes.setdefault(instance, set()).add(view.shape[axis])
+            name = f"n_{label}" if rank == 1 else f"n_{label}_{axis}"
+            sizes = frozenset((held.instance, held.seen.shape[axis]) for held in column)
             marks.append(f"<{len(self.axes)}>")
-            self.axes.append(_Axis(struct, f"n_{name}" if rank == 1 else f"n_{name}_{axis}", sizes))
-        return ", ".join(marks)
+            self.axes.append(_Axis(self.struct, name, sizes))
+        return marks
 
-    def enum_name(self, reference: str) -> str:
-        """The name of an Enum in the schema; empty if its name is taken, or for combined flags."""
-        name = _class_name(reference)
-        same = [other for other in self.enums if _class_name(other) == name]
-        is_free = name not in self.taken() and same == [reference]
-        return name if is_free and all(map(str.isidentifier, self.enums[reference])) else ""
+    def of_list(self, column: _Column, label: str) -> str:
+        return f"list[{self.type_of(_inside(column), label)}]"
+
+    def of_dict(self, column: _Column, label: str) -> str:
+        return f"dict[str, {self.type_of(_inside(column), label)}]"
+
+    def of_tuple(self, column: _Column, label: str) -> str:
+        lengths = {len(held.seen.items) for held in column}
+        if len(lengths) > 1:
+            return f"tuple[{self.type_of(_inside(column), label)}, ...]"
+        items = []
+        for place in range(*lengths):
+            inside = [_held(held.instance, held.seen.items[place]) for held in column]
+            items.append(self.type_of(inside, f"{label}_{place}" if place else label))
+        return f"tuple[{', '.join(items)}]"
+
+    def of_structs(self, column: _Column, _label: str) -> str:
+        references = {held.node["type"]: None for held in column}
+        for reference in references:
+            if reference not in self.names or not self.is_regular(reference):
+                names = ", ".join(references)
+                return self.unknown(f"the language has no name for {names} beside the others")
+        return " | ".join(self.names[reference] for reference in references)
+
+    def is_regular(self, reference: str) -> bool:
+        """True if all instances of a struct have the same fields."""
+        instances = self.structs[reference]
+        return all(instance.keys() == instances[0].keys() for instance in instances)
+
+    def of_enum(self, column: _Column, label: str) -> str:
+        references = {held.node["type"] for held in column}
+        reference = references.pop()
+        # Combined flags have no identifier as their name.
+        whole = all(map(str.isidentifier, self.enums[reference]))
+        has_name = reference in self.names and reference not in self.structs
+        if references or not has_name or not whole:
+            return self.untyped(column, label)
+        self.used.add(reference)
+        return self.names[reference]
 
     # --- sizes -----------------------------------------------------------------------------------------------------
 
-    def name_axes(self) -> dict[str, int]:
-        """Gives each axis its text; returns the sizes to declare for the whole bundle."""
-        instances = (i for struct in self.structs.values() for i in struct.instances)
-        fields = set[str]().union(*instances)
-        shared = Counter(axis.constant for axis in self.axes)
-        repeated = sorted(size for size in shared if size and size > 1 and shared[size] > 1)
-        names = {size: _free(f"size_{size}", fields) for size in repeated}
-        local: dict[str, dict[Any, str]] = {}
+    def named_axes(self) -> tuple[list[str], dict[str, int]]:
+        """The text of each axis, and the sizes to declare for the whole bundle."""
+        every = [instance for instances in self.structs.values() for instance in instances]
+        taken: set[Any] = set().union(*every)
+
+        def free(name: str, struct: str) -> str:
+            name = name[:_LONGEST_NAME]
+            while name in taken or (struct, name) in taken:
+                name += "_"
+            taken.add((struct, name))
+            return name
+
+        counts = Counter(axis.constant for axis in self.axes)
+        repeated = sorted(size for size in counts if size > 1 and counts[size] > 1)
+        dims = {size: free(f"size_{size}", "") for size in repeated}
+        taken.update(dims.values())
+        local: dict[Any, str] = {}
+        texts = []
         for axis in self.axes:
-            if axis.constant in names:
-                axis.text = names[axis.constant]
-            elif all(len(sizes) == 1 for sizes in axis.sizes.values()):
-                known = local.setdefault(axis.struct, {})
-                key = tuple(sorted((i, *sizes) for i, sizes in axis.sizes.items()))
-                if key not in known:  # axes of the same size in each instance are one size
-                    known[key] = _free(axis.label, {*fields, *names.values(), *known.values()})
-                axis.text = known[key]
-        return {name: size for size, name in names.items()}
+            text = dims.get(axis.constant, "_")
+            if text == "_" and axis.is_local:
+                key = (axis.struct, axis.sizes)  # the same size in each instance is one size
+                if key not in local:
+                    local[key] = free(axis.name, axis.struct)
+                text = local[key]
+            texts.append(text)
+        return texts, {name: size for size, name in dims.items()}
 
     # --- text ------------------------------------------------------------------------------------------------------
 
-    def text(self, schema: str | None) -> str:
+    def text(self, schema: str, file: str) -> str:
         """The document, with comments."""
+        root = self.root["type"]
         structs: list[str] = []
-        for reference, struct in self.structs.items():
-            if struct.name and (struct.is_regular or reference == self.root):
-                fields = struct.instances[0]
-                structs += [f"  {struct.name}:", "    fields:" if fields else "    fields: {}"]
-                structs += [self.field(struct, name) for name in fields]
-        dims = [
-            f"  {name}: {{doc: {size} in the bundle}}{self.equation(size)}"
-            for name, size in self.name_axes().items()
-        ]
-        enums = []
-        for reference, members in self.enums.items():
-            name = self.enum_name(reference)
-            if name and any(f" {name}" in line for line in structs):
-                enums.append(f"  {name}: [{', '.join(members)}]  # TODO: the other members")
+        for reference, instances in self.structs.items():
+            self.struct = self.names.get(reference, "")
+            if self.struct and (reference == root or self.is_regular(reference)):
+                structs.append(f"  {self.struct}:")
+                structs.append("    fields:" if instances[0] else "    fields: {}")
+                structs += self.fields(instances)
+        axes, sizes = self.named_axes()
         lines = [
-            f"# A first schema, inferred from {Path(self.file).name!r}; unknown parts are marked TODO.",
+            f"# A first schema, inferred from {file!r}; unknown parts are marked TODO.",
             "# TODO: mark static fields (`kind: static`), and add defaults and descriptions (`doc:`).",
             'language: "1"',
-            f"schema: {schema or _identity(self.root)}  # TODO: the identity, the same in every version",
+            f"schema: {schema}  # TODO: the identity, the same in every version",
             "version: 1",
-            f"root: {self.structs[self.root].name or 'TODO'}",
+            f"root: {self.names.get(root, 'TODO')}",
         ]
-        if dims:
+        if sizes:
             reason = "sizes that occur more than once; give them names, and other names where that is chance"
-            lines += [f"dims:  # TODO: {reason}", *dims]
-        if enums:
-            lines += ["enums:", *enums]
-        lines += ["structs:", *(self.with_sizes(line) for line in structs), ""]
-        return MODELINE + "\n".join(lines)
+            lines.append(f"dims:  # TODO: {reason}")
+            lines += map(self.dim, sizes, sizes.values())
+        if self.used:
+            lines.append("enums:")
+        for reference in self.enums:
+            if reference in self.used:
+                members = dump_yaml({self.names[reference]: [*self.enums[reference]]}).strip()
+                lines.append(f"  {members}  # TODO: the other members")
+        lines.append("structs:")
+        lines += [re.sub(r"<(\d+)>", lambda found: axes[int(found[1])], line) for line in structs]
+        body = "\n".join(lines)
+        return f"{MODELINE}{body}\n"
 
-    def with_sizes(self, line: str) -> str:
-        return re.sub(r"<(\d+)>", lambda found: self.axes[int(found[1])].text, line)
+    def dim(self, name: str, size: int) -> str:
+        """The line of a size, with the root's number of the same value as a likely equation."""
+        line = f"  {name}: {{doc: {size} in the bundle}}"
+        for field, value in self.root["fields"].items():
+            if type(value) is int and value == size:
+                return f"{line}  # TODO: perhaps {{equals: {field}}}"
+        return line
 
-    def equation(self, size: int) -> str:
-        return f"  # TODO: perhaps {{equals: {self.numbers[size]}}}" if size in self.numbers else ""
-
-    def field(self, struct: _Struct, name: str) -> str:
-        self.todo = ""
-        # A root that is also inside itself can lack fields there.
-        instances = enumerate(struct.instances)
-        held = [(number, instance[name]) for number, instance in instances if name in instance]
-        text = self.type_of(held, f"{struct.name}.{name}")
-        record = TYPES.get(text.removesuffix(" | null"))
-        is_static = record is not None and record.meaning not in {*JAX_SORTS, ""}
-        line = dump_yaml({name: {"type": text, "kind": "static"} if is_static else text}).strip()
-        return f"      {line}{f'  # TODO: {self.todo}' if self.todo else ''}"
-
-
-#: Sorts of nodes whose items have no type in a schema.
-_CLOSED = ("set", "frozenset", "other")
-
-
-def _kind(node: Any) -> str:
-    return str(node["__kind__"]) if isinstance(node, dict) else type(node).__name__
+    def fields(self, instances: list[dict[str, Any]]) -> Iterator[str]:
+        """Yields the line of each field of a struct."""
+        for name in instances[0]:
+            self.todo = ""
+            # A root that is also inside itself can lack fields there.
+            numbered = enumerate(instances)
+            column = [_held(number, held[name]) for number, held in numbered if name in held]
+            text = self.type_of(column, name)
+            record = TYPES.get(text.removesuffix(" | null"))
+            is_static = record is not None and record.meaning not in {*JAX_SORTS, ""}
+            declared = {"type": text, "kind": "static"} if is_static else text
+            todo = f"  # TODO: {self.todo}" if self.todo else ""
+            yield f"      {dump_yaml({name: declared}).strip()}{todo}"
 
 
-def _sort(node: Any) -> str:
-    """The sort of a value, for scalars their type."""
-    view = see_node(node)
-    return view.type_name if view.sort == "scalar" else view.sort
+#: Sorts of values that have no type.
+_UNTYPED = ("set", "frozenset", "other")
+#: The types of values by sort; other sorts are scalars, and the name of their type.
+_WRITERS = dict.fromkeys(_UNTYPED, _Draft.untyped) | {
+    "array": _Draft.of_array,
+    "key": _Draft.of_key,
+    "list": _Draft.of_list,
+    "dict": _Draft.of_dict,
+    "tuple": _Draft.of_tuple,
+    "struct": _Draft.of_structs,
+    "enum": _Draft.of_enum,
+}
 
 
 def _class_name(reference: str) -> str:
@@ -333,13 +370,6 @@ def _class_name(reference: str) -> str:
 
 def _listed(words: Iterable[str]) -> str:
     return " and ".join(sorted({*words}))
-
-
-def _free(name: str, taken: Container[str]) -> str:
-    """The name, with as many underscores as it takes to be the only one."""
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _identity(reference: str) -> str:

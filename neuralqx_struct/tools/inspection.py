@@ -17,11 +17,11 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct import bundle
 from neuralqx_struct.dtypes import DTYPES, dtype_named
-from neuralqx_struct.errors import Diagnostic, has_errors
+from neuralqx_struct.errors import Diagnostic, SchemaError, has_errors
 from neuralqx_struct.filters.predicates import node_tags
 from neuralqx_struct.manifest.kinds import (
     ONE,
@@ -33,7 +33,6 @@ from neuralqx_struct.manifest.kinds import (
     show,
 )
 from neuralqx_struct.paths import FieldName, Path, format_path
-from neuralqx_struct.tools.validation import carried_schemas
 
 if TYPE_CHECKING:
     from neuralqx_struct.fieldspec import FieldSpec
@@ -155,15 +154,19 @@ def inspect(
     sizes: dict[str, int] = {}
     for here, node in _with_declarations(document):
         text, value, array, name = show(node)
-        if chosen is not None and not (_is_leaf(node) and chosen(here, array or node)):
-            continue
-        nbytes = 0
+        if chosen is not None:
+            kind = kind_of(node)
+            is_leaf = kind is None or kind.leaf
+            if not is_leaf or not chosen(here, array or node):
+                continue
+        row = Row(format_path(here), len(here), text, value)
         if name and array:
-            nbytes = sizes[name] = _nbytes(document["arrays"].get(name, {}), array)
-        spec = here[-1].spec if here and isinstance(here[-1], FieldName) else None
-        tags = () if spec is None else tuple(sorted(spec.tags))
-        kind = "" if spec is None else str(spec.kind)
-        rows.append(Row(format_path(here), len(here), text, value, nbytes, tags, kind))
+            sizes[name] = _nbytes(document["arrays"].get(name, {}), array)
+            row = replace(row, nbytes=sizes[name])
+        if here and isinstance(here[-1], FieldName) and here[-1].spec is not None:
+            spec = here[-1].spec
+            row = replace(row, tags=tuple(sorted(spec.tags)), kind=str(spec.kind))
+        rows.append(row)
     if chosen is not None:
         _report_unmatched(chosen, str(path), report, declared="schemas" in document)
     return Inspection(
@@ -185,23 +188,18 @@ def _selection(filter: Any) -> Selection:  # noqa: A002
     return Selection(parse(filter) if isinstance(filter, str) else filter)
 
 
-def _is_leaf(node: Any) -> bool:
-    """Returns whether a node represents one value."""
-    kind = kind_of(node)
-    return kind is None or kind.leaf
-
-
 def _report_unmatched(
     chosen: Selection, file: str, report: list[Diagnostic] | None, *, declared: bool
 ) -> None:
     """Reports parts of the filter that match nothing; raises if the whole filter does."""
     from neuralqx_struct.filters import FilterError
 
-    found = [finding.in_file(file) for finding in chosen.findings("filter")]
-    if not declared:
-        found = [
-            replace(d, hint=f"{d.hint}; {_UNDECLARED}") if d.hint in _NOTHING else d for d in found
-        ]
+    found = []
+    for each in chosen.findings("filter"):
+        hint = (
+            f"{each.hint}; {_UNDECLARED}" if each.hint in _NOTHING and not declared else each.hint
+        )
+        found.append(replace(each, file=file, hint=hint))
     if has_errors(found):
         raise FilterError(found)
     if report is not None:
@@ -220,42 +218,51 @@ def _nbytes(record: Mapping[str, Any], array: ArrayType) -> int:
     return prod(array.shape) * itemsize
 
 
+class _Above(NamedTuple):
+    """Facts about a node that the nodes directly below it need.
+
+    Attributes:
+        path: Its path with declarations.
+        owner: The class reference, of structs.
+        tags: The tags of a parameter.
+        inlined: True if the node below takes its place.
+    """
+
+    path: Path = ()
+    owner: str = ""
+    tags: frozenset[str] = frozenset()
+    inlined: bool = True
+
+
 def _with_declarations(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
     """Yields every node that represents a value, with a path whose field names have their declarations."""
     specs = _specs(document)
-    places: dict[Path, Path] = {}
-    owners: dict[Path, str] = {}
-    tags: dict[Path, frozenset[str]] = {}
-    parts: set[Path] = set()
-    inlined: set[Path] = set()
+    places: dict[Path, _Above] = {}
+    top = _Above()
     for path, node in iter_nodes(document["manifest"]):
-        above = path[:-1]
-        if path and above in parts:
-            parts.add(path)
+        above = places.get(path[:-1]) if path else top
+        if above is None:  # a part of a value
             continue
-        inside = bool(path) and above in inlined
-        here = places[above] if path else path
-        if path and not inside:
+        here = above.path
+        if not above.inlined:
             last = path[-1]
             if isinstance(last, FieldName):
-                spec = specs.get((owners.get(above, ""), last))
-                last = FieldName(last, _declared(last, spec, tags.get(above)))
+                last = FieldName(last, _declared(last, specs.get((above.owner, last)), above.tags))
             here = (*here, last)
         kind = kind_of(node)
-        if kind is not None:
-            places[path] = here
-            if (kind.inline, ONE) in parts_of(node):
-                inlined.add(path)
-            if kind is STRUCT:
-                owners[path] = node["type"]
-                tags[path] = node_tags(node)
-            elif kind.leaf:
-                parts.add(path)
-        if not inside or kind is None or kind.leaf:
+        if kind is None or kind.leaf:
+            yield here, node
+            continue
+        inlined = (kind.inline, ONE) in parts_of(node)
+        if kind is STRUCT:
+            places[path] = _Above(here, node["type"], node_tags(node), inlined)
+        else:
+            places[path] = _Above(here, inlined=inlined)
+        if above is top or not above.inlined:
             yield here, node
 
 
-def _declared(name: str, spec: FieldSpec | None, tags: frozenset[str] | None) -> FieldSpec | None:
+def _declared(name: str, spec: FieldSpec | None, tags: frozenset[str]) -> FieldSpec | None:
     """The declaration of a field in a schema, with the tags of a parameter for its value."""
     if not tags or name != "value":
         return spec
@@ -269,8 +276,12 @@ def _specs(document: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
     if not document.get("schemas"):
         return {}
     from neuralqx_struct.fieldspec import FieldKind, FieldSpec
+    from neuralqx_struct.schema.series import carried_series
 
-    carried, _ = carried_schemas(document)  # validate() reports the problems of documents
+    try:
+        carried = carried_series(document)
+    except SchemaError:  # validate() reports the problems of documents
+        return {}
     return {
         (held.ref(struct_name), name): FieldSpec(
             name=name, kind=FieldKind(declaration.kind), metadata={"tags": tuple(declaration.tags)}

@@ -99,29 +99,29 @@ def lint_series(series: Series) -> list[Diagnostic]:
     Returns:
         Every finding, by file and line.
     """
+    sources = {version: _source(series, version) for version in series.documents}
     found: list[Diagnostic] = []
     without_errors: set[int] = set()
-    used: Used = set()
-    for version, document in series.documents.items():
-        own = _lint_document(document, _source(series, version), used)
+    for version, source in sources.items():
+        own = _findings(series.documents[version], source)
         if not has_errors(own):
             without_errors.add(version)
         found += own
+        found += _located(_check_file_name(source, version), source)
     for older, newer in pairwise(series.documents.values()):
         pair = [*_check_gap(older, newer), *_check_reserved(older, newer)]
         neighbours = newer.version == older.version + 1
         if neighbours and {older.version, newer.version} <= without_errors:
             pair += _check_migration(older, newer, series.folder)
-        found += _in_source(pair, _source(series, newer.version), used)
-    for version in series.documents:
-        source = _source(series, version)
-        found += _in_source(_check_file_name(source, version), source, used)
-    if not has_errors(found):  # an error hides the findings that comments silence
-        for version in series.documents:
-            found += _unused(_source(series, version), used)
+        found += _located(pair, sources[newer.version])
+    comments = _comments(sources.values())
+    kept = [*_without_silenced(found, comments)]
+    if not has_errors(kept):  # an error hides the findings that comments silence
+        unused = comments.difference(map(_place, found))
+        kept += map(_unused, unused)
     if series.folder is not None:
-        found += _check_lock(series, series.folder)
-    return _sorted(dict.fromkeys(found))
+        kept += _check_lock(series, series.folder)
+    return _sorted(dict.fromkeys(kept))
 
 
 def lint_document(document: Document, source: Source | None = None) -> list[Diagnostic]:
@@ -134,10 +134,13 @@ def lint_document(document: Document, source: Source | None = None) -> list[Diag
     Returns:
         Every finding, with the warnings of the reader of the file.
     """
-    return _lint_document(document, source or Source(f"{document.id}@{document.version}"), set())
+    source = source or Source(f"{document.id}@{document.version}")
+    found = _findings(document, source)
+    return _sorted(_without_silenced(found, _comments([source])))
 
 
-def _lint_document(document: Document, source: Source, used: Used) -> list[Diagnostic]:
+def _findings(document: Document, source: Source) -> list[Diagnostic]:
+    """The findings about one version, also those that a comment silences."""
     most = limits.MAX_PROBLEMS
     errors: list[Diagnostic] = []
     others: list[Diagnostic] = []  # capped apart, so that warnings never hide an error
@@ -147,54 +150,60 @@ def _lint_document(document: Document, source: Source, used: Used) -> list[Diagn
             message = f"expected fewer than {most} errors, got {most} or more"
             errors.append(finding("NQX005", (), message, limits.FIX_THESE_FIRST))
             break
-    if len(others) > most and len(errors) < most:
-        message = f"expected at most {most} warnings, got {len(others)}"
-        hint = "the others are not listed"
-        errors.append(finding("NQX005", (), message, hint, "warning"))
-    found = [*source.warnings, *errors, *others[:most]]
-    return _sorted(_in_source(found, source, used))
+    else:
+        if len(others) > most:
+            message = f"expected at most {most} warnings, got {len(others)}"
+            hint = "the others are not listed"
+            errors.append(finding("NQX005", (), message, hint, "warning"))
+    return [*source.warnings, *_located([*errors, *others[:most]], source)]
 
 
 def _source(series: Series, version: int) -> Source:
     return series.sources.get(version) or Source(f"{series.id}@{version}")
 
 
-def _located(found: Diagnostic, source: Source) -> Diagnostic:
-    """A finding with the line and column of its path."""
-    try:
-        return source.located(found, key=found.code in ABOUT_KEYS)
-    except StructError:  # the path of a step is not one of the document
-        return replace(source.located(replace(found, path="$.migrations")), path=found.path)
-
-
-#: The comments that have silenced something: file, line and code.
-Used = set[tuple[str, int, str]]
-
-
-def _in_source(found: Iterable[Diagnostic], source: Source, used: Used) -> Iterator[Diagnostic]:
-    """Yields the findings with their positions, without those that a comment silences."""
+def _located(found: Iterable[Diagnostic], source: Source) -> Iterator[Diagnostic]:
+    """Yields the findings with the line and column of their paths."""
     for each in found:
-        located = _located(each, source)
-        line, code, hint = located.line, located.code, located.hint
-        if line is None or code not in source.suppressions.get(line, ()):
-            yield located
-            continue
-        used.add((source.name, line, code))
-        if located.severity == "error":
+        try:
+            yield source.located(each, key=each.code in ABOUT_KEYS)
+        except StructError:  # the path of a step is not one of the document
+            block = source.located(replace(each, path="$.migrations"))
+            yield replace(block, path=each.path)
+
+
+#: File, line and code of a finding, or of a comment that silences it.
+_Place = tuple[str | None, int | None, str]
+
+
+def _place(found: Diagnostic) -> _Place:
+    return found.file, found.line, found.code
+
+
+def _comments(sources: Iterable[Source]) -> set[_Place]:
+    return {
+        (source.name, line, code)
+        for source in sources
+        for line, codes in source.suppressions.items()
+        for code in codes
+    }
+
+
+def _without_silenced(found: Iterable[Diagnostic], comments: set[_Place]) -> Iterator[Diagnostic]:
+    for each in found:
+        if _place(each) not in comments:
+            yield each
+        elif each.severity == "error":
             reason = "errors cannot be ignored by a comment"
-            yield replace(located, hint=f"{hint}; {reason}" if hint else reason)
+            yield replace(each, hint=f"{each.hint}; {reason}" if each.hint else reason)
 
 
-def _unused(source: Source, used: Used) -> Iterator[Diagnostic]:
-    """Yields a warning for each comment that silences nothing."""
-    for line, codes in source.suppressions.items():
-        for code in sorted(codes):
-            if (source.name, line, code) not in used:
-                message = (
-                    f"expected {code} on this line, which the comment ignores, got no such finding"
-                )
-                hint = "remove the comment, or move it to the line of the finding"
-                yield Diagnostic("NQX015", "warning", message, "", source.name, line, 1, hint)
+def _unused(comment: _Place) -> Diagnostic:
+    """The warning about a comment that silences nothing."""
+    file, line, code = comment
+    message = f"expected {code} on this line, which the comment ignores, got no such finding"
+    hint = "remove the comment, or move it to the line of the finding"
+    return Diagnostic("NQX015", "warning", message, "", file, line, 1, hint)
 
 
 def _sorted(found: Iterable[Diagnostic]) -> list[Diagnostic]:
@@ -359,7 +368,7 @@ def _check_lock(series: Series, folder: Path) -> Iterator[Diagnostic]:
                 message = f"expected version {version} as it was frozen, got one that was edited\nthe edit changes the meaning of {changed}"
                 hint = f"undo the edit and make it version {series.head.version + 1}; `schema revision` does both"
                 edited = finding("NQX291", ("version",), message, hint)
-                yield _located(edited, _source(series, version))
+                yield from _located([edited], _source(series, version))
         elif is_whole:
             message = f"expected the file of the frozen version {version}, got none"
             file = str(folder / LOCK_NAME)

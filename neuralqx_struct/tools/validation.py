@@ -34,10 +34,11 @@ from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.references import SchemaRef, is_schema_ref
 
 if TYPE_CHECKING:
-    from neuralqx_struct.schema.model import Document
     from neuralqx_struct.schema.series import Series
 
-__all__ = ["carried_schemas", "validate"]
+__all__ = ["validate"]
+
+Findings = list[Diagnostic]
 
 
 def validate(
@@ -45,7 +46,7 @@ def validate(
     schema: Any = None,
     *,
     json_schema: str | pathlib.Path | None = None,
-) -> list[Diagnostic]:
+) -> Findings:
     """Checks the manifest of a bundle: the published format, the array files, then the schema.
 
     Args:
@@ -79,11 +80,13 @@ def validate(
     return [d.in_file(str(path)) for d in found]
 
 
-def _json_schema_findings(path: pathlib.Path, file: pathlib.Path) -> list[Diagnostic]:
+def _json_schema_findings(path: pathlib.Path, file: pathlib.Path) -> Findings:
     """The errors that the package jsonschema reports for a manifest."""
     import jsonschema
     from referencing import Registry
     from referencing.exceptions import Unresolvable
+
+    from neuralqx_struct.schema.text import path_text
 
     try:
         schema = json.loads(file.read_text(encoding="utf-8"))
@@ -104,10 +107,8 @@ def _json_schema_findings(path: pathlib.Path, file: pathlib.Path) -> list[Diagno
     errors = checker(schema, registry=Registry()).iter_errors(document)
     try:
         for problem in islice(errors, MOST_FINDINGS):
-            keys = (
-                FieldName(key) if isinstance(key, str) else key for key in problem.absolute_path
-            )
-            found.append(Diagnostic("NQX616", "error", problem.message, format_path(keys)))
+            where = path_text(problem.absolute_path)
+            found.append(Diagnostic("NQX616", "error", problem.message, where))
     except Unresolvable as error:
         message = f"expected references inside the JSON Schema, got {error.ref!r}"
         raise SchemaError(message, code="NQX616", file=str(file)) from error
@@ -125,10 +126,10 @@ def _series_of(schema: Any) -> Series | None:
     return load_series(schema)
 
 
-def _array_findings(document: dict[str, Any]) -> list[Diagnostic]:
+def _array_findings(document: dict[str, Any]) -> Findings:
     """Checks the dtypes of records, and that nodes and records agree."""
     records = document["arrays"]
-    found: list[Diagnostic] = []
+    found: Findings = []
     for name, record in records.items():
         if record["dtype"] not in DTYPES and len(found) < MOST_FINDINGS:
             try:
@@ -139,32 +140,20 @@ def _array_findings(document: dict[str, Any]) -> list[Diagnostic]:
     return found or check_arrays(Payload(document, HeldArrays(records)))
 
 
-def carried_schemas(document: Mapping[str, Any]) -> tuple[dict[str, Series], list[Diagnostic]]:
-    """The schemas in a manifest by identity, and all problems of their documents."""
-    from neuralqx_struct.schema.reading import document_from_data
-    from neuralqx_struct.schema.series import series_of
-    from neuralqx_struct.schema.uses import link_all
+def _carried(document: Mapping[str, Any]) -> tuple[dict[str, Series], Findings]:
+    """The schemas in a manifest by identity, or all problems of their documents."""
+    from neuralqx_struct.schema.series import carried_series
 
-    found: list[Diagnostic] = []
+    try:
+        return carried_series(document), []
+    except SchemaError as error:
+        return {}, [_in_document(d) for d in error.diagnostics]
 
-    def tried(place: str, make: Callable[[Any], Any], argument: Any) -> Any:
-        try:
-            return make(argument)
-        except SchemaError as error:
-            found.extend(_inside(d, place) for d in error.diagnostics)
-            return None
 
-    read: list[Document] = []
-    for index, data in enumerate(document.get("schemas", ())):
-        place = format_path((FieldName("schemas"), index))
-        held = tried(place, lambda data: document_from_data(data, ""), data)
-        if held is not None:
-            read.append(held)
-    versions: dict[str, list[Document]] = {}
-    for linked in tried("$.schemas", link_all, read) or ():
-        versions.setdefault(linked.id, []).append(linked)
-    carried = {name: tried("$.schemas", series_of, held) for name, held in versions.items()}
-    return {name: series for name, series in carried.items() if series is not None}, found
+def _in_document(found: Diagnostic) -> Diagnostic:
+    """A finding about one of the documents, which readers of series name ``schemas[0]``, as one of the bundle."""
+    file = str(found.file)
+    return _inside(found, f"$.{file}" if file.startswith("schemas[") else "$.schemas")
 
 
 def _inside(finding: Diagnostic, place: str) -> Diagnostic:
@@ -172,12 +161,12 @@ def _inside(finding: Diagnostic, place: str) -> Diagnostic:
     return replace(finding, path=place + finding.path.removeprefix("$"), file=None, line=None)
 
 
-def _schema_findings(document: dict[str, Any], wanted: Series | None) -> list[Diagnostic]:
+def _schema_findings(document: dict[str, Any], wanted: Series | None) -> Findings:
     """Compares the tree with the schema of the caller, or with those in the manifest."""
     written, root = document.get("schema"), document["manifest"]
     if written is None and wanted is None and not document.get("schemas"):
         return _unknown_findings(root, {})
-    known, found = carried_schemas(document)
+    known, found = _carried(document)
     if found:
         return found
     if wanted is not None:
@@ -194,7 +183,7 @@ def _schema_findings(document: dict[str, Any], wanted: Series | None) -> list[Di
     return found or _tree_findings(root, known, expected=written)
 
 
-def _unknown_findings(root: Any, known: Mapping[str, Series]) -> list[Diagnostic]:
+def _unknown_findings(root: Any, known: Mapping[str, Series]) -> Findings:
     """Finds outermost structs of unknown schemas or versions."""
     found = []
     for path, _, ref in _outermost(root, _schema_of):
@@ -210,7 +199,7 @@ def _unknown_findings(root: Any, known: Mapping[str, Series]) -> list[Diagnostic
     return found
 
 
-def _lint_errors(series: Series, version: int) -> list[Diagnostic]:
+def _lint_errors(series: Series, version: int) -> Findings:
     """The errors of a document, which comparisons with it rely on; bundles carry documents without lint."""
     from neuralqx_struct.tools.linting import lint_document
 
@@ -221,10 +210,10 @@ def _lint_errors(series: Series, version: int) -> list[Diagnostic]:
 
 def _identity_findings(
     written: Mapping[str, Any] | None, known: Mapping[str, Series], wanted: Series | None
-) -> list[Diagnostic]:
+) -> Findings:
     """Checks that the schema of a payload is the requested one, known, and unchanged."""
 
-    def error(code: str, message: str, member: str, hint: str) -> list[Diagnostic]:
+    def error(code: str, message: str, member: str, hint: str) -> Findings:
         return [Diagnostic(code, "error", message, f"$.schema{member}", hint=hint)]
 
     if written is None:
@@ -263,7 +252,7 @@ def _class_of(node: Any) -> str | None:
     return re.split("[:.]", node["type"])[-1]
 
 
-def _plain_findings(root: Any, wanted: Series) -> list[Diagnostic]:
+def _plain_findings(root: Any, wanted: Series) -> Findings:
     """Compares structs of plain Python classes with the newest version of a schema, by the names of their classes."""
     from neuralqx_struct.schema.conformance import conform, see_node
 
@@ -281,7 +270,7 @@ def _plain_findings(root: Any, wanted: Series) -> list[Diagnostic]:
 
 def _tree_findings(
     root: Any, known: Mapping[str, Series], expected: Mapping[str, Any] | None
-) -> list[Diagnostic]:
+) -> Findings:
     """Compares every outermost struct of a known schema with its declaration."""
     from neuralqx_struct.schema.conformance import conform, see_node
 
@@ -296,8 +285,8 @@ def _tree_findings(
         if ref is None or ref[:2] != (expected["id"], expected["version"]):
             document = known[expected["id"]].at(expected["version"])
             return conform(document, document.root, root, see_node)
-    wrong: dict[tuple[str, int], list[Diagnostic]] = {}
-    found: list[Diagnostic] = []
+    wrong: dict[tuple[str, int], Findings] = {}
+    found: Findings = []
     for path, node, ref in _outermost(root, known_ref):
         key = (ref.id, ref.version)
         if key not in wrong:
