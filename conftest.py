@@ -81,12 +81,13 @@ def misused(arguments: list[str]) -> str | None:
     from neuralqx_struct.cli.table import COMMANDS, GROUPS
 
     rest = [word.partition("=")[0] for word in arguments]
-    known = {"--help", "--version", "--install-completion", "--show-completion"}
+    known = {"-h", "--help", "-V", "--version", "--install-completion", "--show-completion"}
     name = " ".join(rest[: 2 if rest[:1] and rest[0] in GROUPS else 1])
     if name and not name.startswith("-"):
         if name not in COMMANDS:
             return f"there is no command {name!r}"
-        known = {argument.flag for argument in COMMANDS[name].all_arguments} | {"--help"}
+        known = {"-h", "--help"}
+        known |= {flag for each in COMMANDS[name].all_arguments for flag in (each.flag, each.short)}
     unknown = {word for word in rest if re.match(r"--?[a-z]", word)} - known
     return f"there is no option {', '.join(sorted(unknown))}" if unknown else None
 

@@ -152,6 +152,7 @@ def find_class(ref: str, *, trust: Iterable[str] = ()) -> type | None:
 
     Raises:
         SerializationError: A trusted module exists and fails when it is imported.
+        ImportError: A trusted module cannot import another one.
     """
     ref = _ALIASES.get(ref, ref)
     if ref in _CLASSES:
@@ -163,8 +164,10 @@ def find_class(ref: str, *, trust: Iterable[str] = ()) -> type | None:
     if module not in sys.modules and trusted:
         try:
             importlib.import_module(module)
-        except ImportError:
-            return None
+        except ImportError as error:
+            if error.name and f"{module}.".startswith(f"{error.name}."):  # it does not exist
+                return None
+            raise
         except Exception as error:  # a module runs any code, and may fail in any way
             raise SerializationError(
                 f"expected the trusted module {module!r} to be importable, got {type(error).__name__}: {error}",

@@ -87,9 +87,9 @@ def copied(registry):
     }
 
 
-def invoke(*words):
+def invoke(*words, input=None):  # noqa: A002
     """Runs the command in this process."""
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return CliRunner().invoke(app, [str(word) for word in words], input=input)
 
 
 # --- manifests and bundles ---

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import neuralqx_struct
+from neuralqx_struct.cli.commands import COMMON
 from neuralqx_struct.cli.table import COMMANDS
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.evolution.diff import diff
@@ -107,10 +108,16 @@ def test_every_command_has_a_section_with_its_options_and_members_and_every_sect
     sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
     assert sections.keys() == COMMANDS.keys()
     for name, command in COMMANDS.items():
-        options = {argument.flag for argument in command.all_arguments if argument.flag}
+        options = {argument.flag for argument in command.arguments if argument.flag}
         members = {f"`{member}`" for member in command.members}
         missing = {word for word in options | members if word not in sections[name]}
         assert not missing, f"{name}: {missing}"
+
+
+def test_the_options_of_all_commands_are_on_the_page():
+    section = read("docs/cli.md").partition("## Options of all commands")[2].partition("\n## ")[0]
+    named = {name for each in COMMON for name in (each.flag, each.short) if name}
+    assert {name for name in named if f"`{name}" not in section} == set()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

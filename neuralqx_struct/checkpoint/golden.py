@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ _TRIES = 5  # how often a migration may refuse the values of an instance
 _DTYPES = ("bfloat16", "float16", "float32", "float64", "complex64", "complex128")
 
 
-def write_golden(path: str | Path) -> list[Path]:
+def write_golden(path: str | Path, *, trust: Iterable[str] = ()) -> list[Path]:
     """Writes a golden payload for each version of a schema that has none, of :func:`~neuralqx_struct.example`.
 
     The same schema gives the same values. They are whole numbers where the schema allows it, so that exact casts of
@@ -34,6 +35,7 @@ def write_golden(path: str | Path) -> list[Path]:
 
     Args:
         path: A schema folder, or the file of one version.
+        trust: Packages whose registered functions ``python`` steps may run; they are imported.
 
     Returns:
         The new bundles, in the folder ``golden``. Existing ones are not changed.
@@ -49,14 +51,15 @@ def write_golden(path: str | Path) -> list[Path]:
     schema = load_schema(folder)
     versions = schema.versions if where.is_dir() else load_schema(where).versions
     missing = [version for version in versions if not golden_place(folder, version).exists()]
-    return [_write(schema, version, golden_place(folder, version)) for version in missing]
+    trusted = tuple(trust)
+    return [_write(schema, version, golden_place(folder, version), trusted) for version in missing]
 
 
-def _write(schema: Schema, version: int, place: Path) -> Path:
+def _write(schema: Schema, version: int, place: Path, trust: tuple[str, ...]) -> Path:
     found: list[Diagnostic] = []
     for key in range(_TRIES):
         _whole(example(schema.at(version).root, key=key)).export(place, overwrite=key > 0)
-        found = golden_findings(schema.series, version)
+        found = golden_findings(schema.series, version, trust)
         if not found:
             return place
     shutil.rmtree(place)

@@ -24,9 +24,10 @@ def main() -> None:
     gc.set_threshold(100_000)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
-        from neuralqx_struct.cli.plain import run_plain
+        from neuralqx_struct.cli.commands import run_plain
+        from neuralqx_struct.cli.table import find_command
 
-        code = run_plain(sys.argv[1:])
+        code = run_plain(*find_command(sys.argv[1:]))
         if code is not None:
             sys.exit(code)
         from neuralqx_struct.cli.parser import app

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from neuralqx_struct.cli import reports
 from neuralqx_struct.cli.reports import ArgumentError, Report, each
-from neuralqx_struct.cli.schemas import written
+from neuralqx_struct.cli.schemas import existing, written
 from neuralqx_struct.errors import Diagnostic, has_errors
-
-
-def existing(path: Path) -> Path:
-    """The path of a schema.
-
-    Raises:
-        SchemaMissingError: It does not exist.
-    """
-    if not path.exists():
-        from neuralqx_struct.schema.series import SchemaMissingError
-
-        raise SchemaMissingError.at(path)
-    return path
 
 
 def _free(path: Path, hint: str) -> None:
@@ -36,18 +23,17 @@ def _free(path: Path, hint: str) -> None:
         raise BundleExistsError(message, file=str(path), hint=hint)
 
 
-def demo(folder: Path | None, format: str) -> Report:  # noqa: A002
-    """Runs the demonstration; its account goes to stdout, or to stderr where results are for programs."""
+def demo(folder: Path | None) -> Report:
+    """Runs the demonstration."""
     from neuralqx_struct.cli import demo as demonstration
 
-    stream = sys.stdout if format == "text" else sys.stderr
     with reports.progress_bar("demo") as advance:
         figures = demonstration.run(
             folder or demonstration.free_folder(),
-            log=lambda line: print(line, file=stream, flush=True),
+            log=reports.narrate,
             progress=None if advance is None else lambda done, total, _: advance(done, total),
         )
-    return Report(members=figures.to_json())
+    return Report(members=asdict(figures))
 
 
 def validate(paths: Sequence[Path], schema: Path | None, json_schema: Path | None) -> Report:
@@ -111,7 +97,7 @@ def breaking(path: Path, against: str, **options: Any) -> Report:
 
     found = check(existing(path), against=against, **options)
     text = "" if has_errors(found) else f"{path}: compatible with {against}"
-    return Report(text, tuple(found), {"path": str(path), "against": against})
+    return Report(text, tuple(found), {"path": path, "against": against}, layout="verdict")
 
 
 def convert(source: Path, out: Path, **options: Any) -> Report:
@@ -119,18 +105,10 @@ def convert(source: Path, out: Path, **options: Any) -> Report:
     from neuralqx_struct.bundle import conversion
 
     if not options["overwrite"]:
-        _free(out, "pass --overwrite, or choose another DST")
+        _free(out, "pass --overwrite, or choose another --out")
     with reports.progress_bar("converting") as advance:
         done = conversion.convert(source, out, **options, progress=advance)
-    members = {
-        "out": str(done.out),
-        "store": done.store,
-        "arrays": done.arrays,
-        "nbytes": done.nbytes,
-        "dropped": list(done.dropped),
-        "linked": done.linked,
-    }
-    return Report(str(done), members=members)
+    return Report(str(done), members=asdict(done), layout="verdict")
 
 
 def infer(bundle: Path, identity: str | None, out: Path | None) -> Report:
@@ -161,12 +139,13 @@ def migrate(
         "dry_run": dry_run,
         "trust": trust or (),
     }
-    shown = None if dry_run else str(target)
+    members: dict[str, Any] = {"out": None if dry_run else target, "dry_run": dry_run}
     end = "nothing was written (--dry-run)" if dry_run else f"written to {target}"
-    members: dict[str, Any] = {"out": shown, "dry_run": dry_run}
     if bundle.is_dir() and not folders.is_bundle(bundle):
         with reports.progress_bar("migrating bundles") as advance:
             folder = folders.migrate_all(bundle, target, **options, progress=advance)
+        if len(folder.failed) == len(folder.items):
+            end = "nothing was written"
         return _of_folder(folder, end, members)
     if not dry_run:
         _free(target, "remove it, or choose another --out")
@@ -178,7 +157,7 @@ def migrate(
             " (the newest version that the bundle knows; --schema names the folder with newer ones)"
         )
     members["plan"] = _plan(done.plan)
-    return Report(f"{done.plan}{note}\n{end}", done.report, members)
+    return Report(f"{done.plan}{note}\n{end}", done.report, members, layout="verdict")
 
 
 def _plan(plan: Any) -> dict[str, Any]:
@@ -199,8 +178,9 @@ def _of_folder(done: Any, end: str, members: dict[str, Any]) -> Report:
     plans = {str(item.plan): _plan(item.plan) for item in done.items if item.plan is not None}
     members["plans"] = [*plans.values()]
     members["bundles"] = [
-        {"path": str(item.path), "out": str(item.out), "state": item.state} for item in done.items
+        {"path": item.path, "out": item.out, "state": item.state} for item in done.items
     ]
-    failures = tuple(found for found in done.diagnostics if reports.could_not_write(found))
-    found = tuple(finding for finding in done.diagnostics if finding not in failures)
-    return Report(f"{done}\n{end}", found, members, failures)
+    # The system refused the target: such a finding is not about the input.
+    failures = tuple(found for found in done.diagnostics if found.code == "NQX406")
+    others = tuple(found for found in done.diagnostics if found.code != "NQX406")
+    return Report(f"{done}\n{end}", others, members, failures, "verdict")

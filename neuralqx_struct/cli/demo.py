@@ -13,12 +13,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from neuralqx_struct.cli.shipped import shipped
+from neuralqx_struct.cli.schemas import shipped
 from neuralqx_struct.errors import StructError
 
 Progress = Callable[[int, int, str], None]
@@ -53,10 +53,6 @@ class DemoReport:
     bundle: str
     migrated: str
     seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The figures as plain JSON values."""
-        return asdict(self)
 
 
 def free_folder() -> Path:

@@ -31,9 +31,8 @@ class Commands(TyperGroup):
         try:
             code = super().main(**options)
         except Exception as error:
-            if not standalone or not hasattr(
-                error, "format_message"
-            ):  # only errors of click have it
+            # Only errors of click have it.
+            if not standalone or not hasattr(error, "format_message"):
                 raise
             code = _refuse(error, sys.argv[1:] if args is None else args)
         if standalone:
@@ -44,14 +43,15 @@ class Commands(TyperGroup):
 def _refuse(error: Any, words: Sequence[str]) -> int:
     """Prints an error about arguments; returns the exit code."""
     # The parser does not know the format of a call that it refuses.
-    if "--format=json" not in words and ("--format", "json") not in pairwise(words):
-        error.show()
-        return int(error.exit_code)
-    context = getattr(error, "ctx", None)
-    command = "" if context is None else context.command_path.partition(" ")[2]
-    report = failure("NQX400", error.format_message(), "--help lists the arguments")
-    print(FORMATS["json"](command, report), flush=True)  # noqa: T201 - results go to stdout
-    return report.exit_code
+    for style in ("json", "sarif"):
+        if f"--format={style}" in words or ("--format", style) in pairwise(words):
+            context = getattr(error, "ctx", None)
+            command = "" if context is None else context.command_path.partition(" ")[2]
+            report = failure("NQX400", error.format_message(), "--help lists the arguments")
+            typer.echo(FORMATS[style](command, report))
+            return report.exit_code
+    error.show()
+    return int(error.exit_code)
 
 
 def build_app() -> typer.Typer:
@@ -64,6 +64,7 @@ def build_app() -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
     groups = {"": app}
@@ -87,15 +88,12 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _root(
-    *,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
+_VERSION = typer.Option(
+    "--version", "-V", callback=_print_version, is_eager=True, help="Print the version and exit."
+)
+
+
+def _root(*, version: Annotated[bool, _VERSION] = False) -> None:
     del version
 
 
@@ -134,9 +132,8 @@ def _parameter(argument: Argument) -> inspect.Parameter:
     default = inspect.Parameter.empty if argument.required else argument.default
     if default is None:
         kind |= None
-    declared = (
-        typer.Option(argument.flag, **options) if argument.flag else typer.Argument(**options)
-    )
+    names = filter(None, [argument.flag, argument.short])
+    declared = typer.Option(*names, **options) if argument.flag else typer.Argument(**options)
     annotation = Annotated[kind, declared]
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(argument.name, keyword, default=default, annotation=annotation)

@@ -1,4 +1,4 @@
-"""Reports: the results of a command, printed as text, JSON or GitHub annotations, and the exit code.
+"""Reports: the results of a command, printed as text, JSON, GitHub annotations or SARIF, and the exit code.
 
 :func:`run` turns every error of a command into a report, so no command ends in a traceback. Results go to stdout,
 everything else to stderr.
@@ -11,16 +11,17 @@ Example:
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
 
@@ -44,15 +45,15 @@ class Report:
         diagnostics: The findings.
         members: The result as JSON members, besides those of every report.
         failures: Reasons why the command could not do its work, or a part of it.
-        layout: How ``text`` is printed: as lines; as an outline, which terminals show as a tree; or as a document, which
-            may go into a file, so the findings go to stderr.
+        layout: How ``text`` is printed: as lines; as a verdict, which ``--quiet`` leaves out; as an outline, which
+            terminals show as a tree; or as a document, which may go into a file, so the findings go to stderr.
     """
 
     text: str = ""
     diagnostics: tuple[Diagnostic, ...] = ()
     members: Mapping[str, Any] = field(default_factory=dict)
     failures: tuple[Diagnostic, ...] = ()
-    layout: Literal["lines", "outline", "document"] = "lines"
+    layout: Literal["lines", "verdict", "outline", "document"] = "lines"
 
     @property
     def exit_code(self) -> int:
@@ -67,6 +68,26 @@ class Report:
         return (*self.diagnostics, *self.failures)
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The options of every command.
+
+    Attributes:
+        format: One of :data:`FORMATS`.
+        color: ``auto``, ``always`` or ``never``.
+        quiet: True to leave out verdicts, counts and progress.
+        verbose: True to print tracebacks and the time that a command took.
+    """
+
+    format: str = "text"
+    color: str = "auto"
+    quiet: bool = False
+    verbose: bool = False
+
+
+_DEFAULT: Final = Output()
+_OUTPUT: Final = ContextVar("output", default=_DEFAULT)
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The formats.
 
@@ -79,20 +100,24 @@ def _printable(text: str) -> str:
     return _STEERING.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
-def _coloured() -> bool:
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+def _coloured(stream: Any) -> bool:
+    color = _OUTPUT.get().color
+    if color != "auto":
+        return color == "always"
+    if os.environ.get("NO_COLOR"):
         return False
-    return sys.stdout.isatty()
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return os.environ.get("TERM") != "dumb" and bool(stream.isatty())
 
 
-def _lines(findings: Iterable[Diagnostic]) -> list[str]:
-    coloured = _coloured()
+def _lines(findings: Iterable[Diagnostic], stream: Any) -> list[str]:
+    coloured = _coloured(stream)
     lines: list[str] = []
     for finding in findings:
         text = str(finding)
-        if (
-            finding.line is None and finding.severity != "error"
-        ):  # a position has the severity behind it
+        # A position has the severity behind it.
+        if finding.line is None and finding.severity != "error":
             text = f"{finding.severity}: {text}"
         first, newline, rest = _printable(text).partition("\n")
         if coloured:
@@ -103,9 +128,11 @@ def _lines(findings: Iterable[Diagnostic]) -> list[str]:
 
 def _text(_command: str, report: Report) -> str:
     text = _printable(report.text)
-    if report.layout == "outline" and _coloured():
+    if report.layout == "outline" and _coloured(sys.stdout):
         text = _tree(text)
-    lines = [] if report.layout == "document" else _lines(report.diagnostics)
+    if report.layout == "verdict" and _OUTPUT.get().quiet:
+        text = ""
+    lines = [] if report.layout == "document" else _lines(report.diagnostics, sys.stdout)
     return "\n".join([*lines, text] if text else lines)
 
 
@@ -138,18 +165,10 @@ def _json(command: str, report: Report) -> str:
         "diagnostics": [finding.to_json() for finding in report.everything],
         **report.members,
     }
-    return json.dumps(_strict(data), allow_nan=False)
-
-
-def _strict(value: Any) -> Any:
-    """The value with NaN and infinities as text: metadata of neuraLQX bundles can have them."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
-    return value
+    text = json.dumps(data, default=str)
+    if "NaN" in text or "Infinity" in text:  # metadata of neuraLQX bundles can have them
+        text = json.dumps(json.loads(text, parse_constant=str))
+    return text
 
 
 _ANNOTATIONS = {"error": "error", "warning": "warning", "info": "notice"}
@@ -188,11 +207,45 @@ def _property(value: object) -> str:
     return _line_escaped(str(value)).replace(":", "%3A").replace(",", "%2C")
 
 
+_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+
+
+def _sarif(_command: str, report: Report) -> str:
+    rules = [{"id": code} for code in sorted({found.code for found in report.everything})]
+    results = [_sarif_result(found) for found in report.everything]
+    driver = {"name": "neuralqx-struct", "rules": rules}
+    data = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+    return json.dumps(data)
+
+
+def _sarif_result(found: Diagnostic) -> dict[str, Any]:
+    location: dict[str, Any] = {}
+    if found.path:
+        location["logicalLocations"] = [{"fullyQualifiedName": found.path}]
+    if found.file is not None:
+        file: dict[str, Any] = {"artifactLocation": {"uri": Path(found.file).as_posix()}}
+        if found.line is not None:
+            file["region"] = {"startLine": found.line, "startColumn": found.column or 1}
+        location["physicalLocation"] = file
+    message = "\n".join(filter(None, [found.message, found.remedy]))
+    return {
+        "ruleId": found.code,
+        "level": _LEVELS[found.severity],
+        "message": {"text": message},
+        "locations": [location],
+    }
+
+
 #: The formats of results: each prints a report under the name of its command.
 FORMATS: dict[str, Callable[[str, Report], str]] = {
     "text": _text,
     "json": _json,
     "github": _github,
+    "sarif": _sarif,
 }
 
 # --- running a command --------------------------------------------------------------------------------------------
@@ -202,11 +255,6 @@ def could_not_run(error: BaseException) -> bool:
     """True for errors that are not about the content of the input: it is missing, unreadable, or the target exists."""
     refused = isinstance(error, StructError) and error.code == "NQX400"
     return refused or isinstance(error, OSError) or isinstance(error.__cause__, OSError)
-
-
-def could_not_write(finding: Diagnostic) -> bool:
-    """True for a finding that is not about the input: the system refused the target."""
-    return finding.code == "NQX406"
 
 
 def failure(code: str, message: str, hint: str | None = None, file: str | None = None) -> Report:
@@ -226,8 +274,10 @@ def _of_error(command: str, error: Exception) -> Report:
     if isinstance(error, ModuleNotFoundError) and error.name in ("jax", "jaxlib"):
         message = f"expected the package {error.name}, which {command} needs, got none"
         return failure("NQX400", message, "install it: pip install jax")
+    if isinstance(error, ImportError):
+        return failure("NQX400", f"{type(error).__name__}: {error}", "install it, or check --trust")
     message = f"expected no failure inside the program, got {type(error).__name__}: {error}"
-    hint = "please report this with the input that led to it; NQX_DEBUG=1 shows where it happened"
+    hint = "please report this with the input that led to it; --verbose shows where it happened"
     return failure("NQX000", message, hint)
 
 
@@ -247,40 +297,69 @@ def each(paths: Sequence[Path], check: Callable[[Path], list[Diagnostic]], good:
         found += own
         if not has_errors(own):
             verdicts.append(f"{path}: {good}")
-    members = {"paths": [str(path) for path in paths]}
-    return Report("\n".join(verdicts), tuple(found), members, tuple(failures))
+    members = {"paths": [*paths]}
+    return Report("\n".join(verdicts), tuple(found), members, tuple(failures), "verdict")
 
 
-def run(command: str, style: str, body: Callable[[], Report]) -> int:
+def run(
+    command: str, output: Output, body: Callable[[], Report], renamed: Mapping[str, str] = {}
+) -> int:
     """Runs a command and prints its report.
 
     Args:
         command: Its name.
-        style: The format.
+        output: How to print it.
         body: Does the work; its errors become a report.
+        renamed: Texts to replace in the printed results.
 
     Returns:
         The exit code.
     """
+    token = _OUTPUT.set(output)
     try:
-        report = body()
+        return _printed(command, output, body, renamed)
     except KeyboardInterrupt:
         return 130
+    finally:
+        _OUTPUT.reset(token)
+
+
+def _printed(
+    command: str, output: Output, body: Callable[[], Report], renamed: Mapping[str, str]
+) -> int:
+    began = time.perf_counter()
+    report = _report(command, body)
+    results = [FORMATS[output.format](command, report)]
+    aside: list[str] = []
+    if output.format == "text":  # counts, and reasons why there are no results, go to stderr
+        if report.layout == "document":
+            aside += _lines(report.diagnostics, sys.stderr)
+        aside += _lines(report.failures, sys.stderr)
+        if not output.quiet:
+            aside += _summary(report.diagnostics)
+    if output.verbose:
+        aside.append(f"{command}: {time.perf_counter() - began:.2f} s")
+    for lines, stream in ((results, sys.stdout), (aside, sys.stderr)):
+        text = "\n".join(filter(None, lines))
+        for old, new in renamed.items():
+            text = text.replace(old, new)
+        if text:
+            print(text, file=stream, flush=True)
+    return report.exit_code
+
+
+def _report(command: str, body: Callable[[], Report]) -> Report:
+    """The report of a command, or of the error that ended it."""
+    try:
+        return body()
     except (BrokenPipeError, ArgumentError):
         raise
     except Exception as error:  # noqa: BLE001 - the outermost frame: unexpected errors are reported in one line
-        if os.environ.get("NQX_DEBUG") and not isinstance(error, (StructError, OSError)):
+        if _OUTPUT.get().verbose:
             import traceback
 
             traceback.print_exception(error)
-        report = _of_error(command, error)
-    if text := FORMATS[style](command, report):
-        print(text, flush=True)  # noqa: T201 - results go to stdout
-    if style == "text":  # counts, and reasons why there are no results, go to stderr
-        aside = report.diagnostics if report.layout == "document" else ()
-        for line in (*_lines(aside), *_lines(report.failures), *_summary(report.diagnostics)):
-            print(line, file=sys.stderr)  # noqa: T201
-    return report.exit_code
+        return _of_error(command, error)
 
 
 def _summary(diagnostics: Iterable[Diagnostic]) -> list[str]:
@@ -294,10 +373,18 @@ def _summary(diagnostics: Iterable[Diagnostic]) -> list[str]:
     return [", ".join(words)] if words else []
 
 
+def narrate(line: str) -> None:
+    """Prints a line while a command runs: on stdout, or on stderr where results are for programs."""
+    output = _OUTPUT.get()
+    if not output.quiet:
+        stream = sys.stdout if output.format == "text" else sys.stderr
+        print(line, file=stream, flush=True)
+
+
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
     """Shows a bar on stderr while a block runs; gives the function ``(done, total)``, or None outside a terminal."""
-    if not sys.stderr.isatty():
+    if _OUTPUT.get().quiet or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

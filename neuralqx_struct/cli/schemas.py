@@ -5,31 +5,44 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import sys
+import re
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from neuralqx_struct.cli.reports import Report, each
+from neuralqx_struct.cli.reports import Report, each, failure
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean, has_errors
 from neuralqx_struct.references import SchemaRef
 
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-def lint(paths: Sequence[Path], golden: bool) -> Report:
+def existing(path: Path) -> Path:
+    """The path of a schema.
+
+    Raises:
+        SchemaMissingError: It does not exist.
+    """
+    if not path.exists():
+        from neuralqx_struct.schema.series import SchemaMissingError
+
+        raise SchemaMissingError.at(path)
+    return path
+
+
+def lint(paths: Sequence[Path], golden: bool, trust: Sequence[str]) -> Report:
     """Checks schemas, and on request their golden payloads."""
 
     def check(path: Path) -> list[Diagnostic]:
         from neuralqx_struct.tools.linting import lint as check_schema
 
         found = check_schema(path)
-        if golden and not has_errors(
-            found
-        ):  # payloads are compared with schemas without errors only
+        # Payloads are compared with schemas without errors only.
+        if golden and not has_errors(found):
             from neuralqx_struct.tools.history import check_golden
 
-            found += check_golden(path)
+            found += check_golden(path, trust=trust)
         return found
 
     return each(paths, check, "no errors")
@@ -102,6 +115,19 @@ def history(path: Path) -> Report:
     return Report("\n".join(map(str, releases)), members=members)
 
 
+def list_schemas(folder: Path) -> Report:
+    """Lists the schemas of a folder."""
+    from neuralqx_struct.evolution.against import schemas_below
+
+    schemas = []
+    lines = []
+    for identity, series in schemas_below(folder).items():
+        versions = ", ".join(map(str, series.versions))
+        lines.append(f"{identity}  versions {versions}  {series.folder}")
+        schemas.append({"id": identity, "versions": series.versions, "folder": series.folder})
+    return Report("\n".join(lines), members={"schemas": schemas})
+
+
 def json_schema(which: str) -> Report:
     """Prints one of the published JSON Schemas, or that of the manifests of one schema."""
     schema = _published(which)
@@ -117,6 +143,9 @@ def _published(which: str) -> dict[str, Any]:
         from neuralqx_struct.schema.export import manifest_schema
 
         return manifest_schema()
+    if which == "report":
+        schema: dict[str, Any] = json.loads(shipped("schemas/report/1.json").read_text("utf-8"))
+        return schema
     from neuralqx_struct.schema.export import payload_schema
 
     ref = SchemaRef.parse(which)
@@ -138,8 +167,11 @@ def _series_named(name: str) -> Any:
     known = schemas_below(folder) if folder.is_dir() else {}
     if name in known:
         return known[name]
-    message = f"expected language, manifest, the path of a schema or the identity of one in schemas/, got {name!r}"
-    hint = did_you_mean(name, ["language", "manifest", *known]) or "such as schemas/vmc_state@3"
+    message = f"expected language, manifest, report, the path of a schema or the identity of one in schemas/, got {name!r}"
+    hint = (
+        did_you_mean(name, ["language", "manifest", "report", *known])
+        or "such as schemas/vmc_state@3"
+    )
     raise _refused(message, hint)
 
 
@@ -154,12 +186,12 @@ def written(
     text: str, out: Path | None, *, found: Sequence[Diagnostic] = (), **members: Any
 ) -> Report:
     """Writes a text into a file, or prints it; returns the report."""
-    members = {"text": text, "out": None if out is None else str(out), **members}
+    members = {"text": text, "out": out, **members}
     if out is None:
         return Report(text.rstrip("\n"), tuple(found), members, layout="document")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
-    return Report(f"written to {out}", tuple(found), members)
+    return Report(f"written to {out}", tuple(found), members, layout="verdict")
 
 
 def new(identity: str, folder: Path) -> Report:
@@ -168,10 +200,40 @@ def new(identity: str, folder: Path) -> Report:
 
     file = new_schema(identity, folder)
     text = f"written to {file}\nchange it, then: neuralqx-struct schema lint {file.parent}"
-    return Report(text, members={"file": str(file)})
+    return Report(text, members={"file": file}, layout="verdict")
 
 
-def freeze(path: Path, golden: bool) -> Report:
+def fmt(paths: Sequence[Path], check: bool) -> Report:
+    """Writes schema files in their canonical layout."""
+    from neuralqx_struct.schema.series import schema_folders, version_files
+    from neuralqx_struct.tools.formatting import format_schema
+
+    changed: list[Path] = []
+
+    def rewrite(path: Path) -> list[Diagnostic]:
+        found: list[Diagnostic] = []
+        for folder in schema_folders(existing(path)):
+            for file in version_files(folder) if folder.is_dir() else [folder]:
+                text = file.read_text(encoding="utf-8-sig")
+                made = format_schema(text, str(file))
+                if made == text:
+                    continue
+                changed.append(file)
+                if check:
+                    message = "expected the canonical layout, got another"
+                    hint = f"neuralqx-struct schema fmt {file}"
+                    found.append(Diagnostic("NQX016", "error", message, file=str(file), hint=hint))
+                else:
+                    file.write_text(made, encoding="utf-8")
+        return found
+
+    done = each(paths, rewrite, "in the canonical layout")
+    lines = [f"written to {file}" for file in changed if not check]
+    members = {**done.members, "changed": changed}
+    return replace(done, text="\n".join(lines) or done.text, members=members)
+
+
+def freeze(path: Path, golden: bool, trust: Sequence[str]) -> Report:
     """Freezes versions, and on request writes their golden payloads."""
     from neuralqx_struct.tools.history import freeze as lock
 
@@ -180,15 +242,10 @@ def freeze(path: Path, golden: bool) -> Report:
     if golden:
         from neuralqx_struct.checkpoint.golden import write_golden
 
-        golden_bundles = write_golden(path)
-    members = {
-        "lock": str(done.lock),
-        "added": list(done.added),
-        "kept": list(done.kept),
-        "golden": [str(place) for place in golden_bundles],
-    }
+        golden_bundles = write_golden(path, trust=trust)
+    members = {**asdict(done), "golden": golden_bundles}
     lines = [str(done), *(f"written to {place}" for place in golden_bundles)]
-    return Report("\n".join(lines), members=members)
+    return Report("\n".join(lines), members=members, layout="verdict")
 
 
 def export(name: str, identity: str | None, out: Path | None) -> Report:
@@ -208,13 +265,7 @@ def _imported(name: str) -> type:
     module_name, _, qualname = name.partition(":")
     if not module_name or not qualname:
         raise _refused(f"expected MODULE:CLASS, got {name!r}", "such as lab.model:TrainState")
-    if "" not in sys.path:  # as `python -m` does: modules of the current folder are found
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        message = f"expected a module that can be imported, got {module_name!r}: {error}"
-        raise _refused(message, None) from error
+    found: Any = importlib.import_module(module_name)
     for part in qualname.split("."):
         if not hasattr(found, part):
             members = vars(found).items()
@@ -280,4 +331,43 @@ def revision(
     }
     if dry_run:
         return Report(made.text.rstrip("\n"), tuple(found), members, layout="document")
-    return Report(f"written to {where}", tuple(found), members)
+    return Report(f"written to {where}", tuple(found), members, layout="verdict")
+
+
+# --- documentation of codes and results ---------------------------------------------------------------------------
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def shipped(name: str) -> Path:
+    """The path of a file that is installed with the package: in a wheel below it, in a checkout beside it.
+
+    Example:
+        >>> shipped("schemas/manifest/1.json").name
+        '1.json'
+
+    Raises:
+        FileNotFoundError: It is in neither place: the installation is incomplete.
+    """
+    for top in (_PACKAGE / "shipped", _PACKAGE.parent):
+        if (top / name).exists():
+            return top / name
+    raise FileNotFoundError(f"{name}: expected it beside {_PACKAGE}, got nothing; install it again")
+
+
+def explain(code: str) -> Report:
+    """The section about a diagnostic code, or a list of all codes."""
+    page = shipped("docs/diagnostics.md").read_text(encoding="utf-8")
+    sections = re.split(r"(?m)^## (?=NQX\d{3} )", page)[1:]
+    texts = {section[:6]: f"## {section.strip()}" for section in sections}
+    if not code:
+        titles = [section.partition("\n")[0] for section in sections]
+        return Report("\n".join(titles), members={"codes": [*texts]}, layout="document")
+    wanted = f"NQX{code}" if code.isdecimal() else code.upper()
+    if wanted in texts:
+        members = {"code": wanted, "text": texts[wanted]}
+        return Report(texts[wanted], members=members, layout="document")
+    # A code differs from its neighbours in one digit: only those of the same hundred are likely corrections.
+    near = [known for known in texts if known[:4] == wanted[:4]]
+    hint = did_you_mean(wanted, near) or "`neuralqx-struct explain` lists all codes"
+    return failure("NQX400", f"expected a documented code, got {code!r}", hint)

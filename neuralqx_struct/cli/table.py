@@ -10,10 +10,11 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from neuralqx_struct.cli import bundles, schemas, shipped
+from neuralqx_struct.cli import bundles, schemas
 from neuralqx_struct.cli.commands import REQUIRED, Argument, Command, choice, option, switch, word
 
 #: The groups of commands with their help; a command of a group has its name as first word.
@@ -28,12 +29,28 @@ def _check_version(text: str) -> None:
         raise ValueError(f"expected a version, 'head' or a negative number, got {text!r}")
 
 
-PATHS = Argument("paths", "Bundles: folders, zips or manifest.json files.", "PATH", many=True)
+_BUNDLES = "Bundles: folders, zips or manifest.json files."
+PATHS = Argument("paths", _BUNDLES, "PATH", many=True, reads=True)
 SCHEMA = option(
-    "schema", "Schema folder or file; without it, the bundle's own.", "SCHEMA", type=Path
+    "schema",
+    "Schema folder or file; without it, the bundle's own.",
+    "SCHEMA",
+    type=Path,
+    reads=True,
 )
 OUT = option("out", "Output file; printed if left out.", "FILE", type=Path)
-SCHEMA_PATH = Argument("path", "A schema folder (its newest version) or file.", "PATH")
+SCHEMA_PATH = Argument("path", "A schema folder (its newest version) or file.", "PATH", reads=True)
+TRUST = option(
+    "trust",
+    "Import it and run its python steps.",
+    "MODULE",
+    default=(),
+    many=True,
+    imports=True,
+)
+SCHEMA_PATHS = Argument(
+    "paths", "Schema files, schema folders, or their parent.", "PATH", many=True, reads=True
+)
 
 _ROWS = (
     Command(
@@ -60,7 +77,6 @@ _ROWS = (
             "seconds",
         ),
         needs_jax=True,
-        prints=True,
     ),
     Command(
         name="validate",
@@ -76,6 +92,7 @@ _ROWS = (
                 "FILE",
                 flag="--json-schema",
                 type=Path,
+                reads=True,
             ),
         ),
         members=("paths",),
@@ -86,7 +103,7 @@ _ROWS = (
         run=bundles.inspect,
         help="Show the contents of a bundle.",
         arguments=(
-            Argument("path", "A bundle.", "PATH"),
+            Argument("path", "A bundle.", "PATH", reads=True),
             option("filter", "Such as 'tag:trainable & !path:**/bias'.", "FILTER"),
         ),
         members=("bundle",),
@@ -105,8 +122,8 @@ _ROWS = (
         run=bundles.diff,
         help="Compare two schemas, or the schemas of two bundles; folders mean their newest version.",
         arguments=(
-            Argument("old", "A schema file, schema folder or bundle.", "A"),
-            Argument("new", "The one to compare it with.", "B"),
+            Argument("old", "A schema file, schema folder or bundle.", "A", reads=True),
+            Argument("new", "The one to compare it with.", "B", reads=True),
         ),
         members=("changes",),
     ),
@@ -136,7 +153,7 @@ _ROWS = (
                 "payload",
                 "manifest",
             ),
-            option("waivers", "Findings accepted for a reason.", "FILE", type=Path),
+            option("waivers", "Findings accepted for a reason.", "FILE", type=Path, reads=True),
         ),
         members=("path", "against"),
     ),
@@ -157,7 +174,7 @@ _ROWS = (
             option("out", "Path of the new bundle.", "PATH", type=Path),
             SCHEMA,
             switch("dry_run", "Plan and check, but write nothing."),
-            option("trust", "Import it and run its python steps.", "MODULE", default=(), many=True),
+            TRUST,
         ),
         members=("plan", "plans", "bundles", "out", "dry_run"),
     ),
@@ -168,11 +185,17 @@ _ROWS = (
         help="Write a bundle in another form or store; its values do not change.",
         arguments=(
             Argument("source", "A bundle, ours or neuraLQX's; it is not changed.", "SRC"),
-            Argument("out", "Path of the new one; with .zip one file.", "DST"),
+            option(
+                "out",
+                "Path of the new one; with .zip one file.",
+                "DST",
+                type=Path,
+                default=REQUIRED,
+            ),
             option("store", "npz, safetensors or orbax; as in SRC if left out.", "STORE"),
             switch("compress", "Smaller files that cannot be mapped."),
             switch("compact", "Leave out arrays that a migration left unused."),
-            switch("overwrite", "Replace the bundle at DST."),
+            switch("overwrite", "Replace the bundle at --out."),
         ),
         members=("out", "store", "arrays", "nbytes", "dropped", "linked"),
     ),
@@ -182,7 +205,12 @@ _ROWS = (
         run=bundles.infer,
         help="Write a first schema from the contents of a bundle, with a TODO where they do not suffice.",
         arguments=(
-            Argument("bundle", "A bundle, ours or neuraLQX's, or a manifest.json.", "BUNDLE"),
+            Argument(
+                "bundle",
+                "A bundle, ours or neuraLQX's, or a manifest.json.",
+                "BUNDLE",
+                reads=True,
+            ),
             option("identity", "Identity of the schema, such as lab.state.", "ID", flag="--id"),
             OUT,
         ),
@@ -190,11 +218,11 @@ _ROWS = (
     ),
     Command(
         name="explain",
-        function="neuralqx_struct.cli.shipped.explain",
-        run=shipped.explain,
-        help="Explain a diagnostic code and its fix.",
-        arguments=(word("code", "Such as NQX411.", "CODE"),),
-        members=("code", "text"),
+        function="neuralqx_struct.cli.schemas.explain",
+        run=schemas.explain,
+        help="Explain a diagnostic code and its fix, or list all codes.",
+        arguments=(word("code", "Such as NQX411.", "[CODE]", default=""),),
+        members=("code", "codes", "text"),
     ),
     Command(
         name="schema lint",
@@ -202,10 +230,32 @@ _ROWS = (
         run=schemas.lint,
         help="Check schemas: every finding at once, the proof of their migrations included.",
         arguments=(
-            Argument("paths", "Schema files, schema folders, or their parent.", "PATH", many=True),
+            SCHEMA_PATHS,
             switch("golden", "Also check that the golden payload of each version is still read."),
+            TRUST,
         ),
         members=("paths",),
+    ),
+    Command(
+        name="schema fmt",
+        function="neuralqx_struct.tools.formatting.format_schema",
+        run=schemas.fmt,
+        help="Write schema files in their canonical layout; comments are kept.",
+        arguments=(
+            SCHEMA_PATHS,
+            switch("check", "Write nothing; files in another layout are findings."),
+        ),
+        members=("paths", "changed"),
+    ),
+    Command(
+        name="schema list",
+        function="neuralqx_struct.evolution.against.schemas_below",
+        run=schemas.list_schemas,
+        help="List the schemas of a folder with their versions.",
+        arguments=(
+            Argument("folder", "The folder of all schemas.", "[FOLDER]", default=Path("schemas")),
+        ),
+        members=("schemas",),
     ),
     Command(
         name="schema show",
@@ -247,7 +297,7 @@ _ROWS = (
         arguments=(
             word(
                 "which",
-                "language: of schema files; manifest: of manifest.json; PATH[@VERSION] or ID@VERSION: of the manifests of one schema.",
+                "language: of schema files; manifest: of manifest.json; report: of JSON results; PATH[@VERSION] or ID@VERSION: of the manifests of one schema.",
                 "[WHICH]",
                 default="language",
             ),
@@ -282,6 +332,7 @@ _ROWS = (
             switch(
                 "golden", "Also write a tiny bundle of each version that has none (imports JAX)."
             ),
+            TRUST,
         ),
         members=("lock", "added", "kept", "golden"),
     ),
@@ -291,7 +342,7 @@ _ROWS = (
         run=schemas.export,
         help="Write the schema of a Struct class defined in Python; reports what a schema cannot express.",
         arguments=(
-            word("name", "A Struct class; its module is imported.", "MODULE:CLASS"),
+            word("name", "A Struct class; its module is imported.", "MODULE:CLASS", imports=True),
             option("identity", "Identity of the schema.", "ID", flag="--id"),
             OUT,
         ),
@@ -318,8 +369,9 @@ _ROWS = (
                 "The edited schema is that of a Struct class.",
                 "MODULE:CLASS",
                 flag="--from",
+                imports=True,
             ),
-            option("edited", "The edited schema is in a file.", "FILE", type=Path),
+            option("edited", "The edited schema is in a file.", "FILE", type=Path, reads=True),
             option(
                 "against",
                 "The newest file before it was edited in place.",
@@ -333,3 +385,9 @@ _ROWS = (
     ),
 )
 COMMANDS: Final = {command.name: command for command in _ROWS}
+
+
+def find_command(words: Sequence[str]) -> tuple[Command | None, Sequence[str]]:
+    """The command that a command line names, if any, and its arguments."""
+    length = 2 if words[:1] and words[0] in GROUPS else 1
+    return COMMANDS.get(" ".join(words[:length])), words[length:]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -282,6 +283,22 @@ def _earlier(series: Series, find: Find) -> Iterable[Document]:
 def version_files(folder: Path) -> list[Path]:
     """The files of a folder that can be versions of a schema."""
     return sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and p.is_file())
+
+
+def schema_folders(path: Path) -> list[Path]:
+    """The schema folders directly below a folder without versions; else the path alone.
+
+    Folders with other files, such as published JSON Schemas, are left out.
+    """
+    if not path.is_dir() or version_files(path):
+        return [path]
+    inner = [folder for folder in sorted(path.iterdir()) if folder.is_dir()]
+    named = [folder for folder in inner if any(map(_is_version, version_files(folder)))]
+    return named or [path]
+
+
+def _is_version(file: Path) -> bool:
+    return re.fullmatch(r"v\d+", file.stem) is not None
 
 
 def refuse_bundle(path: Path) -> None:

@@ -15,6 +15,7 @@ import json
 import os
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +30,7 @@ from neuralqx_struct.evolution.migrations import migrate
 from neuralqx_struct.evolution.steps import step_text
 from neuralqx_struct.schema.lock import LOCK_NAME, format_lock, lock_entry, read_lock
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.series import SchemaMissingError, Series, load_series
+from neuralqx_struct.schema.series import SchemaMissingError, Series, load_series, schema_folders
 from neuralqx_struct.tools.linting import lint_series
 from neuralqx_struct.tools.validation import validate
 
@@ -215,11 +216,12 @@ def golden_place(folder: Path, version: int) -> Path:
     return folder / "golden" / f"v{version}"
 
 
-def check_golden(path: str | Path) -> list[Diagnostic]:
+def check_golden(path: str | Path, *, trust: Iterable[str] = ()) -> list[Diagnostic]:
     """Checks that the golden payload of each version is intact, is of its version, and migrates to the newest.
 
     Args:
         path: A schema folder, or a folder of such folders.
+        trust: Packages whose registered functions ``python`` steps may run; they are imported.
 
     Returns:
         NQX314 for a version without golden payload, NQX315 for each problem of one.
@@ -227,16 +229,16 @@ def check_golden(path: str | Path) -> list[Diagnostic]:
     Raises:
         SchemaError: A schema cannot be read.
     """
-    where = Path(path)
-    if where.is_dir() and not any(where.glob("v*.*")):
-        inner = [folder for folder in sorted(where.iterdir()) if any(folder.glob("v*.*"))]
-        if inner:
-            return [finding for folder in inner for finding in check_golden(folder)]
-    series = load_series(_folder(where))
-    return [finding for version in series.versions for finding in golden_findings(series, version)]
+    trusted = tuple(trust)
+    found: list[Diagnostic] = []
+    for folder in schema_folders(Path(path)):
+        series = load_series(_folder(folder))
+        for version in series.versions:
+            found += golden_findings(series, version, trusted)
+    return found
 
 
-def golden_findings(series: Series, version: int) -> list[Diagnostic]:
+def golden_findings(series: Series, version: int, trust: Iterable[str] = ()) -> list[Diagnostic]:
     """The problems of the golden payload of one version."""
     folder = series.folder or Path()
     place = golden_place(folder, version)
@@ -245,10 +247,12 @@ def golden_findings(series: Series, version: int) -> list[Diagnostic]:
         hint = f"`neuralqx-struct schema freeze {folder} --golden` writes it"
         file = series.sources[version].name
         return [Diagnostic("NQX314", "warning", message, file=file, hint=hint)]
-    return [_failed(place, d) for d in _problems(series, version, place) if d.severity == "error"]
+    return [
+        _failed(place, d) for d in _problems(series, version, place, trust) if d.severity == "error"
+    ]
 
 
-def _problems(series: Series, version: int, place: Path) -> list[Diagnostic]:
+def _problems(series: Series, version: int, place: Path, trust: Iterable[str]) -> list[Diagnostic]:
     try:
         found = [*bundle.verify(place), *validate(place, series)]
         if has_errors(found):
@@ -260,7 +264,7 @@ def _problems(series: Series, version: int, place: Path) -> list[Diagnostic]:
         if version == series.head.version:
             return []
         with tempfile.TemporaryDirectory() as scratch:
-            migrated = migrate(place, Path(scratch) / "head", schema=series).out
+            migrated = migrate(place, Path(scratch) / "head", schema=series, trust=trust).out
             return [] if migrated is None else validate(migrated, series)
     except StructError as error:
         return list(error.diagnostics)

@@ -44,6 +44,7 @@ from neuralqx_struct.schema.series import (
     Series,
     load_series,
     refuse_bundle,
+    schema_folders,
     version_files,
 )
 from neuralqx_struct.schema.text import KeyPath, Source, path_keys
@@ -79,10 +80,9 @@ def lint(path: str | Path) -> list[Diagnostic]:
         refuse_bundle(where)
     except SchemaError as error:
         return list(error.diagnostics)
-    if where.is_dir() and not version_files(where):
-        folders = [folder for folder in sorted(where.iterdir()) if _is_schema_folder(folder)]
-        if folders:
-            return _sorted(found for folder in folders for found in lint(folder))
+    folders = schema_folders(where)
+    if folders != [where]:
+        return _sorted(found for folder in folders for found in lint(folder))
     try:
         return lint_series(load_series(where))
     except SchemaError as error:
@@ -214,12 +214,6 @@ def _sorted(found: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Folders and files that cannot be read as a whole.
-
-
-def _is_schema_folder(folder: Path) -> bool:
-    """True for a folder with files named after versions; published JSON Schemas are in folders without."""
-    files = version_files(folder) if folder.is_dir() else []
-    return any(re.fullmatch(r"v\d+", file.stem) for file in files)
 
 
 def _readable_parts(where: Path, broken: Container[str | None]) -> Iterator[Diagnostic]:

@@ -211,7 +211,7 @@ def test_never_more_than_one_array_in_memory(tmp_path, way):
 def test_the_command(tmp_path):
     source = s.export({"w": np.arange(3.0)}, tmp_path / "a")
     result = invoke(
-        "convert", source, tmp_path / "b.zip", "--store", "safetensors", "--format", "json"
+        "convert", source, "--out", tmp_path / "b.zip", "--store", "safetensors", "--format", "json"
     )
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {
@@ -228,7 +228,7 @@ def test_the_command(tmp_path):
     }
     assert s.load(tmp_path / "b.zip")["w"].tolist() == [0, 1, 2]
     for style in ("text", "github"):
-        result = invoke("convert", source, tmp_path / f"c-{style}", "--format", style)
+        result = invoke("convert", source, "--out", tmp_path / f"c-{style}", "--format", style)
         assert result.exit_code == 0
         assert result.stdout.startswith(f"written to {tmp_path / f'c-{style}'}: 1 array, 24 bytes")
 
@@ -236,18 +236,20 @@ def test_the_command(tmp_path):
 def test_the_exit_codes(tmp_path):
     source = s.export({"w": np.arange(3.0)}, tmp_path / "a")
     target = tmp_path / "b"
-    assert invoke("convert", source, target, "--compress").exit_code == 0
-    taken = invoke("convert", source, target)
+    assert invoke("convert", source, "--out", target, "--compress").exit_code == 0
+    taken = invoke("convert", source, "--out", target)
     assert taken.exit_code == 2 and "--overwrite" in taken.stderr
-    assert invoke("convert", source, target, "--overwrite").exit_code == 0
-    assert invoke("convert", tmp_path / "none", tmp_path / "c").exit_code == 2
-    refused = invoke("convert", source, tmp_path / "c", "--store", "safetensors", "--compress")
+    assert invoke("convert", source, "--out", target, "--overwrite").exit_code == 0
+    assert invoke("convert", tmp_path / "none", "--out", tmp_path / "c").exit_code == 2
+    refused = invoke(
+        "convert", source, "--out", tmp_path / "c", "--store", "safetensors", "--compress"
+    )
     assert refused.exit_code == 1 and "NQX614" in refused.stdout
     offset = bundle.read_manifest(source)["arrays"]["w"]["offset"]
     data = bytearray((source / "arrays.npz").read_bytes())
     data[offset] ^= 1
     (source / "arrays.npz").write_bytes(data)
-    damaged = invoke("convert", source, tmp_path / "d.zip", "--format", "github")
+    damaged = invoke("convert", source, "--out", tmp_path / "d.zip", "--format", "github")
     assert (
         damaged.exit_code == 1
         and damaged.stdout.startswith("::error")
@@ -274,7 +276,7 @@ def test_validate_takes_compressed_bundles_that_are_smaller_than_their_arrays(tm
 
 
 @pytest.mark.parametrize(
-    "words", [("verify", "{a}"), ("convert", "{a}", "{b}", "--store", "safetensors")]
+    "words", [("verify", "{a}"), ("convert", "{a}", "--out", "{b}", "--store", "safetensors")]
 )
 def test_a_bar_is_shown_on_a_terminal_and_the_results_stay_clean(tmp_path, monkeypatch, words):
     import contextlib

@@ -1,9 +1,10 @@
+import dataclasses
 import json
 
 import pytest
 
 from neuralqx_struct.cli.demo import free_folder, run
-from neuralqx_struct.cli.shipped import shipped
+from neuralqx_struct.cli.schemas import shipped
 from neuralqx_struct.errors import StructError
 
 
@@ -29,7 +30,7 @@ def test_the_main_job(tmp_path):
     assert (
         json.loads((tmp_path / "demo/ckpt_v3/manifest.json").read_text())["schema"]["version"] == 3
     )
-    json.dumps(report.to_json())
+    json.dumps(dataclasses.asdict(report))
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path):

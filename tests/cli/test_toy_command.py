@@ -6,11 +6,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from neuralqx_struct.cli.commands import Argument, Command, choice
+from neuralqx_struct.cli.commands import Argument, Command, choice, plain_values, run_plain
 from neuralqx_struct.cli.parser import build_app
-from neuralqx_struct.cli.plain import plain_call, run_plain
 from neuralqx_struct.cli.reports import Report
-from neuralqx_struct.cli.table import COMMANDS
+from neuralqx_struct.cli.table import COMMANDS, find_command
 from neuralqx_struct.errors import Diagnostic
 
 
@@ -52,7 +51,7 @@ def invoke(app, *words, **environment):
 def test_text(app, file, capsys):
     done = invoke(app, "schema", "count", file, "--unit", "lines")
     assert (done.exit_code, done.stdout) == (0, "2 lines\n")
-    assert run_plain(["schema", "count", str(file)]) == 0
+    assert run_plain(*find_command(["schema", "count", str(file)])) == 0
     assert capsys.readouterr().out == "4 bytes\n"
 
 
@@ -75,7 +74,7 @@ def test_annotations_and_exit_codes(app, file, tmp_path):
     refused = invoke(app, "schema", "count", file, "--unit", "pages")
     assert refused.exit_code == 2
     assert "expected bytes or lines, got 'pages'" in refused.stderr
-    assert plain_call(["schema", "count", "x", "--unit", "pages"]) is None
+    assert plain_values(TOY, ["x", "--unit", "pages"]) is None
 
 
 def test_help(app):

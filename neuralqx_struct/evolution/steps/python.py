@@ -117,8 +117,12 @@ def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Functio
         if module not in sys.modules:
             try:
                 importlib.import_module(module)
-            except ImportError:  # the error below reports that no function was found
-                continue
+            except ImportError as error:
+                if error.name and f"{module}.".startswith(
+                    f"{error.name}."
+                ):  # the error below reports that no function was found
+                    continue
+                raise
             except Exception as error:  # a module runs any code, and may fail in any way
                 raise MigrationError(
                     f"expected the trusted module {module!r} to be importable, got {type(error).__name__}: {error}",
