@@ -261,7 +261,7 @@ def test_the_command_imports_no_jax(tmp_path):
     source = s.export({"w": np.arange(3.0)}, tmp_path / "a")
     code = (
         "import sys; from neuralqx_struct.cli import main\n"
-        f"sys.argv = ['x', 'convert', {str(source)!r}, {str(tmp_path / 'b.zip')!r}, '--compress']\n"
+        f"sys.argv = ['x', 'convert', {str(source)!r}, '--out', {str(tmp_path / 'b.zip')!r}, '--compress']\n"
         "try: main()\nexcept SystemExit as end: assert not end.code\n"
         "assert 'jax' not in sys.modules"
     )
