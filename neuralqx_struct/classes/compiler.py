@@ -1,7 +1,7 @@
 """The compiler: schema documents -> Struct classes, and :class:`Schema`, the users' handle of a schema.
 
-Reading and linting a schema must not import JAX, so the modules of ``struct/`` are imported when the first class is made.
-Documents of one fingerprint share their classes.
+Reading and linting import no JAX: the modules of ``struct/`` are imported when the first class is made. Documents of one
+fingerprint share their classes.
 
 Example:
     >>> schema = load_schema('''
@@ -19,6 +19,7 @@ Example:
 
 from __future__ import annotations
 
+import ast
 import functools
 import os
 import sys
@@ -31,7 +32,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
+from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import register_ref
@@ -52,6 +55,8 @@ __all__ = ["Schema", "classes_of", "load_schema", "register_hook"]
 _CLASSES: dict[str, dict[str, Any]] = {}
 _COMPILING = threading.RLock()
 _HOOKS: dict[str, Callable[..., Any]] = {}
+_MOST_RESULTS = 64  # of a derived field
+_EXACT = frozenset({bool, int, str, type(None)})  # equal values of these types are the same value
 
 
 class Schema:
@@ -270,7 +275,6 @@ def _rebuild(data: Any, name: str) -> Any:
 
 
 def _field(document: Document, declaration: FieldDeclaration, where: str) -> Any:
-    from neuralqx_struct.classes.derived_fields import derivation
     from neuralqx_struct.fieldspec import field
 
     metadata: dict[str, Any] = {"tags": tuple(declaration.tags)}
@@ -305,6 +309,44 @@ def _field(document: Document, declaration: FieldDeclaration, where: str) -> Any
         if declaration.deprecated is not False:
             validators.append(_warns(where, declaration.deprecated, options))
     return field(**options, converter=_hook(declaration.converter), validator=validators)
+
+
+def derivation(expression: Expression) -> Callable[[Any], Any]:
+    """The function of an instance that computes a derived field.
+
+    It keeps the results for plain values, and for the shapes of JAX arrays where nothing else of them counts.
+    """
+    names = expression.names
+    nodes = [*ast.walk(expression.tree)]
+    calls: list[Any] = [node for node in nodes if isinstance(node, ast.Call)]
+    measured = [call.args[0] for call in calls if FUNCTIONS[call.func.id].of_shape]
+    functions = [call.func for call in calls]
+    others = (node for node in nodes if node not in measured and node not in functions)
+    read = {node.id for node in others if isinstance(node, ast.Name)}
+    results: dict[tuple[Any, ...], Any] = {}
+
+    def key_of(name: str, value: Any) -> Any:
+        """None, or a value that is equal only where the result is equal."""
+        if type(value) in _EXACT or (type(value) is float and value):  # 0.0 == -0.0
+            return type(value), value
+        shape = None if name in read else getattr(getattr(value, "aval", None), "shape", None)
+        return shape if shape is not None and _EXACT.issuperset(map(type, shape)) else None
+
+    def derived(self: Any) -> Any:
+        values = {name: getattr(self, name) for name in names}
+        key = tuple([key_of(name, value) for name, value in values.items()])
+        if key in results:
+            return results[key]
+        result = evaluate(expression, values)
+        if None not in key and type(result) in (*_EXACT, float):
+            if len(results) >= _MOST_RESULTS:
+                results.clear()
+            results[key] = result
+        return result
+
+    derived.__doc__ = expression.text
+    derived.__nqx_pure__ = True  # type: ignore[attr-defined]
+    return derived
 
 
 def _warns(where: str, deprecated: bool | str, options: Mapping[str, Any]) -> Callable[[Any], bool]:

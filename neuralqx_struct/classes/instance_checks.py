@@ -1,46 +1,141 @@
 """Checks of instances: each new instance of a schema-made class against its declaration.
 
-The walk of the schema (``schema/conformance.py``) decides, and its verdict on a valid instance is remembered by the
-instance's *signature*: the types, dtypes and shapes of the values, and those plain values that the schema constrains. An instance of a remembered
-signature is valid. If its values cannot change, it gets a mark, by which it counts as one item of the struct around it.
-Verdicts that depend on numbers inside arrays are not remembered.
+The walk of the schema (``schema/conformance.py``) decides, on values that :func:`see_value` reads. Its verdict on a valid instance is remembered
+by the instance's *signature*: the types, dtypes and shapes of the values, and those plain values that the schema constrains. An
+instance of a remembered signature is valid. If no list or dict in it can change, it gets a mark, by which it counts as one item of
+the struct around it. Verdicts that depend on numbers inside arrays are not remembered.
+
+Example:
+    >>> see_value([1.5, None]).text
+    'a list of 2'
 """
 
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
+import jax
 import numpy as np
 
-from neuralqx_struct.classes.live_values import WithoutData, see_value
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.fieldspec import is_struct
-from neuralqx_struct.schema.conformance import Seen, conform
+from neuralqx_struct.paths import FieldName, PathTree
+from neuralqx_struct.references import class_ref, stored_class
+from neuralqx_struct.schema.bounds import shown_scalar
+from neuralqx_struct.schema.conformance import Seen, Shaped, conform
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.struct.equality import is_jax_array
+from neuralqx_struct.struct.equality import JAX_ARRAYS, is_jax_array
 from neuralqx_struct.struct.pytree import MARK, Pair, is_frozen, put
-from neuralqx_struct.types.records import walk_type
+from neuralqx_struct.types.records import record_of_class, walk_type
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Live values for the walk.
+
+
+@lru_cache(maxsize=256)
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype)  # slow in numpy
+
+
+def see_value(value: Any) -> Seen:
+    """Reads a live value for the walk of a schema; tracers have shape and dtype only."""
+    if value is None:
+        return Seen("null", "null")
+    if isinstance(value, type):
+        return Seen("other", f"a {type(value).__name__}")
+    kind: Any = type(value)
+    record = record_of_class(kind)
+    if record is not None:
+        return Seen("scalar", shown_scalar(value), value=value, type_name=record.name)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        sort = "list" if isinstance(value, list) else "tuple"
+        return Seen(sort, f"a {sort} of {len(value)}", items=dict(enumerate(value)))
+    if isinstance(value, (dict, PathTree)) and all(isinstance(key, str) for key in value):
+        return Seen("dict", "a dict", items=value)
+    if is_struct(value):
+        return _see_struct(value)
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return _see_array(value)
+    keys = " with keys that are not str" if isinstance(value, dict) else ""
+    return Seen("other", f"a {type(value).__name__}{keys}")
+
+
+def _see_struct(value: Any) -> Seen:
+    cls = type(value)
+    bases = (base for base in cls.__mro__ if "__nqx_ref__" in base.__dict__)
+    refs = dict.fromkeys(map(class_ref, (stored_class(cls), *bases)))
+    specs = cls.__nqx_fields__.items()
+    fields = {FieldName(n, s): getattr(value, n) for n, s in specs if not s.is_derived}
+    return Seen("struct", cls.__name__, refs=tuple(refs), items=fields)
+
+
+def _see_array(value: Any) -> Seen:
+    shape = tuple(value.shape)
+    # Keys have extended dtypes, which are none of numpy's; that is cheap to see.
+    extended = not isinstance(value.dtype, np.dtype)
+    if extended and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+        impl = str(jax.random.key_impl(value)) if isinstance(value, jax.Array) else str(value.dtype)
+        return Seen("key", f"prng_key[{impl}]", impl, shape)
+    dtype = _dtype_name(value.dtype)
+    traced = isinstance(value, jax.core.Tracer)
+    has_data = not traced and hasattr(value, "__array__")
+    data = value if has_data else Shaped(dtype, shape)
+    text = f"{dtype}[{', '.join(map(str, shape))}]"
+    return Seen("array", text, dtype, shape, data, loose=traced)
+
+
+class WithoutData:
+    """Reads like :func:`see_value`, but without the numbers in arrays, and records whether a constraint needs them."""
+
+    def __init__(self) -> None:
+        self._arrays: list[Shaped] = []
+
+    def __call__(self, value: Any) -> Seen:
+        """A value without the numbers in it."""
+        seen = see_value(value)
+        if seen.sort != "array":
+            return seen
+        hidden = Shaped(seen.dtype, seen.shape)
+        if not seen.loose:  # tracers have no numbers
+            self._arrays.append(hidden)
+        return Seen(seen.sort, seen.text, seen.dtype, seen.shape, hidden, loose=seen.loose)
+
+    @property
+    def needed(self) -> bool:
+        """True if a constraint asked for numbers."""
+        return any(array.asked for array in self._arrays)
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Signatures. Each value in one comes after its type, so that 1, True and 1.0 differ.
 
-_MOST_KEPT, _MOST_PARTS, _LONGEST_TEXT, _WIDEST_INT, _DEEPEST = 128, 512, 64, 256, 16
+_MOST_KEPT = 128
+_MOST_PARTS = 512  # of a signature
+_MOST_BYTES = 128  # of a number or text in it
+_DEEPEST = 16
 _SCALARS = frozenset({bool, int, float, complex, str, bytes, type(None)})
-_CHANGEABLE = (list, dict, np.ndarray)
 
 Signature = tuple[Any, ...]
-#: The part of a signature that a value gives; hashable.
-Part = Any
-#: False for a valid instance that may change, as a list inside it may; else an object that stands for its signature.
-Mark = object
-#: Returns the signature of a value, given also its depth.
+#: Returns the part of a signature that a value gives, which is hashable, at a depth.
 Look = Callable[..., Any]
+
+
+class Mark:
+    """Stands for a signature; instances with equal ones share it."""
+
+    __slots__ = ("document",)
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+
+#: The mark of a valid instance; False if it may change, as a list inside it may; None if it is not known to be valid.
+Verdict = Mark | bool | None
 
 _mark_of = operator.attrgetter(MARK)
 
@@ -49,11 +144,12 @@ class _NoSignatureError(Exception):
     """A value of an unknown type, or nested too deeply."""
 
 
+# TypeError: a dtype without a hash.
 _NO_SIGNATURE = (_NoSignatureError, AttributeError, TypeError, RecursionError)
 
 
 def _parts(signature: Any) -> Iterator[Any]:
-    if type(signature) in (tuple, list):
+    if type(signature) is tuple:
         for part in signature:
             yield from _parts(part)
     else:
@@ -61,14 +157,8 @@ def _parts(signature: Any) -> Iterator[Any]:
 
 
 def _is_small(part: Any) -> bool:
-    """True if a part of a signature is short enough to be remembered."""
-    if type(part) is int:
-        return part.bit_length() <= _WIDEST_INT
-    return not isinstance(part, (str, bytes, Path)) or len(str(part)) <= _LONGEST_TEXT
-
-
-def _is_changeable(part: Any) -> bool:
-    return isinstance(part, type) and issubclass(part, _CHANGEABLE)
+    """True if a part of a signature may be remembered."""
+    return isinstance(part, type) or sys.getsizeof(part) <= _MOST_BYTES
 
 
 def _takes_all(declaration: FieldDeclaration) -> bool:
@@ -89,13 +179,62 @@ def _depends_on_value(document: Document, declaration: FieldDeclaration) -> bool
     return any(part.record.picks(part, document) for part in inner)
 
 
+def _look_at_type(value: Any, depth: int = 0, *, whole: bool = False) -> Any:
+    """The part of a value: its type, dtype and shape; of plain values also the value if ``whole``."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return (kind, value) if whole else kind
+    if kind is list or kind is tuple:
+        return _look_at_items(kind, value, depth, whole)
+    if isinstance(
+        value, (np.ndarray, np.generic)
+    ):  # before JAX's isinstance, which is slow for others
+        return kind, value.dtype, value.shape
+    if is_jax_array(value):
+        return kind, value.aval
+    if depth > _DEEPEST:
+        raise _NoSignatureError
+    if kind is dict:
+        keys = _look_at_items(kind, [*value], depth, whole)
+        return keys, _look_at_items(kind, [*value.values()], depth, whole)
+    check = getattr(kind, "__nqx_check__", None)
+    if isinstance(check, InstanceCheck):
+        return check.mark_or_signature(value, depth + 1)
+    if record_of_class(kind) is not None:
+        return (kind, value) if whole else kind
+    raise _NoSignatureError
+
+
+def _look_at_items(kind: type, items: Any, depth: int, whole: bool) -> Any:
+    if items and hasattr(items[0], MARK):
+        try:
+            return kind, *map(_mark_of, items)
+        except AttributeError:
+            pass
+    if depth > _DEEPEST:
+        raise _NoSignatureError
+    return kind, *[_look_at_type(item, depth + 1, whole=whole) for item in items]
+
+
+_look_at_value = partial(_look_at_type, whole=True)
 _ORDERS = {"ge": operator.ge, "gt": operator.gt, "le": operator.le, "lt": operator.lt}
 
 
-def _tests_of(declaration: FieldDeclaration) -> list[tuple[Callable[[Any, Any], bool], Any]]:
-    """The bounds of a field as functions of a value and a bound."""
-    bounds = ((order, getattr(declaration, name)) for name, order in _ORDERS.items())
-    return [(order, bound) for order, bound in bounds if bound is not None]
+def _look_of(document: Document, field: FieldDeclaration) -> Look:
+    if _depends_on_value(document, field):
+        return _look_at_value
+    bounds = ((order, getattr(field, name)) for name, order in _ORDERS.items())
+    tests = [(order, bound) for order, bound in bounds if bound is not None]
+    if not tests:
+        return _look_at_type
+
+    def look_at_bounded(value: Any, depth: int = 0) -> Any:
+        """All numbers within the bounds have one signature."""
+        if type(value) in (int, float) and all(order(value, bound) for order, bound in tests):
+            return type(value)
+        return _look_at_value(value, depth)
+
+    return look_at_bounded
 
 
 class InstanceCheck:
@@ -109,11 +248,10 @@ class InstanceCheck:
     def __init__(self, document: Document, name: str) -> None:
         self.document = document
         self.name = name
-        self._last: tuple[Signature, Mark] = ((), None)
-        self._marks: dict[Signature, Mark] = {}
-        self._inner: dict[type, InstanceCheck | None] = {}
+        self._any = Mark(document)
+        self._last: tuple[Signature, Verdict] = ((), None)
+        self._marks: dict[Signature, Verdict] = {}
         self._pickers: dict[type, Callable[..., tuple[Any, ...]]] = {}
-        self._quick: Callable[..., Signature] | None = None
 
     def __call__(self, instance: Any) -> list[Diagnostic]:
         """Returns everything that is wrong with an instance."""
@@ -128,69 +266,70 @@ class InstanceCheck:
             put(instance, MARK, mark)
         return []
 
-    def known(self, cls: type, *values: Any) -> Mark:
+    def known(self, cls: type, *values: Any) -> Verdict:
         """The mark of an instance if one like it was valid before; None if :meth:`__call__` has to decide.
 
         Args:
             cls: The class of the instance.
             *values: Of :attr:`fields`, in order.
         """
-        last, mark = self._last
         try:
-            signature = self._quick(cls, *values)  # type: ignore[misc]
+            signature = self._signature(0, cls, *values)
+            last, mark = self._last
             if signature == last:
                 return mark
-        except Exception:  # noqa: BLE001 - other values than those that the quick function is made for
-            try:
-                signature = self._signature(cls, values)
-            except _NO_SIGNATURE:
-                return None
-        try:
             mark = self._marks.get(signature)
-        except TypeError:  # a dtype without a hash
+        except _NO_SIGNATURE:
             return None
         if mark is not None:
             self._last = signature, mark
         return mark
 
-    def known_pair(self, cls: Any, pair: Pair) -> Mark:
+    def known_pair(self, cls: Any, pair: Pair) -> Verdict:
         """The same for an instance with such a pair."""
         pick = self._pickers.get(cls)
         if pick is None:
             pick = self._pickers[cls] = cls.__nqx_layout__.picker(self.fields)
         return self.known(cls, *pick(*pair))
 
+    def mark_or_signature(self, value: Any, depth: int) -> Any:
+        """The mark of an instance if one like it was valid before; else its signature."""
+        mark = vars(value).get(MARK)
+        if mark is not None:
+            return mark
+        signature = self._signature(depth, type(value), *self._get(value))
+        mark = self._marks.get(signature)
+        if mark and is_frozen(value):
+            put(value, MARK, mark)
+        return mark or (self._any, *signature)
+
     def _walk(self, instance: Any, read: Callable[[Any], Seen]) -> list[Diagnostic]:
         # The constructor has checked that all fields are there; derived ones may still wait for concrete values.
         return conform(self.document, self.name, instance, read, closed=False)
 
-    def _remember(self, cls: type, values: tuple[Any, ...]) -> Mark:
-        """Remember the signatures of a valid instance; returns its mark."""
+    def _remember(self, cls: type, values: tuple[Any, ...]) -> Verdict:
+        """Remember the signature of a valid instance; returns its mark."""
         try:
-            signatures = [self._signature(cls, values)]
-            parts = [*_parts(signatures)]
-            if len(parts) > _MOST_PARTS or not all(map(_is_small, parts)):
-                return False
-            if self._quick is None:
-                self._quick = self._quick_signature(values)
-            if all(map(self._is_trusted, values)):
-                with suppress(Exception):  # a struct inside has no mark, as it holds a numpy array
-                    signatures.append(self._quick(cls, *values))
-            if len(self._marks) >= _MOST_KEPT:
-                self._marks = {}
-            mark = False if any(map(_is_changeable, parts)) else object()
-            self._marks.update(dict.fromkeys(signatures, mark))
+            signature = self._signature(0, cls, *values)
         except _NO_SIGNATURE:
             return False
+        parts = [*_parts(signature)]
+        if len(parts) > _MOST_PARTS or not all(map(_is_small, parts)):
+            return False
+        # Structs of another schema do not count as valid here: their signatures may leave out what this schema compares.
+        if not all(self._knows(part.document) for part in parts if type(part) is Mark):
+            return False
+        if len(self._marks) >= _MOST_KEPT:
+            self._marks = {}
+        mark = False if list in parts or dict in parts else Mark(self.document)
+        self._marks[signature] = mark
         return mark
 
-    def _is_trusted(self, value: Any) -> bool:
-        """False if marks inside a value could be those of another schema."""
-        items = value if type(value) in (list, tuple) else (value,)
-        structs = (type(item) for item in items if is_struct(item))
-        return all(self._check_of(cls) is not None for cls in structs)
-
-    # --- signatures ------------------------------------------------------------------------------------------------
+    def _knows(self, document: Document) -> bool:
+        known = self.document.closure()
+        if any(each is document for each in known):
+            return True
+        return full_fingerprint(document) in map(full_fingerprint, known)
 
     @cached_property
     def _looks(self) -> dict[str, Look]:
@@ -201,25 +340,10 @@ class InstanceCheck:
             if field.derived is not None:
                 continue
             if name in declaration.compared:
-                looks[name] = self._look_at_value
+                looks[name] = _look_at_value
             elif not _takes_all(field):
-                looks[name] = self._look_of(field)
+                looks[name] = _look_of(self.document, field)
         return looks
-
-    def _look_of(self, field: FieldDeclaration) -> Look:
-        if _depends_on_value(self.document, field):
-            return self._look_at_value
-        tests = _tests_of(field)
-        if not tests:
-            return self._look_at_type
-
-        def look_at_bounded(value: Any, depth: int = 0) -> Part:
-            """All numbers within the bounds have one signature."""
-            if type(value) in (int, float) and all(order(value, bound) for order, bound in tests):
-                return type(value)
-            return self._look_at_value(value, depth)
-
-        return look_at_bounded
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -229,106 +353,22 @@ class InstanceCheck:
     def _get(self, instance: Any) -> tuple[Any, ...]:
         return tuple([getattr(instance, name) for name in self._looks])
 
-    def _signature(self, cls: type, values: tuple[Any, ...], depth: int = 0) -> Signature:
-        looks = zip(self._looks.values(), values, strict=True)
-        return (cls, *[look(value, depth) for look, value in looks])
+    @cached_property
+    def _signature(self) -> Callable[..., Signature]:
+        """The function of a depth, a class and the values of all fields.
 
-    def _quick_signature(self, values: tuple[Any, ...]) -> Callable[..., Signature]:
-        """A function of a class and the values of all fields, made for values like the given ones.
-
-        It fails for others. Where :meth:`_signature` looks into structs, it takes their marks.
+        It is generated, because loops and calls would cost more than all else; the text of a schema never reaches it.
         """
-        declared = self.document.structs[self.name].fields
-        arguments, parts = ["cls"], ["cls"]
-        namespace: dict[str, Any] = {
-            "kind": type,
-            "scalars": _SCALARS,
-            "map": map,
-            "get": _mark_of,
+        names = [f"v{place}" for place in range(len(self._looks))]
+        parts = ["cls"]
+        for name in names:
+            jax_array = f"(k, {name}.aval) if (k := kind({name})) in jax_arrays"
+            numpy_array = f"(k, {name}.dtype, {name}.shape) if k is ndarray"
+            parts.append(f"({jax_array} else {numpy_array} else look_{name}({name}, depth))")
+        source = f"lambda {', '.join(['depth', 'cls', *names])}: ({', '.join(parts)},)"
+        looks = {
+            f"look_{name}": look for name, look in zip(names, self._looks.values(), strict=True)
         }
-        for place, (name, value) in enumerate(zip(self._looks, values, strict=True)):
-            v, look = f"v{place}", f"look{place}"
-            arguments.append(v)
-            namespace[look] = self._looks[name]
-            is_only_option = len(declared[name].declared.branches) == 1
-            if is_jax_array(value) and is_only_option:
-                parts.append(f"kind({v}), {v}.aval")
-            elif is_struct(value) and is_only_option:
-                parts.append(f"{v}.{MARK}")
-            elif type(value) is list and value and is_struct(value[0]):
-                parts.append(f"kind({v}), *map(get, {v})")
-            elif self._looks[name] == self._look_at_value:
-                parts.append(f"kind({v}), ({v} if kind({v}) in scalars else {look}({v}))")
-            elif self._looks[name] == self._look_at_type:
-                parts.append(f"(kind({v}) if kind({v}) in scalars else {look}({v}))")
-            else:
-                parts.append(f"{look}({v})")
-        source = f"lambda {', '.join(arguments)}: ({', '.join(parts)},)"
-        made: Callable[..., Signature] = eval(source, namespace)  # noqa: S307 - only numbered names
+        known = {"kind": type, "jax_arrays": JAX_ARRAYS, "ndarray": np.ndarray}
+        made: Callable[..., Signature] = eval(source, known | looks)  # noqa: S307
         return made
-
-    def _look_at_type(self, value: Any, depth: int = 0) -> Part:
-        kind = type(value)
-        return kind if kind in _SCALARS else self._look_inside(value, self._look_at_type, depth)
-
-    def _look_at_value(self, value: Any, depth: int = 0) -> Part:
-        kind = type(value)
-        if kind in _SCALARS:
-            return kind, value
-        return self._look_inside(value, self._look_at_value, depth)
-
-    def _look_inside(self, value: Any, look: Look, depth: int) -> Part:
-        """The signature of anything but plain scalars."""
-        kind = type(value)
-        if kind is np.ndarray:  # before JAX's isinstance, which is slow for other arrays
-            return kind, value.dtype, value.shape
-        if is_jax_array(value):
-            return kind, value.aval
-        if depth > _DEEPEST:
-            raise _NoSignatureError
-        if kind is list or kind is tuple:
-            return kind, *[look(item, depth + 1) for item in value]
-        if kind is dict:
-            items = [(look(key, depth), look(item, depth + 1)) for key, item in value.items()]
-            return kind, *items
-        if isinstance(value, (np.ndarray, np.generic)):
-            return kind, value.dtype, value.shape
-        if isinstance(value, (Path, np.dtype)):
-            return kind if look == self._look_at_type else (kind, value)
-        if is_struct(kind):
-            return self._look_at_struct(value, depth + 1)
-        raise _NoSignatureError
-
-    def _look_at_struct(self, value: Any, depth: int) -> Part:
-        """The mark of a valid struct that cannot change; else its signature."""
-        cls: Any = type(value)
-        inner = self._check_of(cls)
-        if inner is None:
-            names = [name for name, spec in cls.__nqx_fields__.items() if not spec.is_derived]
-            return cls, *[self._look_at_value(getattr(value, name), depth) for name in names]
-        mark: Mark = vars(value).get(MARK)
-        return inner.mark_or_signature(value, depth) if mark is None else mark
-
-    def mark_or_signature(self, value: Any, depth: int) -> Part:
-        """The mark of an instance without one, if one like it was valid before; else its signature."""
-        signature = self._signature(type(value), self._get(value), depth)
-        mark = self._marks.get(signature)
-        if mark and is_frozen(value):
-            put(value, MARK, mark)
-        return mark or signature
-
-    def _check_of(self, cls: type) -> InstanceCheck | None:
-        """The check of a struct inside, if this schema declares its class; else None."""
-        if cls not in self._inner:
-            if len(self._inner) >= _MOST_KEPT:
-                self._inner = {}
-            check = cls.__dict__.get("__nqx_check__")
-            knows = isinstance(check, InstanceCheck) and self._knows(check.document)
-            self._inner[cls] = check if knows else None
-        return self._inner[cls]
-
-    def _knows(self, document: Document) -> bool:
-        known = self.document.closure()
-        if any(each is document for each in known):
-            return True
-        return full_fingerprint(document) in map(full_fingerprint, known)

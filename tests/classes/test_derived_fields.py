@@ -1,4 +1,4 @@
-"""What the code of derived fields gives, beside the evaluator, which says what they are."""
+"""Derived fields give the results of the evaluator, computed or kept."""
 
 import enum
 import math
@@ -12,14 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
-from neuralqx_struct.classes import derived_fields as derivations
-from neuralqx_struct.classes.derived_fields import derivation
+from neuralqx_struct.classes import compiler
+from neuralqx_struct.classes.compiler import derivation
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.struct.equality import JAX_ARRAYS as ARRAYS
-
-ARRAYS.add(type(jnp.zeros(1)))
 
 
 class Level(enum.IntEnum):
@@ -44,13 +41,14 @@ def outcome(compute):
     return type(value), repr(value)
 
 
-def agree(text, values):
+def agree(text, *values):
+    """Twice for each, as results are kept."""
     expression = parse(text)
-    used = {name: values[name] for name in expression.names}
     derived = derivation(expression)
-    assert outcome(lambda: derived(SimpleNamespace(**used))) == outcome(
-        lambda: evaluate(expression, used)
-    )
+    for current in (*values, *values):
+        used = {name: current[name] for name in expression.names}
+        instance = SimpleNamespace(**used)
+        assert outcome(lambda: derived(instance)) == outcome(lambda: evaluate(expression, used))
 
 
 NAMES = ("a", "b", "x", "y")
@@ -102,96 +100,57 @@ values = st.one_of(
 )
 
 
-@given(text=texts, given=st.fixed_dictionaries(dict.fromkeys(NAMES, values)))
-@example("a * b * (a * b) * a", dict.fromkeys(NAMES, 2**62))
-@example("(a + 1) // b", {"a": 1, "b": 0})
-@example("a in (1, 2)", {"a": math.nan})
-@example("a * 3", {"a": "text"})
-@example("ndim(a) + len(x)", {"a": Liar(1.0), "x": [1]})
-@example("min(a, b)", {"a": 1.0, "b": math.nan})
+several = st.lists(st.fixed_dictionaries(dict.fromkeys(NAMES, values)), min_size=1, max_size=4)
+
+
+@given(text=texts, given=several)
+@example("a * 1", [dict.fromkeys(NAMES, value) for value in (1, True, 1.0, 1.0 + 0j)])
+@example("a / 1", [dict.fromkeys(NAMES, value) for value in (0.0, -0.0, math.nan)])
+@example("len(a)", [dict.fromkeys(NAMES, jnp.zeros(n)) for n in (1, 2)])
+@example("size(a) * 1.0", [dict.fromkeys(NAMES, np.zeros(n)) for n in (1, 2)])
+@example("size(a) + sum(a)", [dict.fromkeys(NAMES, jnp.full(2, n)) for n in (1, 2)])
+@example("ndim(a) + len(x)", [{"a": Liar(1.0), "x": [1]}])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_code_does_as_the_evaluator_does(text, given):
+def test_results_are_those_of_the_evaluator(text, given):
     """Values, types and errors are the same, for values of every kind."""
-    agree(text, given)
+    agree(text, *given)
 
 
-PROVEN = [
+KEPT = [
     ("4 * alpha + 1", {"alpha": 3}),
     ("size(kernel) + alpha if alpha > 0 else 0", {"alpha": 3, "kernel": jnp.zeros((2, 3))}),
-    ("shape(kernel)[0] * ndim(kernel) - len(kernel)", {"kernel": jnp.zeros((2, 3))}),
-    ("shape(kernel)", {"kernel": jnp.zeros((2, 3))}),
-    ("alpha ** 4 // 7 % 5", {"alpha": -9}),
-    ("0 < rate <= 1 and not deep", {"rate": 0.5, "deep": False}),
+    ("size(size)", {"size": 3}),
+    ("rate * 2", {"rate": 0.5}),
     ("alpha if init == 'normal' else -1", {"alpha": 2, "init": "normal"}),
     ("width == None or width in (8, 16)", {"width": None}),
-    ("max(alpha, 2, abs(beta))", {"alpha": 1, "beta": -3}),
-    (" + ".join(["a"] * 40), {"a": 1}),
-    ("-" * 20 + "(" * 45 + "a" + " + 1)" * 40 + ")" * 5, {"a": 1}),
 ]
 
 
-@pytest.mark.parametrize(("text", "given"), PROVEN, ids=[text[:20] for text, _ in PROVEN])
-def test_what_is_usual_needs_no_evaluator(text, given, monkeypatch):
-    expected = evaluate(parse(text), given)
-    monkeypatch.setattr(derivations, "evaluate", None)
-    monkeypatch.setattr(derivations, "evaluate_tree", None)
-    found = derivation(parse(text))(SimpleNamespace(**given))
-    assert (type(found), found) == (type(expected), expected)
+@pytest.mark.parametrize(("text", "given"), KEPT, ids=[text for text, _ in KEPT])
+def test_a_result_is_computed_once(text, given, monkeypatch):
+    derived = derivation(parse(text))
+    first = derived(SimpleNamespace(**given))
+    monkeypatch.setattr(compiler, "evaluate", None)
+    assert derived(SimpleNamespace(**given)) == first
 
 
-@pytest.mark.parametrize(
-    ("text", "given"),
-    [
-        ("2 + 3", {}),
-        ("a * a * a * a * a", {"a": 2}),
-        ("a ** b", {"a": 2, "b": 3}),
-        ("2 ** -a", {"a": 3}),
-        ("sum(a)", {"a": [1, 2]}),
-        ("min(a)", {"a": [1, 2]}),
-        ("len(a + a)", {"a": "no"}),
-        ("shape(a) == (2, 3)", {"a": np.zeros((2, 3))}),
-        ("shape(a + 1)[0]", {"a": np.zeros((2, 3))}),
-        ("(a, 1)", {"a": 3}),
-        ("a + 'n'", {"a": "no"}),
-        ("a < 2 in (True, 3)", {"a": 1}),
-        ("a ** 0.5 ** 2", {"a": 2}),
-        (" + ".join(["a"] * 245), {"a": 1}),
-        ("a ** -100", {"a": 2.0}),
-        (
-            "size(a) * size(a) * size(a) * size(a)",
-            {"a": jax.ShapeDtypeStruct((2**62, 16), np.int8)},
-        ),
-        ("size(a) * 2", {"a": jax.ShapeDtypeStruct((2**62, 4), np.int8)}),
-    ],
-)
-def test_what_is_not_straight_code_is_evaluated(text, given):
-    agree(text, given)
+def test_few_results_are_kept():
+    derived = derivation(parse("a + 1"))
+    for a in range(1000):
+        assert derived(SimpleNamespace(a=a)) == a + 1
+    (results,) = (
+        cell.cell_contents for cell in derived.__closure__ if type(cell.cell_contents) is dict
+    )
+    assert 0 < len(results) <= 64
 
 
 @pytest.mark.parametrize("given", [{"a": 1, "b": 0}, {"a": 2**300, "b": 1}, {"a": "text", "b": 1}])
 def test_errors_are_those_of_the_evaluator(given):
-    """Nothing is left of the code in them: no context, and the words of the evaluator."""
     with pytest.raises(SchemaError) as raised:
         derivation(parse("a // b"))(SimpleNamespace(**given))
     with pytest.raises(SchemaError) as expected:
         evaluate(parse("a // b"), given)
     assert str(raised.value) == str(expected.value)
-    assert not any(
-        "generated" in str(entry.path) and entry.name != "derived" for entry in raised.traceback
-    )
-
-
-def test_text_of_a_schema_never_reaches_the_source():
-    """Names and texts come in as objects, whatever they are."""
-    name = "__import__"
-    derived = derivation(parse(f"{name} + 1 if init == 'exit()' else 0"))
-    known = {
-        *derived.__code__.co_names,
-        *derived.__code__.co_varnames,
-        *map(str, derived.__code__.co_consts),
-    }
-    assert not known & {name, "init", "exit()"}
-    assert derived(SimpleNamespace(**{name: 2, "init": "exit()"})) == 3
 
 
 SCHEMA = """\
@@ -237,29 +196,6 @@ def test_sizes_that_are_no_numbers_yet():
             told.append(outcome(lambda text=text: derivation(parse(text))(SimpleNamespace(x=x)))[0])
         return x
 
-    jax.make_jaxpr(lambda x: ARRAYS.add(type(x)) or x)(1.0)
     spec = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), np.float32)
     jax.export.export(jax.jit(length))(spec)
     assert told == ["error"] * 3
-
-
-WHOLE = [
-    "a",
-    "(a if a else 0)",
-    "(a or 0)",
-    "max(0, a)",
-    "abs(a)",
-    "-a",
-    "(a - 0)",
-    "(a // 1)",
-    "(a % (a + 1))",
-    "a ** 1",
-]
-
-
-@pytest.mark.parametrize("part", WHOLE)
-@pytest.mark.parametrize("count", [2, 4, 5])
-def test_no_whole_number_grows_too_long(part, count):
-    """The bound on code is that of the evaluator, whatever the numbers went through before."""
-    agree(" * ".join([part] * count), {"a": 2**62})
-    agree(" * ".join([part] * count), {"a": 1 - 2**63})

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.classes import instance_checks as instances
-from neuralqx_struct.classes.instance_checks import InstanceCheck
-from neuralqx_struct.classes.live_values import see_value
+from neuralqx_struct.classes.instance_checks import InstanceCheck, see_value
 from neuralqx_struct.errors import ValidationError
 from neuralqx_struct.schema.conformance import conform
 
