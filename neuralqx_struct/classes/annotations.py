@@ -20,7 +20,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.params import Param, Params
-from neuralqx_struct.types.records import (
+from neuralqx_struct.types import (
     Array,
     DictOf,
     Extent,
@@ -33,7 +33,7 @@ from neuralqx_struct.types.records import (
     TupleOf,
     Type,
     Union,
-    record_of_class,
+    type_of_class,
 )
 
 
@@ -85,9 +85,9 @@ def _type_of(hint: Any, naming: Naming) -> Type | None:
 def _type_of_class(cls: type, naming: Naming) -> Type | None:
     if cls in _CLASSES:
         return _CLASSES[cls]
-    record = record_of_class(cls)
-    if record is not None:
-        return record.parse(record.name, None, record.name)
+    scalar = type_of_class(cls)
+    if scalar is not None:
+        return scalar
     if issubclass(cls, enum.Enum) and not issubclass(cls, enum.Flag):
         return Named(naming.name_of(cls))
     if issubclass(cls, (Param, Params)):  # a schema-made struct would lack their methods

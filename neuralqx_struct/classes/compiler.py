@@ -44,7 +44,7 @@ from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series, load_series, series_of
 from neuralqx_struct.schema.uses import link_all, remember
 from neuralqx_struct.tools.linting import lint_series
-from neuralqx_struct.types.records import Array, PyTree, Type
+from neuralqx_struct.types import Array, PyTree, Type
 from neuralqx_struct.types.text import LiveBuilder, format_type, read_value
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ def derivation(expression: Expression) -> Callable[[Any], Any]:
     names = expression.names
     nodes = [*ast.walk(expression.tree)]
     calls: list[Any] = [node for node in nodes if isinstance(node, ast.Call)]
-    measured = [call.args[0] for call in calls if FUNCTIONS[call.func.id].of_shape]
+    measured = [call.args[0] for call in calls if FUNCTIONS[call.func.id].measures]
     functions = [call.func for call in calls]
     others = (node for node in nodes if node not in measured and node not in functions)
     read = {node.id for node in others if isinstance(node, ast.Name)}

@@ -1,7 +1,7 @@
 """Examples: instances made from a declaration alone, for tests, documentation and shapes to compile with.
 
 Sizes follow from dims and their equations, values from types, defaults and constraints. The constructor checks the
-result; where it refuses because of constraints on several fields, another instance is drawn.
+result; where it refuses, another instance is drawn, with larger numbers from time to time.
 
 Example:
     >>> from neuralqx_struct.classes.compiler import load_schema
@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -32,12 +32,11 @@ from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.bounds import bounded, lengths_in
 from neuralqx_struct.schema.lint import extents_of, root_ints
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types.records import Extent, Type, walk_type
+from neuralqx_struct.types import Extent, Type, walk_type
 
-_TRIES = 200  # how many examples the constraints on several fields may refuse
+_TRIES = 200  # how many examples the constructor may refuse
 _DEEPEST = 4  # structs inside structs; deeper, lists are as short as allowed and optional structs are absent
 _SIZES = (2, 5)  # of dims without bounds
-_CONSTRAINED = "NQX416"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -59,7 +58,7 @@ def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) ->
         TypeError: ``cls`` is not a Struct class.
         SchemaError: A name in ``dims`` is no dim of the schema; nothing can be made for a field, such as text for a
             pattern, where ``examples:`` or a default would help.
-        ValidationError: No sample met the constraints.
+        ValidationError: No sample met the declaration.
 
     Example:
         >>> from neuralqx_struct.struct import Struct
@@ -78,13 +77,12 @@ def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) ->
     document, name, classes = described(cls)
     _check_dims(document, dims or {})
     seeds = np.random.SeedSequence(_seed(key)).spawn(_TRIES)
-    for seed in seeds:
-        sample = _Sample(document, classes, np.random.default_rng(seed), dict(dims or {}))
+    for number, seed in enumerate(seeds):
+        random = np.random.default_rng(seed)
+        sample = _Sample(document, classes, random, dict(dims or {}), {}, reach=1 + number // 8)
         try:
-            return sample.struct(name, {}, 0)
+            return sample.struct(name, {})
         except ValidationError as error:
-            if any(d.code != _CONSTRAINED for d in error.diagnostics):
-                raise
             refused = error
     raise refused
 
@@ -110,7 +108,7 @@ def _check_dims(document: Document, dims: Mapping[str, int]) -> None:
 
 @dataclass
 class _Sample:
-    """One instance in the making; the records of types draw their values from it.
+    """One struct instance in the making; types draw their values from it.
 
     Attributes:
         document: The declaration.
@@ -118,13 +116,21 @@ class _Sample:
         random: Source of all choices.
         sizes: Sizes of declared dims, and those that the caller gives.
         root: Static ints of the root, by name.
+        reach: How large sizes and ints may be, in multiples of the usual.
+        local: Sizes of this instance.
+        depth: The number of structs around it.
+        field: The field of the value.
     """
 
     document: Document
     classes: Mapping[str, Any]
     random: np.random.Generator
     sizes: dict[str, int]
-    root: dict[str, Any] = field(default_factory=dict)
+    root: dict[str, Any]
+    reach: int
+    local: dict[str, int] = field(default_factory=dict)
+    depth: int = -1
+    field: Any = None
 
     # --- sizes -----------------------------------------------------------------------------------------------------
 
@@ -133,7 +139,7 @@ class _Sample:
         if name not in self.sizes:
             declared = self.document.dims[name]
             if declared.equation is not None:
-                self.sizes[name] = self.number(declared.equation, {})
+                self.sizes[name] = replace(self, local={}).number(declared.equation)
             else:
                 self.sizes[name] = self.small(declared.min or 0, declared.max)
         return self.sizes[name]
@@ -143,117 +149,110 @@ class _Sample:
         low, high = max(least, _SIZES[0]), max(least, *_SIZES)
         if most is not None:
             low, high = min(low, most), most
-        return int(self.random.integers(low, min(high, low + _SIZES[1]) + 1))
+        high = min(high, low + _SIZES[1]) if self.reach == 1 else high
+        return int(self.random.integers(low, high + 1))
 
-    def number(self, size: Expression, local: dict[str, int]) -> int:
-        """The number of a size; ``local`` has the names of one struct instance."""
-        return int(evaluate(size, {name: self.named(name, local) for name in size.names}))
+    def number(self, size: Expression) -> int:
+        """The number of a size."""
+        return int(evaluate(size, {name: self.named(name) for name in size.names}))
 
-    def named(self, name: str, local: dict[str, int]) -> int:
+    def named(self, name: str) -> int:
         """The number of a name; the first time, a small one."""
-        if name not in local and name in self.document.dims:
+        if name not in self.local and name in self.document.dims:
             return self.dim(name)
-        for known in (local, self.sizes, self.root):
+        for known in (self.local, self.sizes, self.root):
             if name in known:
                 return known[name]
-        local[name] = int(self.random.integers(*_SIZES))
-        return local[name]
+        self.local[name] = int(self.random.integers(*_SIZES))
+        return self.local[name]
 
-    def shape(self, extents: Sequence[Extent], local: dict[str, int]) -> tuple[int, ...]:
+    def shape(self, extents: Sequence[Extent]) -> tuple[int, ...]:
         """The sizes of a shape."""
         sizes: list[int] = []
         for extent in extents:
             if extent is ...:
                 sizes += [int(n) for n in self.random.integers(1, 4, self.random.integers(0, 3))]
             else:
-                sizes.append(3 if extent.text == "_" else self.number(extent, local))
+                sizes.append(3 if extent.text == "_" else self.number(extent))
         return tuple(sizes)
 
     # --- structs ---------------------------------------------------------------------------------------------------
 
-    def struct(self, name: str, bound: dict[str, int], depth: int) -> Any:
+    def struct(self, name: str, bound: dict[str, int]) -> Any:
         """An instance of a struct whose parameters are ``bound``."""
-        local, values = dict(bound), dict[str, Any]()
-        given = self.given() if depth == 0 else {}
+        made = replace(self, local=dict(bound), depth=self.depth + 1)
+        return self.classes[name](**made.values(name))
+
+    def values(self, name: str) -> dict[str, Any]:
+        """The values of the fields of the struct."""
+        values: dict[str, Any] = {} if self.depth else self.given()
         declaration = self.document.structs[name]
         counted = lengths_in(declaration)
         fields = {n: d for n, d in bounded(declaration).items() if d.derivation is None}
         # Numbers come first: sizes may be equal to static ints of the root, and lengths to any.
         for field_name in sorted(fields, key=lambda n: _turn(fields[n], n in counted)):
-            current = fields[field_name]
-            if current.kind == "opaque" and current.has_default:
+            self.field = fields[field_name]
+            if self.field.kind == "opaque" and self.field.has_default:
                 continue
             if field_name in counted:
-                current = self.counted(current, counted[field_name], values, local)
-            if field_name in given:
-                values[field_name] = given[field_name]
-            else:
-                values[field_name] = self.field(f"{name}.{field_name}", current, local, depth)
-            if depth == 0 and isinstance(values[field_name], int):
+                self.count(counted[field_name], values)
+            if field_name not in values:
+                values[field_name] = self.value(f"{name}.{field_name}", self.field)
+            if self.depth == 0 and isinstance(values[field_name], int):
                 self.root[field_name] = values[field_name]
-        return self.classes[name](**values)
+        return values
 
     def given(self) -> dict[str, int]:
         """The fields of the root that the sizes of the caller determine."""
-        dims = self.document.dims
+        dims, root = self.document.dims, self.document.structs[self.document.root]
         given = {
             n: self.sizes[n] for n in root_ints(self.document) & self.sizes.keys() - dims.keys()
         }
         for name in dims.keys() & self.sizes.keys():
             equation = dims[name].equation
-            if equation is not None:  # `heads: {equals: n_heads}`: heads determines n_heads
+            if (
+                equation is not None and equation.text in root.fields
+            ):  # `heads: {equals: n_heads}`: heads determines n_heads
                 given[equation.text] = self.sizes[name]
         return given
 
-    def field(
-        self, path: str, declaration: FieldDeclaration, local: dict[str, int], depth: int
-    ) -> Any:
+    def value(self, path: str, field: FieldDeclaration) -> Any:
         """The value of a field; errors name it."""
         try:
-            return self.value(declaration.declared, declaration, local, depth)
+            return field.declared.example(self)
         except SchemaError as error:
             found = error.diagnostics[0]
             raise SchemaError(found.message, code=found.code, path=path, hint=found.hint) from None
 
-    def counted(
-        self,
-        declaration: FieldDeclaration,
-        length: ast.expr,
-        values: Mapping[str, Any],
-        local: dict[str, int],
-    ) -> FieldDeclaration:
-        """The declaration of a field with the length that a constraint demands, if it is known."""
+    def count(self, length: ast.expr, values: Mapping[str, Any]) -> None:
+        """Gives the field the length that a constraint demands, if it is known."""
         named = {node.id for node in ast.walk(length) if isinstance(node, ast.Name)}
         sizes = {name: self.dim(name) for name in sorted(named & self.document.dims.keys())}
         try:
-            found = evaluate_tree(length, {**self.sizes, **local, **sizes, **values})
+            found = evaluate_tree(length, {**self.sizes, **self.local, **sizes, **values})
         except SchemaError:
-            return declaration
+            return
         if type(found) is not int or found < 0:
-            return declaration
-        extents = declaration.declared.extents
+            return
+        extents = self.field.declared.extents
         if not extents:
-            return declaration.model_copy(update={"min_length": found, "max_length": found})
+            lengths = {"min_length": found, "max_length": found}
+            self.field = self.field.model_copy(update=lengths)
+            return
         name = "" if extents[0] is ... else extents[0].text
         if name.isidentifier() and name not in {**self.document.dims, **self.sizes}:
-            local.setdefault(name, found)
-        return declaration
+            self.local.setdefault(name, found)
 
     # --- values ----------------------------------------------------------------------------------------------------
-
-    def value(
-        self, declared: Type, field: FieldDeclaration, local: dict[str, int], depth: int
-    ) -> Any:
-        """A value of a type that keeps the constraints of a field."""
-        return declared.record.example(declared, self, field, local, depth)
 
     def one_of(self, values: Any) -> Any:
         """One of some values."""
         return values[int(self.random.integers(len(values)))]
 
-    def branch(self, options: tuple[Type, ...], depth: int) -> Type:
+    def branch(self, options: tuple[Type, ...]) -> Type:
         """One option of a union; deep inside one without structs."""
-        simple = [o for o in options if not self.holds_structs(o)] if depth >= _DEEPEST else []
+        deep = self.depth >= _DEEPEST
+        simple = [option for option in options if deep and not self.holds_structs(option)]
         chosen: Type = self.one_of(simple or options)
         return chosen
 
@@ -261,29 +260,32 @@ class _Sample:
         """True if a type names a struct."""
         return any(self.document.is_struct(inner.refers) for inner in walk_type(declared))
 
-    def inner_struct(self, declared: Any, local: dict[str, int], depth: int) -> Any:
+    def inner_struct(self, declared: Type) -> Any:
         """An instance of the struct that a type names."""
         name = declared.refers
         pairs = zip(self.document.structs[name].params, declared.arguments, strict=False)
-        return self.struct(name, {param: self.number(size, local) for param, size in pairs}, depth)
+        return self.struct(name, {param: self.number(size) for param, size in pairs})
 
     def member(self, enum: str, name: str) -> Any:
         """A member: of a Python Enum, or its name."""
         cls = self.classes.get(enum)
         return name if cls is None else cls[name]
 
-    def length(self, field: FieldDeclaration, item: Type, depth: int) -> int:
+    def length(self, item: Type) -> int:
         """The length of a collection."""
-        least = field.min_length or 0
-        if depth >= _DEEPEST and self.holds_structs(item):
-            return least
-        most = least + 3 if field.max_length is None else field.max_length
+        if self.depth >= _DEEPEST and self.holds_structs(item):
+            return self.field.min_length or 0
+        return self.count_up_to(3)
+
+    def count_up_to(self, more: int) -> int:
+        """A length that the field allows, not much longer than its minimum."""
+        least = self.field.min_length or 0
+        most = least + more if self.field.max_length is None else self.field.max_length
         return int(self.random.integers(max(least, min(1, most)), most + 1))
 
-    def interval(
-        self, field: FieldDeclaration, low: float, high: float, least: float
-    ) -> tuple[float, float]:
+    def interval(self, low: float, high: float, least: float) -> tuple[float, float]:
         """The interval that bounds leave, near to [low, high]; open bounds are moved by ``least``."""
+        field = self.field
         floors = [-math.inf if field.ge is None else field.ge]
         floors += [] if field.gt is None else [field.gt + least]
         ceilings = [math.inf if field.le is None else field.le]
@@ -295,23 +297,24 @@ class _Sample:
             start = min(low, top - width)
         return start, min(top, start + width)
 
-    def integer(self, field: FieldDeclaration) -> int:
+    def integer(self) -> int:
         """An int."""
-        low, high = self.interval(field, 1, 9, 1)
-        step = int(field.multiple_of or 1) or 1
+        low, high = self.interval(1, 9 * self.reach, 1)
+        step = int(self.field.multiple_of or 1) or 1
         first = math.ceil(low / step)
         last = max(first, math.floor(high / step))
         return step * int(self.random.integers(first, last + 1))
 
-    def floating(self, field: FieldDeclaration) -> float:
+    def floating(self) -> float:
         """A float."""
-        low, high = self.interval(field, 0.0, 1.0, 1e-6)
-        if field.multiple_of:
-            return float(field.multiple_of * math.ceil(low / field.multiple_of))
+        low, high = self.interval(0.0, 1.0, 1e-6)
+        if self.field.multiple_of:
+            return float(self.field.multiple_of * math.ceil(low / self.field.multiple_of))
         return float(self.random.uniform(low, high))
 
-    def text(self, field: FieldDeclaration) -> str:
+    def text(self) -> str:
         """Returns text; for a pattern the default."""
+        field = self.field
         if field.pattern is not None:
             if field.has_default and field.default is not None:
                 return str(field.default)
@@ -320,28 +323,26 @@ class _Sample:
                 code="NQX107",
                 hint="list examples in the schema: `examples: [...]`",
             )
-        least = field.min_length or 0
-        most = least + 8 if field.max_length is None else field.max_length
-        size = int(self.random.integers(max(least, min(1, most)), most + 1))
-        return "".join(self.one_of(_LETTERS) for _ in range(size))
+        return "".join(self.one_of(_LETTERS) for _ in range(self.count_up_to(8)))
 
-    def array(self, dtype: str, shape: tuple[int, ...], field: FieldDeclaration) -> Any:
+    def array(self, dtype: str, shape: tuple[int, ...]) -> Any:
         """An array of JAX, or of numpy where JAX does not hold the dtype."""
-        made = self.numbers(dtype, shape, field).astype(dtype_named(dtype))
+        made = self.numbers(dtype, shape).astype(dtype_named(dtype))
         kept = jax.dtypes.canonicalize_dtype(made.dtype) == made.dtype
         return jnp.asarray(made) if kept else made
 
-    def numbers(self, dtype: str, shape: tuple[int, ...], field: FieldDeclaration) -> np.ndarray:
+    def numbers(self, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
         """Returns random numbers of a dtype's family."""
         family = DTYPES[dtype].family
         if family == "bool":
             return self.random.integers(0, 2, shape)
         if family in ("integer", "unsigned"):
             most = min(9, 2 ** DTYPES[dtype].significand - 1)
-            low, high = self.interval(field, 0, most, 1)
+            low, high = self.interval(0, most, 1)
             return self.random.integers(int(low), int(high) + 1, shape)
+        field = self.field
         if any(bound is not None for bound in (field.ge, field.gt, field.le, field.lt)):
-            return np.asarray(self.random.uniform(*self.interval(field, 0.0, 1.0, 1e-3), shape))
+            return np.asarray(self.random.uniform(*self.interval(0.0, 1.0, 1e-3), shape))
         drawn = np.asarray(self.random.standard_normal(shape))
         if family == "complex":
             return drawn + 1j * self.random.standard_normal(shape)
@@ -356,6 +357,6 @@ class _Sample:
 
 def _turn(declaration: FieldDeclaration, counted: bool) -> tuple[int, bool]:
     """The order of drawing: numbers, collections with a given length, arrays; those that fix a size first."""
-    if declaration.declared.record.element(declaration.declared):
+    if declaration.declared.element:
         return 2, not counted
     return int(counted), False

@@ -31,7 +31,7 @@ from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.struct.equality import JAX_ARRAYS, is_jax_array
 from neuralqx_struct.struct.pytree import MARK, Pair, is_frozen, put
-from neuralqx_struct.types.records import record_of_class, walk_type
+from neuralqx_struct.types import type_of_class, walk_type
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Live values for the walk.
@@ -49,9 +49,9 @@ def see_value(value: Any) -> Seen:
     if isinstance(value, type):
         return Seen("other", f"a {type(value).__name__}")
     kind: Any = type(value)
-    record = record_of_class(kind)
+    record = type_of_class(kind)
     if record is not None:
-        return Seen("scalar", shown_scalar(value), value=value, type_name=record.name)
+        return Seen("scalar", shown_scalar(value), value=value, type_name=record.sort)
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         sort = "list" if isinstance(value, list) else "tuple"
         return Seen(sort, f"a {sort} of {len(value)}", items=dict(enumerate(value)))
@@ -164,7 +164,7 @@ def _is_small(part: Any) -> bool:
 def _takes_all(declaration: FieldDeclaration) -> bool:
     """True if every value is valid."""
     solid = declaration.declared.solid
-    return declaration.type is None or (solid != () and all(t.record.takes_all for t in solid))
+    return declaration.type is None or (solid != () and all(t.takes_all for t in solid))
 
 
 def _depends_on_value(document: Document, declaration: FieldDeclaration) -> bool:
@@ -176,12 +176,12 @@ def _depends_on_value(document: Document, declaration: FieldDeclaration) -> bool
     if declaration.kind == "static":  # static ints may be sizes
         return True
     inner = walk_type(declaration.declared)
-    return any(part.record.picks(part, document) for part in inner)
+    return any(part.picks(document) for part in inner)
 
 
 def _look_at_type(value: Any, depth: int = 0, *, whole: bool = False) -> Any:
     """The part of a value: its type, dtype and shape; of plain values also the value if ``whole``."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _SCALARS:
         return (kind, value) if whole else kind
     if kind is list or kind is tuple:
@@ -200,7 +200,7 @@ def _look_at_type(value: Any, depth: int = 0, *, whole: bool = False) -> Any:
     check = getattr(kind, "__nqx_check__", None)
     if isinstance(check, InstanceCheck):
         return check.mark_or_signature(value, depth + 1)
-    if record_of_class(kind) is not None:
+    if type_of_class(kind) is not None:
         return (kind, value) if whole else kind
     raise _NoSignatureError
 

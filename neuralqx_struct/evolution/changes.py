@@ -25,7 +25,7 @@ from neuralqx_struct.evolution.values import promotes
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.model import FieldDeclaration
 from neuralqx_struct.schema.text import path_text
-from neuralqx_struct.types.records import Array, Extent, Key, Type
+from neuralqx_struct.types import Array, Extent, Key, Type
 from neuralqx_struct.types.text import format_extents, format_type
 
 Direction = Literal["backward", "forward", "both", "none"]
@@ -312,7 +312,7 @@ def _compare_branches(found: Changes, at: Path, old: Type, new: Type) -> None:
     elif old.refers and old.refers == new.refers:
         arguments = ([size.text for size in each.arguments] for each in (old, new))
         found.add("NQX222", at, f"the arguments of {old.refers} changed", *arguments)
-    elif old.sort == new.sort and parts and old.record.with_parts(old, new.parts) == new:
+    elif old.sort == new.sort and parts and old.with_parts(new.parts) == new:
         for pair in zip(old.parts, new.parts, strict=True):
             _compare_types(found, at, *pair)
     elif readable_as(old, new, known):

@@ -30,7 +30,7 @@ from neuralqx_struct.schema.model import (
 )
 from neuralqx_struct.schema.modes import MODES
 from neuralqx_struct.schema.text import path_text
-from neuralqx_struct.types.records import walk_type
+from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type
 
 

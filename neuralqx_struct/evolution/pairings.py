@@ -28,7 +28,7 @@ from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types.records import NO_VALUE, Array, Type
+from neuralqx_struct.types import NO_VALUE, Array, Type
 from neuralqx_struct.types.text import format_type
 
 #: The place of a difference, as keys from the document.
@@ -135,7 +135,7 @@ def values_for(declaration: FieldDeclaration, document: Document) -> Iterator[An
     if declaration.has_default:
         yield declaration.default
     declared = declaration.declared
-    value = declared.record.neutral(declared, document)
+    value = declared.neutral(document)
     if value is not NO_VALUE:
         yield value
 
@@ -243,7 +243,7 @@ def _renamed(pairing: Pairing, a: str, b: str) -> Iterator[Way]:
     have, want = pairing.gone[a].declared, pairing.come[b].declared
     within = pairing.work.within(pairing.name)
     steps: list[Step] = [build.rename(field=a, to=b, within=within)]
-    dtype = want.record.element(want)
+    dtype = want.element
     if dtype and not readable_as(have, want, pairing.work.known):
         steps.append(build.cast(field=b, dtype=dtype, within=within))
     shown = format_type(have)
@@ -324,12 +324,12 @@ def _partings(
 ) -> Iterator[tuple[tuple[str, ...], Literal["complex", "concat"], int]]:
     """Yields fields that may be the parts of an array, how they are joined, and the axis."""
     shape = whole.declared.extents
-    dtype = whole.declared.record.element(whole.declared)
+    dtype = whole.declared.element
     alike: dict[str, list[str]] = {}
     for name, other in others.items():
         sizes = other.declared.extents
         if ... not in (*sizes, *shape) and len(sizes) == len(shape):
-            alike.setdefault(other.declared.record.element(other.declared), []).append(name)
+            alike.setdefault(other.declared.element, []).append(name)
     for pair in permutations(alike.get(PART_OF.get(dtype, ""), ()), 2):
         yield pair, "complex", 0
     parts = alike.get(dtype, []) if dtype else []

@@ -25,7 +25,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import ARRAY, FULL, NUMPY_SCALAR, STRUCT
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types.records import Node, Type
+from neuralqx_struct.types import Node, Type
 from neuralqx_struct.types.text import NodeBuilder, number_node, number_value, read_value
 
 if TYPE_CHECKING:

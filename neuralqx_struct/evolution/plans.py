@@ -34,7 +34,7 @@ from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.text import Source
-from neuralqx_struct.types.records import Type
+from neuralqx_struct.types import Type
 
 #: Treatment of stored fields that the reader's version lacks.
 Unknown = Literal["error", "warn", "drop"]

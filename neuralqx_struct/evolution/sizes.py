@@ -32,7 +32,7 @@ from neuralqx_struct.expressions.polynomials import polynomial
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import linear_unknown
-from neuralqx_struct.types.records import Extent, Scalar, Type, map_type
+from neuralqx_struct.types import INT, Extent, Type, map_type
 
 
 def equations(*documents: Document) -> dict[str, Expression]:
@@ -94,11 +94,11 @@ class _Comparison:
             return all(self.types(branch, want) for branch in have.branches)
         if len(want.branches) > 1:
             return any(self.types(have, branch) for branch in want.branches)
-        if want.record.takes_all:
+        if want.takes_all:
             return True
         if have.sort == want.sort:
-            return have.record.readable_as(have, want, self)
-        return have.record.widened(have) == want
+            return have.readable_as(want, self)
+        return have.widened() == want
 
     def shapes(self, have: Sequence[Extent], want: Sequence[Extent]) -> bool:
         """True if every shape of ``have`` is one of ``want``, where ``...`` is any number of axes."""
@@ -167,7 +167,7 @@ def substitute(declared: Type, names: Mapping[str, Expression]) -> Type:
             return size
         return from_ast(_Replace(names).visit(copy.deepcopy(size.tree)))
 
-    return map_type(declared, lambda inner: inner.record.with_sizes(inner, bound))
+    return map_type(declared, lambda inner: inner.with_sizes(bound))
 
 
 _Equation = tuple[Expression, int]
@@ -222,8 +222,8 @@ def _shown(declared: Type, node: Any) -> Iterator[_Equation]:
     if not isinstance(node, dict):
         return
     for branch in declared.branches:
-        yield from branch.record.shown_sizes(branch, node)
-    for _, part, child in declared.record.children(declared, node):
+        yield from branch.shown_sizes(node)
+    for _, part, child in declared.children(node):
         yield from _shown(part, child)
 
 
@@ -271,7 +271,7 @@ def measurable(document: Document, struct: str, target: Document) -> set[str]:
     dims = {**target.dims, **document.dims}
     root = document.structs.get(document.root)
     fields = root.stored if root else {}
-    whole = Scalar("int")
+    whole = INT
     known = {name for name, field in fields.items() if field.declared == whole}
     shared = dims.keys() | known
     extents = {

@@ -36,7 +36,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.lock import reachable
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types.records import Array, Type, walk_type
+from neuralqx_struct.types import Array, Type, walk_type
 from neuralqx_struct.types.text import format_type
 
 

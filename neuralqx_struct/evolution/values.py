@@ -22,7 +22,7 @@ from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, Dtype, dtype_named
 from neuralqx_struct.errors import MigrationError
 from neuralqx_struct.manifest.kinds import ARRAY, ENUM, FULL, NUMPY_SCALAR, show
 from neuralqx_struct.paths import Path
-from neuralqx_struct.types.records import Node, Type
+from neuralqx_struct.types import Node, Type
 
 
 def map_leaves(
@@ -36,11 +36,10 @@ def map_leaves(
         change: Called with the inner node, its type and its path.
         at: The path of the node.
     """
-    record = declared.record
-    children = record.children(declared, node)
+    children = declared.children(node)
     if children:
         made = [map_leaves(each, part, change, (*at, key)) for key, part, each in children]
-        return record.with_children(declared, node, made)
+        return declared.with_children(node, made)
     return change(node, declared, at)
 
 

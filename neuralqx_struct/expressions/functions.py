@@ -23,15 +23,13 @@ class Function:
         evaluate: Computes it: (evaluation, node, values of the arguments) -> value.
         single: True if it takes exactly one argument.
         shown: True if messages about a failed condition show its result.
-        of_shape: The same for the shape of an array, for generated code.
-        of_numbers: The same for plain numbers, for generated code.
+        measures: True if nothing but the shape of an array counts.
     """
 
     evaluate: Callable[..., Any]
     single: bool = True
     shown: bool = False
-    of_shape: Callable[[tuple[int, ...]], Any] | None = None
-    of_numbers: Callable[..., Any] | None = None
+    measures: bool = False
 
 
 def is_array(value: Any) -> bool:
@@ -134,38 +132,35 @@ FUNCTIONS: dict[str, Function] = {
     "len": Function(
         evaluate=_length,
         shown=True,
-        of_shape=operator.itemgetter(0),
+        measures=True,
     ),
     "size": Function(
         evaluate=_size,
         shown=True,
-        of_shape=math.prod,
+        measures=True,
     ),
     "shape": Function(
         evaluate=lambda run, node, value: run.shape(node, value),
         shown=True,
-        of_shape=tuple,
+        measures=True,
     ),
     "ndim": Function(
         evaluate=lambda run, node, value: len(run.shape(node, value)),
         shown=True,
-        of_shape=len,
+        measures=True,
     ),
     "min": Function(
         evaluate=_extreme(operator.lt, "min"),
         single=False,
         shown=True,
-        of_numbers=min,
     ),
     "max": Function(
         evaluate=_extreme(operator.gt, "max"),
         single=False,
         shown=True,
-        of_numbers=max,
     ),
     "abs": Function(
         evaluate=lambda run, node, value: run.elementwise(node, operator.abs, value),
-        of_numbers=abs,
     ),
     "sum": Function(evaluate=_reduction("sum", _total), shown=True),
     "all": Function(evaluate=_reduction("all", _all)),

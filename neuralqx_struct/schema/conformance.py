@@ -31,7 +31,7 @@ from neuralqx_struct.schema.bounds import length_misses, scalar_misses, shown_sc
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.solver import Solver
-from neuralqx_struct.types.records import Extent, Type
+from neuralqx_struct.types import Extent, Type
 from neuralqx_struct.types.scalars import scalar_of_kind
 from neuralqx_struct.types.text import format_type
 
@@ -167,7 +167,7 @@ _VIEWS: Mapping[str, Callable[[NodeKind, Node], Seen]] = {
     "tuple": _see_items,
     "dict": _see_dict,
     "struct": _see_struct,
-    "other": _see_other,
+    "other": _see_scalar,
 }
 
 
@@ -281,7 +281,7 @@ class _Walk:
 
     def value(self, declared: Type, seen: Seen, path: Path, dims: Solver) -> None:
         """Checks a value of a type."""
-        declared.record.check(declared, self, seen, path, dims)
+        declared.check(self, seen, path, dims)
 
     def mismatch(
         self, declared: Type, seen: Seen, path: Path, code: str = "NQX411", hint: str = _DECLARE

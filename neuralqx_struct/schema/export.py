@@ -36,7 +36,7 @@ from neuralqx_struct.manifest.models import Manifest
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series
-from neuralqx_struct.types.records import Rule, walk_type
+from neuralqx_struct.types import Rule, walk_type
 from neuralqx_struct.types.scalars import ANY_NODE, kind_rule
 
 __all__ = ["manifest_schema", "outline", "payload_schema", "struct_diagram", "version_diagram"]
@@ -176,7 +176,7 @@ def _struct(document: Document, name: str) -> Rule:
 
 def _field(document: Document, member: FieldDeclaration) -> Rule:
     declared = member.declared
-    rule = ANY_NODE if member.type is None else declared.record.rule(declared, document)
+    rule = ANY_NODE if member.type is None else declared.rule(document)
     conditions = [*_bounds(member)]
     whole = {"allOf": [rule, *conditions]} if conditions else rule
     return {"description": member.doc, "allOf": [whole]} if member.doc else whole
@@ -303,7 +303,7 @@ def _links(document: Document, owner: Document) -> Iterator[str]:
                     home, word = owner.place_of(inner.refers)
                     arrow = "..>" if word in home.enums else "*--"
                     optional = '"0..1" ' if member.declared.nullable else ""
-                    many = member.declared.record.many or optional
+                    many = member.declared.many or optional
                     target = _node(document, home, word)
                     yield f"{_node(document, owner, name)} {arrow} {many}{target} : {_label(field)}"
 

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.model import TYPE_MEMBERS, Document
-from neuralqx_struct.types.records import walk_type
+from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type
 
 _T = TypeVar("_T")

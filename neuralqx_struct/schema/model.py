@@ -43,8 +43,8 @@ from neuralqx_struct.expressions import parse as parse_expression
 from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.migration import Declaration, Migration, Name
 from neuralqx_struct.schema.modes import MODES
-from neuralqx_struct.types.records import TYPES, Type, walk_type
-from neuralqx_struct.types.scalars import ScalarRecord
+from neuralqx_struct.types import TYPES, Type, walk_type
+from neuralqx_struct.types.scalars import Scalar
 from neuralqx_struct.types.text import format_type, parse_type
 
 #: The name of a compatibility mode.
@@ -63,7 +63,7 @@ _IDENTITY = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 #: Examples that editors offer after ``type:``; they know the structs and enums of the file themselves.
 TYPE_EXAMPLES = [
     *("array", "float32[n]"),
-    *(record.name for record in TYPES.values() if isinstance(record, ScalarRecord)),
+    *(record.name for record in TYPES.values() if isinstance(record, Scalar)),
     *(
         "prng_key[threefry2x32]",
         "list[float]",

@@ -20,7 +20,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types.records import Type
+from neuralqx_struct.types import Type
 from neuralqx_struct.types.text import LiveBuilder, read_value
 
 _WIDTH = 116
@@ -215,7 +215,7 @@ class _Stub:
         """The annotation of a constructor argument, which may be wider than that of the field."""
         if field.converter is not None:
             return self.plain("object")
-        return field.declared.record.argument(field.declared, owner, self)
+        return field.declared.argument(owner, self)
 
     def default(self, owner: Document, field: FieldDeclaration) -> str:
         """The default of a constructor argument; a placeholder where Python writes another value."""
@@ -231,7 +231,7 @@ class _Stub:
 
     def type(self, owner: Document, declared: Type) -> str:
         """The annotation of a type."""
-        return declared.record.annotation(declared, owner, self)
+        return declared.annotation(owner, self)
 
     def source(self, name: str) -> str:
         """A builtin, or a name with its module, as annotations spell it here."""

@@ -36,7 +36,7 @@ from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import carried_series
 from neuralqx_struct.schema.text.loader import dump_yaml, read_text
 from neuralqx_struct.tools.linting import lint_document
-from neuralqx_struct.types.records import JAX_SORTS, TYPES, type_names
+from neuralqx_struct.types import TYPES, Scalar, type_names
 
 __all__ = ["infer"]
 
@@ -344,7 +344,7 @@ class _Draft:
             column = [_held(number, held[name]) for number, held in numbered if name in held]
             text = self.type_of(column, name)
             record = TYPES.get(text.removesuffix(" | null"))
-            is_static = record is not None and record.meaning not in {*JAX_SORTS, ""}
+            is_static = isinstance(record, Scalar) and record.outside_jax(None)
             declared = {"type": text, "kind": "static"} if is_static else text
             todo = f"  # TODO: {self.todo}" if self.todo else ""
             yield f"      {dump_yaml({name: declared}).strip()}{todo}"

@@ -1,26 +1,38 @@
-"""Field types: the table of their records, one for each sort of type.
+"""Field types: the classes of types, and the table of them, one row for each sort.
 
-A record is an instance of a class of :class:`~neuralqx_struct.types.records.TypeRecord`, whose members are all that the
-package knows of the type: parsing and printing, the types inside, checks of live and stored values, children and sizes
-of manifest nodes, reading of plain values, suggestions, lint, JSON Schema, stubs and examples. Code outside of this
-package never compares the name or the class of a type: it asks ``declared.record``, or one of the short forms
-``declared.parts``, ``.branches``, ``.solid``, ``.nullable``, ``.extents``, ``.arguments`` and ``.refers``.
+The members of :class:`~neuralqx_struct.types.records.Type` are all that the package knows of a type: parsing and printing, the types
+inside, checks of live and stored values, children and sizes of manifest nodes, reading of plain values, suggestions, lint,
+JSON Schema, stubs and examples. Code outside of this package never compares the name or the class of a type: it uses
+members such as ``declared.parts``, ``.branches``, ``.solid``, ``.nullable``, ``.extents``, ``.arguments``, ``.element`` and ``.refers``.
 
-To add a type, write a record and put it into :data:`RECORDS`. A Python scalar is one row of data::
+To add a type, write a subclass and put it into :data:`RECORDS`. A Python scalar is one row of data::
 
-    DECIMAL = ScalarRecord(name="decimal", plain=(str,), ...)
+    DECIMAL = Scalar(name="decimal", plain=(str,), ...)
 
 Example:
-    >>> [record.name for record in RECORDS if record.bounds == ("number",)]
+    >>> [record.sort for record in RECORDS if record.bounds == ("number",)]
     ['int', 'float', 'literal']
 """
 
 from __future__ import annotations
 
-from neuralqx_struct.types.arrays import ArrayRecord, KeyRecord
-from neuralqx_struct.types.collections import DictRecord, ListRecord, TupleRecord
-from neuralqx_struct.types.literals import LiteralRecord, NullRecord, PyTreeRecord
-from neuralqx_struct.types.records import TYPES, TypeRecord
+import inspect
+from typing import Any
+
+from neuralqx_struct.types.arrays import Array, Key
+from neuralqx_struct.types.collections import DictOf, ListOf, PyTree, TupleOf
+from neuralqx_struct.types.records import (
+    NO_VALUE,
+    TYPES,
+    Extent,
+    Node,
+    Rule,
+    Type,
+    map_type,
+    type_names,
+    type_of_class,
+    walk_type,
+)
 from neuralqx_struct.types.scalars import (
     BOOL,
     BYTES,
@@ -30,10 +42,39 @@ from neuralqx_struct.types.scalars import (
     INT,
     PATH,
     STR,
+    LiteralOf,
+    Scalar,
 )
-from neuralqx_struct.types.unions import NamedRecord, UnionRecord
+from neuralqx_struct.types.unions import Named, Null, Union
 
-RECORDS: tuple[TypeRecord, ...] = (
+__all__ = [
+    "INT",
+    "NO_VALUE",
+    "RECORDS",
+    "TYPES",
+    "Array",
+    "DictOf",
+    "Extent",
+    "Key",
+    "ListOf",
+    "LiteralOf",
+    "Named",
+    "Node",
+    "Null",
+    "PyTree",
+    "Rule",
+    "Scalar",
+    "TupleOf",
+    "Type",
+    "Union",
+    "add_type",
+    "map_type",
+    "type_names",
+    "type_of_class",
+    "walk_type",
+]
+
+RECORDS: tuple[Any, ...] = (
     BOOL,
     INT,
     FLOAT,
@@ -42,15 +83,33 @@ RECORDS: tuple[TypeRecord, ...] = (
     BYTES,
     PATH,
     DTYPE,
-    NullRecord(name="null"),
-    PyTreeRecord(name="pytree"),
-    KeyRecord(name="prng_key"),
-    ArrayRecord(name="array"),
-    ListRecord(name="list", kinds=("list",)),
-    TupleRecord(name="tuple", kinds=("tuple",)),
-    DictRecord(name="dict", kinds=("dict", "ordered-dict")),
-    LiteralRecord(name="literal"),
-    UnionRecord(name="union"),
-    NamedRecord(name="struct"),
+    Null,
+    PyTree,
+    Key,
+    Array,
+    ListOf,
+    TupleOf,
+    DictOf,
+    LiteralOf,
+    Union,
+    Named,
 )
-TYPES.update({record.name: record for record in RECORDS})
+
+
+def add_type(record: Any) -> None:
+    """Adds a row to the table.
+
+    Args:
+        record: A subclass of :class:`Type`, or an instance of :class:`Scalar`.
+
+    Raises:
+        TypeError: The class lacks a member.
+    """
+    if inspect.isabstract(record):
+        missing = ", ".join(sorted(record.__abstractmethods__))
+        raise TypeError(f"expected a class with every member of a type, got none of {missing}")
+    TYPES[record.sort] = record
+
+
+for _record in RECORDS:
+    add_type(_record)

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.types.records import (
-    NO_VALUE,
-    Array,
-    Extent,
-    Key,
-    Named,
-    Node,
-    Rule,
-    Type,
-    TypeRecord,
-    walk_type,
-)
+from neuralqx_struct.types.records import NO_VALUE, Extent, Node, Rule, Type
 from neuralqx_struct.types.scalars import kind_rule
 from neuralqx_struct.types.text import (
     Builder,
     format_extents,
-    format_type,
     not_a_value,
     numbers_in,
     parse_extent,
@@ -34,11 +23,6 @@ from neuralqx_struct.types.text import (
 
 #: JAX without x64 holds these in half the bits.
 _NARROWED = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
-
-
-def arrays_in(declared: Type) -> list[Array]:
-    """The array types inside a type, itself included."""
-    return [inner for inner in walk_type(declared) if isinstance(inner, Array)]
 
 
 def _same_dtype(declared: str, seen: Any) -> bool:
@@ -79,168 +63,110 @@ def _shape_rule(extents: tuple[Extent, ...], more: int = 0) -> Rule:
     return rule if ... in extents else rule | {"maxItems": named}
 
 
-class ShapedRecord(TypeRecord):
-    """A type with a shape."""
+@dataclass(frozen=True, slots=True)
+class Array(Type):
+    """An array of one dtype; the shape ``(...,)`` is any shape, ``()`` an array without axes."""
 
-    unhashable: ClassVar[str] = "an array ({})"
+    sort = "array"
+    words = (sort, *DTYPES)
+    meaning = "array"
+    unhashable = "an array ({})"
+    dtype: str
+    shape: tuple[Extent, ...] = (...,)
 
-    def extents(self, declared: Any) -> tuple[Extent, ...]:
-        """The shape."""
-        return declared.shape  # type: ignore[no-any-return]
-
-    def annotation(
-        self,
-        declared: Any,
-        owner: Any,
-        stub: Any,
-    ) -> str:
-        """The array of JAX."""
-        return str(stub.source("jax.Array"))
-
-
-class ArrayRecord(ShapedRecord):
-    """An array of one dtype."""
-
-    meaning: ClassVar[str] = "array"
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The dtypes, and ``array`` of the long form."""
-        return (self.name, *DTYPES)
-
-    def parse(
-        self,
-        word: str,
-        args: list[ast.expr] | None,
-        text: str,
-    ) -> Type:
-        """The array of a dtype and its axes."""
+    @classmethod
+    def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
         if word not in DTYPES:
-            return Named(word).record.parse(word, args, text)
+            return Type.parse(word, args, text)
         if args is None:
             hint = f"write {word}[] for a single number, {word}[n] for a vector"
             raise wrong(text, f"expected a shape behind the dtype {word}", hint)
         return Array(word, tuple(map(parse_extent, args)))
 
-    def format(self, declared: Array) -> str:
-        """Returns dtype and axes."""
-        return f"{declared.dtype}[{format_extents(declared.shape)}]"
+    def format(self) -> str:
+        return f"{self.dtype}[{format_extents(self.shape)}]"
 
-    def element(self, declared: Array) -> str:
-        """The dtype."""
-        return declared.dtype
+    @property
+    def extents(self) -> tuple[Extent, ...]:  # type: ignore[override]
+        return self.shape
 
-    def with_sizes(self, declared: Array, change: Callable[[Any], Any]) -> Type:
-        """The array with other sizes."""
-        return Array(declared.dtype, tuple(map(change, declared.shape)))
+    @property
+    def element(self) -> str:  # type: ignore[override]
+        return self.dtype
 
-    def accepts(
-        self,
-        declared: Array,
-        document: Any,
-        seen: Any,
-    ) -> bool:
-        """True for an array of the dtype and the number of axes."""
-        if seen.sort != "array" or not _same_dtype(declared.dtype, seen):
+    def with_sizes(self, change: Callable[[Any], Any]) -> Type:
+        return replace(self, shape=tuple(map(change, self.shape)))
+
+    def accepts(self, document: Any, seen: Any) -> bool:
+        if seen.sort != "array" or not _same_dtype(self.dtype, seen):
             return False
-        return ... in declared.shape or len(declared.shape) == len(seen.shape)
+        return ... in self.shape or len(self.shape) == len(seen.shape)
 
-    def check(
-        self,
-        declared: Array,
-        walk: Any,
-        seen: Any,
-        path: Any,
-        dims: Any,
-    ) -> None:
-        """Reports another dtype, and the sizes."""
+    def check(self, walk: Any, seen: Any, path: Any, dims: Any) -> None:
         if seen.sort != "array":
             if seen.sort in ("list", "tuple"):
                 advice = "make it an array of that dtype, or declare the type that it has"
-                walk.mismatch(declared, seen, path, hint=advice)
+                walk.mismatch(self, seen, path, hint=advice)
             else:
-                walk.mismatch(declared, seen, path)
+                walk.mismatch(self, seen, path)
             return
-        if not _same_dtype(declared.dtype, seen):
-            hint = f"convert it with astype({declared.dtype!r})" if seen.dtype in DTYPES else None
-            message = f"expected {format_type(declared)}, got {seen.text}"
+        if not _same_dtype(self.dtype, seen):
+            hint = f"convert it with astype({self.dtype!r})" if seen.dtype in DTYPES else None
+            message = f"expected {self.format()}, got {seen.text}"
             walk.report("NQX411", path, message, hint)
-        walk.unify(dims, declared.shape, seen.shape, path, seen.dtype)
+        walk.unify(dims, self.shape, seen.shape, path, seen.dtype)
 
-    def readable_as(
-        self,
-        have: Array,
-        want: Array,
-        compare: Any,
-    ) -> bool:
-        """True for the same dtype and the same sizes."""
-        return have.dtype == want.dtype and compare.shapes(have.shape, want.shape)
+    def readable_as(self, want: Array, compare: Any) -> bool:
+        return self.dtype == want.dtype and compare.shapes(self.shape, want.shape)
 
-    def shown_sizes(self, declared: Array, node: Node) -> Iterator[tuple[Expression, int]]:
-        """Yields the sizes of an array node of the dtype."""
-        if node["__kind__"] in ("array", "full") and node["dtype"] == declared.dtype:
-            yield from _aligned(declared.shape, node["shape"])
+    def shown_sizes(self, node: Node) -> Iterator[tuple[Expression, int]]:
+        if node["__kind__"] in ("array", "full") and node["dtype"] == self.dtype:
+            yield from _aligned(self.shape, node["shape"])
 
-    def read(
-        self,
-        declared: Array,
-        value: Any,
-        builder: Builder,
-    ) -> Any:
-        """The array of the numbers in nested lists, or filled with one number."""
-        if not all(_is_element(declared.dtype, number) for number in numbers_in(value)):
-            raise not_a_value(value, declared)
-        return builder.array(declared, value)
+    def read(self, value: Any, builder: Builder) -> Any:
+        if not all(_is_element(self.dtype, number) for number in numbers_in(value)):
+            raise not_a_value(value, self)
+        return builder.array(self, value)
 
-    def neutral(self, declared: Array, document: Any) -> Any:
-        """Returns zero, which fills an array of any size."""
-        if ... in declared.shape:
+    def neutral(self, document: Any) -> Any:
+        if ... in self.shape:
             return NO_VALUE
-        return False if DTYPES[declared.dtype].family == "bool" else 0
+        return False if DTYPES[self.dtype].family == "bool" else 0
 
-    def looks_like(self, declared: Array) -> Hashable:
-        """The dtype and the number of axes."""
-        return declared.dtype, "..." if ... in declared.shape else len(declared.shape)
+    def only_in_nodes(self, document: Any) -> bool:
+        return True
 
-    def rule(self, declared: Array, document: Any) -> Rule:
-        """The rule of arrays and constant arrays."""
-        dtype = {"const": declared.dtype}
-        return kind_rule("array", "full", dtype=dtype, shape=_shape_rule(declared.shape))
+    def looks_like(self) -> Hashable:
+        return self.dtype, "..." if ... in self.shape else len(self.shape)
 
-    def argument(
-        self,
-        declared: Array,
-        owner: Any,
-        stub: Any,
-    ) -> str:
-        """Returns arrays of JAX and of numpy."""
+    def rule(self, document: Any) -> Rule:
+        dtype = {"const": self.dtype}
+        return kind_rule("array", "full", dtype=dtype, shape=_shape_rule(self.shape))
+
+    def annotation(self, owner: Any, stub: Any) -> str:
+        return str(stub.source("jax.Array"))
+
+    def argument(self, owner: Any, stub: Any) -> str:
         return str(stub.array)
 
-    def example(
-        self,
-        declared: Array,
-        sample: Any,
-        field: Any,
-        local: Any,
-        depth: int,
-    ) -> Any:
-        """Returns random numbers."""
-        return sample.array(declared.dtype, sample.shape(declared.shape, local), field)
+    def example(self, sample: Any) -> Any:
+        return sample.array(self.dtype, sample.shape(self.shape))
 
 
-class KeyRecord(ShapedRecord):
-    """Typed random keys."""
+@dataclass(frozen=True, slots=True)
+class Key(Type):
+    """Typed random keys of one implementation (None: any), usually a single one."""
 
-    meaning: ClassVar[str] = "key"
-    alone: ClassVar[bool] = True
+    sort = "prng_key"
+    words = (sort,)
+    meaning = "key"
+    unhashable = "an array ({})"
+    alone = True
+    impl: str | None = None
+    shape: tuple[Extent, ...] = ()
 
-    def parse(
-        self,
-        word: str,
-        args: list[ast.expr] | None,
-        text: str,
-    ) -> Type:
-        """Returns keys of an implementation, with axes behind it."""
+    @classmethod
+    def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
         if args is None:
             return Key()
         if not args or not isinstance(args[0], ast.Name):
@@ -252,57 +178,40 @@ class KeyRecord(ShapedRecord):
         impl = None if args[0].id == "_" else args[0].id
         return Key(impl, tuple(map(parse_extent, args[1:])))
 
-    def format(self, declared: Key) -> str:
-        """Returns implementation and axes."""
-        if declared == Key():
-            return self.name
-        inside = [declared.impl or "_", format_extents(declared.shape)]
-        return f"{self.name}[{', '.join(filter(None, inside))}]"
+    def format(self) -> str:
+        if self == Key():
+            return self.sort
+        inside = [self.impl or "_", format_extents(self.shape)]
+        return f"{self.sort}[{', '.join(filter(None, inside))}]"
 
-    def with_sizes(self, declared: Key, change: Callable[[Any], Any]) -> Type:
-        """The keys with other sizes."""
-        return Key(declared.impl, tuple(map(change, declared.shape)))
+    @property
+    def extents(self) -> tuple[Extent, ...]:  # type: ignore[override]
+        return self.shape
 
-    def check(
-        self,
-        declared: Key,
-        walk: Any,
-        seen: Any,
-        path: Any,
-        dims: Any,
-    ) -> None:
-        """Reports another implementation, and the sizes."""
-        if seen.sort != "key" or declared.impl not in (None, seen.dtype):
-            walk.mismatch(declared, seen, path, "NQX420")
+    def with_sizes(self, change: Callable[[Any], Any]) -> Type:
+        return replace(self, shape=tuple(map(change, self.shape)))
+
+    def check(self, walk: Any, seen: Any, path: Any, dims: Any) -> None:
+        if seen.sort != "key" or self.impl not in (None, seen.dtype):
+            walk.mismatch(self, seen, path, "NQX420")
             return
-        walk.unify(dims, declared.shape, seen.shape, path, self.name)
+        walk.unify(dims, self.shape, seen.shape, path, self.sort)
 
-    def readable_as(
-        self,
-        have: Key,
-        want: Key,
-        compare: Any,
-    ) -> bool:
-        """True for an accepted implementation and the same sizes."""
-        return want.impl in (None, have.impl) and compare.shapes(have.shape, want.shape)
+    def readable_as(self, want: Key, compare: Any) -> bool:
+        return want.impl in (None, self.impl) and compare.shapes(self.shape, want.shape)
 
-    def shown_sizes(self, declared: Key, node: Node) -> Iterator[tuple[Expression, int]]:
-        """Yields the sizes of a node of keys; the last axis of its data is the key itself."""
+    def shown_sizes(self, node: Node) -> Iterator[tuple[Expression, int]]:
         if node["__kind__"] == "prng-key":
-            yield from _aligned(declared.shape, node["data"]["shape"][:-1])
+            yield from _aligned(self.shape, node["data"]["shape"][:-1])
 
-    def read(
-        self,
-        declared: Key,
-        value: Any,
-        builder: Builder,
-    ) -> Any:
-        """Refuses every value: files cannot write keys."""
-        raise not_a_value(value, declared)
+    def read(self, value: Any, builder: Builder) -> Any:
+        raise not_a_value(value, self)
 
-    def advice(self, declared: Key) -> tuple[str, str, str] | None:
-        """A warning about keys without an implementation."""
-        if declared.impl is not None:
+    def only_in_nodes(self, document: Any) -> bool:
+        return True
+
+    def advice(self) -> tuple[str, str, str] | None:
+        if self.impl is not None:
             return None
         message = (
             "expected prng_key with its implementation, got prng_key\n"
@@ -310,24 +219,17 @@ class KeyRecord(ShapedRecord):
         )
         return "NQX126", message, "write prng_key[threefry2x32]"
 
-    def rule(self, declared: Key, document: Any) -> Rule:
-        """The rule of keys."""
-        impl: Rule = {"type": "string"} if declared.impl is None else {"const": declared.impl}
-        shape = _shape_rule(declared.shape, more=1)
+    def rule(self, document: Any) -> Rule:
+        impl: Rule = {"type": "string"} if self.impl is None else {"const": self.impl}
+        shape = _shape_rule(self.shape, more=1)
         data = kind_rule("array", dtype={"const": "uint32"}, shape=shape)
         return kind_rule("prng-key", impl=impl, data=data)
 
-    def outline(self, declared: Key, document: Any) -> Rule:
-        """The rule of the kind alone."""
+    def outline(self, document: Any) -> Rule:
         return kind_rule("prng-key")
 
-    def example(
-        self,
-        declared: Key,
-        sample: Any,
-        field: Any,
-        local: Any,
-        depth: int,
-    ) -> Any:
-        """Returns random keys."""
-        return sample.key(declared.impl, sample.shape(declared.shape, local))
+    def annotation(self, owner: Any, stub: Any) -> str:
+        return str(stub.source("jax.Array"))
+
+    def example(self, sample: Any) -> Any:
+        return sample.key(self.impl, sample.shape(self.shape))

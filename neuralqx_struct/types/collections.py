@@ -1,188 +1,130 @@
-"""Field types of collections: lists, tuples and dicts with text as keys."""
+"""Field types of values that hold others: lists, tuples, dicts with text as keys, and any tree."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.types.records import (
-    NO_VALUE,
-    DictOf,
-    ListOf,
-    Node,
-    Rule,
-    TupleOf,
-    Type,
-    TypeRecord,
-)
-from neuralqx_struct.types.scalars import kind_rule
+from neuralqx_struct.types.records import NO_VALUE, Node, Rule, Type
+from neuralqx_struct.types.scalars import ANY_NODE, kind_rule
 from neuralqx_struct.types.text import (
     Builder,
-    format_type,
     not_a_value,
-    read_value,
     type_of_tree,
     wrong,
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class CollectionRecord(TypeRecord):
-    """A type whose values hold others.
+class Collection(Type):
+    """A type whose values hold others."""
 
-    Attributes:
-        kinds: Kinds of nodes in manifests.
-    """
-
+    __slots__ = ()
+    #: Kinds of nodes in manifests.
     kinds: tuple[str, ...]
-    bounds: ClassVar[tuple[str, ...]] = ("length",)
-    alone: ClassVar[bool] = True
-    many: ClassVar[str] = '"*" '
+    bounds = ("length",)
+    alone = True
+    many = '"*" '
 
-    def parts(self, declared: Any) -> tuple[Type, ...]:
-        """The type of the values inside."""
-        return (self.inside(declared),)
-
-    def inside(self, declared: Any) -> Type:
-        """The type of the values inside."""
-        return declared.item  # type: ignore[no-any-return]
-
-    def parts_for(self, declared: Any, count: int) -> tuple[Type, ...] | None:
+    def parts_for(self, count: int) -> tuple[Type, ...] | None:
         """The type of each of so many values; None if there cannot be so many."""
-        return (self.inside(declared),) * count
+        return self.parts * count
 
-    def check(
-        self,
-        declared: Any,
-        walk: Any,
-        seen: Any,
-        path: Any,
-        dims: Any,
-    ) -> None:
-        """Checks each value inside."""
-        parts = self.parts_for(declared, len(seen.items))
+    def check(self, walk: Any, seen: Any, path: Any, dims: Any) -> None:
+        parts = self.parts_for(len(seen.items))
         if seen.sort != self.meaning or parts is None:
-            walk.mismatch(declared, seen, path)
+            walk.mismatch(self, seen, path)
             return
         for (key, item), part in zip(seen.items.items(), parts, strict=True):
             walk.value(part, walk.read(item), (*path, key), dims)
 
-    def readable_as(
-        self,
-        have: Any,
-        want: Any,
-        compare: Any,
-    ) -> bool:
-        """True if the values inside are readable."""
-        return compare.types(self.inside(have), self.inside(want))  # type: ignore[no-any-return]
+    def readable_as(self, want: Any, compare: Any) -> bool:
+        return compare.types(self.parts[0], want.parts[0])  # type: ignore[no-any-return]
 
-    def children(self, declared: Any, node: Node) -> list[tuple[Any, Type, Node]]:
-        """Returns position, type and node of each value inside."""
+    def children(self, node: Node) -> list[tuple[Any, Type, Node]]:
         if not isinstance(node, dict) or node["__kind__"] not in self.kinds:
             return []
-        parts = self.parts_for(declared, len(node["items"]))
+        parts = self.parts_for(len(node["items"]))
         return [
             (place, part, item)
             for place, (part, item) in enumerate(zip(parts or (), node["items"], strict=False))
         ]
 
-    def with_children(
-        self,
-        declared: Any,
-        node: Node,
-        made: list[Node],
-    ) -> Node:
-        """The node with other items."""
+    def with_children(self, node: Node, made: list[Node]) -> Node:
         return {**node, "items": made}
 
-    def read(
-        self,
-        declared: Any,
-        value: Any,
-        builder: Builder,
-    ) -> Any:
-        """The values of a list."""
-        parts = self.parts_for(declared, len(value)) if isinstance(value, list) else None
+    def read(self, value: Any, builder: Builder) -> Any:
+        parts = self.parts_for(len(value)) if isinstance(value, list) else None
         if parts is None:
-            raise not_a_value(value, declared)
-        items = [read_value(item, part, builder) for item, part in zip(value, parts, strict=True)]
-        return builder.sequence(self.name, items)
+            raise not_a_value(value, self)
+        items = [part.read(item, builder) for item, part in zip(value, parts, strict=True)]
+        return builder.sequence(self.sort, items)
 
-    def outline(self, declared: Any, document: Any) -> Rule:
-        """The rule of the kind alone."""
+    def outline(self, document: Any) -> Rule:
         return kind_rule(*self.kinds)
 
-    def annotation(
-        self,
-        declared: Any,
-        owner: Any,
-        stub: Any,
-    ) -> str:
-        """The collection of its item type."""
-        return f"{stub.source(self.name)}[{stub.type(owner, self.inside(declared))}]"
+    def annotation(self, owner: Any, stub: Any) -> str:
+        return f"{stub.source(self.sort)}[{stub.type(owner, self.parts[0])}]"
 
 
-class ListRecord(CollectionRecord):
-    """A list."""
+@dataclass(frozen=True, slots=True)
+class ListOf(Collection):
+    """A list of any length."""
 
-    meaning: ClassVar[str] = "list"
-    unhashable: ClassVar[str] = "a list"
-    suggestion: ClassVar[Any] = []
+    sort = "list"
+    words = (sort,)
+    kinds = ("list",)
+    meaning = "list"
+    unhashable = "a list"
+    suggestion = []
+    item: Type
 
-    def parse(
-        self,
-        word: str,
-        args: list[ast.expr] | None,
-        text: str,
-    ) -> Type:
-        """The list of one type."""
+    @property
+    def parts(self) -> tuple[Type, ...]:
+        return (self.item,)
+
+    @classmethod
+    def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
         if args is None:
             raise _no_brackets(word, text)
         if len(args) != 1:
             raise wrong(text, "expected list[T] with one type")
         return ListOf(type_of_tree(args[0], text))
 
-    def format(self, declared: ListOf) -> str:
-        """The list of its item type."""
-        return f"{self.name}[{format_type(declared.item)}]"
+    def format(self) -> str:
+        return f"{self.sort}[{self.item.format()}]"
 
-    def with_parts(self, declared: ListOf, parts: tuple[Type, ...]) -> Type:
-        """The list of another type."""
+    def with_parts(self, parts: tuple[Type, ...]) -> Type:
         return ListOf(parts[0])
 
-    def rule(self, declared: ListOf, document: Any) -> Rule:
-        """The rule of lists."""
-        items = {"type": "array", "items": declared.item.record.rule(declared.item, document)}
-        return kind_rule(self.name, items=items)
+    def rule(self, document: Any) -> Rule:
+        items = {"type": "array", "items": self.item.rule(document)}
+        return kind_rule(self.sort, items=items)
 
-    def example(
-        self,
-        declared: ListOf,
-        sample: Any,
-        field: Any,
-        local: Any,
-        depth: int,
-    ) -> Any:
-        """A short list."""
-        count = sample.length(field, declared.item, depth)
-        return [sample.value(declared.item, field, local, depth) for _ in range(count)]
+    def example(self, sample: Any) -> Any:
+        count = sample.length(self.item)
+        return [self.item.example(sample) for _ in range(count)]
 
 
-class TupleRecord(CollectionRecord):
-    """A tuple: of one type for each item, or of any number of items of one type."""
+@dataclass(frozen=True, slots=True)
+class TupleOf(Collection):
+    """A tuple: one type for each item, or with ``variadic`` one type for any number of items."""
 
-    meaning: ClassVar[str] = "tuple"
+    sort = "tuple"
+    words = (sort,)
+    kinds = ("tuple",)
+    meaning = "tuple"
+    items: tuple[Type, ...]
+    variadic: bool = False
 
-    def parse(
-        self,
-        word: str,
-        args: list[ast.expr] | None,
-        text: str,
-    ) -> Type:
-        """The tuple of some types; ``...`` behind one type repeats it."""
+    @property
+    def parts(self) -> tuple[Type, ...]:
+        return self.items
+
+    @classmethod
+    def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
         if args is None:
             raise _no_brackets(word, text)
         last = args[-1] if len(args) == 2 else None
@@ -190,183 +132,162 @@ class TupleRecord(CollectionRecord):
             return TupleOf((type_of_tree(args[0], text),), variadic=True)
         return TupleOf(tuple(type_of_tree(arg, text) for arg in args))
 
-    def format(self, declared: TupleOf) -> str:
-        """The tuple of its item types."""
-        dots = ", ..." if declared.variadic else ""
-        return f"{self.name}[{', '.join(map(format_type, declared.items))}{dots}]"
+    def format(self) -> str:
+        dots = ", ..." if self.variadic else ""
+        return f"{self.sort}[{', '.join(item.format() for item in self.items)}{dots}]"
 
-    def parts(self, declared: TupleOf) -> tuple[Type, ...]:
-        """The types of the items."""
-        return declared.items
+    def parts_for(self, count: int) -> tuple[Type, ...] | None:
+        if self.variadic:
+            return self.items * count
+        return self.items if len(self.items) == count else None
 
-    def inside(self, declared: TupleOf) -> Type:
-        """The type of the first item."""
-        return declared.items[0]
+    def with_parts(self, parts: tuple[Type, ...]) -> Type:
+        return TupleOf(parts, self.variadic)
 
-    def parts_for(self, declared: TupleOf, count: int) -> tuple[Type, ...] | None:
-        """The type of each of so many items; None if there cannot be so many."""
-        if declared.variadic:
-            return declared.items * count
-        return declared.items if len(declared.items) == count else None
-
-    def with_parts(self, declared: TupleOf, parts: tuple[Type, ...]) -> Type:
-        """The tuple of other types."""
-        return TupleOf(parts, declared.variadic)
-
-    def readable_as(
-        self,
-        have: TupleOf,
-        want: TupleOf,
-        compare: Any,
-    ) -> bool:
-        """True if each item is readable, and the number of items is allowed."""
+    def readable_as(self, want: TupleOf, compare: Any) -> bool:
         if want.variadic:
-            some = have.variadic or bool(have.items)
-            return some and all(compare.types(item, want.items[0]) for item in have.items)
-        if have.variadic or len(have.items) != len(want.items):
+            some = self.variadic or bool(self.items)
+            return some and all(compare.types(item, want.items[0]) for item in self.items)
+        if self.variadic or len(self.items) != len(want.items):
             return False
-        return all(map(compare.types, have.items, want.items))
+        return all(map(compare.types, self.items, want.items))
 
-    def ends(self, declared: TupleOf, ends: Callable[[Type], bool]) -> bool:
-        """True if it may be empty, or every item has a finite value."""
-        return declared.variadic or all(map(ends, declared.items))
+    def ends(self, ends: Callable[[Type], bool]) -> bool:
+        return self.variadic or all(map(ends, self.items))
 
-    def neutral(self, declared: TupleOf, document: Any) -> Any:
-        """Returns neutral values of the items."""
-        if declared.variadic:
+    def neutral(self, document: Any) -> Any:
+        if self.variadic:
             return []
-        made = [item.record.neutral(item, document) for item in declared.items]
+        made = [item.neutral(document) for item in self.items]
         return NO_VALUE if NO_VALUE in made else made
 
-    def rule(self, declared: TupleOf, document: Any) -> Rule:
-        """The rule of tuples; each item may be any of them, as drafts share no keyword for more."""
-        found = [item.record.rule(item, document) for item in declared.items]
+    def rule(self, document: Any) -> Rule:
+        found = [item.rule(document) for item in self.items]
         rules = list({str(rule): rule for rule in found}.values())
         items: Rule = {"type": "array"}
         if rules:
             items["items"] = rules[0] if len(rules) == 1 else {"anyOf": rules}
-        if not declared.variadic:
-            items |= {"minItems": len(declared.items), "maxItems": len(declared.items)}
-        return kind_rule(self.name, items=items)
+        if not self.variadic:
+            items |= {"minItems": len(self.items), "maxItems": len(self.items)}
+        return kind_rule(self.sort, items=items)
 
-    def annotation(
-        self,
-        declared: TupleOf,
-        owner: Any,
-        stub: Any,
-    ) -> str:
-        """The tuple of its item types."""
-        inside = [stub.type(owner, item) for item in declared.items]
-        inside += ["..."] if declared.variadic else []
-        return f"{stub.source(self.name)}[{', '.join(inside) or '()'}]"
+    def annotation(self, owner: Any, stub: Any) -> str:
+        inside = [stub.type(owner, item) for item in self.items]
+        inside += ["..."] if self.variadic else []
+        return f"{stub.source(self.sort)}[{', '.join(inside) or '()'}]"
 
-    def example(
-        self,
-        declared: TupleOf,
-        sample: Any,
-        field: Any,
-        local: Any,
-        depth: int,
-    ) -> Any:
-        """A tuple."""
-        items = declared.items
-        if declared.variadic:
-            items *= sample.length(field, items[0], depth)
-        return tuple(sample.value(item, field, local, depth) for item in items)
+    def example(self, sample: Any) -> Any:
+        items = self.items
+        if self.variadic:
+            items *= sample.length(items[0])
+        return tuple(item.example(sample) for item in items)
 
 
-class DictRecord(CollectionRecord):
-    """A dict with text as keys."""
+@dataclass(frozen=True, slots=True)
+class DictOf(Collection):
+    """A dict with str keys."""
 
-    meaning: ClassVar[str] = "dict"
-    unhashable: ClassVar[str] = "a dict"
-    suggestion: ClassVar[Any] = {}
+    sort = "dict"
+    words = (sort,)
+    kinds = ("dict", "ordered-dict")
+    meaning = "dict"
+    unhashable = "a dict"
+    suggestion = {}
+    value: Type
 
-    def parse(
-        self,
-        word: str,
-        args: list[ast.expr] | None,
-        text: str,
-    ) -> Type:
-        """The dict of one type."""
+    @property
+    def parts(self) -> tuple[Type, ...]:
+        return (self.value,)
+
+    @classmethod
+    def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
         if args is None:
             raise _no_brackets(word, text)
         if len(args) != 2 or not (isinstance(args[0], ast.Name) and args[0].id == "str"):
             raise wrong(text, "expected dict[str, T]", "keys of a dict are always str")
         return DictOf(type_of_tree(args[1], text))
 
-    def format(self, declared: DictOf) -> str:
-        """The dict of its value type."""
-        return f"{self.name}[str, {format_type(declared.value)}]"
+    def format(self) -> str:
+        return f"{self.sort}[str, {self.value.format()}]"
 
-    def inside(self, declared: DictOf) -> Type:
-        """The type of the values."""
-        return declared.value
-
-    def with_parts(self, declared: DictOf, parts: tuple[Type, ...]) -> Type:
-        """The dict of another type."""
+    def with_parts(self, parts: tuple[Type, ...]) -> Type:
         return DictOf(parts[0])
 
-    def children(self, declared: DictOf, node: Node) -> list[tuple[Any, Type, Node]]:
-        """Returns key, type and node of each value, in ordered dicts too."""
+    def children(self, node: Node) -> list[tuple[Any, Type, Node]]:
         if not isinstance(node, dict) or node["__kind__"] not in self.kinds:
             return []
-        return [(key, declared.value, item) for key, item in node["items"]]
+        return [(key, self.value, item) for key, item in node["items"]]
 
-    def with_children(
-        self,
-        declared: Any,
-        node: Node,
-        made: list[Node],
-    ) -> Node:
-        """The node with other values under the same keys."""
+    def with_children(self, node: Node, made: list[Node]) -> Node:
         keys = [key for key, _ in node["items"]]
         return {**node, "items": [[key, item] for key, item in zip(keys, made, strict=True)]}
 
-    def read(
-        self,
-        declared: DictOf,
-        value: Any,
-        builder: Builder,
-    ) -> Any:
-        """The values of a dict."""
+    def read(self, value: Any, builder: Builder) -> Any:
         if not isinstance(value, dict):
-            raise not_a_value(value, declared)
-        items = {key: read_value(item, declared.value, builder) for key, item in value.items()}
+            raise not_a_value(value, self)
+        items = {key: self.value.read(item, builder) for key, item in value.items()}
         return builder.mapping(items)
 
-    def rule(self, declared: DictOf, document: Any) -> Rule:
-        """The rule of dicts."""
-        value = declared.value.record.rule(declared.value, document)
+    def rule(self, document: Any) -> Rule:
+        value = self.value.rule(document)
         # A pair is a key, which is text, and a value: whatever is not text has to be a value.
         items = {"if": {"type": "string"}, "else": value}
         pair = {"type": "array", "minItems": 2, "maxItems": 2, "items": items, "contains": value}
         return kind_rule(*self.kinds, items={"type": "array", "items": pair})
 
-    def annotation(
-        self,
-        declared: DictOf,
-        owner: Any,
-        stub: Any,
-    ) -> str:
-        """The dict of its value type."""
-        text, value = stub.source("str"), stub.type(owner, declared.value)
-        return f"{stub.source(self.name)}[{text}, {value}]"
+    def annotation(self, owner: Any, stub: Any) -> str:
+        text, value = stub.source("str"), stub.type(owner, self.value)
+        return f"{stub.source(self.sort)}[{text}, {value}]"
 
-    def example(
-        self,
-        declared: DictOf,
-        sample: Any,
-        field: Any,
-        local: Any,
-        depth: int,
-    ) -> Any:
-        """A small dict."""
-        count = sample.length(field, declared.value, depth)
-        return {
-            f"key{place}": sample.value(declared.value, field, local, depth)
-            for place in range(count)
-        }
+    def example(self, sample: Any) -> Any:
+        count = sample.length(self.value)
+        return {f"key{place}": self.value.example(sample) for place in range(count)}
+
+
+@dataclass(frozen=True, slots=True)
+class PyTree(Type):
+    """Any tree of values that can be stored."""
+
+    sort = "pytree"
+    words = (sort,)
+    takes_all = True
+    suggestion = None
+    bounds = ("number", "text", "length")
+
+    @classmethod
+    def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
+        return PyTree() if args is None else Type.parse(word, args, text)
+
+    def format(self) -> str:
+        return self.sort
+
+    def accepts(self, document: Any, seen: Any) -> bool:
+        return True
+
+    def read(self, value: Any, builder: Builder) -> Any:
+        if isinstance(value, list):
+            return builder.sequence("list", [self.read(item, builder) for item in value])
+        if isinstance(value, dict):
+            items = {key: self.read(item, builder) for key, item in value.items()}
+            return builder.mapping(items)
+        return builder.number(value)
+
+    def only_in_nodes(self, document: Any) -> bool:
+        return True
+
+    def rule(self, document: Any) -> Rule:
+        return ANY_NODE
+
+    def annotation(self, owner: Any, stub: Any) -> str:
+        return str(stub.source("typing.Any"))
+
+    def argument(self, owner: Any, stub: Any) -> str:
+        return str(stub.source("object"))
+
+    def example(self, sample: Any) -> Any:
+        if sample.field.kind == "static":
+            return int(sample.random.integers(10))
+        return sample.array("float32", (2,))
 
 
 def _no_brackets(word: str, text: str) -> SchemaError:

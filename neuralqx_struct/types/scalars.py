@@ -1,7 +1,4 @@
-"""Field types without types inside: Python scalars, null, literals and pytrees.
-
-A scalar is one row of data (:class:`ScalarRecord`).
-"""
+"""Field types without types inside: Python scalars, each one row of data, and literals."""
 
 from __future__ import annotations
 
@@ -16,15 +13,7 @@ from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.fieldspec import MISSING
-from neuralqx_struct.types.records import (
-    NO_VALUE,
-    TYPES,
-    Node,
-    Rule,
-    Scalar,
-    Type,
-    TypeRecord,
-)
+from neuralqx_struct.types.records import NO_VALUE, TYPES, Node, Rule, Type
 from neuralqx_struct.types.text import Builder, not_a_value, number_node, number_value, wrong
 
 #: The rule of any node.
@@ -46,18 +35,23 @@ def _always(_: Any) -> bool:
     return True
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScalarRecord(TypeRecord):
-    """A Python scalar.
+def _in_table(name: str) -> Any:
+    return TYPES[name]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Scalar(Type):
+    """A Python scalar; the one instance of each is in the table.
 
     Attributes:
+        name: The word in files.
         plain: Types of the values that represent it in files.
         valid: Whether such a value represents one.
         fits: Whether a Python value of an accepted record is one, where not all are.
         is_class: Whether the values of a class are such scalars.
         takes: Records whose scalars are accepted.
         families: Families of the dtypes whose arrays without axes are accepted, as jit makes them of numbers.
-        meaning: The sort in expressions.
+        meaning: The sort in views.
         json: JSON types in manifests.
         kinds: Kinds of nodes in manifests.
         node: Makes the node of a plain value.
@@ -66,15 +60,16 @@ class ScalarRecord(TypeRecord):
         written: Makes the plain value of a Python value, or MISSING; the inverse of ``live``.
         source: Annotation in stubs: a builtin, or a name with the module that it needs.
         suggestion: A plain value to propose as default.
-        draw: Makes a random value, given a sample and the declaration of a field.
+        draw: Makes a random value, given a sample.
         bounds: Groups of constraints.
     """
 
+    name: str
     plain: tuple[type, ...]
     is_class: Callable[[type], bool]
     takes: tuple[str, ...]
     families: tuple[str, ...] = ()
-    meaning: str  # type: ignore[misc]
+    meaning: str
     json: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     node: Callable[[Any], Node]
@@ -82,23 +77,32 @@ class ScalarRecord(TypeRecord):
     stored: Callable[[Node], Any] = number_value
     written: Callable[[Any], Any]
     source: str
-    suggestion: Any  # type: ignore[misc]
-    draw: Callable[[Any, Any], Any]
+    suggestion: Any
+    draw: Callable[[Any], Any]
     valid: Callable[[Any], bool] = _always
     fits: Callable[[Any], bool] = _always
-    bounds: tuple[str, ...] = ()  # type: ignore[misc]
+    bounds: tuple[str, ...] = ()
 
-    def parse(
-        self,
-        word: str,
-        args: list[ast.expr] | None,
-        text: str,
-    ) -> Type:
-        """The scalar; takes no brackets, unless the word is a dtype too."""
+    @property
+    def sort(self) -> str:  # type: ignore[override]
+        return self.name
+
+    @property
+    def words(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.name,)
+
+    def __reduce__(self) -> Any:
+        return _in_table, (self.name,)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def parse(self, word: str, args: list[ast.expr] | None, text: str) -> Type:  # type: ignore[override]
         if args is None:
-            return Scalar(self.name)
+            return self
         if word in DTYPES:
-            return TYPES["array"].parse(word, args, text)
+            array: Type = TYPES["array"].parse(word, args, text)
+            return array
         dtype = "float32" if word == "float" else f"{word}32"
         raise wrong(
             text,
@@ -106,48 +110,34 @@ class ScalarRecord(TypeRecord):
             f"for an array write its dtype: {dtype}[...]",
         )
 
-    def format(self, declared: Scalar) -> str:
-        """The name."""
+    def format(self) -> str:
         return self.name
 
-    def accepts(
-        self,
-        declared: Scalar,
-        document: Any,
-        seen: Any,
-    ) -> bool:
-        """True for a scalar of an accepted sort, and for an array without axes of an accepted dtype."""
+    def accepts(self, document: Any, seen: Any) -> bool:
         if seen.sort == "array":
             dtype = DTYPES.get(seen.dtype)
             return seen.shape == () and dtype is not None and dtype.family in self.families
         is_taken = seen.sort == "scalar" and seen.type_name in self.takes
         return is_taken and self.fits(seen.value)
 
-    def picks(self, declared: Scalar, document: Any) -> bool:
-        """True if ``fits`` decides."""
+    def picks(self, document: Any) -> bool:
         return self.fits is not _always
 
-    def read(
-        self,
-        declared: Scalar,
-        value: Any,
-        builder: Builder,
-    ) -> Any:
-        """The scalar of a plain value."""
+    def outside_jax(self, document: Any) -> bool:
+        return not self.families
+
+    def read(self, value: Any, builder: Builder) -> Any:
         if type(value) not in self.plain or not self.valid(value):
-            raise not_a_value(value, declared)
+            raise not_a_value(value, self)
         return builder.scalar(self, value)
 
-    def holds(self, cls: type) -> bool:
-        """True if the instances of a class are such scalars."""
-        return self.is_class(cls)
+    def holds(self, value_class: type) -> bool:  # type: ignore[override]
+        return self.is_class(value_class)
 
     def to_plain(self, value: Any) -> Any:
-        """The plain value."""
         return self.written(value)
 
-    def rule(self, declared: Scalar, document: Any) -> Rule:
-        """The rule of JSON types, kinds of nodes, and arrays without axes."""
+    def rule(self, document: Any) -> Rule:
         if not self.json and len(self.kinds) == 1:
             return kind_rule(*self.kinds)
         objects = ("object",) if self.kinds or self.families else ()
@@ -161,32 +151,12 @@ class ScalarRecord(TypeRecord):
         node = {"allOf": [kind_rule("array", "full", *self.kinds), array]}
         return rule | {"if": {"type": "object"}, "then": node}
 
-    def annotation(
-        self,
-        declared: Scalar,
-        owner: Any,
-        stub: Any,
-    ) -> str:
-        """The Python type."""
+    def annotation(self, owner: Any, stub: Any) -> str:
         return str(stub.source(self.source))
 
-    def example(
-        self,
-        declared: Scalar,
-        sample: Any,
-        field: Any,
-        local: Any,
-        depth: int,
-    ) -> Any:
-        """One of the choices or examples of the field, else a random value."""
-        given = field.choices or field.examples
-        if given:
-            return self.live(sample.one_of(given))
-        return self.draw(sample, field)
-
-
-def _draw_text(sample: Any, field: Any) -> Any:
-    return sample.text(field)
+    def example(self, sample: Any) -> Any:
+        given = sample.field.choices or sample.field.examples
+        return self.live(sample.one_of(given)) if given else self.draw(sample)
 
 
 def _is_dtype(cls: type) -> bool:
@@ -198,7 +168,7 @@ def _node_of_bytes(text: str) -> Node:
     return {"__kind__": "bytes", "base64": b64encode(text.encode()).decode()}
 
 
-BOOL = ScalarRecord(
+BOOL = Scalar(
     name="bool",
     plain=(bool,),
     is_class=lambda cls: cls is bool,
@@ -211,9 +181,9 @@ BOOL = ScalarRecord(
     written=_same,
     source="bool",
     suggestion=False,
-    draw=lambda sample, _: bool(sample.random.integers(2)),
+    draw=lambda sample: bool(sample.random.integers(2)),
 )
-INT = ScalarRecord(
+INT = Scalar(
     name="int",
     plain=(int,),
     is_class=lambda cls: cls is int,
@@ -227,10 +197,10 @@ INT = ScalarRecord(
     written=_same,
     source="int",
     suggestion=0,
-    draw=lambda sample, field: sample.integer(field),
+    draw=lambda sample: sample.integer(),
     bounds=("number",),
 )
-FLOAT = ScalarRecord(
+FLOAT = Scalar(
     name="float",
     plain=(int, float),
     is_class=lambda cls: cls is float,
@@ -244,10 +214,10 @@ FLOAT = ScalarRecord(
     written=lambda value: value if math.isfinite(value) else MISSING,
     source="float",
     suggestion=0.0,
-    draw=lambda sample, field: sample.floating(field),
+    draw=lambda sample: sample.floating(),
     bounds=("number",),
 )
-COMPLEX = ScalarRecord(
+COMPLEX = Scalar(
     name="complex",
     plain=(int, float),
     is_class=lambda cls: cls is complex,
@@ -261,9 +231,9 @@ COMPLEX = ScalarRecord(
     written=lambda _: MISSING,
     source="complex",
     suggestion=0,
-    draw=lambda sample, field: complex(sample.floating(field), sample.floating(field)),
+    draw=lambda sample: complex(sample.floating(), sample.floating()),
 )
-STR = ScalarRecord(
+STR = Scalar(
     name="str",
     plain=(str,),
     is_class=lambda cls: cls is str,
@@ -275,10 +245,10 @@ STR = ScalarRecord(
     written=_same,
     source="str",
     suggestion="",
-    draw=_draw_text,
+    draw=lambda sample: sample.text(),
     bounds=("text", "length"),
 )
-BYTES = ScalarRecord(
+BYTES = Scalar(
     name="bytes",
     plain=(str,),
     is_class=lambda cls: cls is bytes,
@@ -291,10 +261,10 @@ BYTES = ScalarRecord(
     written=lambda _: MISSING,
     source="bytes",
     suggestion=NO_VALUE,
-    draw=lambda sample, field: sample.text(field).encode(),
+    draw=lambda sample: sample.text().encode(),
     bounds=("length",),
 )
-PATH = ScalarRecord(
+PATH = Scalar(
     name="path",
     plain=(str,),
     is_class=lambda cls: issubclass(cls, PurePath),
@@ -307,9 +277,9 @@ PATH = ScalarRecord(
     written=str,
     source="pathlib.Path",
     suggestion=".",
-    draw=lambda sample, field: Path(sample.text(field)),
+    draw=lambda sample: Path(sample.text()),
 )
-DTYPE = ScalarRecord(
+DTYPE = Scalar(
     name="dtype",
     plain=(str,),
     valid=lambda value: value in DTYPES,
@@ -323,13 +293,91 @@ DTYPE = ScalarRecord(
     written=lambda value: value.name if value.name in DTYPES else MISSING,
     source="np.dtype[typing.Any]",
     suggestion="float32",
-    draw=lambda sample, _: dtype_named(sample.one_of(("float32", "int32", "complex64"))),
+    draw=lambda sample: dtype_named(sample.one_of(("float32", "int32", "complex64"))),
 )
 
 
-def scalar_of_kind(kind: str) -> ScalarRecord | None:
-    """The record whose values are the nodes of a kind."""
+def scalar_of_kind(kind: str) -> Scalar | None:
+    """The scalar type whose values are the nodes of a kind."""
     for record in TYPES.values():
-        if isinstance(record, ScalarRecord) and kind in record.kinds:
+        if isinstance(record, Scalar) and kind in record.kinds:
             return record
     return None
+
+
+def _is_one_of(value: Any, values: Any) -> bool:
+    """True if a value is among others, where 1, True and 1.0 are three."""
+    return (type(value), value) in [(type(each), each) for each in values]
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralOf(Type):
+    """One of some strings, numbers or booleans."""
+
+    sort = "literal"
+    words = (sort,)
+    bounds = ("number",)
+    values: tuple[str | int | float | bool, ...]
+
+    @classmethod
+    def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
+        hint = 'quote strings: literal["a", "b"]'
+        if args is None:
+            raise wrong(text, "expected literal[...]", f"list its values; {hint}")
+        values = [_constant(arg) for arg in args]
+        if not all(isinstance(value, (str, int, float)) for value in values):
+            raise wrong(text, "expected literal[...] of strings, numbers or booleans", hint)
+        return LiteralOf(tuple(values))
+
+    def format(self) -> str:
+        return f"{self.sort}[{', '.join(map(repr, self.values))}]"
+
+    def accepts(self, document: Any, seen: Any) -> bool:
+        return seen.sort == "scalar" and _is_one_of(seen.value, self.values)
+
+    def picks(self, document: Any) -> bool:
+        return True
+
+    def readable_as(self, want: LiteralOf, compare: Any) -> bool:
+        return all(_is_one_of(value, want.values) for value in self.values)
+
+    def widened(self) -> Type:
+        names = {type(value).__name__ for value in self.values}
+        return TYPES[names.pop()] if len(names) == 1 else self
+
+    def read(self, value: Any, builder: Builder) -> Any:
+        if not _is_one_of(value, self.values):
+            raise not_a_value(value, self)
+        return value
+
+    def neutral(self, document: Any) -> Any:
+        return self.values[0]
+
+    def outside_jax(self, document: Any) -> bool:
+        return self.texts(document) != []
+
+    def texts(self, document: Any) -> list[str]:
+        return [value for value in self.values if isinstance(value, str)]
+
+    def rule(self, document: Any) -> Rule:
+        return {"enum": list(self.values)}
+
+    def annotation(self, owner: Any, stub: Any) -> str:
+        return str(stub.literal(self.values))
+
+    def example(self, sample: Any) -> Any:
+        return sample.one_of(self.values)
+
+
+#: As YAML and JSON write them; Python's words are read too.
+_TRUTH = {"true": True, "false": False}
+
+
+def _constant(arg: ast.expr) -> Any:
+    """The constant that an expression writes, or None."""
+    if isinstance(arg, ast.Name):
+        return _TRUTH.get(arg.id)
+    try:
+        return ast.literal_eval(arg)
+    except ValueError:
+        return None

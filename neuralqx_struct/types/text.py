@@ -34,17 +34,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, from_ast
 from neuralqx_struct.fieldspec import MISSING
 from neuralqx_struct.printing import read_decimal
-from neuralqx_struct.types.records import (
-    TYPES,
-    Array,
-    Extent,
-    Node,
-    Null,
-    Type,
-    TypeRecord,
-    Union,
-    record_of_class,
-)
+from neuralqx_struct.types.records import TYPES, Extent, Node, Type, type_of_class
 
 _LONGEST = 1000
 _NO_TYPE = "expected a type such as `float | null` or `float32[n, 3]`"
@@ -89,7 +79,7 @@ def parse_type(text: str) -> Type:
 
 def format_type(declared: Type) -> str:
     """The canonical text of a type; the inverse of :func:`parse_type`."""
-    return declared.record.format(declared)
+    return declared.format()
 
 
 def wrong(text: str, message: str, hint: str | None = None) -> SchemaError:
@@ -113,19 +103,19 @@ def type_of_tree(node: ast.expr, text: str) -> Type:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return union_of((type_of_tree(node.left, text), type_of_tree(node.right, text)))
     if isinstance(node, ast.Constant) and node.value is None:
-        return Null()
+        return union_of(())
     args = None
     if isinstance(node, ast.Subscript):
         args = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         node = node.value
     if isinstance(node, ast.Name):
-        return _record_of(node.id).parse(node.id, args, text)
+        return _record_of(node.id).parse(node.id, args, text)  # type: ignore[no-any-return]
     if isinstance(node, ast.Attribute):
-        return TYPES["struct"].parse(_dotted(node, text), args, text)
+        return Type.parse(_dotted(node, text), args, text)
     raise wrong(text, _NO_TYPE, _meant(text))
 
 
-def _record_of(word: str) -> TypeRecord:
+def _record_of(word: str) -> Any:
     """The record that a word names: the one of structs for a word that no other has."""
     record = TYPES.get(word)
     if record is not None and word in record.words:
@@ -163,9 +153,10 @@ def union_of(options: Iterable[Type]) -> Type:
     flat: dict[Type, None] = {}
     for option in options:
         flat |= dict.fromkeys(option.branches)
-    if not flat:
-        return Null()
-    return next(iter(flat)) if len(flat) == 1 else Union(tuple(flat))
+    if len(flat) == 1:
+        return next(iter(flat))
+    made: Type = TYPES["union"](tuple(flat)) if flat else TYPES["null"]()
+    return made
 
 
 _NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -211,7 +202,7 @@ def read_value(value: Any, declared: Type, builder: Builder) -> Any:
     Raises:
         SchemaError: NQX107: the value is not one of the type.
     """
-    return declared.record.read(declared, value, builder)
+    return declared.read(value, builder)
 
 
 @dataclass
@@ -242,7 +233,7 @@ class Builder:
         """A dict."""
         return items
 
-    def array(self, declared: Array, value: Any) -> Any:
+    def array(self, declared: Any, value: Any) -> Any:
         """An array: of the numbers in nested lists, or filled with one number."""
         return value
 
@@ -284,7 +275,7 @@ class NodeBuilder(Builder):
         """The node of a dict."""
         return {"__kind__": "dict", "items": [[key, item] for key, item in items.items()]}
 
-    def array(self, declared: Array, value: Any) -> Node:
+    def array(self, declared: Any, value: Any) -> Node:
         """The node of a constant array, or of a stored one."""
         sizes = [None if extent is ... else self.size(extent) for extent in declared.shape]
         if isinstance(value, list):
@@ -302,7 +293,7 @@ class NodeBuilder(Builder):
 
     def _stored(
         self,
-        declared: Array,
+        declared: Any,
         value: list[Any],
         sizes: list[int | None],
     ) -> Node:
@@ -331,7 +322,7 @@ class LiveBuilder(Builder):
         shared: False once a value was made that one instance could change under another.
     """
 
-    make_array: Callable[[Array, Any], Any] = lambda _declared, value: value
+    make_array: Callable[[Any, Any], Any] = lambda _declared, value: value
     shared: bool = True
 
     def scalar(self, record: Any, value: Any) -> Any:
@@ -350,7 +341,7 @@ class LiveBuilder(Builder):
         self.shared = False
         return items
 
-    def array(self, declared: Array, value: Any) -> Any:
+    def array(self, declared: Any, value: Any) -> Any:
         """An array."""
         self.shared = False
         return self.make_array(declared, value)
@@ -378,5 +369,5 @@ def plain_value(value: Any) -> Any:
         members = {key: plain_value(item) for key, item in value.items()}
         return MISSING if MISSING in members.values() else members
     cls: type = type(value)
-    record = record_of_class(cls)
+    record = type_of_class(cls)
     return MISSING if record is None else record.to_plain(value)

@@ -24,7 +24,7 @@ from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.struct import Struct
 from neuralqx_struct.struct.registration import register_class
 from neuralqx_struct.tools.linting import lint_document
-from neuralqx_struct.types.records import type_names
+from neuralqx_struct.types import type_names
 
 # --- text: generated documents -------------------------------------------------------------------------------------
 

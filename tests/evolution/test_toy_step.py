@@ -21,7 +21,7 @@ from neuralqx_struct.schema.migration import Migration, Name, Step, StepItem
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.modes import MODES, Mode
 from neuralqx_struct.schema.series import load_series
-from neuralqx_struct.types.records import ListOf
+from neuralqx_struct.types import ListOf
 from tests.builders import payload, value
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ import neuralqx_struct as s
 from neuralqx_struct.schema.export import payload_schema
 from neuralqx_struct.schema.stubs import stub_module
 from neuralqx_struct.tools.linting import lint_series
-from neuralqx_struct.types.records import TYPES, record_of_class
-from neuralqx_struct.types.scalars import ScalarRecord
+from neuralqx_struct.types import TYPES, Scalar, Type, add_type, type_of_class
 from neuralqx_struct.types.text import parse_type
 
 DIGITS = r"-?[0-9]+(\.[0-9]+)?"
@@ -22,10 +21,10 @@ def is_decimal(value):
     return re.fullmatch(DIGITS, value) is not None
 
 
-class DecimalRecord(ScalarRecord):
+class DecimalRecord(Scalar):
     """Text of a decimal number, which keeps its digits."""
 
-    def rule(self, declared, document):
+    def rule(self, document):
         return {"type": "string", "pattern": f"^{DIGITS}$"}
 
 
@@ -43,10 +42,10 @@ DECIMAL = DecimalRecord(
     written=lambda value: value,
     source="str",
     suggestion="0.0",
-    draw=lambda sample, field: f"{sample.random.integers(10)}.5",
+    draw=lambda sample: f"{sample.random.integers(10)}.5",
 )
 #: A type with a Python class and a kind of node of its own.
-DAY = ScalarRecord(
+DAY = Scalar(
     name="day",
     plain=(str,),
     valid=lambda text: re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text) is not None,
@@ -60,19 +59,20 @@ DAY = ScalarRecord(
     written=date.isoformat,
     source="datetime.date",
     suggestion="2000-01-01",
-    draw=lambda sample, field: date(2000, 1, 1 + int(sample.random.integers(28))),
+    draw=lambda sample: date(2000, 1, 1 + int(sample.random.integers(28))),
 )
 
 
 def _clear():
     parse_type.cache_clear()
-    record_of_class.cache_clear()
+    type_of_class.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def _toys():
     toys = {record.name: record for record in (DECIMAL, DAY)}
-    TYPES.update(toys)
+    for toy in toys.values():
+        add_type(toy)
     _clear()
     yield
     for name in toys:
@@ -236,7 +236,7 @@ def test_text_and_days_are_no_leaves_of_jax():
 
 def test_a_missing_member_is_an_error_at_import():
     with pytest.raises(TypeError, match="missing .* 'source'"):
-        ScalarRecord(
+        Scalar(
             name="broken",
             plain=(str,),
             is_class=bool,
@@ -247,3 +247,12 @@ def test_a_missing_member_is_an_error_at_import():
             written=str,
             draw=print,
         )
+
+
+def test_a_class_without_a_member_is_an_error_when_it_is_added():
+    class Broken(Type):
+        sort = "broken"
+
+    with pytest.raises(TypeError, match="got none of annotation, example, format, read, rule"):
+        add_type(Broken)
+    assert "broken" not in TYPES

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
-from neuralqx_struct.types.records import (
+from neuralqx_struct.types import (
+    TYPES,
     Array,
     DictOf,
     Key,
@@ -14,7 +15,6 @@ from neuralqx_struct.types.records import (
     Named,
     Null,
     PyTree,
-    Scalar,
     TupleOf,
     Union,
     walk_type,
@@ -22,12 +22,12 @@ from neuralqx_struct.types.records import (
 from neuralqx_struct.types.text import format_type, parse_type
 
 READ = [
-    ("int", Scalar("int")),
+    ("int", TYPES["int"]),
     ("null", Null()),
     ("None", Null()),
     ("pytree", PyTree()),
-    ("float | null", Union((Scalar("float"), Null()))),
-    ("int | (float | null) | int", Union((Scalar("int"), Scalar("float"), Null()))),
+    ("float | null", Union((TYPES["float"], Null()))),
+    ("int | (float | null) | int", Union((TYPES["int"], TYPES["float"], Null()))),
     ("float32[]", Array("float32", ())),
     ("float32[...]", Array("float32")),
     ("complex64[n, 2*m]", Array("complex64", (parse("n"), parse("2 * m")))),
@@ -37,8 +37,8 @@ READ = [
     ("prng_key[_, n]", Key(None, (parse("n"),))),
     ("list[Layer]", ListOf(Named("Layer"))),
     ("dict[str, Dense[d, ff]]", DictOf(Named("Dense", (parse("d"), parse("ff"))))),
-    ("tuple[int, str]", TupleOf((Scalar("int"), Scalar("str")))),
-    ("tuple[int, ...]", TupleOf((Scalar("int"),), variadic=True)),
+    ("tuple[int, str]", TupleOf((TYPES["int"], TYPES["str"]))),
+    ("tuple[int, ...]", TupleOf((TYPES["int"],), variadic=True)),
     ('literal["a", 1, True]', LiteralOf(("a", 1, True))),
     ("literal[true, false, 1]", LiteralOf((True, False, 1))),
 ]
@@ -93,7 +93,7 @@ NAMES = st.sampled_from(["Layer", "Expert", "Mode"])
 SIZES = st.sampled_from(["n", "2 * n", "3", "n + m"]).map(parse)
 LEAVES = st.one_of(
     st.sampled_from(["bool", "int", "float", "complex", "str", "bytes", "path", "dtype"]).map(
-        Scalar
+        TYPES.get
     ),
     st.builds(
         Array,

@@ -38,7 +38,7 @@ from neuralqx_struct.manifest.kinds import FULL, PRNG_KEY
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.migration import Cast, Reshape, Step, Transpose, UnwrapKey, WrapKey
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types.records import Array, Extent, Key, Node, Type
+from neuralqx_struct.types import Array, Extent, Key, Node, Type
 from neuralqx_struct.types.text import format_type
 
 # ---------------------------------------------------------------------------------------------------------------------

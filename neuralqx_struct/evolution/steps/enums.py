@@ -26,7 +26,7 @@ from neuralqx_struct.evolution.values import map_texts
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.migration import MapEnum, Step
 from neuralqx_struct.schema.model import Document, EnumDeclaration
-from neuralqx_struct.types.records import LiteralOf, Named, Node, Type, map_type, walk_type
+from neuralqx_struct.types import LiteralOf, Named, Node, Type, map_type, walk_type
 from neuralqx_struct.types.text import format_type
 
 

@@ -28,7 +28,7 @@ from neuralqx_struct.manifest.kinds import DICT, PAIRS, STRUCT, parts_of
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.schema.migration import Add, Fill, Remove, Rename, RenamePath, Step
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types.records import DictOf, Node, PyTree, Type
+from neuralqx_struct.types import DictOf, Node, PyTree, Type
 from neuralqx_struct.types.text import NodeBuilder, format_type, read_value, union_of
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from neuralqx_struct.evolution.sizes import (
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
-from neuralqx_struct.types.records import Array, Extent, Node, Null, Type, map_type, walk_type
+from neuralqx_struct.types import Array, Extent, Node, Null, Type, map_type, walk_type
 from neuralqx_struct.types.text import format_type, union_of
 
 #: Bytes that a step moves: none but the manifest's; those of the arrays it names, one at a time; any that its function reads.

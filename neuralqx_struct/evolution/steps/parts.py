@@ -33,7 +33,7 @@ from neuralqx_struct.evolution.values import (
 )
 from neuralqx_struct.schema.migration import Merge, Split, Step
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types.records import Array, Extent, Node
+from neuralqx_struct.types import Array, Extent, Node
 from neuralqx_struct.types.text import format_type
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.migration import Python, Remove, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types.records import Key, Named, Node, walk_type
+from neuralqx_struct.types import Key, Named, Node, walk_type
 from neuralqx_struct.types.text import format_type
 
 if TYPE_CHECKING:

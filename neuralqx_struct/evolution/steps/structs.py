@@ -27,7 +27,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.schema.migration import Inline, Move, RenameStruct, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
-from neuralqx_struct.types.records import Named, Node, Type, map_type, walk_type
+from neuralqx_struct.types import Named, Node, Type, map_type, walk_type
 from neuralqx_struct.types.text import format_type
 
 

@@ -15,7 +15,7 @@ from neuralqx_struct.errors import Diagnostic, Severity, closest
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.text import KeyPath, path_text
-from neuralqx_struct.types.records import Scalar, walk_type
+from neuralqx_struct.types import INT, walk_type
 
 #: A size without a name.
 ANY_SIZE = "_"
@@ -69,7 +69,7 @@ def root_ints(document: Document) -> set[str]:
     """The static ints of the root, which ``equals`` and the root's own shapes may name."""
     root = document.structs.get(document.root)
     static = {n: d for n, d in root.fields.items() if d.kind == "static"} if root else {}
-    return {name for name, d in static.items() if Scalar("int") in walk_type(d.declared)}
+    return {name for name, d in static.items() if INT in walk_type(d.declared)}
 
 
 def sizes_of(document: Document, struct_name: str) -> ChainMap[str, Any]:

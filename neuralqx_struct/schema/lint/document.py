@@ -26,7 +26,7 @@ from neuralqx_struct.schema.lint.values import VALUE_CHECKS
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.modes import MODES
 from neuralqx_struct.schema.text import KeyPath
-from neuralqx_struct.types.records import JAX_SORTS, type_names, walk_type
+from neuralqx_struct.types import type_names, walk_type
 from neuralqx_struct.types.text import format_type
 
 
@@ -199,7 +199,7 @@ def _check_x64(document: Document) -> Findings:
         if not declaration.has_default or declaration.default is None:
             continue
         for inner in walk_type(declaration.declared):
-            dtype = DTYPES.get(inner.record.element(inner))
+            dtype = DTYPES.get(inner.element)
             if dtype is not None and dtype.wide:
                 message = (
                     f"expected a default that JAX always holds, got one of {format_type(inner)}\n"
@@ -209,26 +209,21 @@ def _check_x64(document: Document) -> Findings:
                 yield finding("NQX128", (*path, "default"), message, hint, "info")
 
 
-#: Sorts that only nodes hold.
-_LEAVES = {"array", "key", "struct"}
-
-
 def _check_texts(document: Document) -> Findings:
     """Warns about text in a node field: it can be saved and mapped over, but jit refuses the struct."""
     for path, _, name, declaration in fields_of(document):
         if declaration.kind != "node" or declaration.derived is not None:
             continue
         parts = [part for part in walk_type(declaration.declared) if not part.parts]
-        sorts = [part.record.sorts(part, document) for part in parts]
-        texts = [part for part, each in zip(parts, sorts, strict=True) if each and each - JAX_SORTS]
-        if not texts or any(each is None or each & _LEAVES for each in sorts):
+        texts = [part for part in parts if part.outside_jax(document)]
+        if not texts or any(part.only_in_nodes(document) for part in parts):
             continue
         message = (
             f"expected a node of arrays and numbers, got {format_type(texts[0])} in {name!r}\n"
             "jax.jit and other transformations refuse a leaf that is not a number"
         )
         hint = "write `kind: static`"
-        reasons = [part.record.unhashable for part in walk_type(declaration.declared)]
+        reasons = [part.unhashable for part in walk_type(declaration.declared)]
         if "a dict" in reasons:
             hint = "write `kind: opaque` and `serialize: true`, as no static value is a dict"
         elif "a list" in reasons:

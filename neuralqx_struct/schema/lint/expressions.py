@@ -178,7 +178,7 @@ def _texts(document: Document, field: FieldDeclaration | None) -> list[str] | No
     """The only strings that a field may be; None if there are others."""
     if field is None or field.type is None:
         return None
-    return field.declared.record.texts(field.declared, document)
+    return field.declared.texts(document)
 
 
 def _names(expressions: Iterable[Expression]) -> set[str]:

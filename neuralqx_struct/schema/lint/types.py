@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.schema.lint import Findings, Speller, fields_of, finding
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types.records import Type, type_names, walk_type
+from neuralqx_struct.types import Type, type_names, walk_type
 from neuralqx_struct.types.text import format_type
 
 _COUNTERS = ("step", "steps", "n_iter", "iteration", "epoch", "counter")
@@ -53,7 +53,7 @@ def _check_types(document: Document) -> Findings:
     speller = Speller()
     for path, _, _, declaration in fields_of(document):
         for inner in walk_type(declaration.declared):
-            advice = inner.record.advice(inner)
+            advice = inner.advice()
             if inner.refers:
                 yield from _named(document, path, declaration, inner, speller)
             elif advice is not None:
@@ -134,7 +134,7 @@ def _options(path: tuple[str, ...], declared: Type) -> Findings:
     """Finds two options of a union that a reader cannot distinguish: it would always take the first."""
     first: dict[Hashable, Type] = {}
     for option in declared.branches:
-        other = first.setdefault(option.record.looks_like(option), option)
+        other = first.setdefault(option.looks_like(), option)
         if other is not option:
             both = f"{format_type(other)} and {format_type(option)}"
             message = f"expected options that can be told apart, got {both}"
@@ -208,7 +208,7 @@ def _finite(document: Document, declaration: FieldDeclaration, finite: set[str])
     def ends(inside: Type | str) -> bool:
         if isinstance(inside, str):
             return inside in finite or inside not in document.structs
-        return inside.record.ends(inside, ends)
+        return inside.ends(ends)
 
     return (
         declaration.kind == "opaque"
@@ -261,7 +261,7 @@ def _unhashable(document: Document, declared: Type) -> str:
     while todo:
         here, outer = todo.pop()
         for inner in walk_type(outer):
-            reason = inner.record.unhashable
+            reason = inner.unhashable
             if reason:
                 return reason.format(format_type(inner))
             if here.is_struct(inner.refers) and here.ref(inner.refers) not in seen:

@@ -23,7 +23,7 @@ from neuralqx_struct.schema.lint import Findings, fields_of, finding
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.patterns import objection_to
 from neuralqx_struct.schema.sizes import exact
-from neuralqx_struct.types.records import Array, Type
+from neuralqx_struct.types import Array, Type
 from neuralqx_struct.types.text import Builder, format_type, numbers_in, read_value
 
 _MANY = 1000
@@ -58,7 +58,7 @@ def _check_defaults(document: Document) -> Findings:
                 hint = f'write type: "{declaration.text} | null"' if value is None else None
                 if value is not None and arrays:
                     hint = "write zeros, ones, a number that fills it, {fill: 0.5}, or its numbers as [1, 2, 3]"
-                texts = [option.record.texts(option, document) for option in declared.branches]
+                texts = [option.texts(document) for option in declared.branches]
                 members = [text for each in texts for text in each or ()]
                 if isinstance(value, str) and members:
                     hint = did_you_mean(value, members) or f"one of {', '.join(members)}"
@@ -153,7 +153,7 @@ def _check_bounds(document: Document) -> Findings:
         given = {member: getattr(declaration, member) for member in _BOUNDS}
         for member in (m for m, value in given.items() if value is not None and value is not False):
             group, wanted = _BOUNDS[member]
-            if any(group in branch.record.bounds for branch in branches):
+            if any(group in branch.bounds for branch in branches):
                 continue
             message = f"expected {member} on {wanted}, got it on {declaration.text}"
             if group == "number" and any(isinstance(b, Array) for b in branches):
