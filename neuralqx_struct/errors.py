@@ -14,6 +14,7 @@ Example:
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
@@ -34,6 +35,8 @@ __all__ = [
     "closest",
     "did_you_mean",
     "has_errors",
+    "printable",
+    "printable_lines",
 ]
 
 Severity = Literal["error", "warning", "info"]
@@ -55,6 +58,27 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "NQX614": "write a value that schemas/manifest/1.json allows",
     }
 )
+
+
+#: Characters that steer a terminal, begin a line, or change the direction of text.
+_STEERING = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+)
+
+
+def printable(text: str) -> str:
+    r"""Text of a file as one line that steers no terminal: its control characters are escaped.
+
+    Example:
+        >>> print(printable("a\n::error::b"))
+        a\n::error::b
+    """
+    return _STEERING.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def printable_lines(text: str) -> str:
+    """Text of several lines, each of them :func:`printable`."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +107,16 @@ class Diagnostic:
 
     def __str__(self) -> str:
         """Text form: ``file:line:column: CODE message`` or ``file: path: message [CODE]``, then the hint."""
+        file = printable(self.file or "")
         if self.line is not None:
             severity = "" if self.severity == "error" else f"{self.severity}: "
-            head = f"{self.file}:{self.line}:{self.column}: {self.code} {severity}{self.message}"
+            head = f"{file}:{self.line}:{self.column}: {self.code} {severity}{self.message}"
         else:
-            where = "".join(f"{part}: " for part in (self.file, self.path) if part)
+            where = "".join(f"{part}: " for part in (file, printable(self.path)) if part)
             first, newline, rest = self.message.partition("\n")
             head = f"{where}{first} [{self.code}]{newline}{rest}"
-        return "\n  ".join(f"{head}\n{self.remedy or ''}".rstrip().split("\n"))
+        text = printable_lines(f"{head}\n{self.remedy or ''}".rstrip())
+        return text.replace("\n", "\n  ")
 
     @property
     def remedy(self) -> str | None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from neuralqx_struct.errors import Diagnostic, StructError, has_errors
+from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printable, printable_lines
 
 REPORT_VERSION = 1
 
@@ -92,12 +92,11 @@ _OUTPUT: Final = ContextVar("output", default=_DEFAULT)
 # The formats.
 
 _COLOURS = {"error": "31", "warning": "33", "info": "36"}
-#: Control characters, and those that change the direction of text: a name in a file must not steer a terminal.
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def _printable(text: str) -> str:
-    return _STEERING.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+def _plain(text: str) -> str:
+    """Lines none of which is a command of GitHub's runner, which reads the output in every format."""
+    return re.sub(r"(?m)^[^\S\n]*:(?=:)|##(?=\[)", r"\g<0> ", printable_lines(text))
 
 
 def _coloured(stream: Any) -> bool:
@@ -119,7 +118,7 @@ def _lines(findings: Iterable[Diagnostic], stream: Any) -> list[str]:
         # A position has the severity behind it.
         if finding.line is None and finding.severity != "error":
             text = f"{finding.severity}: {text}"
-        first, newline, rest = _printable(text).partition("\n")
+        first, newline, rest = _plain(text).partition("\n")
         if coloured:
             first = f"\x1b[{_COLOURS[finding.severity]}m{first}\x1b[0m"
         lines.append(f"{first}{newline}{rest}")
@@ -127,12 +126,14 @@ def _lines(findings: Iterable[Diagnostic], stream: Any) -> list[str]:
 
 
 def _text(_command: str, report: Report) -> str:
-    text = _printable(report.text)
+    if report.layout == "document":
+        return printable_lines(report.text)
+    text = _plain(report.text)
     if report.layout == "outline" and _coloured(sys.stdout):
         text = _tree(text)
     if report.layout == "verdict" and _OUTPUT.get().quiet:
         text = ""
-    lines = [] if report.layout == "document" else _lines(report.diagnostics, sys.stdout)
+    lines = _lines(report.diagnostics, sys.stdout)
     return "\n".join([*lines, text] if text else lines)
 
 
@@ -176,8 +177,8 @@ _ANNOTATIONS = {"error": "error", "warning": "warning", "info": "notice"}
 
 def _github(_command: str, report: Report) -> str:
     lines = [_annotation(finding) for finding in report.everything]
-    if report.text:  # no line of plain output may look like a command of the runner
-        lines.append(re.sub(r"(?m)^(\s*)::", r"\1: :", _escaped(_printable(report.text))))
+    if report.text:
+        lines.append(_escaped(_plain(report.text)))
     return "\n".join(lines)
 
 
@@ -192,11 +193,12 @@ def _annotation(finding: Diagnostic) -> str:
     message = f"{finding.path}: {finding.message}" if finding.path else finding.message
     if finding.hint:
         message += f"\n{finding.hint}"
-    return f"::{_ANNOTATIONS[finding.severity]} {','.join(known)}::{_line_escaped(message)}"
+    text = _line_escaped(_plain(message))
+    return f"::{_ANNOTATIONS[finding.severity]} {','.join(known)}::{text}"
 
 
 def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D")
+    return text.replace("%", "%25")
 
 
 def _line_escaped(text: str) -> str:
@@ -204,7 +206,7 @@ def _line_escaped(text: str) -> str:
 
 
 def _property(value: object) -> str:
-    return _line_escaped(str(value)).replace(":", "%3A").replace(",", "%2C")
+    return _line_escaped(_plain(printable(str(value)))).replace(":", "%3A").replace(",", "%2C")
 
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
@@ -227,11 +229,11 @@ def _sarif_result(found: Diagnostic) -> dict[str, Any]:
     if found.path:
         location["logicalLocations"] = [{"fullyQualifiedName": found.path}]
     if found.file is not None:
-        file: dict[str, Any] = {"artifactLocation": {"uri": Path(found.file).as_posix()}}
+        file: dict[str, Any] = {"artifactLocation": {"uri": Path(printable(found.file)).as_posix()}}
         if found.line is not None:
             file["region"] = {"startLine": found.line, "startColumn": found.column or 1}
         location["physicalLocation"] = file
-    message = "\n".join(filter(None, [found.message, found.remedy]))
+    message = printable_lines("\n".join(filter(None, [found.message, found.remedy])))
     return {
         "ruleId": found.code,
         "level": _LEVELS[found.severity],
@@ -296,7 +298,7 @@ def each(paths: Sequence[Path], check: Callable[[Path], list[Diagnostic]], good:
             continue
         found += own
         if not has_errors(own):
-            verdicts.append(f"{path}: {good}")
+            verdicts.append(f"{printable(str(path))}: {good}")
     members = {"paths": [*paths]}
     return Report("\n".join(verdicts), tuple(found), members, tuple(failures), "verdict")
 
@@ -388,8 +390,9 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
         yield None
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
+        task = bar.add_task(escape(printable(title)), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -63,6 +63,39 @@ class Text:
         return {"not": {"pattern": "\n"}, **handler(schema)}
 
 
+Base64 = Annotated[
+    str,
+    Text(
+        "base64 text",
+        "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+    ),
+]
+# Reading decimal digits takes time that grows with the square of their number.
+Decimal = Annotated[
+    str, Text("an integer in at most 100,000 decimal digits", "^-?[0-9]+$", 100_001)
+]
+Digest = Annotated[str, Text("'sha256:' and 64 hexadecimal digits", "^sha256:[0-9a-f]{64}$")]
+#: Control characters and those that change the direction of text: names have none, as messages show them.
+_STEERING = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff"
+Name = Annotated[str, Text("a name without control characters", f"^[^{_STEERING}]*$")]
+ClassName = Annotated[
+    str,
+    Text(
+        "'module:Class', or 'schema@version:Struct' with a version of at most 18 digits",
+        f"^([^@{_STEERING}]*|[^@:{_STEERING}]+@[1-9][0-9]{{0,17}}:[^@:{_STEERING}]+)$",
+        code="NQX501",
+    ),
+]
+FileName = Annotated[
+    str,
+    Text(
+        "the plain name of a file beside the manifest",
+        "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$",
+        code="NQX503",
+    ),
+]
+
+
 class _Finite:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema

@@ -14,7 +14,17 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 from annotated_types import Ge, Le, MaxLen, MinLen
 from typing_extensions import TypedDict, get_original_bases, is_typeddict
 
-from neuralqx_struct.manifest.constraints import Exactly, Finite, Place, Text
+from neuralqx_struct.manifest.constraints import (
+    Base64,
+    ClassName,
+    Decimal,
+    Digest,
+    Exactly,
+    FileName,
+    Finite,
+    Name,
+    Place,
+)
 
 MOST_DIMS: Final = 64
 
@@ -38,34 +48,6 @@ Shape = Annotated[list[Size], MaxLen(MOST_DIMS)]
 Count = Annotated[int, Ge(0)]
 Checksum = Annotated[int, Ge(0), Le(2**32 - 1)]
 Leaf = Literal["jax", "numpy"]
-Base64 = Annotated[
-    str,
-    Text(
-        "base64 text",
-        "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
-    ),
-]
-# Reading decimal digits takes time that grows with the square of their number.
-Decimal = Annotated[
-    str, Text("an integer in at most 100,000 decimal digits", "^-?[0-9]+$", 100_001)
-]
-Digest = Annotated[str, Text("'sha256:' and 64 hexadecimal digits", "^sha256:[0-9a-f]{64}$")]
-ClassName = Annotated[
-    str,
-    Text(
-        "'module:Class', or 'schema@version:Struct' with a version of at most 18 digits",
-        "^([^@]*|[^@:]+@[1-9][0-9]{0,17}:[^@:]+)$",
-        code="NQX501",
-    ),
-]
-FileName = Annotated[
-    str,
-    Text(
-        "the plain name of a file beside the manifest",
-        "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$",
-        code="NQX503",
-    ),
-]
 Node = Annotated[Any, Place("Node", "a node", (str, None, bool, int, Finite), None)]
 Pair = Annotated[list[Node], MinLen(2), MaxLen(2)]
 
@@ -75,7 +57,7 @@ class ArrayNode(Record):
 
     __kind__: Literal["array"]
     name: str
-    dtype: str
+    dtype: Name
     shape: Shape
     leaf: NotRequired[Leaf]
     weak_type: NotRequired[TrueOnly]
@@ -135,7 +117,7 @@ class FullNode(Record):
     """An array of one value, which the bundle does not store."""
 
     __kind__: Literal["full"]
-    dtype: str
+    dtype: Name
     shape: Shape
     value: Scalar
     leaf: NotRequired[Leaf]
@@ -146,7 +128,7 @@ class NumpyScalarNode(Record):
     """A numpy scalar."""
 
     __kind__: Literal["numpy-scalar"]
-    dtype: str
+    dtype: Name
     value: Scalar
 
 
@@ -154,7 +136,7 @@ class PrngKeyNode(Record):
     """A random key of JAX."""
 
     __kind__: Literal["prng-key"]
-    impl: str
+    impl: Name
     data: KeyData
 
 
@@ -170,14 +152,14 @@ class DatetimeNode(Record):
 
     __kind__: Literal["datetime"]
     type: Literal["datetime", "date", "time", "timedelta"]
-    value: str
+    value: Name
 
 
 class DtypeNode(Record):
     """A numpy dtype."""
 
     __kind__: Literal["dtype"]
-    value: str
+    value: Name
 
 
 class PathNode(Record):
@@ -210,15 +192,15 @@ class ReferenceNode(Record):
     """A well-known function or class, by name."""
 
     __kind__: Literal["reference"]
-    name: str
+    name: Name
 
 
 class EnumNode(Record):
     """A member of an Enum."""
 
     __kind__: Literal["enum"]
-    type: str
-    name: str
+    type: Name
+    name: Name
 
 
 class ListNode(Record):
@@ -321,7 +303,7 @@ class NamedtupleNode(Record):
     """A namedtuple."""
 
     __kind__: Literal["namedtuple"]
-    type: str
+    type: Name
     fields: dict[str, Node]
 
 
@@ -329,7 +311,7 @@ class PytreeDataclassNode(Record):
     """A dataclass."""
 
     __kind__: Literal["pytree-dataclass"]
-    type: str
+    type: Name
     fields: dict[str, Node]
 
 
@@ -337,7 +319,7 @@ class RegisteredPytreeFlattenNode(Record):
     """An instance of a class registered with JAX: its children and auxiliary data."""
 
     __kind__: Literal["registered-pytree"]
-    type: str
+    type: Name
     mode: Literal["flatten"]
     children: list[Node]
     aux: Node
@@ -347,7 +329,7 @@ class RegisteredPytreeSerializerNode(Record):
     """An instance of a registered class, as its serializer returned it."""
 
     __kind__: Literal["registered-pytree"]
-    type: str
+    type: Name
     mode: Literal["serializer"]
     payload: Node
 
@@ -355,7 +337,7 @@ class RegisteredPytreeSerializerNode(Record):
 class ArrayRecord(Record):
     """Where the bundle stores an array, and its checksums."""
 
-    dtype: str
+    dtype: Name
     shape: Shape
     crc32: NotRequired[Checksum]
     chunk: NotRequired[Shape]
@@ -369,16 +351,16 @@ class ArrayRecord(Record):
 class SchemaIdentity(Record):
     """The schema version of the root struct."""
 
-    id: str
+    id: Name
     version: Annotated[int, Ge(1)]
-    fingerprint: str
+    fingerprint: Name
 
 
 class Writer(Record):
     """The program that wrote the bundle."""
 
-    name: str
-    version: str
+    name: Name
+    version: Name
 
 
 _Header = TypedDict("_Header", {"$schema": NotRequired[str]})

@@ -20,7 +20,13 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError, did_you_mean
+from neuralqx_struct.errors import (
+    Diagnostic,
+    SchemaError,
+    SerializationError,
+    did_you_mean,
+    printable,
+)
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import FUNCTIONS
@@ -332,7 +338,7 @@ class _Walk:
                 if why is not None:
                     compared = _compared(expression, known) or "a value that fails it"
                     message = f"expected {expression.text}, got {compared}{why}"
-                    hint = constraint.message or None
+                    hint = printable(constraint.message or "") or None
                     at = format_path(path)
                     found.append(Diagnostic("NQX416", "error", message, path=at, hint=hint))
         return found

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct import bundle
 from neuralqx_struct.dtypes import DTYPES, dtype_named
-from neuralqx_struct.errors import Diagnostic, SchemaError, has_errors
+from neuralqx_struct.errors import Diagnostic, SchemaError, has_errors, printable
 from neuralqx_struct.filters.predicates import node_tags
 from neuralqx_struct.manifest.kinds import (
     ONE,
@@ -106,7 +106,7 @@ class Inspection:
                 f"  {path:<{widths[0]}}  {text:<{widths[1]}}  {size:>{widths[2]}}  {tags}".rstrip()
             )
         lines.append(f"{len(self.rows)} nodes, {self.arrays} arrays, {_size(self.nbytes)}")
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain JSON values."""

@@ -458,7 +458,7 @@ REPORT = reports.Report(
 
 def test_github_annotations_are_escaped():
     assert reports.FORMATS["github"]("diff", REPORT).splitlines() == [
-        "::error file=a%2Cb%3Ac.yaml,line=3,col=7,title=NQX203::$.a['b:c']: 50%25 gone,%0D%0Areally%0Amend it",
+        "::error file=a%2Cb%3Ac.yaml,line=3,col=7,title=NQX203::$.a['b:c']: 50%25 gone,\\r%0Areally%0Amend it",
         "::warning title=NQX104::unused",
         "::notice title=NQX425::defaulted",
         "the result",
