@@ -14,7 +14,7 @@ from tests.builders import invoke
 
 EVIL = "x\n::error::forged ##[error]forged\x1b[31m\u200f\u202e\u2028\r[red]"
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-FORMATS = ["text", "json", "github"]
+FORMATS = ["text", "json", "github", "sarif"]
 SCHEMA = {
     "language": "1",
     "schema": "lab.a",
