@@ -7,6 +7,7 @@ Example:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,34 +29,86 @@ class Dtype:
         bits: Size of one element in bits (4 for int4, although memory holds it in one byte).
         significand: Bits of precision, the hidden one included (of each part, for complex numbers).
         exponents: Smallest and largest exponent of a finite value, as powers of two; None for integers.
+        lacks: Those of ``inf``, ``nan``, ``zero``, ``negative zero`` and ``negative`` that are no values.
     """
 
     family: str
     bits: int
     significand: int
     exponents: tuple[int, int] | None = None
+    lacks: frozenset[str] = frozenset()
 
     @property
     def wide(self) -> bool:
         """True if JAX holds it only with ``jax_enable_x64``."""
         return self.bits == (128 if self.family == "complex" else 64)
 
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest number of an integer dtype; of others the sizes of the smallest and largest but zero."""
+        if self.exponents is None:
+            low = 0 if self.family == "unsigned" else -(2 ** (self.bits - 1))
+            return low, low + 2**self.bits - 1
+        smallest, largest = self.exponents
+        # In float8_e4m3fn the largest significand means NaN.
+        missing = 2 if "nan" not in self.lacks and self.lacks == {"inf"} else 1
+        return 2.0**smallest, (2 - missing * 2.0 ** (1 - self.significand)) * 2.0**largest
+
+    @property
+    def values(self) -> str:
+        """The values in words."""
+        if self.family == "bool":
+            return "true and false"
+        low, high = self.range
+        if self.exponents is None:
+            return f"whole numbers from {low} to {high}"
+        sign = "positive numbers" if "negative" in self.lacks else "0, and numbers"
+        return f"{sign} from {low:.6g} to {high:.6g} in absolute value"
+
+    def holds(self, number: Any) -> bool:
+        """True if a plain number is a value, or is rounded to one; 1e5 is beyond float16, and 300 is beyond int8."""
+        kind = type(number)
+        if self.family == "bool" or kind is bool:
+            return self.family == "bool" and kind is bool
+        low, high = self.range
+        if self.exponents is None:
+            return kind is int and low <= number <= high
+        if kind is complex:
+            return self.family == "complex" and all(map(self.holds, (number.real, number.imag)))
+        if kind not in (int, float) or (number < 0 and "negative" in self.lacks):
+            return False
+        if not -math.inf < number < math.inf:
+            return ("nan" if number != number else "inf") not in self.lacks  # noqa: PLR0124
+        return low <= abs(number) <= high if number else "zero" not in self.lacks
+
+
+def _lacking(*values: str) -> frozenset[str]:
+    return frozenset(values)
+
+
+_WHOLE = _lacking("inf", "nan", "negative zero")
+
 
 # Significands and exponent ranges: IEEE 754-2019 table 3.5, the OCP 8-bit and microscaling formats, and ml_dtypes'
 # documentation of the variants; smallest exponents include subnormal numbers.
 DTYPES: Mapping[str, Dtype] = {
     "bool": Dtype("bool", 8, 1),
-    **{f"int{n}": Dtype("integer", n, n - 1) for n in (2, 4, 8, 16, 32, 64)},
-    **{f"uint{n}": Dtype("unsigned", n, n) for n in (2, 4, 8, 16, 32, 64)},
-    "float4_e2m1fn": Dtype("floating", 4, 2, (-1, 2)),
+    **{f"int{n}": Dtype("integer", n, n - 1, None, _WHOLE) for n in (2, 4, 8, 16, 32, 64)},
+    **{
+        f"uint{n}": Dtype("unsigned", n, n, None, _WHOLE | {"negative"})
+        for n in (2, 4, 8, 16, 32, 64)
+    },
+    "float4_e2m1fn": Dtype("floating", 4, 2, (-1, 2), _lacking("inf", "nan")),
     "float8_e3m4": Dtype("floating", 8, 5, (-6, 3)),
     "float8_e4m3": Dtype("floating", 8, 4, (-9, 7)),
-    "float8_e4m3b11fnuz": Dtype("floating", 8, 4, (-13, 4)),
-    "float8_e4m3fn": Dtype("floating", 8, 4, (-9, 8)),
-    "float8_e4m3fnuz": Dtype("floating", 8, 4, (-10, 7)),
+    "float8_e4m3b11fnuz": Dtype("floating", 8, 4, (-13, 4), _lacking("inf", "negative zero")),
+    "float8_e4m3fn": Dtype("floating", 8, 4, (-9, 8), _lacking("inf")),
+    "float8_e4m3fnuz": Dtype("floating", 8, 4, (-10, 7), _lacking("inf", "negative zero")),
     "float8_e5m2": Dtype("floating", 8, 3, (-16, 15)),
-    "float8_e5m2fnuz": Dtype("floating", 8, 3, (-17, 15)),
-    "float8_e8m0fnu": Dtype("floating", 8, 1, (-127, 127)),
+    "float8_e5m2fnuz": Dtype("floating", 8, 3, (-17, 15), _lacking("inf", "negative zero")),
+    "float8_e8m0fnu": Dtype(
+        "floating", 8, 1, (-127, 127), _lacking("inf", "zero", "negative zero", "negative")
+    ),
     "bfloat16": Dtype("floating", 16, 8, (-133, 127)),
     "float16": Dtype("floating", 16, 11, (-24, 15)),
     "float32": Dtype("floating", 32, 24, (-149, 127)),

@@ -407,5 +407,7 @@ def _default_array(declared: Array, value: Any) -> Any:
             code="NQX109",
         )
     array = jnp.asarray(value, declared.dtype)
+    if isinstance(value, list):
+        declared.check_shape(array.shape)
     sizes = [None if size is ... or size.names else evaluate(size, {}) for size in declared.shape]
     return array if None in sizes else jnp.broadcast_to(array, tuple(sizes))

@@ -302,21 +302,14 @@ def _measure(described: Iterable[Mapping[str, Any]], limits: Limits, found: Find
 
 
 def _misfit(node: Mapping[str, Any]) -> bool:
-    """Returns whether a dtype cannot hold the integer of a node; numpy decides about all other values."""
+    """Returns whether a dtype cannot hold the number of a node."""
     value = node["value"]
     if BIGINT.matches(value):
         value = read_decimal(value["value"])
-    if type(value) is not int:
-        return False
     dtype = DTYPES.get(node["dtype"])
-    if dtype is None:
-        return node["dtype"].lstrip("<>=|")[:1] in ("S", "U")
-    if dtype.exponents is not None:
-        return value.bit_length() > dtype.exponents[1] + 1
-    if dtype.family == "unsigned":
-        return not 0 <= value < 2**dtype.bits
-    half = 2 ** (dtype.bits - 1)
-    return dtype.family == "integer" and not -half <= value < half
+    if dtype is not None:
+        return type(value) in (bool, int, float) and not dtype.holds(value)
+    return type(value) is int and node["dtype"].lstrip("<>=|")[:1] in ("S", "U")
 
 
 def _find_misfits(root: Any, found: Findings) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.types.records import NO_VALUE, Extent, Node, Rule, Type
@@ -27,17 +28,6 @@ _NARROWED = {"int64": "int32", "uint64": "uint32", "float64": "float32", "comple
 
 def _same_dtype(declared: str, seen: Any) -> bool:
     return bool(seen.dtype == declared or (seen.loose and seen.dtype == _NARROWED.get(declared)))
-
-
-def _is_element(dtype: str, number: Any) -> bool:
-    """True if a plain number is one of a dtype."""
-    known = DTYPES[dtype]
-    if known.family == "bool":
-        return type(number) is bool
-    if known.family in ("integer", "unsigned"):
-        low = 0 if known.family == "unsigned" else -(2 ** (known.bits - 1))
-        return type(number) is int and low <= number < low + 2**known.bits
-    return type(number) in (int, float)
 
 
 def _aligned(shape: Sequence[Extent], sizes: Sequence[int]) -> Iterator[tuple[Expression, int]]:
@@ -124,14 +114,33 @@ class Array(Type):
             yield from _aligned(self.shape, node["shape"])
 
     def read(self, value: Any, builder: Builder) -> Any:
-        if not all(_is_element(self.dtype, number) for number in numbers_in(value)):
-            raise not_a_value(value, self)
+        known, numbers = DTYPES[self.dtype], [*numbers_in(value)]
+        if not all(map(known.holds, numbers)):
+            plain = all(isinstance(number, (int, float)) for number in numbers)
+            hint = f"{self.dtype} holds {known.values}; change the value, or the dtype"
+            raise not_a_value(value, self, hint if plain else None)
         return builder.array(self, value)
+
+    def check_shape(self, sizes: Sequence[int]) -> None:
+        """Checks the sizes of nested lists.
+
+        Raises:
+            SchemaError: NQX107: they differ, or only a payload knows the sizes of the type.
+        """
+        axes = [*_aligned(self.shape, sizes)]
+        is_open = ... in self.shape
+        fits = len(axes) == len(self.shape) - is_open and (is_open or len(sizes) == len(axes))
+        fixed = [(axis, size) for axis, size in axes if axis.text != "_"]
+        if fits and all(not axis.names and evaluate(axis, {}) == size for axis, size in fixed):
+            return
+        message = f"expected lists of the sizes of {self.format()}, got {[*sizes]}"
+        hint = "write one number, which fills any size" if not is_open else None
+        raise SchemaError(message, code="NQX107", hint=hint)
 
     def neutral(self, document: Any) -> Any:
         if ... in self.shape:
             return NO_VALUE
-        return False if DTYPES[self.dtype].family == "bool" else 0
+        return next(plain for plain in (0, 1, False) if DTYPES[self.dtype].holds(plain))
 
     def only_in_nodes(self, document: Any) -> bool:
         return True

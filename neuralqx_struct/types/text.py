@@ -183,10 +183,11 @@ def number_value(node: Node) -> complex:
     )
 
 
-def not_a_value(value: Any, declared: Type) -> SchemaError:
+def not_a_value(value: Any, declared: Type, hint: str | None = None) -> SchemaError:
     """The error NQX107: a value is not one of the type."""
     shown = json.dumps(value, default=repr)
-    hint = "a field may be null only where its type says `| null`" if value is None else None
+    if value is None:
+        hint = "a field may be null only where its type says `| null`"
     message = f"expected a value of type {format_type(declared)}, got {shown}"
     return SchemaError(message, code="NQX107", hint=hint)
 
@@ -277,9 +278,9 @@ class NodeBuilder(Builder):
 
     def array(self, declared: Any, value: Any) -> Node:
         """The node of a constant array, or of a stored one."""
-        sizes = [None if extent is ... else self.size(extent) for extent in declared.shape]
         if isinstance(value, list):
-            return self._stored(declared, value, sizes)
+            return self._stored(declared, value)
+        sizes = [None if extent is ... else self.size(extent) for extent in declared.shape]
         if None in sizes:
             message = (
                 f"expected a list of numbers for {format_type(declared)}, got {value!r}\n"
@@ -291,21 +292,14 @@ class NodeBuilder(Builder):
         constant = {"dtype": declared.dtype, "shape": sizes, "value": number_node(number)}
         return {"__kind__": "full", **constant}
 
-    def _stored(
-        self,
-        declared: Any,
-        value: list[Any],
-        sizes: list[int | None],
-    ) -> Node:
+    def _stored(self, declared: Any, value: list[Any]) -> Node:
         import numpy as np
 
         try:
             array = np.array(value, dtype=dtype_named(declared.dtype))
         except (TypeError, ValueError, OverflowError):
             raise not_a_value(value, declared) from None
-        if None not in sizes and -1 not in sizes and list(array.shape) != sizes:
-            message = f"expected {declared.dtype}{sizes}, got a list of shape {list(array.shape)}"
-            raise SchemaError(message, code="NQX107")
+        declared.check_shape(array.shape)
         return self.store(declared.dtype, array)
 
     def struct(self, name: str, fields: dict[str, Node]) -> Node:

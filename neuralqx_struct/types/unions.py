@@ -97,13 +97,15 @@ class Union(Type):
         return next(found, self.options[0])
 
     def read(self, value: Any, builder: Builder) -> Any:
+        hint = None
         for option in self.options:
             try:
                 return option.read(value, builder)
             except SchemaError as error:
                 if error.code != "NQX107":
                     raise
-        raise not_a_value(value, self)
+                hint = hint or error.diagnostics[0].hint
+        raise not_a_value(value, self, hint)
 
     def neutral(self, document: Any) -> Any:
         if self.nullable:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES
-from neuralqx_struct.errors import SchemaError, did_you_mean
+from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.bounds import scalar_misses
 from neuralqx_struct.schema.lint import Findings, fields_of, finding
@@ -30,13 +30,13 @@ _MANY = 1000
 _MOST_BYTES = 4 << 30
 
 
-def _fits(document: Document, declared: Type, value: Any) -> bool:
-    """True if a value of a file is one of the type; the shapes of arrays are checked apart."""
+def _refusal(document: Document, declared: Type, value: Any) -> Diagnostic | None:
+    """Why a value of a file is none of the type; the shapes of arrays are checked apart."""
     try:
         read_value(value, declared, Builder(document))
-    except SchemaError:
-        return False
-    return True
+    except SchemaError as error:
+        return error.diagnostics[0]
+    return None
 
 
 def _shape_of(value: Any) -> tuple[int, ...] | None:
@@ -54,10 +54,14 @@ def _check_defaults(document: Document) -> Findings:
         if declaration.has_default and declaration.derived is None and declaration.kind != "opaque":
             arrays = [option for option in declared.branches if isinstance(option, Array)]
             value = declaration.default
-            if not _fits(document, declared, value):
+            refusal = _refusal(document, declared, value)
+            if refusal is not None:
                 hint = f'write type: "{declaration.text} | null"' if value is None else None
                 if value is not None and arrays:
-                    hint = "write zeros, ones, a number that fills it, {fill: 0.5}, or its numbers as [1, 2, 3]"
+                    hint = (
+                        refusal.hint
+                        or "write zeros, ones, a number that fills it, {fill: 0.5}, or its numbers as [1, 2, 3]"
+                    )
                 texts = [option.texts(document) for option in declared.branches]
                 members = [text for each in texts for text in each or ()]
                 if isinstance(value, str) and members:
@@ -77,7 +81,7 @@ def _check_defaults(document: Document) -> Findings:
             if value is not None and arrays and not isinstance(value, (str, dict)):
                 yield from _default_shape(where, arrays[0], value)
         for index, choice in enumerate(declaration.choices or ()):
-            if not _fits(document, declared, choice):
+            if _refusal(document, declared, choice) is not None:
                 message = f"expected a choice of type {declaration.text}, got {_shown(choice)}"
                 yield finding("NQX107", (*path, "choices", index), message)
 
