@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, Severity
-from neuralqx_struct.evolution.sizes import constant, readable_as, same_size, same_type
+from neuralqx_struct.evolution.sizes import readable_as, same_size, same_type
 from neuralqx_struct.evolution.values import promotes
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.model import FieldDeclaration
@@ -114,6 +114,9 @@ _NUMBERS: Mapping[tuple[Direction, Category, Severity], tuple[int, ...]] = {
 #: Direction, category and severity by code.
 RULES = {f"NQX{number}": rule for rule, numbers in _NUMBERS.items() for number in numbers}
 
+#: Codes of limits on values: no step removes them, whatever the direction.
+LIMITS = frozenset(("NQX223", "NQX270", "NQX271"))
+
 #: Breaks the old reader of new payloads alone, or both readers; a warning.
 FORWARD: Mapping[str, Any] = {"direction": "forward", "severity": "warning"}
 BOTH: Mapping[str, Any] = {"direction": "both", "severity": "warning"}
@@ -125,11 +128,15 @@ class Changes:
 
     Attributes:
         known: Expressions that names of sizes are equal to.
+        sizes: Old sizes by the new names that they have.
+        back: New sizes by the old names that they had.
         former: The old paths of structs and fields that were renamed, by their new ones.
         changes: The changes.
     """
 
     known: Mapping[str, Expression]
+    sizes: Mapping[str, Expression] = field(default_factory=dict)
+    back: Mapping[str, Expression] = field(default_factory=dict)
     former: dict[Path, Path] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
 
@@ -199,14 +206,22 @@ class Changes:
         """Adds changes of bounds; ``names`` has 1 for those of which a larger number is tighter."""
         for name, sign in names.items():
             a, b = getattr(old, name), getattr(new, name)
-            if a != b:
-                tighter = b is not None and (a is None or (b - a) * sign > 0)
-                self.limit(at, name, a, b, tighter=tighter)
+            larger = None not in (a, b) and (b - a) * sign > 0
+            self.limit(at, name, a, b, tighter=larger, looser=not larger)
 
-    def limit(self, at: Path, name: str, old: Any, new: Any, *, tighter: bool) -> None:
-        """Adds the change of a limit on values."""
+    def limit(
+        self, at: Path, name: str, old: Any, new: Any, *, tighter: bool, looser: bool
+    ) -> None:
+        """Adds the change of a limit on values, None for none; it may be neither tighter nor looser."""
+        if old == new:
+            return
         message = f"{name} changed from {shown(old)} to {shown(new)}"
-        self.add("NQX270" if tighter else "NQX271", at, message, old, new)
+        if new is None or (looser and old is not None):
+            self.add("NQX271", at, message, old, new)
+        elif old is None or tighter:
+            self.add("NQX270", at, message, old, new)
+        else:
+            self.add("NQX270", at, message, old, new, direction="both")
 
 
 def shown(value: Any) -> str:
@@ -215,7 +230,7 @@ def shown(value: Any) -> str:
 
 
 _BOUNDS = {"ge": 1, "gt": 1, "le": -1, "lt": -1, "min_length": 1, "max_length": -1, "finite": 1}
-_ATTRIBUTES = ("doc", "unit", "deprecated", "examples", "converter", "validator", "reset")
+_ATTRIBUTES = ("doc", "unit", "deprecated", "examples", "converter", "reset")
 
 
 def compare_fields(found: Changes, at: Path, old: FieldDeclaration, new: FieldDeclaration) -> None:
@@ -247,18 +262,25 @@ def compare_fields(found: Changes, at: Path, old: FieldDeclaration, new: FieldDe
     found.aliases(at, old.aliases, new.aliases)
     _compare_defaults(found, at, old, new)
     found.bounds(at, old, new, _BOUNDS)
-    for name in ("multiple_of", "pattern"):
-        a, b = getattr(old, name), getattr(new, name)
-        if a != b:
-            found.limit(at, name, a, b, tighter=b is not None)
-    if old.choices != new.choices:
-        a, b = old.choices, new.choices
-        wider = b is None or (a is not None and all(choice in b for choice in a))
-        found.limit(at, "choices", a, b, tighter=not wider)
+    _compare_sets(found, at, old, new)
     found.members(at, old, new, *_ATTRIBUTES)
     if None not in (old.derived, new.derived) and old.derived != new.derived:
         message = "the expression that derives it changed"
         found.add("NQX234", at, message, old.derived, new.derived)
+
+
+def _compare_sets(found: Changes, at: Path, old: FieldDeclaration, new: FieldDeclaration) -> None:
+    """Adds changes of limits that are no bounds: which of two is tighter is not always known."""
+    for name in ("pattern", "validator"):
+        a, b = getattr(old, name), getattr(new, name)
+        found.limit(at, name, a, b, tighter=False, looser=False)
+    a, b = old.multiple_of, new.multiple_of
+    tighter, looser = bool(a and b and b % a == 0), bool(a and b and a % b == 0)
+    found.limit(at, "multiple_of", a, b, tighter=tighter, looser=looser)
+    some, others = old.choices or [], new.choices or []
+    tighter = all(choice in some for choice in others)
+    looser = all(choice in others for choice in some)
+    found.limit(at, "choices", old.choices, new.choices, tighter=tighter, looser=looser)
 
 
 def _compare_defaults(
@@ -355,9 +377,9 @@ def _compare_shapes(
     for axis, (a, b) in enumerate(zip(old, new, strict=True)):
         if same_size(a, b, known) or a is ... or b is ...:
             continue
-        free_names = all(size.text.isidentifier() and size.text not in known for size in (a, b))
-        code = "NQX221" if free_names else "NQX222"
-        freed = not free_names and constant(a) is not None and b.text.isidentifier()
-        breaks = FORWARD if freed else {}
+        reads = same_size(a, b, {**found.sizes, **known})
+        read = same_size(b, a, {**found.back, **known})
+        code = "NQX221" if reads and read else "NQX222"
+        breaks = FORWARD if reads and not read else {}
         message = f"axis {axis} is {b.text} instead of {a.text}"
         found.add(code, at, message, a.text, b.text, **breaks)

@@ -24,7 +24,7 @@ documents are found is for ``schema/uses.py``, how they are applied for ``plans.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -33,13 +33,13 @@ from pydantic import Field, StrictStr, ValidationError
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
 from neuralqx_struct.evolution.against import Baseline, baseline, folder_of_schemas, schemas_below
+from neuralqx_struct.evolution.changes import LIMITS
 from neuralqx_struct.evolution.diff import diff_documents
-from neuralqx_struct.evolution.differences import Difference, differences
+from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import Unknown, plan
 from neuralqx_struct.evolution.proof import resolved, result_of
-from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.schema.lint import Findings, finding
-from neuralqx_struct.schema.lock import full_fingerprint, lock_entry, payload_fingerprint
+from neuralqx_struct.schema.lock import lock_entry, payload_fingerprint
 from neuralqx_struct.schema.migration import Declaration
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.modes import MODES
@@ -126,100 +126,140 @@ def verdict(
         >>> verdict(series, v3, "full-transitive")
         []
     """
-    head = new.head if isinstance(new, Series) else new
+    own = new if isinstance(new, Series) else Series(new.id, {new.version: new})
+    head = own.head
     chosen = MODES.get(mode or head.compatibility)
     if chosen is None:
         raise SchemaError(f"expected one of {', '.join(MODES)}, got {mode!r}", code="NQX010")
-    earlier = sorted(_documents(old), key=lambda document: -document.version)
-    for document in earlier:
+    earlier = {document.version: document for document in _documents(old)}
+    for document in earlier.values():
         if document.id != head.id:
             message = f"expected versions of {head.id}, got one of {document.id}"
             return [Diagnostic("NQX283", "error", message, path="$.schema")]
     if not chosen.directions:
         return []
-    news = {document.version: document for document in _documents(new)}
-    found = [*_edited(earlier, news)]
-    before = [document for document in earlier if document.version != head.version]
-    known = series_of([*news.values(), *(d for d in earlier if d.version not in news)])
-    for direction in chosen.directions:
-        for document in before if chosen.transitive else before[:1]:
-            backward = direction == "backward"
-            writer, reader = (document, head) if backward else (head, document)
-            if steps:
-                problems = _by_steps(known, writer, reader, unknown)
-            else:
-                problems = list(_alone(writer, reader, unknown, backward=backward))
+    found = [*_edited(own, {v: lock_entry(document) for v, document in earlier.items()}, earlier)]
+    others = sorted(earlier.keys() - {head.version}, reverse=True)
+    judged = others if chosen.transitive else others[:1]
+    known = own.merged(earlier.values())
+    # Payloads of a version that was edited are refused, whatever the steps are.
+    edited = {v for v, d in earlier.items() if _means_otherwise(d, known.at(v))}
+    for direction in chosen.directions if head.version not in edited else ():
+        for version in judged:
+            if version in edited:
+                continue
+            writer, reader = head, earlier[version]
+            if direction == "backward":
+                writer, reader = reader, writer
             pair = f"version {reader.version} cannot read payloads of version {writer.version}"
-            for each in problems:
+            for each in _problems(known, writer, reader, unknown, steps=steps):
                 message = f"{each.message}\n{direction}: {pair}"
                 found.append(replace(each, severity="error", message=message))
     return list(dict.fromkeys(found))
 
 
-def _documents(source: Document | Series | Iterable[Document]) -> list[Document]:
+def _documents(source: Document | Series | Iterable[Document]) -> Iterable[Document]:
     if isinstance(source, Document):
         return [source]
-    return list(source.documents.values()) if isinstance(source, Series) else list(source)
+    return source.documents.values() if isinstance(source, Series) else source
 
 
-def _edited(earlier: Sequence[Document], news: Mapping[int, Document]) -> Iterable[Diagnostic]:
-    """Yields findings about versions that were edited: no step can tell their payloads apart."""
-    for document in earlier:
-        now, version = news.get(document.version), document.version
-        if now is None or full_fingerprint(now) == full_fingerprint(document):
+def _means_otherwise(a: Document, b: Document) -> bool:
+    return a is not b and payload_fingerprint(a) != payload_fingerprint(b)
+
+
+def _edited(
+    series: Series, published: Mapping[int, Mapping[str, str]], documents: Mapping[int, Document]
+) -> Iterator[Diagnostic]:
+    """Yields findings about versions that were edited since, at their place in their own file.
+
+    No step can tell their payloads apart.
+    """
+    for version, entry in published.items():
+        now = series.documents.get(version)
+        if now is None or lock_entry(now) == entry:
             continue
-        if payload_fingerprint(now) == payload_fingerprint(document):
-            message = f"expected version {version} to be what it was, got edited text; payloads stay readable"
-            hint = "add a version instead of editing one"
-            yield Diagnostic("NQX291", "warning", message, path="$.version", hint=hint)
-            continue
-        first = next(iter((*differences(now, document), *differences(document, now))), None)
-        where = "" if first is None else f"\n{'.'.join(map(str, first.path))}: {first.message}"
-        message = f"expected version {version} to be what it was, got another content{where}"
+        wanted = f"expected version {version} as it was published"
         hint = (
-            f"give the changed schema the version {version + 1}, and a migration from {version};"
-            " `neuralqx-struct schema revision` writes both"
+            f"undo the edit, and give the changed schema the version {series.head.version + 1};"
+            " `neuralqx-struct schema revision` does both"
         )
-        yield Diagnostic("NQX290", "error", message, path="$.version", hint=hint)
+        if payload_fingerprint(now) == entry["payload"]:
+            message = f"{wanted}, got edited text; payloads stay readable"
+            found = Diagnostic("NQX291", "warning", message, path="$.version", hint=hint)
+        else:
+            message = f"{wanted}, got one that declares something else"
+            before = documents.get(version)
+            for first in differences(now, before)[:1] if before is not None else ():
+                message += f"\n{'.'.join(first.path)}: {first.message}"
+            found = Diagnostic("NQX290", "error", message, path="$.version", hint=hint)
+        source = series.sources.get(version)
+        yield found if source is None else source.located(found)
+
+
+def _problems(
+    known: Series, writer: Document, reader: Document, unknown: Unknown, *, steps: bool
+) -> Iterator[Diagnostic]:
+    """Yields the reasons why payloads of one version cannot be loaded by another one."""
+    yield from (
+        _by_steps(known, writer, reader, unknown) if steps else _alone(writer, reader, unknown)
+    )
+    yield from limits_between(writer, reader, known.documents.values() if steps else ())
+    for identity, used in reader.used.items():
+        start = writer.used.get(identity)
+        if start is not None and start.version != used.version and identity in known.others:
+            others = known.others[identity]
+            for each in _problems(others, start, used, unknown, steps=steps):
+                message = f"{each.path} of {identity}: {each.message}"
+                yield replace(each, path="$.uses", file=None, line=None, message=message)
 
 
 def _by_steps(
     known: Series, writer: Document, reader: Document, unknown: Unknown
-) -> list[Diagnostic]:
+) -> Iterator[Diagnostic]:
     try:
         hops = plan(known, writer.version, reader.version, unknown=unknown).hops
     except (MigrationError, SchemaError) as error:
-        return list(error.diagnostics)
-    found: list[Diagnostic] = []
+        yield from error.diagnostics
+        return
     for hop in hops:
         # A downgrade may still be refused by the data, where the newer version allows more values.
-        result = result_of(hop.stages, hop.old)
-        problems = explained(result, hop.new, differences(result, hop.new))
-        found += [problem.to_diagnostic("NQX307") for problem in problems]
-    return found
+        for problem in differences(result_of(hop.stages, hop.old), hop.new):
+            hint = "a downgrade is refused where a payload makes use of the difference"
+            yield replace(problem, hint=hint).to_diagnostic("NQX307")
 
 
-def _alone(
-    writer: Document, reader: Document, unknown: Unknown, *, backward: bool
+def limits_between(
+    writer: Document, reader: Document, between: Iterable[Document] = ()
 ) -> Iterator[Diagnostic]:
+    """Yields errors about limits of the reader that payloads of the writer need not keep: no step resolves them.
+
+    Args:
+        writer: The version of the payloads.
+        reader: The version that reads them.
+        between: Versions whose steps lead from one to the other.
+    """
+    direction = "backward" if reader.version > writer.version else "forward"
+    old, new = sorted((writer, reader), key=lambda document: document.version)
+    for change in diff_documents(old, new, between):
+        if change.code in LIMITS and change.breaks(direction):
+            hint = "values outside are refused: keep the limit, or waive it with a reason"
+            yield replace(change.to_diagnostic(hint), severity="error")
+
+
+def _alone(writer: Document, reader: Document, unknown: Unknown) -> Iterator[Diagnostic]:
     """Yields the findings about two documents without any steps: Avro's resolution, with exact promotion alone."""
-    old, new = (writer, reader) if backward else (reader, writer)
+    old, new = sorted((writer, reader), key=lambda document: document.version)
     codes: dict[str, str] = {}
     for change in diff_documents(old, new):
-        if change.direction != "none":
+        if change.direction != "none" and change.code not in LIMITS:
             codes.setdefault(change.path, change.code)
     for problem in resolved(writer, reader, drop=unknown != "error").problems:
+        code = "NQX210"
+        if problem.missing:
+            code = "NQX202" if reader is new else "NQX203"
         found = problem.to_diagnostic("NQX415")
-        if not problem.extra:
-            code = _code(problem, backward=backward)
-            found = replace(found, code=codes.get(found.path, code))
-        yield found
-
-
-def _code(problem: Difference, *, backward: bool) -> str:
-    if not problem.missing:
-        return "NQX210"
-    return "NQX202" if backward else "NQX203"
+        yield found if problem.extra else replace(found, code=codes.get(found.path, code))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -283,9 +323,9 @@ def breaking(
     accepted = _Accepted.read(path, waivers)
     found: list[Diagnostic] = []
     for identity, series in now.items():
+        source = series.sources.get(series.head.version)
         for judged in _judged(before, series, mode, unknown, category):
-            source = series.sources.get(series.head.version)
-            located = judged if source is None else source.located(judged)
+            located = judged if source is None or judged.file else source.located(judged)
             found.append(accepted.waived(located, identity))
     # One file need not be all schemas that there are.
     for identity in before.series if path.is_dir() and len(now) != 1 else ():
@@ -300,7 +340,11 @@ def breaking(
 def _judged(
     before: Baseline, series: Series, mode: str | None, unknown: Unknown, category: str
 ) -> Iterator[Diagnostic]:
-    yield from _unfrozen(before.locked, series)
+    for version in before.locked.keys() - series.documents.keys():
+        message = f"expected the file of the frozen version {version}, got none"
+        hint = "restore the file: payloads need it to be read"
+        yield Diagnostic("NQX291", "error", message, hint=hint)
+    yield from _edited(series, before.locked, {})
     earlier = before.series.get(series.id)
     if earlier is None:
         return
@@ -311,28 +355,6 @@ def _judged(
         elif category == change.category == "manifest" and change.severity != "info":
             hint = "readers of manifests see it; waive it with a reason"
             yield replace(change.to_diagnostic(hint), severity="error")
-
-
-def _unfrozen(locked: Mapping[int, Mapping[str, str]], series: Series) -> Iterator[Diagnostic]:
-    """Yields findings about frozen versions that are gone or were edited."""
-    for version, frozen in locked.items():
-        if version not in series.documents:
-            message = f"expected the file of the frozen version {version}, got none"
-            hint = "restore the file: payloads need it to be read"
-            yield Diagnostic("NQX291", "error", message, hint=hint)
-            continue
-        entry = lock_entry(series.documents[version])
-        wanted = f"expected version {version} as it was frozen"
-        if entry["payload"] != frozen["payload"]:
-            hint = f"undo the edit and make it version {series.head.version + 1}; `schema revision` does both"
-            message = f"{wanted}, got one that payloads mean something else by"
-            yield Diagnostic("NQX290", "error", message, path="$.version", hint=hint)
-        elif entry["full"] != frozen["full"]:
-            message, hint = (
-                f"{wanted}, got edited text; payloads stay readable",
-                "add a version instead",
-            )
-            yield Diagnostic("NQX291", "warning", message, path="$.version", hint=hint)
 
 
 @dataclass

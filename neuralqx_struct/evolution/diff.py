@@ -11,7 +11,9 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import ast
+import copy
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
@@ -26,14 +28,16 @@ from neuralqx_struct.evolution.changes import (
     compare_fields,
 )
 from neuralqx_struct.evolution.differences import (
-    compare_dim,
+    compare_dims,
     compare_enum,
     compare_headers,
+    new_sizes,
     probable_renames,
     renamed_structs,
 )
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import apply_to_document, kind
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.series import Series, carried_series, load_series
@@ -132,14 +136,13 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
         >>> diff_documents(v1, v1)
         []
     """
-    found = Changes(equations(new, old))
+    found = Changes(equations(new, old), new_sizes(old, new), new_sizes(new, old))
     by_step = {path_text(path) for path in _follow_steps(found, old, new, between)}
     compare_headers(found, old, new)
     _compare_structs(found, old, new)
     for name in {**new.enums, **old.enums}:
         compare_enum(found, name, old, new)
-    for name in {**new.dims, **old.dims}:
-        compare_dim(found, name, old, new)
+    compare_dims(found, old, new)
     changes = []
     for change in found.changes:
         if change.code in _BY_STEPS and {change.path, change.old_path} & by_step:
@@ -324,12 +327,27 @@ def _add_removed(found: Changes, at: Path, old: FieldDeclaration, *, reserved: b
 def _compare_constraints(
     found: Changes, at: Path, old: StructDeclaration, new: StructDeclaration
 ) -> None:
-    before, after = (
-        {c.expression.text: c.message for c in each.constraints} for each in (old, new)
-    )
+    owner = found.former_path(at)[:-1]
+    names = {size.text: name for name, size in found.sizes.items()}
+    for path, former in found.former.items():
+        if former[:-2] == owner and len(path) == len(former):
+            names[former[-1]] = path[-1]
+    before = {_renamed(c.expression, names): c.message for c in old.constraints}
+    after = {c.expression.text: c.message for c in new.constraints}
     for text in sorted(after.keys() & before.keys()):
         if after[text] != before[text]:
             message = f"the message of constraint {text} changed"
             found.add("NQX234", at, message, before[text], after[text])
     gone, come = ("NQX271", "constraint {} was removed"), ("NQX270", "constraint {} was added")
     found.entries(at, sorted(before), sorted(after), gone, come)
+
+
+def _renamed(expression: Expression, names: Mapping[str, str]) -> str:
+    """The text of an expression with other names."""
+    if not names.keys() & expression.names:
+        return expression.text
+    tree = copy.deepcopy(expression.tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+    return ast.unparse(tree)

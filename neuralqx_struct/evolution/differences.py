@@ -70,14 +70,14 @@ class Difference:
 def differences(have: Document, want: Document) -> list[Difference]:
     """The reasons why payloads of ``have`` are not, as they are stored, payloads of ``want``.
 
-    Types may widen (``T`` is readable as ``T | null``), sizes may be spelled otherwise and dims renamed where the old
-    name is gone and the new one is new; stored names may not differ at all.
+    Types may widen (``T`` is readable as ``T | null``), sizes may be spelled otherwise, and a size may have a new name
+    where that has one meaning; stored names may not differ at all.
 
     Args:
         have: The declaration that payloads conform to.
         want: The declaration of their reader.
     """
-    known = {**_renamed_dims(have, want), **equations(want, have)}
+    known = {**new_sizes(have, want), **equations(want, have)}
     found: list[Difference] = []
     if have.root != want.root:
         hint = (
@@ -105,25 +105,26 @@ def _in_enum(name: str, have: Document, want: Document) -> Iterator[Difference]:
         yield Difference(("enums", name), members, hint)
 
 
-def _renamed_dims(have: Document, want: Document) -> dict[str, Expression]:
-    """Returns names of sizes that are gone, with the new names in all their places.
+def new_sizes(have: Document, want: Document) -> dict[str, Expression]:
+    """The names of sizes that only ``want`` has, with the size of ``have`` that is in all their places.
 
-    Only names that are gone and names that are new: ``[n, m]`` and ``[m, n]`` stay different.
+    Only names that are new: ``[n, m]`` and ``[m, n]`` stay different.
     """
-    pairs: dict[str, set[str]] = {}
-    back: dict[str, set[str]] = {}
+    facing: dict[str, list[str]] = {}
     for name in have.structs.keys() & want.structs.keys():
         old, new = have.structs[name].stored, want.structs[name].stored
         for field in old.keys() & new.keys():
             for a, b in _facing(old[field], new[field]):
-                pairs.setdefault(a, set()).add(b)
-                back.setdefault(b, set()).add(a)
-    here, there = size_names(have), size_names(want)
-    renamed: dict[str, Expression] = {}
-    for a, (b, *others) in pairs.items():
-        if not others and back[b] == {a} and a not in there and b not in here:
-            renamed[a] = parse(b)
-    return renamed
+                # One size for all instances cannot be one that each has to itself.
+                own = b in want.dims and name != have.root and not a.names <= have.dims.keys()
+                facing.setdefault(b, []).append("" if own else a.text)
+    taken = {*size_names(have), *want.structs[want.root].fields}
+    found = {}
+    for name, (size, *others) in facing.items():
+        same = {*others} <= {size} and not (size == "_" and others)
+        if same and size and name not in taken:
+            found[name] = parse(size)
+    return found
 
 
 def size_names(document: Document) -> set[str]:
@@ -132,18 +133,13 @@ def size_names(document: Document) -> set[str]:
     return set(document.dims).union(*sizes)
 
 
-def _facing(have: FieldDeclaration, want: FieldDeclaration) -> Iterator[tuple[str, str]]:
-    """Yields the names of sizes at the same place of two types."""
+def _facing(have: FieldDeclaration, want: FieldDeclaration) -> Iterator[tuple[Expression, str]]:
+    """Yields sizes, and the names at the same place of another type."""
     for a, b in zip(walk_type(have.declared), walk_type(want.declared), strict=False):
         if a.sort == b.sort and len(a.extents) == len(b.extents):
             for x, y in zip(a.extents, b.extents, strict=True):
-                if (
-                    x is not ...
-                    and y is not ...
-                    and x.text.isidentifier()
-                    and y.text.isidentifier()
-                ):
-                    yield x.text, y.text
+                if x is not ... and y is not ... and y.text.isidentifier() and y.text != "_":
+                    yield x, y.text
 
 
 def _in_struct(
@@ -308,19 +304,28 @@ def compare_enum(found: Changes, name: str, old: Document, new: Document) -> Non
     found.members(at, before, after, "doc")
 
 
-def compare_dim(found: Changes, name: str, old: Document, new: Document) -> None:
-    """Adds changes of the equation and the bounds of a dim, and whether it is one for all instances."""
+def compare_dims(found: Changes, old: Document, new: Document) -> None:
+    """Adds changes of the equations and bounds of dims, and of dims that come or go."""
+    renamed = {name: found.sizes[name].text for name in new.dims if name in found.sizes}
+    for name in {**new.dims, **old.dims}:
+        if name in {*renamed.values()} - new.dims.keys():
+            continue
+        former = renamed.get(name, name)
+        _compare_dim(found, name, former, old, new)
+
+
+def _compare_dim(found: Changes, name: str, former: str, old: Document, new: Document) -> None:
     at = ("dims", name)
-    a, b = old.dims.get(name), new.dims.get(name)
-    if a is None and name in _inner_sizes(old):
+    a, b = old.dims.get(former), new.dims.get(name)
+    if a is None and former in _local_sizes(old):
         found.add("NQX270", at, f"{name} is one size for the whole tree now", None, name)
     elif a is None:
         found.add("NQX284", at, f"dim {name} was declared", None, name)
-    if b is None and name in _inner_sizes(new):
+    if b is None and name in _local_sizes(new):
         found.add("NQX271", at, f"{name} is a size of each instance now", name)
     elif b is None:
         found.add("NQX284", at, f"dim {name} is no longer declared", name)
-    if name not in size_names(old) or name not in size_names(new):
+    if name == former and not (name in size_names(old) and name in size_names(new)):
         return  # a size that only one version has
     if a is not None and b is not None:
         found.members(at, a, b, "doc")
@@ -337,10 +342,30 @@ def compare_dim(found: Changes, name: str, old: Document, new: Document) -> None
     found.bounds(at, before, after, {"min": 1, "max": -1})
 
 
-def _inner_sizes(document: Document) -> set[str]:
-    """The names of sizes of structs of which a payload may hold several instances, and which thus are local."""
+def _local_sizes(document: Document) -> set[str]:
+    """The names of sizes that a payload may show more than once, each with a value of its own."""
+    once = _held_once(document)
     found: set[str] = set()
-    for name, struct in document.structs.items():
-        if name != document.root:
-            found = found.union(*struct.sizes) - {*struct.params}
+    seen: set[str] = set()
+    for name in reachable(document)[0]:
+        struct = document.structs[name]
+        names = set[str]().union(*struct.sizes) - {*struct.params}
+        found |= names & seen if name in once else names
+        seen |= names
     return found
+
+
+def _held_once(document: Document) -> set[str]:
+    """The structs of which a payload has one instance at most."""
+    users: dict[str, list[str]] = {document.root: [""]}
+    for owner in reachable(document)[0]:
+        for declaration in document.structs[owner].stored.values():
+            many = any(part.record.many for part in walk_type(declaration.declared))
+            for part in walk_type(declaration.declared):
+                users.setdefault(part.refers, []).extend([owner] * (1 + many))
+    once = {""}
+    while (
+        more := {name for name, held in users.items() if len(held) == 1 and held[0] in once} - once
+    ):
+        once |= more
+    return once

@@ -193,7 +193,7 @@ PROOFS = {
     "a dim renamed in one place": (
         doc({"w": "int8[n, m]", "x": "int8[n]"}),
         doc({"w": "int8[k, m]", "x": "int8[n]"}, 2, []),
-        [("NQX305", "$.structs.A.fields.w")],
+        [("NQX307", "$.structs.A.fields.w")],  # old payloads are read; new ones may differ
     ),
     "two dims made one": (
         doc({"w": "int8[n, m]"}),
