@@ -360,7 +360,7 @@ def _held_once(document: Document) -> set[str]:
     users: dict[str, list[str]] = {document.root: [""]}
     for owner in reachable(document)[0]:
         for declaration in document.structs[owner].stored.values():
-            many = any(part.record.many for part in walk_type(declaration.declared))
+            many = any(part.many for part in walk_type(declaration.declared))
             for part in walk_type(declaration.declared):
                 users.setdefault(part.refers, []).extend([owner] * (1 + many))
     once = {""}

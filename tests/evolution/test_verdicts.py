@@ -29,7 +29,7 @@ def loads(writer, reader, unknown, key=0, used=()):
     try:
         given = s.example(classes_of(series, writer.version)[writer.root], key=key).to_state_dict()
     except s.ValidationError:
-        assume(False)  # noqa: PT015 - no example of these sizes was found
+        assume(False)
     cls = classes_of(series_of([reader]), reader.version, own=True)[reader.root]
     try:
         s.from_state_dict(given, load_cls=cls, unknown=unknown)
@@ -158,7 +158,13 @@ MEMBERS = st.sampled_from(
     [["fast", "slow"], ["slow"], {"members": ["slow", "new"], "default": "slow"}]
 )
 DIMS = st.sampled_from(
-    [{}, {"n": {}}, {"n": {"min": 2}}, {"n": {}, "m": {}, "k": {"equals": "n + m"}}, {"m": {"max": 4}}]
+    [
+        {},
+        {"n": {}},
+        {"n": {"min": 2}},
+        {"n": {}, "m": {}, "k": {"equals": "n + m"}},
+        {"m": {"max": 4}},
+    ]
 )
 SIDE = st.tuples(FIELDS, INNERS, MEMBERS, DIMS)
 
