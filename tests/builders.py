@@ -284,6 +284,12 @@ def simple(value=0.0, size=3):
     return payload_of({"w": np.full((2, size), value, np.float32), "b": np.arange(size)})
 
 
+def write_linked(source, target, document, **options):
+    """A bundle of the array files of another one."""
+    with bundle.opened(source) as held:
+        return bundle.write_linked(held, target, document, **options)
+
+
 def everything(path, **options):
     """Read a bundle and touch every byte of every array."""
     held = bundle.read(path, **options)

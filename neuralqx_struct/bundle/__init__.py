@@ -14,16 +14,19 @@ Example:
 """
 
 from neuralqx_struct.bundle.atomic import BundleExistsError, BundleWriteError
-from neuralqx_struct.bundle.reading import read, read_manifest, survey, verify
+from neuralqx_struct.bundle.reading import OpenBundle, opened, read, read_manifest, survey, verify
 from neuralqx_struct.bundle.storage import BundleMissingError
-from neuralqx_struct.bundle.writing import seal, write, write_linked
+from neuralqx_struct.bundle.writing import require_apart, seal, write, write_linked
 
 __all__ = [
     "BundleExistsError",
     "BundleMissingError",
     "BundleWriteError",
+    "OpenBundle",
+    "opened",
     "read",
     "read_manifest",
+    "require_apart",
     "seal",
     "survey",
     "verify",

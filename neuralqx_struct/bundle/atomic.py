@@ -2,7 +2,9 @@
 
 It is made beside the target under its own name, locked while its writer lives, and then takes the
 target's name: by an exchange of names if the system has one, else by two renames. The files of a killed
-writer are unlocked; the next writer removes them, or moves back the old target.
+writer are unlocked; the next writer removes them, or moves back the old target. A replaced folder that a
+reader has locked stays until a later writer finds it unlocked. Where the system has no locks, a writer
+removes only its own files.
 
 Example:
     >>> import tempfile
@@ -31,6 +33,7 @@ from neuralqx_struct.errors import SerializationError
 _E = TypeVar("_E", bound=OSError)
 _Foreign = Callable[[Path], str | None]
 _LOOKS = 4
+_NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
 class BundleExistsError(SerializationError, FileExistsError):
@@ -40,7 +43,7 @@ class BundleExistsError(SerializationError, FileExistsError):
 
 
 class BundleWriteError(SerializationError, OSError):
-    """The system refused a write, such as for a full disk or a read-only folder. The target is unchanged."""
+    """The system refused a write, such as for a full disk or a read-only folder."""
 
     default_code = "NQX406"
 
@@ -86,17 +89,21 @@ def staged(target: Path, *, folder: bool, overwrite: bool, foreign: _Foreign) ->
         target.parent.mkdir(parents=True, exist_ok=True)
         _clean_up(target)
         _refuse(target, overwrite=overwrite, foreign=foreign)
-        stage, lock = _new_stage(target, folder=folder)
+        stage = _Stage(target)
         try:
-            yield stage
+            stage.make(folder=folder)
+            yield stage.path
             if folder:
-                sync_folder(stage)
-            while not _took(stage, target, overwrite=overwrite, foreign=foreign):
-                pass
-            sync_folder(target.parent)
+                sync_folder(stage.path)
+            _place(stage.path, target, overwrite=overwrite, foreign=foreign)
+            stage.unlock()
+            _sync_place(target)
         finally:
-            _remove(stage)  # after an exchange, this is the old target
-            os.close(lock)
+            try:
+                stage.close()
+            except BaseException:  # an interrupt: the rest is removed too
+                stage.close()
+                raise
 
 
 @contextmanager
@@ -122,16 +129,18 @@ def refusals_named(target: Path) -> Iterator[None]:
 def _refuse(target: Path, *, overwrite: bool, foreign: _Foreign) -> None:
     """Raises if the target may not be written."""
     while (seen := _state(target)) is not None:
-        if not overwrite:
-            raise _existing(target)
-        reason = foreign(target)
-        if reason is None:
-            return
-        if _state(target) == seen:  # else another writer replaced it during the look
+        message = "expected a path where nothing is, got an existing one"
+        hint = "pass overwrite=True to replace it"
+        if overwrite:
+            reason = foreign(target)
+            if reason is None:
+                return
+            if _state(target) != seen:  # another writer replaced it during the look
+                continue
             message = f"expected a bundle to overwrite, got {reason}"
             hint = "choose another path, or remove it yourself"
-            error = BundleExistsError(message, file=str(target), hint=hint)
-            raise numbered(error, errno.EEXIST, target)
+        error = BundleExistsError(message, file=str(target), hint=hint)
+        raise numbered(error, errno.EEXIST, target)
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
@@ -143,10 +152,7 @@ def _state(path: Path) -> tuple[int, int, int] | None:
     return seen.st_dev, seen.st_ino, seen.st_ctime_ns
 
 
-def _existing(target: Path) -> BundleExistsError:
-    message = "expected a path where nothing is, got an existing one"
-    hint = "pass overwrite=True to replace it"
-    return numbered(BundleExistsError(message, file=str(target), hint=hint), errno.EEXIST, target)
+# Temporary names
 
 
 def _prefix(target: Path, kind: str) -> str:
@@ -171,56 +177,121 @@ def _sibling(target: Path, kind: str) -> Path:
     return target.parent / f"{_prefix(target, kind)}{os.urandom(6).hex()}"
 
 
-def _lock(path: Path) -> int | None:
-    """A descriptor that holds the lock on ``path``; None if another process has it or the path is gone."""
+# Locks
+
+
+def lock(descriptor: int, *, shared: bool = False) -> bool | None:
+    """Locks an open file or folder until its descriptor is closed.
+
+    Returns:
+        False if another process has a lock that excludes this one; None if the system has no locks.
+    """
+    try:
+        import fcntl
+
+        how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return None
+    return True
+
+
+def _locked(path: Path) -> tuple[bool | None, int | None]:
+    """The result of :func:`lock` for a path, also False if it is gone; and its descriptor unless that is False."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    if sys.platform == "win32":  # no locks on folders there: nothing is ever cleaned up
-        return descriptor
-    import fcntl
+    except FileNotFoundError:
+        return False, None
+    except OSError:  # Windows opens no folders
+        return None, None
+    done = lock(descriptor)
+    if done is False or not _leads_to(path, descriptor):
+        os.close(descriptor)
+        return False, None
+    return done, descriptor
 
+
+def _leads_to(path: Path, descriptor: int) -> bool:
+    """True if an open file or folder is the one at a path."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(path.stat(), os.fstat(descriptor)):
-            return descriptor
-    except OSError:
-        pass
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _unlock(descriptor: int) -> None:
+    with suppress(
+        ImportError, OSError
+    ):  # forked processes share the lock, so closing is not enough
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
-    return None
 
 
-def _new_stage(target: Path, *, folder: bool) -> tuple[Path, int]:
-    for _ in range(100):  # another writer may clean a stage up before it is locked
-        stage = _sibling(target, "tmp")
-        if folder:
-            stage.mkdir()
-        else:
-            stage.open("xb").close()
-        lock = _lock(stage)
-        if lock is not None:
-            return stage, lock
-        _remove(stage)
-    message = "expected to lock a temporary file, got refused"
-    raise SerializationError(message, code="NQX406", file=str(target))
+class _Stage:
+    """The temporary file or folder of a writer, locked until it is closed."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._lock: int | None = None
+        self.path = target
+
+    def make(self, *, folder: bool) -> None:
+        """Makes and locks it."""
+        for _ in range(_LOOKS):  # another writer may clean it up before it is locked
+            self.path = _sibling(self._target, "tmp")
+            if folder:
+                self.path.mkdir()
+            else:
+                self.path.open("xb").close()
+            done, self._lock = _locked(self.path)
+            if done is not False:
+                return
+            self.close()
+        message = "expected to lock a temporary file, got refused"
+        raise SerializationError(message, code="NQX406", file=str(self._target))
+
+    def unlock(self) -> None:
+        """Unlocks the file or folder, also if it has the name of the target now."""
+        descriptor, self._lock = self._lock, None
+        if descriptor is not None:
+            _unlock(descriptor)
+
+    def close(self) -> None:
+        """Removes it, or the old target if that has its name now."""
+        self.unlock()
+        if self.path != self._target:
+            _discard(self.path, own=True)
+
+
+def _discard(path: Path, *, own: bool) -> bool:
+    """Removes a temporary; False if a process uses it, or may use it as the system has no locks.
+
+    Args:
+        path: The temporary.
+        own: It belongs to this writer.
+    """
+    done, descriptor = _locked(path)
+    free = own if done is None else done
+    if free:
+        _remove(path)
+    if descriptor is not None:
+        _unlock(descriptor)
+    return free
 
 
 def _clean_up(target: Path) -> None:
     """Removes the files of killed writers, and finishes or undoes their replacement."""
-    if sys.platform == "win32":
-        return
     busy = False
     for stage in _siblings(target, "tmp"):
-        lock = _lock(stage)
-        if lock is None:
+        if not _discard(stage, own=False):
             busy = True
-            continue
-        _remove(stage)
-        os.close(lock)
     for kept in () if busy else _siblings(target, "old"):
         if os.path.lexists(target):
-            _remove(kept)
+            _discard(kept, own=False)
         else:
             kept.rename(target)
 
@@ -235,6 +306,9 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+# Replacement
+
+
 def sync_folder(path: Path) -> None:
     """Flushes the names in a folder to the disk, if the system can."""
     if os.name == "nt":
@@ -242,40 +316,52 @@ def sync_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
     finally:
         os.close(descriptor)
 
 
-def _took(stage: Path, target: Path, *, overwrite: bool, foreign: _Foreign) -> bool:
-    """Publishes the stage; False if another writer took a free path first, and may be replaced too."""
-    _refuse(target, overwrite=overwrite, foreign=foreign)
+def _sync_place(target: Path) -> None:
+    """Flushes the name of a new bundle to the disk.
+
+    Raises:
+        BundleWriteError: The system refused; the bundle is in place all the same.
+    """
     try:
-        _publish(stage, target, overwrite=overwrite)
-    except BundleExistsError:
-        if not overwrite:
-            raise
-        return False
-    return True
+        sync_folder(target.parent)
+    except OSError as error:
+        message = f"expected to flush the name of the new bundle to the disk, got: {error.strerror or error}"
+        hint = "the new bundle is in place, but a power cut may lose it: check the disk, then write it again"
+        refused = BundleWriteError(message, file=str(target), hint=hint)
+        raise numbered(refused, error.errno, target) from error
 
 
-def _publish(stage: Path, target: Path, *, overwrite: bool) -> None:
-    """Gives the stage the name of the target; the old target moves to the stage's name, or is removed."""
-    if not os.path.lexists(target):
-        if not _rename(stage, target, "new"):
-            stage.rename(target)
-        return
-    if not overwrite:
-        raise _existing(target)
+def _place(stage: Path, target: Path, *, overwrite: bool, foreign: _Foreign) -> None:
+    """Gives the stage the name of the target; the old target gets the stage's name, or is removed."""
+    while True:
+        _refuse(target, overwrite=overwrite, foreign=foreign)
+        if os.path.lexists(target):
+            _replace(stage, target)
+            return
+        with suppress(FileExistsError):  # another writer was faster
+            if not _rename(stage, target, "new"):
+                stage.rename(target)
+            return
+
+
+def _replace(stage: Path, target: Path) -> None:
     if _rename(stage, target, "exchange"):
         return
     kept = _sibling(target, "old")
-    target.rename(kept)
     try:
+        target.rename(kept)
         stage.rename(target)
-    except BaseException:
-        kept.rename(target)
-        raise
-    _remove(kept)
+    finally:
+        if not os.path.lexists(target):
+            kept.rename(target)
+        _discard(kept, own=True)
 
 
 # By system: its function, the folder descriptor that it takes before a path, and its flags.
@@ -304,6 +390,4 @@ def _rename(source: Path, target: Path, how: str) -> bool:
     number = ctypes.get_errno()
     if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM):
         return False
-    if number == errno.EEXIST and os.path.lexists(target):
-        raise _existing(target)
     raise OSError(number, os.strerror(number), str(source), None, str(target))

@@ -98,26 +98,28 @@ def convert(
         IntegrityError: Bytes of the source are damaged; nothing was written.
     """
     source, out = Path(source), Path(out)
-    payload = bundle.read(source, limits=limits)
-    document = payload.document
-    records = document["arrays"]
-    chosen = store or store_of(records).name
-    unused = tuple(name for name, record in records.items() if compact and "unused" in record)
-    kept = {name: record for name, record in records.items() if name not in unused}
-    nbytes = total_bytes(kept)
-    joined = compact and (bool(unused) or len(set(map(file_of, kept.values()))) > 1)
-    foreign = document.keys() == FOREIGN_MEMBERS
-    linked = (
-        source.is_dir()
-        and is_folder_path(out)
-        and not (compress or joined or foreign)
-        and all(_unchanged(record, chosen) for record in kept.values())
-    )
-    if linked:
-        bundle.write_linked(source, out, document, overwrite=overwrite)
-        if progress is not None:
-            progress(nbytes, nbytes)
-    else:
+    with bundle.opened(source, limits) as held:
+        payload = held.payload()
+        document = payload.document
+        records = document["arrays"]
+        chosen = store or store_of(records).name
+        unused = tuple(name for name, record in records.items() if compact and "unused" in record)
+        kept = {name: record for name, record in records.items() if name not in unused}
+        nbytes = total_bytes(kept)
+        joined = compact and (bool(unused) or len(set(map(file_of, kept.values()))) > 1)
+        foreign = document.keys() == FOREIGN_MEMBERS
+        linked = (
+            held.held.is_folder
+            and is_folder_path(out)
+            and not (compress or joined or foreign)
+            and all(_unchanged(record, chosen) for record in kept.values())
+        )
+        if linked:
+            bundle.write_linked(held, out, document, overwrite=overwrite)
+            if progress is not None:
+                progress(nbytes, nbytes)
+            return Converted(out, chosen, len(kept), nbytes, unused, linked)
+        bundle.require_apart(held.path, out)
         if foreign:
             document = {**document, "manifest": _with_strict_numbers(document["manifest"])}
         written = Payload({**document, "arrays": kept}, HeldArrays(payload.arrays, names=kept))

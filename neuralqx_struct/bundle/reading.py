@@ -1,7 +1,8 @@
 """Reads bundles, and checks everything before it is used: the manifest alone, or with its arrays.
 
-``storage.py`` opens folders and zips, the array files are read by their stores. A manifest alone is read
-without numpy.
+A bundle is opened once, by :func:`opened`: its manifest and its array files belong together from then on,
+whatever writers do to the path. Every operation uses these open files. A manifest alone is read without
+numpy.
 
 Example:
     >>> import tempfile
@@ -14,11 +15,12 @@ Example:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct.bundle.atomic import current
 from neuralqx_struct.bundle.storage import (
@@ -27,16 +29,11 @@ from neuralqx_struct.bundle.storage import (
     BundleMissingError,
     Opened,
     manifest_bytes,
-    opened_bundle,
+    missing,
+    open_bundle,
     refused_reading,
 )
-from neuralqx_struct.errors import (
-    Diagnostic,
-    IntegrityError,
-    SerializationError,
-    StructError,
-    has_errors,
-)
+from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
 from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, Limits, collector_paused
 from neuralqx_struct.manifest.payload import (
     HeldArrays,
@@ -51,7 +48,6 @@ from neuralqx_struct.stores.store import (
     STORES,
     Access,
     Progress,
-    Records,
     Source,
     Store,
     about,
@@ -67,38 +63,210 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _ATTEMPTS = 16
-_T = TypeVar("_T")
 
 
-# The manifest
+# Opening
 
 
-def settled(path: Path, look: Callable[[Opened], _T]) -> _T:
-    """The result of ``look`` at a bundle; looks again if a writer replaced the bundle meanwhile."""
+class OpenBundle:
+    """A bundle whose manifest and array files were opened once.
+
+    Attributes:
+        path: The path that was asked for.
+        held: The files.
+        data: The bytes of the manifest.
+        document: The manifest.
+        findings: Every problem of it that can be found without the arrays.
+        is_sound: True if at most its digest, or checksums of arrays, are wrong.
+    """
+
+    def __init__(self, path: Path, held: Opened, limits: Limits) -> None:
+        self.path = path
+        self.held = held
+        self._limits = limits
+        self.data = manifest_bytes(held, limits)
+        self.document, self.findings = _examined(self.data, limits)
+        self.is_sound = all(d.code == "NQX407" for d in self.findings)
+        self._records: dict[str, dict[str, Any]] = {}
+        if self.is_sound and held.has_files:
+            self._records = self._by_file()
+        self._sizes = {file: self._size(file) for file in self._records}
+
+    def _by_file(self) -> dict[str, dict[str, Any]]:
+        """The records by array file; existing files of stores without records are included, to check them too."""
+        records = self.document["arrays"]
+        unnamed = {DEFAULT_FILE} if records else {store.file for store in STORES.values()}
+        files: dict[str, dict[str, Any]] = {
+            name: {} for name in self.held.names() if name in unnamed
+        }
+        for name, record in records.items():
+            files.setdefault(file_of(record), {})[name] = record
+        return files
+
+    def _size(self, file: str) -> int | StructError:
+        """Opens an array file; returns its size, or the reason why it cannot be read."""
+        try:
+            size = self.held.hold(file, folder=store_of_file(file).folder)
+        except StructError as error:
+            return error
+        except OSError as error:
+            return refused_reading(error, self.path / file)
+        if size is None:
+            return IntegrityError(f"expected the array file {file}, got none", code="NQX409")
+        return size
+
+    def is_complete(self) -> bool:
+        """True if all files are open, and not only folders whose files a writer could remove."""
+        return all(type(size) is int and size < sys.maxsize for size in self._sizes.values())
+
+    def sound_document(self) -> dict[str, Any]:
+        """The manifest.
+
+        Raises:
+            SerializationError: It has problems: all that can be found without the arrays.
+        """
+        with naming(self.path):
+            raise_findings(self.findings)
+        return self.document
+
+    def _source(self, file: str) -> tuple[Store, Source]:
+        """The store and the place of an array file."""
+        records = self._records[file]
+
+        def most() -> int:
+            """Twice the arrays, with the largest headers and names that are possible."""
+            named = sum(1024 + 8 * len(name) for name in records)
+            return 2 * (total_bytes(records) + named) + (1 << 16)
+
+        size = self._sizes[file]
+        if isinstance(size, StructError):
+            raise size
+        return store_of_file(file), self.held.source(file, most)
+
+    def payload(
+        self, *, verify: bool = True, mmap: bool = True, progress: Progress | None = None
+    ) -> Payload:
+        """The manifest with the arrays; see :func:`read`."""
+        document = self.sound_document()
+        records = document["arrays"]
+        access = Access(verify, mmap, records.keys(), ticking(progress, records))
+        homes: dict[str, tuple[StoredArrays, str]] = {}
+        found: list[Diagnostic] = []
+        for file, own in self._records.items():
+            where = str(self.path / file)
+            try:
+                store, source = self._source(file)
+                homes |= dict.fromkeys(own, (store.read(source, own, access), where))
+            except StructError as error:
+                # A store knows the file by its own name; a problem of another file keeps its place.
+                found += (
+                    replace(d, file=where) if d.file in (None, file) else d
+                    for d in error.diagnostics
+                )
+        with naming(self.path):
+            raise_findings(found)
+            payload = Payload(document, _BundleArrays(homes))
+            raise_findings(check_arrays(payload, self._limits))
+        return payload
+
+    def size_findings(self) -> list[Diagnostic]:
+        """Findings about array files that are missing or too short; reads none of them."""
+        found: list[Diagnostic] = []
+        for file, records in self._records.items():
+            where = str(self.path / file)
+            size = self._sizes[file]
+            if isinstance(size, StructError):
+                found += size.in_file(where).diagnostics
+                continue
+            least = max(map(_least, records.values()), default=0)
+            if size < least:
+                message = f"expected a file of at least {least} bytes, got {size}"
+                found.append(Diagnostic("NQX408", "error", message, file=where))
+        return found
+
+    def damage(self, progress: Progress | None = None) -> list[Diagnostic]:
+        """Every damage, at once; see :func:`verify`."""
+        if not self.is_sound:
+            return self.findings
+        found = list(self.findings)
+        records = self.document["arrays"]
+        access = Access(superseded=records.keys(), tick=ticking(progress, records))
+        for file, own in self._records.items():
+            try:
+                store, source = self._source(file)
+                damage = store.verify(source, own, access)
+            except StructError as error:
+                damage = list(error.diagnostics)
+            found += (replace(d, file=str(self.path / file)) for d in damage)
+        found += check_arrays(Payload(self.document, HeldArrays(records)), self._limits)
+        for name in self.held.names():
+            if name not in self._records and name != MANIFEST:
+                message = f"expected no file that the manifest does not name, got {name}"
+                found.append(Diagnostic("NQX410", "warning", message))
+        return found
+
+
+def _least(record: Mapping[str, Any]) -> int:
+    """The least size of the file of an array; compressed arrays have no offset and may be of any size."""
+    nbytes: int = record.get("nbytes", 1)
+    return record["offset"] + nbytes if "offset" in record else min(nbytes, 1)
+
+
+@contextmanager
+def opened(path: str | Path, limits: Limits | None = None) -> Iterator[OpenBundle]:
+    """Opens a bundle for all that is done inside.
+
+    Args:
+        path: The folder or zip, or the ``manifest.json`` in a folder.
+        limits: Sizes above which it is refused.
+
+    Raises:
+        SerializationError: There is no bundle, or its manifest cannot be parsed.
+    """
+    with _opened(around(path), limits or DEFAULT_LIMITS) as found:
+        yield found
+
+
+@contextmanager
+def _opened(path: Path, limits: Limits) -> Iterator[OpenBundle]:
+    """Opens the bundle at a path, or a ``manifest.json`` alone."""
+    with naming(path):
+        found = _settled(path, limits)
+    try:
+        yield found
+    finally:
+        found.held.close()
+
+
+def _settled(path: Path, limits: Limits) -> OpenBundle:
+    """Opens a bundle; again, if a writer replaced it before all files were open."""
     left = _ATTEMPTS
     while True:
         left -= 1
+        place = current(path)
+        if place is None:
+            raise missing(path, "no file or folder")
         try:
-            with opened_bundle(path) as held:
-                try:
-                    return look(held)
-                except (StructError, OSError):
-                    if not left or not _outlived(held, path):
-                        raise
+            held = open_bundle(place)
         except FileNotFoundError:  # between two renames there is nothing at the path
-            if not left or current(path) is None:
+            if not left:
                 raise
+            continue
+        try:
+            found = OpenBundle(path, held, limits)
+        except (StructError, OSError):
+            if not left or not _outlived(held, path):
+                held.close()
+                raise
+        else:
+            if found.is_complete() or not left or not _outlived(held, path):
+                return found
+        held.close()
 
 
 def _outlived(held: Opened, path: Path) -> bool:
-    """True if a bundle was replaced, or was the old one of a replacement that is complete: its files are being removed."""
-    return held.moved() or (held.path != path and path.exists())
-
-
-def _require_current(held: Opened, path: Path, found: list[Diagnostic]) -> None:
-    """Raises findings that may be about files that were being removed, so that the bundle is read again."""
-    if has_errors(found) and _outlived(held, path):
-        raise IntegrityError(found)
+    """True if a writer replaced a bundle, whose files are being removed then."""
+    return held.replaced() or (held.path != path and path.exists())
 
 
 def _examined(data: bytes, limits: Limits) -> tuple[dict[str, Any], list[Diagnostic]]:
@@ -121,95 +289,6 @@ def _examined(data: bytes, limits: Limits) -> tuple[dict[str, Any], list[Diagnos
             message = "expected crc32 and nbytes in the record, got a record without"
             found.append(about("NQX407", name, message))
     return document, found
-
-
-def sound_document(held: Opened, limits: Limits) -> dict[str, Any]:
-    """The manifest of an open bundle.
-
-    Raises:
-        SerializationError: It has problems: all that can be found without the arrays.
-    """
-    document, found = _examined(manifest_bytes(held, limits), limits)
-    raise_findings(found)
-    return document
-
-
-def read_manifest(path: str | Path, *, limits: Limits | None = None) -> dict[str, Any]:
-    """The checked manifest of a bundle; needs neither numpy nor the array files.
-
-    Args:
-        path: A folder, a zip, or a ``manifest.json``.
-        limits: Sizes above which it is refused.
-
-    Raises:
-        SerializationError: There is no manifest, or it has problems: all of them.
-        IntegrityError: Its bytes were changed.
-    """
-    path, limits = Path(path), limits or DEFAULT_LIMITS
-    with naming(path):
-        return settled(path, lambda held: sound_document(held, limits))
-
-
-def survey(
-    path: str | Path, *, limits: Limits | None = None
-) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
-    """The manifest, and every problem of it and of the sizes of the array files; reads no array.
-
-    Args:
-        path: A folder, a zip, or a ``manifest.json``, whose array files are then not looked for.
-        limits: Sizes above which it is refused.
-
-    Returns:
-        The document, also if only its digest is wrong; None if it is no manifest. And the findings.
-
-    Raises:
-        BundleMissingError: There is nothing at the path.
-        SerializationError: There is no manifest.
-    """
-    path, limits = Path(path), limits or DEFAULT_LIMITS
-
-    def look(held: Opened) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
-        document, found = _examined(manifest_bytes(held, limits), limits)
-        if any(d.code != "NQX407" for d in found):
-            raise_findings(found)
-        if held.has_files:
-            found += _size_findings(held, path, document)
-        _require_current(held, path, found)
-        return document, found
-
-    try:
-        with naming(path):
-            return settled(path, look)
-    except BundleMissingError:
-        raise
-    except StructError as error:
-        return None, list(error.diagnostics)
-
-
-def _size_findings(held: Opened, path: Path, document: Mapping[str, Any]) -> list[Diagnostic]:
-    """Returns findings about array files that are missing or too short; reads none of them."""
-    needed: dict[str, int] = {}
-    for record in document["arrays"].values():
-        file = file_of(record)
-        nbytes = record.get("nbytes", 1)
-        # Compressed arrays have no offset and may be of any size.
-        least = record["offset"] + nbytes if "offset" in record else min(nbytes, 1)
-        needed[file] = max(needed.get(file, 0), least)
-    found: list[Diagnostic] = []
-    for file, least in needed.items():
-        where = str(path / file)
-        try:
-            size = held.size(file)
-        except StructError as error:
-            found += error.diagnostics
-            continue
-        if size is None:
-            message = f"expected the array file {file}, got none"
-            found.append(Diagnostic("NQX409", "error", message, file=where))
-        elif size < least:
-            message = f"expected a file of at least {least} bytes, got {size}"
-            found.append(Diagnostic("NQX408", "error", message, file=where))
-    return found
 
 
 @contextmanager
@@ -237,7 +316,111 @@ def around(path: str | Path) -> Path:
     return path.parent if path.suffix == ".json" and os.path.isfile(path) else path  # noqa: PTH113 - see _named
 
 
-# The arrays
+# Operations
+
+
+def read_manifest(path: str | Path, *, limits: Limits | None = None) -> dict[str, Any]:
+    """The checked manifest of a bundle; needs neither numpy nor the array files.
+
+    Args:
+        path: A folder, a zip, or a ``manifest.json``.
+        limits: Sizes above which it is refused.
+
+    Raises:
+        SerializationError: There is no manifest, or it has problems: all of them.
+        IntegrityError: Its bytes were changed.
+    """
+    with _opened(Path(path), limits or DEFAULT_LIMITS) as found:
+        return found.sound_document()
+
+
+class Survey(NamedTuple):
+    """The result of :func:`survey`.
+
+    Attributes:
+        document: The manifest, also if only its digest is wrong; None if it is no manifest.
+        findings: The problems.
+        data: The bytes of the manifest, if there are any.
+    """
+
+    document: dict[str, Any] | None
+    findings: list[Diagnostic]
+    data: bytes
+
+
+def survey(path: str | Path, *, limits: Limits | None = None) -> Survey:
+    """The manifest, and every problem of it and of the sizes of the array files; reads no array.
+
+    Args:
+        path: A folder, a zip, or a ``manifest.json``, whose array files are then not looked for.
+        limits: Sizes above which it is refused.
+
+    Raises:
+        BundleMissingError: There is nothing at the path.
+    """
+    data = b""
+    try:
+        with _opened(Path(path), limits or DEFAULT_LIMITS) as found:
+            data = found.data
+            if not found.is_sound:
+                found.sound_document()
+            return Survey(found.document, found.findings + found.size_findings(), data)
+    except BundleMissingError:
+        raise
+    except StructError as error:
+        return Survey(None, list(error.diagnostics), data)
+
+
+@collector_paused()
+def read(
+    path: str | Path,
+    *,
+    verify: bool = True,
+    mmap: bool = True,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+) -> Payload:
+    """Reads a bundle: the manifest now, each array on access.
+
+    Args:
+        path: The folder or zip, or the ``manifest.json`` in a folder.
+        verify: Check every byte of an array when it is read.
+        mmap: Map the arrays; otherwise they are copied into private memory.
+        limits: Sizes above which it is refused.
+        progress: Called with bytes verified and bytes in all, now and when arrays are read.
+
+    Raises:
+        SerializationError: There is no bundle, or its manifest has problems: all of them.
+        IntegrityError: Its parts do not agree with each other.
+        UntrustedError: It holds pickles, links, or sizes that readers refuse.
+    """
+    with opened(path, limits) as found:
+        return found.payload(verify=verify, mmap=mmap, progress=progress)
+
+
+def verify(
+    path: str | Path, *, limits: Limits | None = None, progress: Progress | None = None
+) -> list[Diagnostic]:
+    """Every damage in a bundle, at once; reads every byte.
+
+    Args:
+        path: The folder or zip, or the ``manifest.json`` in a folder.
+        limits: Sizes above which it is refused.
+        progress: Called with bytes verified and bytes in all.
+
+    Returns:
+        The findings: ``info`` for unused arrays, ``warning`` for files that the manifest does not name.
+    """
+    path = around(path)
+    try:
+        with opened(path, limits) as found:
+            damage = found.damage(progress)
+    except StructError as error:
+        damage = list(error.diagnostics)
+    return [d.in_file(str(path)) for d in damage]
+
+
+# Arrays
 
 
 class _BundleArrays(StoredArrays):
@@ -269,133 +452,3 @@ class _BundleArrays(StoredArrays):
         arrays, file = self._homes[name]
         problem = arrays.verify(name)
         return None if problem is None else problem.in_file(file)
-
-
-def _by_file(held: Opened, records: Records) -> dict[str, dict[str, Any]]:
-    """The records by array file; existing files of stores without records are included, to check them too."""
-    unnamed = {DEFAULT_FILE} if records else {store.file for store in STORES.values()}
-    files: dict[str, dict[str, Any]] = {name: {} for name in held.names() if name in unnamed}
-    for name, record in records.items():
-        files.setdefault(file_of(record), {})[name] = record
-    return files
-
-
-def _opened_file(held: Opened, file: str, records: Records) -> tuple[Store, Source]:
-    """The store and the place of an array file."""
-
-    def most() -> int:
-        """Twice the arrays, with the largest headers and names that are possible."""
-        return 2 * (total_bytes(records) + sum(1024 + 8 * len(name) for name in records)) + (
-            1 << 16
-        )
-
-    store = store_of_file(file)
-    source = held.folder(file) if store.folder else held.region(file, most)
-    if source is None:
-        raise IntegrityError(f"expected the array file {file}, got none", code="NQX409")
-    return store, source
-
-
-def read(
-    path: str | Path,
-    *,
-    verify: bool = True,
-    mmap: bool = True,
-    limits: Limits | None = None,
-    progress: Progress | None = None,
-) -> Payload:
-    """Reads a bundle: the manifest now, each array on access.
-
-    Args:
-        path: The folder or zip, or the ``manifest.json`` in a folder.
-        verify: Check every byte of an array when it is read.
-        mmap: Map the arrays; otherwise they are copied into private memory.
-        limits: Sizes above which it is refused.
-        progress: Called with bytes verified and bytes in all, now and when arrays are read.
-
-    Raises:
-        SerializationError: There is no bundle, or its manifest has problems: all of them.
-        IntegrityError: Its parts do not agree with each other.
-        UntrustedError: It holds pickles, links, or sizes that readers refuse.
-    """
-    path, limits = around(path), limits or DEFAULT_LIMITS
-
-    def look(held: Opened) -> Payload:
-        document = sound_document(held, limits)
-        records = document["arrays"]
-        access = Access(verify, mmap, records.keys(), ticking(progress, records))
-        return _read(held, path, document, access)
-
-    with collector_paused(), naming(path):
-        payload = settled(path, look)
-        raise_findings(check_arrays(payload, limits))
-        return payload
-
-
-def _read(held: Opened, path: Path, document: dict[str, Any], access: Access) -> Payload:
-    homes: dict[str, tuple[StoredArrays, str]] = {}
-    found: list[Diagnostic] = []
-    for file, own in _by_file(held, document["arrays"]).items():
-        where = str(path / file)
-        try:
-            store, source = _opened_file(held, file, own)
-            homes |= dict.fromkeys(own, (store.read(source, own, access), where))
-        except StructError as error:
-            # A store knows the file by its own name; a problem of another file keeps its place.
-            found += (
-                replace(d, file=where) if d.file in (None, file) else d for d in error.diagnostics
-            )
-    raise_findings(found)
-    return Payload(document, _BundleArrays(homes))
-
-
-def verify(
-    path: str | Path, *, limits: Limits | None = None, progress: Progress | None = None
-) -> list[Diagnostic]:
-    """Every damage in a bundle, at once; reads every byte.
-
-    Args:
-        path: The folder or zip, or the ``manifest.json`` in a folder.
-        limits: Sizes above which it is refused.
-        progress: Called with bytes verified and bytes in all.
-
-    Returns:
-        The findings: ``info`` for unused arrays, ``warning`` for files that the manifest does not name.
-    """
-    path, limits = around(path), limits or DEFAULT_LIMITS
-
-    def look(held: Opened) -> list[Diagnostic]:
-        found = _damage(held, path, limits, progress)
-        _require_current(held, path, found)
-        return found
-
-    try:
-        with naming(path):
-            found = settled(path, look)
-    except StructError as error:
-        found = list(error.diagnostics)
-    return [d.in_file(str(path)) for d in found]
-
-
-def _damage(
-    held: Opened, path: Path, limits: Limits, progress: Progress | None
-) -> list[Diagnostic]:
-    document, found = _examined(manifest_bytes(held, limits), limits)
-    if any(d.code != "NQX407" for d in found):
-        return found
-    records = document["arrays"]
-    files = _by_file(held, records)
-    access = Access(superseded=records.keys(), tick=ticking(progress, records))
-    for file, own in files.items():
-        try:
-            store, source = _opened_file(held, file, own)
-            damage = store.verify(source, own, access)
-        except StructError as error:
-            damage = list(error.diagnostics)
-        found += (replace(d, file=str(path / file)) for d in damage)
-    found += check_arrays(Payload(document, HeldArrays(records)), limits)
-    for name in held.names():
-        if name not in files and name != MANIFEST:
-            message = f"expected no file that the manifest does not name, got {name}"
-            found.append(Diagnostic("NQX410", "warning", message))
-    return found

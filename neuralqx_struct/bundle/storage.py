@@ -9,9 +9,10 @@ Example:
     >>> path = Path(tempfile.mkdtemp(), "ckpt.zip")
     >>> with new_bundle(path, overwrite=False) as new:
     ...     new.finish(b"{}")
-    >>> with opened_bundle(path) as held:
-    ...     held.names()
+    >>> held = open_bundle(path)
+    >>> held.names()
     ['manifest.json']
+    >>> held.close()
 """
 
 from __future__ import annotations
@@ -19,22 +20,24 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from neuralqx_struct.bundle.atomic import current, numbered, sync_folder
+from neuralqx_struct.bundle.atomic import current, lock, numbered, sync_folder
 from neuralqx_struct.errors import SerializationError, UntrustedError
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.stores import STORES
-from neuralqx_struct.stores.archive import STORED, inflate, read_directory
+from neuralqx_struct.stores.archive import STORED, damaged, inflate, read_directory
 from neuralqx_struct.stores.files import opened
-from neuralqx_struct.stores.store import Source, Target, write_all
+from neuralqx_struct.stores.store import OpenFolder, Source, Target, write_all
 
 MANIFEST: Final = "manifest.json"
 FOREIGN_MEMBERS: Final = {"version", "manifest", "arrays"}  # the members that neuraLQX writes
 _CHUNK = 16 << 20
+_LOOKS = 16
+_PAUSE = 0.01
 _READ: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)  # a pipe would wait for a writer
 
@@ -82,11 +85,17 @@ def is_folder_path(path: Path) -> bool:
 class Opened:
     """An open bundle; this class reads a ``manifest.json`` alone, without the files beside it.
 
+    Whatever writers do to its path, an open bundle stays the same: files are opened by :meth:`hold` and
+    kept open.
+
     Attributes:
+        path: Its path.
         has_files: True if array files belong to it.
+        is_folder: True if these are files of their own.
     """
 
     has_files = False
+    is_folder = False
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -103,29 +112,30 @@ class Opened:
         """The names of the members."""
         return [MANIFEST]
 
-    def size(self, name: str) -> int | None:
-        """The size of a member when expanded, without opening it; None if there is none."""
+    def hold(self, name: str, *, folder: bool = False) -> int | None:  # noqa: ARG002
+        """Opens a member for later; returns its size when expanded, None if there is none.
+
+        Args:
+            name: The member.
+            folder: It is a folder, whose size is not known.
+        """
         return self._length if name == MANIFEST else None
 
-    def region(self, name: str, most: Callable[[], int]) -> Source | None:  # noqa: ARG002 - for zips
-        """A member as a region of an open file; None if there is none.
+    def source(self, name: str, most: Callable[[], int]) -> Source:  # noqa: ARG002
+        """A member that :meth:`hold` has found.
 
         Args:
             name: The member.
             most: Returns the limit of its size if it is compressed.
         """
-        return (self._file, 0, self._length) if name == MANIFEST else None
-
-    def folder(self, name: str) -> Path | None:  # noqa: ARG002
-        """The path of a member that is a folder; None if there is none."""
-        return None
+        return self._file, 0, self._length
 
     def link(self, name: str, target: Path) -> bool:  # noqa: ARG002
         """Gives a member a second name; False if that is impossible."""
         return False
 
-    def moved(self) -> bool:
-        """True if the bundle was replaced while it was being read; an open file stays the same."""
+    def replaced(self) -> bool:
+        """True if files may be missing because a writer has replaced the bundle."""
         return False
 
     def close(self) -> None:
@@ -137,10 +147,11 @@ class Folder(Opened):
     """An open folder bundle. Files are opened relative to the folder, also if its name changes meanwhile."""
 
     has_files = True
+    is_folder = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._files: list[BinaryIO] = []
+        self._held: dict[str, Source] = {}
         self._fd: int | None = None
         if os.open in os.supports_dir_fd:
             self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
@@ -149,18 +160,16 @@ class Folder(Opened):
         """The names of the files."""
         return sorted(os.listdir(self.path if self._fd is None else self._fd))  # noqa: PTH208 - of a descriptor
 
-    def _open(self, name: str) -> int:
+    def hold(self, name: str, *, folder: bool = False) -> int | None:
+        """Opens a file or folder for later; returns the size of a file, None if there is none."""
         flags = _READ | _NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
-        if self._fd is not None:
-            return os.open(name, flags, dir_fd=self._fd)
-        if (self.path / name).is_symlink():
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        return os.open(self.path / name, flags)
-
-    def region(self, name: str, most: Callable[[], int]) -> Source | None:  # noqa: ARG002
-        """A file as a region; None if there is no such file."""
+        place: str | Path = name
+        if self._fd is None:
+            place = self.path / name
+            if place.is_symlink():
+                raise self._special(name)
         try:
-            fd = self._open(name)
+            fd = os.open(place, flags, dir_fd=self._fd)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -168,39 +177,31 @@ class Folder(Opened):
                 raise self._special(name) from error
             raise
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            os.close(fd)
-            raise self._special(name)
-        file = cast("BinaryIO", os.fdopen(fd, "rb", buffering=0))
-        self._files.append(file)
-        return file, 0, found.st_size
-
-    def folder(self, name: str) -> Path | None:
-        """The path of a folder; None if there is none."""
-        path = self.path / name
-        if not os.path.lexists(path):
-            return None
-        if path.is_symlink() or not path.is_dir():
-            raise self._special(name)
-        return path
-
-    def size(self, name: str) -> int | None:
-        """The size of a file, without opening it; None if there is no such file."""
-        path = self.path / name
-        try:
-            if self._fd is None:
-                found = path.lstat()
-            else:
-                found = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        if stat.S_ISREG(found.st_mode):
+        if stat.S_ISREG(found.st_mode) and not folder:
+            file = cast("BinaryIO", os.fdopen(fd, "rb", buffering=0))
+            self._held[name] = file, 0, found.st_size
             return found.st_size
-        suffix = name.rpartition(".")[2]
-        folders = [store.suffix for store in STORES.values() if store.folder]
-        if not stat.S_ISDIR(found.st_mode) or suffix not in folders:
+        os.close(fd)
+        if not folder or not stat.S_ISDIR(found.st_mode):
             raise self._special(name)
-        return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(path))
+        self._held[name] = self._folder(name)
+        return sys.maxsize
+
+    def _folder(self, name: str) -> Source:
+        """A folder in the bundle, which is locked: its files are opened when they are read."""
+        place = self.path / name
+        if self._fd is None:
+            return place
+        for _ in range(_LOOKS):
+            locked = lock(self._fd, shared=True)
+            if locked is not False:
+                break
+            time.sleep(_PAUSE)  # its writer is about to unlock it
+        return OpenFolder(self._fd, place, locked=bool(locked))
+
+    def source(self, name: str, most: Callable[[], int]) -> Source:  # noqa: ARG002
+        """A file as a region, or a folder."""
+        return self._held[name]
 
     def _special(self, name: str) -> UntrustedError:
         where = str(self.path / name)
@@ -210,18 +211,15 @@ class Folder(Opened):
 
     def link(self, name: str, target: Path) -> bool:
         """Gives a file a second name; False if the system cannot. A folder is made anew, of such files."""
-        folder = self.path / name
-        if folder.is_dir():
-            _link_tree(folder, target)
+        source = self._held[name]
+        if isinstance(source, os.PathLike):
+            _link_tree(Path(source), target)
             return True
-        try:
-            os.link(name, target, src_dir_fd=self._fd, follow_symlinks=False)
-        except (OSError, NotImplementedError):
-            return False
-        return True
+        file, _, _ = cast("tuple[BinaryIO, int, int]", source)
+        return _linked(name, target, os.fstat(file.fileno()), self._fd)
 
-    def moved(self) -> bool:
-        """True if the bundle was replaced while it was being read."""
+    def replaced(self) -> bool:
+        """True if a writer has replaced the bundle, whose files are then removed."""
         if self._fd is None:
             return False
         try:
@@ -232,8 +230,10 @@ class Folder(Opened):
 
     def close(self) -> None:
         """Closes the files; maps of them stay."""
-        for file in self._files:
-            file.close()
+        for source in self._held.values():
+            if isinstance(source, tuple):
+                source[0].close()
+        self._held.clear()
         if self._fd is not None:
             os.close(self._fd)
 
@@ -258,16 +258,18 @@ class Zip(Opened):
         """The names of the members."""
         return sorted(self._members)
 
-    def size(self, name: str) -> int | None:
+    def hold(self, name: str, *, folder: bool = False) -> int | None:
         """The size of a member when expanded; None if there is no such member."""
+        if folder:
+            message = f"expected {name} in a folder bundle, got it in a zip"
+            hint = "unpack the zip into a folder"
+            raise SerializationError(message, code="NQX614", file=str(self.path), hint=hint)
         member = self._members.get(name)
         return None if member is None else member.size
 
-    def region(self, name: str, most: Callable[[], int]) -> Source | None:
+    def source(self, name: str, most: Callable[[], int]) -> Source:
         """A stored member as a region; a deflated one, as neuraLQX writes, expanded."""
-        member = self._members.get(name)
-        if member is None:
-            return None
+        member = self._members[name]
         if member.method == STORED:
             return self._file, member.start, member.size
         if member.size > most():
@@ -276,11 +278,19 @@ class Zip(Opened):
         packed = self._view[member.start : member.start + member.stored]
         return memoryview(inflate(packed, member.size))
 
-    def folder(self, name: str) -> Path | None:
-        """Raises: a zip bundle has files only."""
-        message = f"expected {name} in a folder bundle, got it in a zip"
-        hint = "unpack the zip into a folder"
-        raise SerializationError(message, code="NQX614", file=str(self.path), hint=hint)
+
+def _linked(
+    source: str | Path, target: Path, seen: os.stat_result, folder: int | None = None
+) -> bool:
+    """Gives a file a second name; False if the system cannot, or if another file has the name by now."""
+    try:
+        os.link(source, target, src_dir_fd=folder, follow_symlinks=False)
+    except (OSError, NotImplementedError):
+        return False
+    if os.path.samestat(target.lstat(), seen):
+        return True
+    target.unlink()
+    return False
 
 
 def _link_tree(folder: Path, target: Path) -> None:
@@ -288,13 +298,13 @@ def _link_tree(folder: Path, target: Path) -> None:
     target.mkdir()
     for entry in os.scandir(folder):
         place = target / entry.name
+        path = Path(entry.path)
         if entry.is_dir(follow_symlinks=False):
-            _link_tree(Path(entry.path), place)
-            continue
-        try:
-            os.link(entry.path, place, follow_symlinks=False)
-        except OSError:
-            copy_region(Path(entry.path), place)
+            _link_tree(path, place)
+        elif not _linked(path, place, entry.stat(follow_symlinks=False)):
+            with path.open("rb", buffering=0) as file:
+                region = cast("BinaryIO", file), 0, os.fstat(file.fileno()).st_size
+                copy_region(region, place)
     sync_folder(target)
 
 
@@ -304,57 +314,63 @@ def copy_region(region: Source, place: Target) -> None:
         with place.open("xb", buffering=0) as out:
             copy_region(region, cast("BinaryIO", out))
             os.fsync(out.fileno())
-    elif isinstance(region, memoryview):
+        return
+    if isinstance(region, memoryview):
         write_all(place, region)
-    elif isinstance(region, Path):
-        with region.open("rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            copy_region((cast("BinaryIO", file), 0, size), place)
-    else:
-        for piece in _pieces(*region):
-            write_all(place, memoryview(piece))
+        return
+    file, base, length = cast("tuple[BinaryIO, int, int]", region)
+    for piece in _pieces(file, base, length):
+        write_all(place, memoryview(piece))
 
 
 def _pieces(file: BinaryIO, base: int, length: int) -> Iterator[bytes]:
     file.seek(base)
-    while length and (piece := file.read(min(length, _CHUNK))):
+    while length:
+        piece = file.read(min(length, _CHUNK))
+        if not piece:
+            raise damaged(f"expected {length} more bytes in the file, got its end")
         yield piece
         length -= len(piece)
 
 
-@contextmanager
-def opened_bundle(path: Path) -> Iterator[Opened]:
-    """Opens the bundle at a path, also one whose writer was stopped between two renames."""
-    found = path if os.path.lexists(path) else current(path)
-    if found is None:
-        raise missing(path, "no file or folder")
+def open_bundle(path: Path) -> Opened:
+    """Opens the file or folder of a bundle."""
     # One stat decides the form: a writer may replace the bundle between two of them.
-    held: Opened
-    if stat.S_ISDIR(found.stat().st_mode):
-        held = Folder(found)
-    elif found.suffix == ".json":
-        held = Opened(found)
-    else:
-        held = Zip(found)
-    try:
-        yield held
-    finally:
+    if stat.S_ISDIR(path.stat().st_mode):
+        return Folder(path)
+    return Opened(path) if path.suffix == ".json" else Zip(path)
+
+
+def names_at(path: Path) -> list[str]:
+    """The names in the folder of a bundle, also while a writer replaces it; empty if there is no folder."""
+    for _ in range(_LOOKS):
+        place = current(path)
+        if place is None or not place.is_dir():
+            continue
+        held = Folder(place)
+        names = held.names()
+        stays = MANIFEST in names or not held.replaced()
         held.close()
+        if stays:
+            return names
+    return []
 
 
 def manifest_bytes(held: Opened, limits: Limits) -> bytes:
     """The bytes of the manifest of an open bundle."""
-    source = held.region(MANIFEST, lambda: limits.manifest_bytes)
-    if source is None:
+    most = limits.manifest_bytes
+    length = held.hold(MANIFEST)
+    if length is None:
         hint = None
         if held.path.is_dir() and any((p / MANIFEST).is_file() for p in held.path.iterdir()):
             hint = f"it has bundles in it: name them, as in {held.path / '*'}"
         names = ", ".join(held.names()[:8]) or "nothing"
         raise no_bundle(held.path, f"one with {names} in it", hint)
+    source = held.source(MANIFEST, lambda: most)
     if isinstance(source, memoryview):
         return bytes(source)
-    file, base, length = cast("tuple[BinaryIO, int, int]", source)  # members are never paths
-    if length > limits.manifest_bytes:
-        message = f"expected a manifest of at most {limits.manifest_bytes} bytes, got {length}"
+    if length > most:
+        message = f"expected a manifest of at most {most} bytes, got {length}"
         raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+    file, base, _ = cast("tuple[BinaryIO, int, int]", source)  # members are never paths
     return b"".join(_pieces(file, base, length))

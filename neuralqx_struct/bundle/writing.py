@@ -6,9 +6,11 @@ the target.
 
 Example:
     >>> import tempfile
-    >>> from neuralqx_struct.bundle import read_manifest
+    >>> from neuralqx_struct.bundle import opened, read_manifest
     >>> path = write(f"{tempfile.mkdtemp()}/ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
-    >>> read_manifest(write_linked(path, f"{path}2", {"version": 1, "manifest": 6, "arrays": {}}))["manifest"]
+    >>> with opened(path) as source:
+    ...     out = write_linked(source, f"{path}2", {"version": 1, "manifest": 6, "arrays": {}})
+    >>> read_manifest(out)["manifest"]
     6
 """
 
@@ -22,20 +24,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self, TypeVar, cast
 
-from neuralqx_struct.bundle.atomic import refusals_named, staged, sync_folder
-from neuralqx_struct.bundle.reading import around, naming, read, sound_document
+from neuralqx_struct.bundle.atomic import BundleExistsError, refusals_named, staged, sync_folder
+from neuralqx_struct.bundle.reading import OpenBundle, around, naming, opened
 from neuralqx_struct.bundle.storage import (
     FOREIGN_MEMBERS,
     MANIFEST,
-    Folder,
     Opened,
-    Zip,
     copy_region,
     is_folder_path,
-    manifest_bytes,
-    opened_bundle,
 )
-from neuralqx_struct.errors import IntegrityError, SerializationError, StructError
+from neuralqx_struct.errors import SerializationError, StructError
 from neuralqx_struct.manifest import (
     DEFAULT_FILE,
     DEFAULT_LIMITS,
@@ -118,16 +116,11 @@ class NewBundle:
             self._raw.close()
 
     def take(self, held: Opened, file: str) -> None:
-        """Takes over a file of another bundle, byte by byte the same."""
-        place = self._stage / file
-        if isinstance(held, Folder) and self._archive is None and (held.path / file).is_dir():
-            held.link(file, place)
+        """Takes over an open file of another bundle, byte by byte the same."""
+        if self._archive is None and held.link(file, self._stage / file):
             return
-        region = held.region(file, lambda: DEFAULT_LIMITS.manifest_bytes)
-        if region is None:
-            raise IntegrityError(f"expected the array file {file}, got none", code="NQX409")
-        if self._archive is not None or not held.link(file, place):
-            self.put(file, lambda target: copy_region(region, target))
+        region = held.source(file, lambda: DEFAULT_LIMITS.manifest_bytes)
+        self.put(file, lambda target: copy_region(region, target))
 
     def put(self, file: str, fill: Callable[[Target], _T]) -> _T:
         """Writes a file by calling ``fill`` with its place; returns the result."""
@@ -265,7 +258,7 @@ def formatted(document: dict[str, Any]) -> bytes:
 
 
 def write_linked(
-    source: str | Path,
+    source: OpenBundle,
     target: str | Path,
     document: Mapping[str, Any],
     *,
@@ -291,36 +284,51 @@ def write_linked(
     Raises:
         SerializationError: The document names arrays that neither the source nor ``changed`` has, or is not sound.
     """
-    source, target, changed = Path(source), Path(target), changed or {}
+    target, changed = Path(target), changed or {}
     given = document["arrays"]
-    with naming(source), opened_bundle(source) as held:
-        original = sound_document(held, DEFAULT_LIMITS)["arrays"]
-        if not all("crc32" in record for record in original.values()):  # of neuraLQX
-            arrays = read(source).arrays
-            names = {name: name for name in given if name in arrays or name in changed}
+    original = source.sound_document()["arrays"]
+    if not all("crc32" in record for record in original.values()):  # of neuraLQX
+        arrays = source.payload().arrays
+        names = {name: name for name in given if name in arrays or name in changed}
 
-            def fetch(name: str) -> Array:
-                return changed[name] if name in changed else arrays[name]
+        def fetch(name: str) -> Array:
+            return changed[name] if name in changed else arrays[name]
 
-            payload = Payload(dict(document), HeldArrays(names, fetch))
-            return write(target, payload, overwrite=overwrite, progress=progress)
+        payload = Payload(dict(document), HeldArrays(names, fetch))
+        return write(target, payload, overwrite=overwrite, progress=progress)
+    with naming(source.path):
         records, files = _carried(document, original, changed)
-        store = store_of(original)
-        fresh = _free_name(store, set(map(file_of, original.values())))
-        added = {name: given[name] for name in changed if name in given}
-        _require_sound({**document, "arrays": {**records, **added}}, target)
-        with new_bundle(target, overwrite=overwrite) as new:
-            for file in files:
-                new.take(held, file)
-            if changed:
-                tick = ticking(progress, added)
-                written = new.put(fresh, lambda place: store.write(place, changed, tick=tick))
-                for name, record in written.items():
-                    records[name] = _recorded(given.get(name, {}), record, fresh)
-            made = _signed(document, records)
-            raise_findings(check_arrays(Payload(made, HeldArrays(records))), str(target))
-            new.finish(formatted(made))
+    store = store_of(original)
+    fresh = _free_name(store, set(map(file_of, original.values())))
+    added = {name: given[name] for name in changed if name in given}
+    _require_sound({**document, "arrays": {**records, **added}}, target)
+    require_apart(source.path, target)
+    with new_bundle(target, overwrite=overwrite) as new:
+        for file in files:
+            with naming(source.path):
+                new.take(source.held, file)
+        if changed:
+            tick = ticking(progress, added)
+            written = new.put(fresh, lambda place: store.write(place, changed, tick=tick))
+            for name, record in written.items():
+                records[name] = _recorded(given.get(name, {}), record, fresh)
+        made = _signed(document, records)
+        raise_findings(check_arrays(Payload(made, HeldArrays(records))), str(target))
+        new.finish(formatted(made))
     return target
+
+
+def require_apart(source: Path, target: Path) -> None:
+    """Checks that a new bundle is not written into the folder that it is made from.
+
+    Raises:
+        SerializationError: It is.
+    """
+    inner, outer = Path(os.path.realpath(target)), Path(os.path.realpath(source))
+    if outer in inner.parents:
+        message = f"expected a target outside of {source}, got one inside"
+        hint = "the input is never changed: choose another path"
+        raise BundleExistsError(message, file=str(target), hint=hint)
 
 
 def _require_sound(document: dict[str, Any], target: Path) -> None:
@@ -377,19 +385,18 @@ def seal(path: str | Path) -> None:
     Raises:
         SerializationError: There is no manifest, or it is not even JSON.
     """
-    path = Path(path)
-    with naming(path):
-        path = around(path)
-        with opened_bundle(path) as held:
-            data = reseal(manifest_bytes(held, DEFAULT_LIMITS))
-            if isinstance(held, Zip):
-                with new_bundle(path, overwrite=True) as new:
-                    for name in held.names():
-                        if name != MANIFEST:
-                            new.take(held, name)
-                    new.finish(data)
-                return
-        _replace_manifest(path, data)
+    path = around(path)
+    with opened(path) as source:
+        with naming(path):
+            data = reseal(source.data)
+        if source.held.is_folder:
+            _replace_manifest(path, data)
+            return
+        with new_bundle(path, overwrite=True) as new:
+            for name in source.held.names():
+                if name != MANIFEST:
+                    new.take(source.held, name)
+            new.finish(data)
 
 
 def _replace_manifest(folder: Path, data: bytes) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from neuralqx_struct.bundle import read_manifest
+from neuralqx_struct.bundle.storage import names_at
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.changes import (
     Change,
@@ -86,7 +87,7 @@ def _given(given: Any) -> Series:
         series = getattr(given, "series", None)
         return _up_to(series or Series(held.id, {held.version: held}), held.version)
     path = FilePath(given)
-    is_manifest = path.name == "manifest.json" or (path / "manifest.json").exists()
+    is_manifest = "manifest.json" in (path.name, *names_at(path))
     if path.suffix == ".zip" or is_manifest:
         manifest = read_manifest(path)
         written = manifest.get("schema") or {}

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from neuralqx_struct import bundle
+from neuralqx_struct.bundle.storage import names_at
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
 from neuralqx_struct.evolution.migrations import migrate, series_given, target_version
 from neuralqx_struct.evolution.plans import Plan
@@ -124,7 +125,7 @@ def _numbered(text: str, count: int) -> str:
 def is_bundle(path: Path) -> bool:
     """True for a path that looks like a bundle, sound or not: a folder with a manifest or with arrays, or a zip of such."""
     if path.is_dir():
-        return any(os.path.lexists(path / name) for name in ("manifest.json", DEFAULT_FILE))
+        return not {"manifest.json", DEFAULT_FILE}.isdisjoint(names_at(path))
     if path.suffix != ".zip" or not path.is_file():
         return False
     try:
@@ -252,7 +253,7 @@ def _migrated(
 
 def _require_complete(out: Path, identity: str, version: int) -> None:
     """Checks that a target is already the bundle that would be written, by its manifest and the sizes of its files."""
-    document, found = bundle.survey(out)
+    document, found, _ = bundle.survey(out)
     got = "a damaged bundle" if document is None or has_errors(found) else ""
     if document is not None and not got:
         written = document.get("schema") or {}

@@ -325,13 +325,15 @@ def migrate(
     path, out = Path(path), Path(out)
     report: list[Diagnostic] = []
     series = series_given(schema)
-    payload = bundle.read(path)
     try:
-        result, way = _resolve(payload, series, to, "error", report, (), trust)
-        _check_result(result, series)
-        if dry_run:
-            return Migrated(way, tuple(report), None, linked=False)
-        linked = _write(path, out, payload, result, progress)
+        with bundle.opened(path) as source:
+            bundle.require_apart(source.path, out)
+            payload = source.payload()
+            result, way = _resolve(payload, series, to, "error", report, (), trust)
+            _check_result(result, series)
+            if dry_run:
+                return Migrated(way, tuple(report), None, linked=False)
+            linked = _write(source, out, payload, result, progress)
     except bundle.BundleExistsError as error:  # there is no overwrite= here
         hint = "choose another path; a migration never replaces a file or folder"
         raise bundle.BundleExistsError(
@@ -366,7 +368,7 @@ def _check_result(payload: Payload, series: Series | None) -> None:
 
 
 def _write(
-    source: Path,
+    source: bundle.OpenBundle,
     out: Path,
     payload: Payload,
     result: Payload,
@@ -377,7 +379,7 @@ def _write(
     left_behind = sum(_nbytes(record) for name, record in before.items() if name not in kept)
     # Linking leaves the bytes of arrays that are gone in the file: worth it while most of the file is still used.
     folder = is_folder_path(out)
-    if source.is_dir() and folder and left_behind <= sum(_nbytes(before[name]) for name in kept):
+    if source.held.is_folder and folder and left_behind <= sum(_nbytes(before[name]) for name in kept):
         changed = HeldArrays(result.arrays, names=[name for name in after if name not in kept])
         bundle.write_linked(source, out, result.document, changed=changed, progress=progress)
         return True

@@ -134,8 +134,8 @@ def opened(source: Source, *, mmap: bool) -> tuple[memoryview, _PrivateBytes | N
     """
     if isinstance(source, memoryview):
         return source, None
-    if isinstance(source, Path):
-        with source.open("rb", buffering=0) as whole:
+    if isinstance(source, os.PathLike):
+        with Path(source).open("rb", buffering=0) as whole:
             size = os.fstat(whole.fileno()).st_size
             return opened((cast("BinaryIO", whole), 0, size), mmap=mmap)
     file, base, length = source
@@ -348,7 +348,7 @@ def file_store(layout: FileFormat, **facts: Any) -> Store:
 
     def read(source: Source, records: Records, access: Access = WHOLE) -> FileArrays:
         arrays, found, _ = compare(layout, source, records, access)
-        raise_findings(found, str(source) if isinstance(source, Path) else store.file)
+        raise_findings(found, str(source) if isinstance(source, os.PathLike) else store.file)
         return arrays
 
     def verify(source: Source, records: Records, access: Access = WHOLE) -> list[Diagnostic]:

@@ -36,6 +36,7 @@ from neuralqx_struct.stores.orbax_writing import begin
 from neuralqx_struct.stores.store import (
     WHOLE,
     Access,
+    OpenFolder,
     Records,
     Source,
     Store,
@@ -68,7 +69,7 @@ class _Arrays(StoredArrays):
 
     __slots__ = ("_access", "_records", "_root")
 
-    def __init__(self, root: Path, records: Records, access: Access) -> None:
+    def __init__(self, root: os.PathLike[str], records: Records, access: Access) -> None:
         super().__init__(records)
         self._root, self._records, self._access = root, records, access
 
@@ -111,7 +112,7 @@ class _Arrays(StoredArrays):
         while coming:
             region, answer = coming.popleft()
             coming.extend(islice(requests, 1))
-            with _faults_named(name):
+            with _faults_named(self._root, name):
                 values = np.ascontiguousarray(answer.result())
             if values.dtype != dtype:
                 values = values.reshape(-1).view(dtype)
@@ -165,11 +166,11 @@ def _asked(store: Any, region: Region) -> Any:
     return store[region].read()
 
 
-def _opened(root: Path, name: str, code: str, shape: tuple[int, ...]) -> Any:
+def _opened(root: os.PathLike[str], name: str, code: str, shape: tuple[int, ...]) -> Any:
     """Opens one array of the checkpoint, whose own description must agree before anything is allocated."""
     tensorstore = package("tensorstore")
     where = {**_ocdbt(root), "path": f"{key_of(name)}/"}
-    with _faults_named(name):
+    with _faults_named(root, name):
         request = {"driver": "zarr", "kvstore": where}
         array = tensorstore.open(request, open=True, read=True).result()
         got = (array.dtype.name, tuple(array.shape))
@@ -182,21 +183,30 @@ def _opened(root: Path, name: str, code: str, shape: tuple[int, ...]) -> Any:
     return array
 
 
-def _ocdbt(root: Path) -> dict[str, Any]:
-    return {"driver": "ocdbt", "base": {"driver": "file", "path": f"{root}/"}}
+def _ocdbt(root: os.PathLike[str]) -> dict[str, Any]:
+    return {"driver": "ocdbt", "base": {"driver": "file", "path": f"{os.fspath(root)}/"}}
 
 
 @contextmanager
-def _faults_named(name: str) -> Iterator[None]:
-    """Raises errors of tensorstore as errors about an array."""
+def _faults_named(root: os.PathLike[str], name: str | None = None) -> Iterator[None]:
+    """Raises errors of tensorstore as errors about an array, or about the checkpoint."""
+    fault: Exception | None = None
     try:
         yield
+    except StructError:
+        raise
     except _FAULTS as error:
-        if isinstance(error, StructError):
-            raise
-        reason = str(error).partition("\n")[0][:300]
-        message = f"expected an array that tensorstore reads, got: {reason}"
-        raise IntegrityError(about("NQX408", name, message, "restore it from a copy")) from error
+        fault = error
+    if isinstance(root, OpenFolder):
+        root.require_same()
+    if fault is not None:
+        subject = "a checkpoint" if name is None else "an array"
+        reason = str(fault).partition("\n")[0].replace(os.fspath(root), str(root))
+        message = f"expected {subject} that tensorstore reads, got: {reason[:300]}"
+        problem = Diagnostic("NQX408", "error", message, hint="restore it from a copy")
+        if name is not None:
+            problem = about(problem.code, name, message, problem.hint)
+        raise IntegrityError(problem) from fault
 
 
 def _write(
@@ -236,30 +246,26 @@ def _members(source: Source) -> tuple[str, ...]:
     return tuple(sorted(_keys(_root(source))))
 
 
-def _root(source: Source) -> Path:
-    assert isinstance(source, Path)  # a store with ``folder`` is given a path
+def _root(source: Source) -> os.PathLike[str]:
+    assert isinstance(source, os.PathLike)  # a store with ``folder`` is given a path
     return source
 
 
-def _keys(root: Path) -> set[str]:
+def _keys(root: os.PathLike[str]) -> set[str]:
     """The keys of the arrays in a checkpoint, which must hold only files and folders."""
-    for folder, folders, files in os.walk(root):
-        for entry in (*folders, *files):
-            mode = os.lstat(os.path.join(folder, entry)).st_mode  # noqa: PTH118 - one call a file
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                hint = "bundles hold plain files only, no links"
-                message = f"expected plain files, got {entry!r} that is none"
-                raise UntrustedError(message, code="NQX504", hint=hint)
-    if not (root / "manifest.ocdbt").exists():
-        return set()
-    tensorstore = package("tensorstore")
-    try:
+    with _faults_named(root):
+        for folder, folders, files in os.walk(root):
+            for entry in (*folders, *files):
+                mode = os.lstat(os.path.join(folder, entry)).st_mode  # noqa: PTH118 - one call a file
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    hint = "bundles hold plain files only, no links"
+                    message = f"expected plain files, got {entry!r} that is none"
+                    raise UntrustedError(message, code="NQX504", hint=hint)
+        if not Path(root, "manifest.ocdbt").exists():
+            return set()
+        tensorstore = package("tensorstore")
         keys = tensorstore.KvStore.open(_ocdbt(root)).result().list().result()
         return {key.decode("utf-8", "replace").rpartition("/")[0] for key in keys}
-    except _FAULTS as error:
-        reason = str(error).partition("\n")[0][:300]
-        message = f"expected a checkpoint that tensorstore reads, got: {reason}"
-        raise IntegrityError(message, code="NQX408", hint="restore it from a copy") from error
 
 
 def _survey(

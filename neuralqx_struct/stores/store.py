@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -47,10 +48,56 @@ Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 Tick = Callable[[int], None]
 """Called with the number of further bytes that were read or written."""
-Source = Path | tuple[BinaryIO, int, int] | memoryview
+Source = os.PathLike[str] | tuple[BinaryIO, int, int] | memoryview
 """An array file: a path, a region (file, first byte, length) of an open file, or bytes in memory."""
 Target = Path | BinaryIO
 """A new array file: a path, or an open file that is written from its position on."""
+
+
+_DESCRIPTORS: Final = "/proc/self/fd"
+
+
+class OpenFolder(os.PathLike[str]):
+    """A folder in an open bundle, found again by the descriptor of the bundle while the bundle changes its name.
+
+    Args:
+        bundle: The descriptor of the bundle, of which this object keeps a copy, and so its lock.
+        place: The path of the folder in it.
+        locked: No writer removes its files.
+    """
+
+    def __init__(self, bundle: int, place: Path, *, locked: bool) -> None:
+        self._place = place
+        self._descriptor = os.dup(bundle)
+        path = Path(_DESCRIPTORS, str(self._descriptor), place.name)
+        by_descriptor = path.is_dir()
+        self._path = path if by_descriptor else place
+        self._stable = by_descriptor and locked
+
+    def __fspath__(self) -> str:
+        return str(self._path)
+
+    def __str__(self) -> str:
+        return str(self._place)
+
+    def require_same(self) -> None:
+        """Checks that the files are still those of the bundle that was opened.
+
+        Raises:
+            SerializationError: A writer has replaced the bundle, on a system without locks or descriptors.
+        """
+        if self._stable:
+            return
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self._place.parent.stat(), os.fstat(self._descriptor)):
+                return
+        message = "expected the bundle to stay while it is read, got it replaced by a writer"
+        hint = "read it again"
+        raise SerializationError(message, code="NQX401", file=str(self._place.parent), hint=hint)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
 
 
 @dataclass(frozen=True, slots=True)

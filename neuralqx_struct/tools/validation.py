@@ -22,11 +22,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.reading import naming, settled
-from neuralqx_struct.bundle.storage import manifest_bytes
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
-from neuralqx_struct.manifest import DEFAULT_LIMITS, MOST_FINDINGS
+from neuralqx_struct.manifest import MOST_FINDINGS
 from neuralqx_struct.manifest.kinds import STRUCT, children, iter_nodes
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
 from neuralqx_struct.manifest.text import parse_manifest
@@ -71,16 +69,16 @@ def validate(
         neuralqx_struct.bundle.storage.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]...
     """
     wanted = _series_of(schema)
-    document, found = bundle.survey(path)
+    document, found, data = bundle.survey(path)
     if document is not None:
         found += _array_findings(document)
         found += _schema_findings(document, wanted)
     if json_schema is not None:
-        found += _json_schema_findings(pathlib.Path(path), pathlib.Path(json_schema))
+        found += _json_schema_findings(data, pathlib.Path(json_schema))
     return [d.in_file(str(path)) for d in found]
 
 
-def _json_schema_findings(path: pathlib.Path, file: pathlib.Path) -> Findings:
+def _json_schema_findings(data: bytes, file: pathlib.Path) -> Findings:
     """The errors that the package jsonschema reports for a manifest."""
     import jsonschema
     from referencing import Registry
@@ -97,8 +95,6 @@ def _json_schema_findings(path: pathlib.Path, file: pathlib.Path) -> Findings:
         message = f"expected a JSON Schema, got: {reason}"
         raise SchemaError(message, code="NQX616", file=str(file)) from error
     try:
-        with naming(path):
-            data = settled(path, lambda held: manifest_bytes(held, DEFAULT_LIMITS))
         document = parse_manifest(data)
     except SerializationError:
         return []  # the check of the format has reported it

@@ -15,7 +15,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError, UntrustedError
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import Payload
-from tests.builders import FORMS, edit, everything, files, npy, payload_of, simple
+from tests.builders import FORMS, edit, everything, files, npy, payload_of, simple, write_linked
 
 STORES = ["npz", "safetensors"]
 
@@ -85,7 +85,7 @@ def test_a_foreign_bundle_is_read(tmp_path):
         assert found["arr_000001"].dtype == ml_dtypes.bfloat16
         assert found["arr_000002"].tobytes() == arrays["arr_000002"].tobytes()
         assert bundle.verify(path) == []
-    out = bundle.write_linked(
+    out = write_linked(
         folder, tmp_path / "out", {**document, "manifest": payload_of(arrays).document["manifest"]}
     )
     assert "crc32" in bundle.read_manifest(out)["arrays"]["arr_000001"]
@@ -435,7 +435,7 @@ def test_a_migration_writes_only_what_changes(tmp_path, source_form, target_form
     document["arrays"].pop("old")
     fields["b"].update(dtype="int8", shape=[2])
     document["arrays"]["b"].update(dtype="int8", shape=[2])
-    target = bundle.write_linked(
+    target = write_linked(
         source, tmp_path / "b" / target_form, document, changed={"b": np.array([1, 2], np.int8)}
     )
     read, arrays = everything(target)
@@ -446,7 +446,7 @@ def test_a_migration_writes_only_what_changes(tmp_path, source_form, target_form
     assert [(d.code, d.severity) for d in bundle.verify(target)] == [("NQX410", "info")]
     if source_form == target_form == "ckpt":
         assert (source / "arrays.npz").stat().st_ino == (target / "arrays.npz").stat().st_ino
-    again = bundle.write_linked(target, tmp_path / "c" / target_form, read)
+    again = write_linked(target, tmp_path / "c" / target_form, read)
     assert everything(again)[1].keys() == arrays.keys()
     assert np.array_equal(everything(source)[1]["b"], np.arange(4.0))
 
@@ -455,7 +455,7 @@ def test_files_of_which_nothing_is_used_are_left_behind(tmp_path):
     source = bundle.write(tmp_path / "a", simple())
     document = bundle.read_manifest(source)
     new = {"w": np.ones((2, 3), np.float32), "b": np.arange(3)}
-    target = bundle.write_linked(source, tmp_path / "b", document, changed=new)
+    target = write_linked(source, tmp_path / "b", document, changed=new)
     assert sorted(p.name for p in target.iterdir()) == ["arrays-1.npz", "manifest.json"]
     assert bundle.verify(target) == []
 
@@ -465,14 +465,14 @@ def test_a_linked_document_must_fit(tmp_path):
     document = bundle.read_manifest(source)
     document["arrays"]["x"] = {"dtype": "int8", "shape": []}
     with pytest.raises(IntegrityError, match="neither"):
-        bundle.write_linked(source, tmp_path / "b", document)
+        write_linked(source, tmp_path / "b", document)
     document = bundle.read_manifest(source)
     document["arrays"]["w"]["shape"] = document["manifest"]["fields"]["w"]["shape"] = [6]
     with pytest.raises(IntegrityError, match="changed="):
-        bundle.write_linked(source, tmp_path / "b", document)
+        write_linked(source, tmp_path / "b", document)
     document = bundle.read_manifest(source)
     with pytest.raises(IntegrityError, match="NQX412"):
-        bundle.write_linked(source, tmp_path / "b", document, changed={"w": np.ones(9, np.float32)})
+        write_linked(source, tmp_path / "b", document, changed={"w": np.ones(9, np.float32)})
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 

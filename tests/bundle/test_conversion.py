@@ -18,7 +18,7 @@ from neuralqx_struct.bundle import BundleExistsError
 from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.errors import IntegrityError, SerializationError
 from neuralqx_struct.manifest.payload import Payload, StoredArrays
-from tests.builders import ROOT, invoke
+from tests.builders import ROOT, invoke, write_linked
 
 FORMS = ["ckpt", "ckpt.zip"]
 WAYS = [{"store": "npz"}, {"store": "npz", "compress": True}, {"store": "safetensors"}]
@@ -110,9 +110,7 @@ def test_what_does_not_change_is_linked(tmp_path):
 def test_compact_drops_what_nothing_uses_and_joins_files(tmp_path, form):
     source = bundle.write(tmp_path / "a", sample())
     small = payload_of({"w": np.zeros((2, 3)), "new": np.arange(3)})
-    migrated = bundle.write_linked(
-        source, tmp_path / "m", small.document, changed={"new": np.arange(3)}
-    )
+    migrated = write_linked(source, tmp_path / "m", small.document, changed={"new": np.arange(3)})
     assert {"arrays-1.npz"} < {p.name for p in migrated.iterdir()}
     kept = convert(migrated, tmp_path / f"kept-{form}")
     assert kept.linked == (form == "ckpt")
@@ -301,7 +299,7 @@ def test_migrations_that_write_arrays_tell_their_progress(tmp_path):
     source = s.export({"w": np.arange(3.0)}, tmp_path / "a")
     document = bundle.read_manifest(source)
     seen = []
-    bundle.write_linked(
+    write_linked(
         source,
         tmp_path / "b",
         document,

@@ -14,7 +14,7 @@ from neuralqx_struct.bundle import storage as forms
 from neuralqx_struct.bundle.storage import BundleMissingError, BundleReadError
 from neuralqx_struct.errors import SerializationError, UntrustedError
 from neuralqx_struct.stores import files as store_files
-from tests.builders import FORMS, everything, files, simple
+from tests.builders import FORMS, everything, files, simple, write_linked
 
 
 def test_other_tools_read_a_zip_bundle(tmp_path):
@@ -139,7 +139,7 @@ def test_where_links_are_impossible_bytes_are_copied(tmp_path, monkeypatch):
         raise OSError(errno.EXDEV, "no")
 
     monkeypatch.setattr(os, "link", refuse)
-    target = bundle.write_linked(source, tmp_path / "b", bundle.read_manifest(source))
+    target = write_linked(source, tmp_path / "b", bundle.read_manifest(source))
     assert (source / "arrays.npz").stat().st_ino != (target / "arrays.npz").stat().st_ino
     assert everything(target)[1]["w"][0, 0] == 3
 

@@ -61,7 +61,8 @@ def other_store(path):
 
 def link(path):
     source = path.parent / "sources" / path.name
-    bundle.write_linked(source, path, bundle.read_manifest(source), overwrite=True)
+    with bundle.opened(source) as held:
+        bundle.write_linked(held, path, held.document, overwrite=True)
 
 
 def first_write(path):

@@ -16,6 +16,7 @@ from neuralqx_struct.stores.npz import NPZ
 from neuralqx_struct.stores.orbax import ORBAX
 from neuralqx_struct.stores.safetensors import SAFETENSORS
 from neuralqx_struct.stores.store import Store, crc32, logical_dtype, require_nbytes
+from tests.builders import write_linked
 
 PACKAGE = Path(s.__file__).parent
 
@@ -184,7 +185,7 @@ def test_arrays_of_a_migration_stay_in_the_store(toy, schema, tmp_path):
     record = {"dtype": "float64", "shape": [3]}
     document["arrays"]["w"] = record
     document["manifest"]["fields"]["w"]["dtype"] = "float64"
-    out = bundle.write_linked(saved, tmp_path / "b", document, changed={"w": np.arange(3.0)})
+    out = write_linked(saved, tmp_path / "b", document, changed={"w": np.arange(3.0)})
     assert files_of(out) == {"arrays.flat", "arrays-1.flat"}
     assert {d.severity for d in s.verify(out)} <= {"info"}
 
