@@ -168,7 +168,7 @@ def _siblings(target: Path, kind: str) -> list[Path]:
     ours = re.compile(re.escape(_prefix(target, kind)) + "[0-9a-f]{12}")
     try:
         names = os.listdir(target.parent)  # noqa: PTH208 - names alone
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return []
     return [target.parent / name for name in sorted(names) if ours.fullmatch(name)]
 

@@ -379,7 +379,11 @@ def _write(
     left_behind = sum(_nbytes(record) for name, record in before.items() if name not in kept)
     # Linking leaves the bytes of arrays that are gone in the file: worth it while most of the file is still used.
     folder = is_folder_path(out)
-    if source.held.is_folder and folder and left_behind <= sum(_nbytes(before[name]) for name in kept):
+    if (
+        source.held.is_folder
+        and folder
+        and left_behind <= sum(_nbytes(before[name]) for name in kept)
+    ):
         changed = HeldArrays(result.arrays, names=[name for name in after if name not in kept])
         bundle.write_linked(source, out, result.document, changed=changed, progress=progress)
         return True

@@ -192,7 +192,7 @@ if moment == "while Orbax writes":
 if moment == "before the manifest":
     writing.formatted = stop
 if moment == "before its place is taken":
-    replacement._took = stop
+    replacement._place = stop
 state = {"w": jnp.ones((256, 256)), "n": np.ones(1000)}
 pending = s.export(state, path, store="orbax", overwrite=True, asynchronous=True)
 if moment == "at once":

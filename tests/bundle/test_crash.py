@@ -118,7 +118,9 @@ def test_a_disk_that_is_full_at_any_call_leaves_the_old_bundle(root, work, place
         if row["error"] is not None:
             assert (row["errno"], row["code"]) == (errno.ENOSPC, "NQX406"), where
             assert "No space left on device" in row["error"] and str(path) in row["error"], where
-            assert "untouched" in row["error"], where
+            placed = last and row["call"] == "fsync"
+            assert ("in place" in row["error"]) == (row["value"] == 2) == placed, where
+            assert ("untouched" in row["error"]) == (not placed), where
         else:
             assert row["call"] in ("link", "rmdir", "unlink") or row["at"] == 0, (
                 where

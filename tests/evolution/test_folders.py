@@ -275,14 +275,14 @@ def test_a_target_that_takes_nothing_more_stops_everything(  # noqa: PLR0917 - a
 
 
 def test_an_input_that_cannot_be_read_is_its_own_affair(run, tmp_path, monkeypatch):
-    original = bundle.read
+    original = bundle.opened
 
-    def read(path, **how):
+    def opened(path):
         if path.name == "step_1":
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return original(path, **how)
+        return original(path)
 
-    monkeypatch.setattr(bundle, "read", read)
+    monkeypatch.setattr(bundle, "opened", opened)
     done = migrate_all(run, tmp_path / "out")
     assert (
         [d.code for d in done.failed[0].report] == ["NQX400"]
