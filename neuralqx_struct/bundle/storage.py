@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from neuralqx_struct.bundle.atomic import current, lock, numbered, sync_folder
-from neuralqx_struct.errors import SerializationError, UntrustedError
+from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.stores.archive import STORED, damaged, inflate, read_directory
+from neuralqx_struct.stores.archive import STORED, inflate, read_directory
 from neuralqx_struct.stores.files import opened
 from neuralqx_struct.stores.store import OpenFolder, Source, Target, write_all
 
@@ -304,31 +304,35 @@ def _link_tree(folder: Path, target: Path) -> None:
         elif not _linked(path, place, entry.stat(follow_symlinks=False)):
             with path.open("rb", buffering=0) as file:
                 region = cast("BinaryIO", file), 0, os.fstat(file.fileno()).st_size
-                copy_region(region, place)
+                copy_region(path, region, place)
     sync_folder(target)
 
 
-def copy_region(region: Source, place: Target) -> None:
-    """Copies a region into a new file, or into an open one at its position."""
+def copy_region(path: Path, region: Source, place: Target) -> None:
+    """Copies a region of a file of the bundle at a path into a new file, or into an open one at its position."""
     if isinstance(place, Path):
         with place.open("xb", buffering=0) as out:
-            copy_region(region, cast("BinaryIO", out))
+            copy_region(path, region, cast("BinaryIO", out))
             os.fsync(out.fileno())
         return
     if isinstance(region, memoryview):
         write_all(place, region)
         return
-    file, base, length = cast("tuple[BinaryIO, int, int]", region)
-    for piece in _pieces(file, base, length):
+    for piece in _pieces(path, region):
         write_all(place, memoryview(piece))
 
 
-def _pieces(file: BinaryIO, base: int, length: int) -> Iterator[bytes]:
+def _pieces(path: Path, region: Source) -> Iterator[bytes]:
+    file, base, length = cast("tuple[BinaryIO, int, int]", region)
     file.seek(base)
     while length:
-        piece = file.read(min(length, _CHUNK))
+        try:
+            piece = file.read(min(length, _CHUNK))
+        except OSError as error:
+            raise refused_reading(error, path) from error
         if not piece:
-            raise damaged(f"expected {length} more bytes in the file, got its end")
+            message = f"expected {length} more bytes in the file, got its end"
+            raise IntegrityError(message, code="NQX408", file=str(path))
         yield piece
         length -= len(piece)
 
@@ -372,5 +376,4 @@ def manifest_bytes(held: Opened, limits: Limits) -> bytes:
     if length > most:
         message = f"expected a manifest of at most {most} bytes, got {length}"
         raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
-    file, base, _ = cast("tuple[BinaryIO, int, int]", source)  # members are never paths
-    return b"".join(_pieces(file, base, length))
+    return b"".join(_pieces(held.path, source))

@@ -120,7 +120,7 @@ class NewBundle:
         if self._archive is None and held.link(file, self._stage / file):
             return
         region = held.source(file, lambda: DEFAULT_LIMITS.manifest_bytes)
-        self.put(file, lambda target: copy_region(region, target))
+        self.put(file, lambda place: copy_region(held.path / file, region, place))
 
     def put(self, file: str, fill: Callable[[Target], _T]) -> _T:
         """Writes a file by calling ``fill`` with its place; returns the result."""
@@ -305,8 +305,7 @@ def write_linked(
     require_apart(source.path, target)
     with new_bundle(target, overwrite=overwrite) as new:
         for file in files:
-            with naming(source.path):
-                new.take(source.held, file)
+            new.take(source.held, file)
         if changed:
             tick = ticking(progress, added)
             written = new.put(fresh, lambda place: store.write(place, changed, tick=tick))
