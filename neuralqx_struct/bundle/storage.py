@@ -31,7 +31,7 @@ from neuralqx_struct.errors import IntegrityError, SerializationError, Untrusted
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
 from neuralqx_struct.stores.files import opened
-from neuralqx_struct.stores.store import OpenFolder, Source, Target, write_all
+from neuralqx_struct.stores.store import BundleReadError, OpenFolder, Source, Target, write_all
 
 MANIFEST: Final = "manifest.json"
 FOREIGN_MEMBERS: Final = {"version", "manifest", "arrays"}  # the members that neuraLQX writes
@@ -44,12 +44,6 @@ _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)  # a pipe would wait for a write
 
 class BundleMissingError(SerializationError, FileNotFoundError):
     """There is nothing at the path of a bundle."""
-
-    default_code = "NQX401"
-
-
-class BundleReadError(SerializationError, OSError):
-    """The system refused to read a bundle, such as for a missing permission or a broken disk."""
 
     default_code = "NQX401"
 

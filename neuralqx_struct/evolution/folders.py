@@ -135,22 +135,15 @@ def is_bundle(path: Path) -> bool:
         return True  # a damaged one: reading it reports the damage
 
 
-def bundles_in(folder: Path, *, leave_out: Path | None = None) -> Iterator[Path]:
-    """Yields the bundles in a folder and in the folders below it, by name; links and hidden entries are left alone.
-
-    Args:
-        folder: Where to look.
-        leave_out: A folder that is not looked into: that of the outputs.
-    """
+def bundles_in(folder: Path) -> Iterator[Path]:
+    """Yields the bundles in a folder and in the folders below it, by name; links and hidden entries are left alone."""
     for entry in sorted(folder.iterdir(), key=lambda path: path.name):
         if entry.name.startswith(".") or entry.is_symlink():
-            continue
-        if leave_out is not None and entry.resolve() == leave_out.resolve():
             continue
         if is_bundle(entry):
             yield entry
         elif entry.is_dir():
-            yield from bundles_in(entry, leave_out=leave_out)
+            yield from bundles_in(entry)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -173,7 +166,7 @@ def migrate_all(
 
     Args:
         folder: Where the bundles are.
-        out: The folder for the new ones; it may exist, also inside ``folder``.
+        out: The folder for the new ones, outside of ``folder``; it may exist.
         to: A version, ``"head"``, or a negative number of versions to go back, counted from each bundle's own.
         schema: A Series or Schema, or the path of a schema folder or file; None for the documents inside each bundle.
         dry_run: Plan and check, but write nothing.
@@ -185,7 +178,7 @@ def migrate_all(
 
     Raises:
         BundleMissingError: There is no folder, or no bundle in it.
-        BundleExistsError: ``out`` is ``folder`` itself.
+        BundleExistsError: ``out`` is ``folder`` or inside of it.
         SchemaError: ``schema`` is none.
 
     Example:
@@ -204,7 +197,8 @@ def migrate_all(
         raise bundle.BundleExistsError(
             message, file=str(out), hint="the inputs are never touched: choose another folder"
         )
-    paths = [folder] if is_bundle(folder) else [*bundles_in(folder, leave_out=out)]
+    bundle.require_apart(folder, out)
+    paths = [folder] if is_bundle(folder) else [*bundles_in(folder)]
     if not paths or paths == [folder]:
         got = "a bundle" if paths else "none"
         hint = (

@@ -198,7 +198,7 @@ def _faults_named(root: os.PathLike[str], name: str | None = None) -> Iterator[N
     except _FAULTS as error:
         fault = error
     if isinstance(root, OpenFolder):
-        root.require_same()
+        root.require_same(failed=fault is not None)
     if fault is not None:
         subject = "a checkpoint" if name is None else "an array"
         reason = str(fault).partition("\n")[0].replace(os.fspath(root), str(root))

@@ -57,6 +57,12 @@ Target = Path | BinaryIO
 _DESCRIPTORS: Final = "/proc/self/fd"
 
 
+class BundleReadError(SerializationError, OSError):
+    """The system refused to read a bundle, such as for a missing permission or a broken disk."""
+
+    default_code = "NQX401"
+
+
 class OpenFolder(os.PathLike[str]):
     """A folder in an open bundle, found again by the descriptor of the bundle while the bundle changes its name.
 
@@ -80,20 +86,22 @@ class OpenFolder(os.PathLike[str]):
     def __str__(self) -> str:
         return str(self._place)
 
-    def require_same(self) -> None:
+    def require_same(self, *, failed: bool) -> None:
         """Checks that the files are still those of the bundle that was opened.
 
+        Args:
+            failed: Reading failed; else files that were found by descriptor, under a lock, are the same.
+
         Raises:
-            SerializationError: A writer has replaced the bundle, on a system without locks or descriptors.
+            BundleReadError: A writer has replaced the bundle, or it was removed.
         """
-        if self._stable:
+        if self._stable and not failed:
             return
         with suppress(FileNotFoundError):
             if os.path.samestat(self._place.parent.stat(), os.fstat(self._descriptor)):
                 return
-        message = "expected the bundle to stay while it is read, got it replaced by a writer"
-        hint = "read it again"
-        raise SerializationError(message, code="NQX401", file=str(self._place.parent), hint=hint)
+        message = "expected the bundle to stay while it is read, got it replaced or removed"
+        raise BundleReadError(message, file=str(self._place.parent), hint="read it again")
 
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):
