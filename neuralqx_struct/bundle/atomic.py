@@ -99,11 +99,7 @@ def staged(target: Path, *, folder: bool, overwrite: bool, foreign: _Foreign) ->
             stage.unlock()
             _sync_place(target)
         finally:
-            try:
-                stage.close()
-            except BaseException:  # an interrupt: the rest is removed too
-                stage.close()
-                raise
+            _completed(stage.close)
 
 
 @contextmanager
@@ -276,11 +272,22 @@ def _discard(path: Path, *, own: bool) -> bool:
     """
     done, descriptor = _locked(path)
     free = own if done is None else done
-    if free:
-        _remove(path)
-    if descriptor is not None:
-        _unlock(descriptor)
+    try:
+        if free:
+            _remove(path)
+    finally:
+        if descriptor is not None:
+            _unlock(descriptor)
     return free
+
+
+def _completed(work: Callable[[], object]) -> None:
+    """Does work that may be repeated; once more if an interrupt comes in between."""
+    try:
+        work()
+    except BaseException:
+        work()
+        raise
 
 
 def _clean_up(target: Path) -> None:
@@ -361,7 +368,7 @@ def _replace(stage: Path, target: Path) -> None:
     finally:
         if not os.path.lexists(target):
             kept.rename(target)
-        _discard(kept, own=True)
+        _completed(lambda: _discard(kept, own=True))
 
 
 # By system: its function, the folder descriptor that it takes before a path, and its flags.

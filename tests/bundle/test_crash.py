@@ -86,6 +86,21 @@ def test_a_writer_killed_at_each_call_leaves_the_old_or_the_new_bundle(root, wor
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("action", ["write", "first", "link"])
+def test_an_interrupt_at_any_call_leaves_nothing_beside_the_bundle(root, work, place, action):
+    """The process lives on, as a notebook does: a temporary that it left would be locked."""
+    form, exchange = place
+    found = rows(root, work / "work" / form, exchange, action, "interrupt,interrupt after")
+    old = None if action == "first" else 1
+    for row in found:
+        where = f"interrupted at call {row['at']}, {row['call']} of {row['calls']}: {row}"
+        assert row["error"] == "interrupted" or row["at"] == 0, where  # a parent that exists
+        assert row["value"] in (old, 2), where
+        assert row["left"] == [], where
+        assert (row["next"], row["after"]) == (3, []), where
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_two_hundred_writers_killed_at_random_moments(root, work, place):
     form, exchange = place
     *killed, end = rows(root, work / "work" / form, exchange, "random", 200 // len(PLACES))

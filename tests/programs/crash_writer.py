@@ -2,7 +2,7 @@
 
 Every call of the package by which something reaches the disk goes through :class:`Calls`: each write of a file, and each
 fsync, rename, exchange, link, mkdir, unlink and rmdir. The n-th of them kills the process, before it is made or, for
-writes, half made; or it fails as on a full disk.
+writes, half made; or it fails as on a full disk; or an interrupt comes right before or after it.
 """
 
 import errno
@@ -94,7 +94,15 @@ class Calls:
                 half()
             if self.how in ("kill", "half"):
                 os.kill(os.getpid(), signal.SIGKILL)
-            raise OSError(errno.ENOSPC, "No space left on device")
+            if self.how == "interrupt":
+                raise KeyboardInterrupt
+            if self.how != "interrupt after":
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    def done(self):
+        if len(self.names) - 1 == self.at and self.how == "interrupt after":
+            self.how = None
+            raise KeyboardInterrupt
 
 
 CALLS = Calls()
@@ -103,7 +111,9 @@ CALLS = Calls()
 class CountingFile(io.FileIO):
     def write(self, data):
         CALLS.note("write", lambda: super(CountingFile, self).write(bytes(data)[: len(data) // 2]))
-        return super().write(data)
+        written = super().write(data)
+        CALLS.done()
+        return written
 
 
 def install(*, exchange):
@@ -119,7 +129,9 @@ def install(*, exchange):
     def counted(name, real):
         def call(*arguments, **more):
             CALLS.note(name)
-            return real(*arguments, **more)
+            result = real(*arguments, **more)
+            CALLS.done()
+            return result
 
         return call
 
@@ -196,6 +208,8 @@ def at_each_call(path, action, how):
             try:
                 ACTIONS[action](path)
                 row["error"] = None
+            except KeyboardInterrupt:
+                row["error"] = "interrupted"
             except StructError as error:
                 row |= {
                     "error": str(error),
