@@ -157,6 +157,8 @@ class OpenBundle:
             try:
                 store, source = self._source(file)
                 homes |= dict.fromkeys(own, (store.read(source, own, access), where))
+            except OSError:  # it cannot be read now; it may be sound
+                raise
             except StructError as error:
                 # A store knows the file by its own name; a problem of another file keeps its place.
                 found += (

@@ -290,15 +290,16 @@ def _linked(
 def _link_tree(folder: Path, target: Path) -> None:
     """Makes a folder of hard links; copies files that cannot be linked."""
     target.mkdir()
-    for entry in os.scandir(folder):
-        place = target / entry.name
-        path = Path(entry.path)
-        if entry.is_dir(follow_symlinks=False):
-            _link_tree(path, place)
-        elif not _linked(path, place, entry.stat(follow_symlinks=False)):
-            with path.open("rb", buffering=0) as file:
-                region = cast("BinaryIO", file), 0, os.fstat(file.fileno()).st_size
-                copy_region(path, region, place)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = Path(entry.path)
+            place = target / entry.name
+            if entry.is_dir(follow_symlinks=False):
+                _link_tree(path, place)
+            elif not _linked(path, place, entry.stat(follow_symlinks=False)):
+                with path.open("rb", buffering=0) as file:
+                    region = cast("BinaryIO", file), 0, os.fstat(file.fileno()).st_size
+                    copy_region(path, region, place)
     sync_folder(target)
 
 

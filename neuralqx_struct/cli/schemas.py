@@ -190,8 +190,23 @@ def written(
     if out is None:
         return Report(text.rstrip("\n"), tuple(found), members, layout="document")
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, encoding="utf-8")
+    if out.exists() and not out.is_file():  # a device or a pipe
+        out.write_text(text, encoding="utf-8")
+    else:
+        _replace_text(Path(os.path.realpath(out)), text)
     return Report(f"written to {out}", tuple(found), members, layout="verdict")
+
+
+def _replace_text(out: Path, text: str) -> None:
+    """Writes a text file completely, or leaves the old one."""
+    temporary = out.with_name(f".{out.name[:100]}.tmp-{os.urandom(6).hex()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(out)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(out)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def new(identity: str, folder: Path) -> Report:

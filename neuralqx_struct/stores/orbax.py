@@ -301,6 +301,8 @@ def _survey(
             message = "expected an array of this name in the checkpoint, got none"
             found.append(about("NQX409", name, message))
         unclaimed.discard(key_of(name))
+    if found and isinstance(source, OpenFolder):
+        source.require_same(failed=True)
     unclaimed.difference_update(map(key_of, access.superseded))
     return found + unrecorded(sorted(unclaimed))
 
