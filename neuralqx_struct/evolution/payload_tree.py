@@ -5,8 +5,8 @@ step). Arrays that no step touches keep their names and are not read. A new arra
 it, so a checkpoint larger than memory migrates.
 
 Example:
-    >>> workspace = Workspace(v1, {"__kind__": "struct", "type": "neuralqx.vmc_state@1:VMCState", "fields": {}}, {}, v1)
-    >>> [place.path for place in workspace.instances("VMCState", v1, v1)]
+    >>> tree = {"__kind__": "struct", "type": "neuralqx.vmc_state@1:VMCState", "fields": {}}
+    >>> [place.path for place in Workspace(v1, tree, {}, v1).instances("VMCState", v1, v1)]
     [()]
 """
 
@@ -14,17 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
-from neuralqx_struct.evolution.sizes import measure, solved_size
-from neuralqx_struct.evolution.values import is_array, map_leaves, shown_node
+from neuralqx_struct.evolution.values import map_leaves, shown_node
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.manifest.kinds import ARRAY, FULL, NUMPY_SCALAR, STRUCT
+from neuralqx_struct.manifest.kinds import ARRAY, FULL, STRUCT, elements_of
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
+from neuralqx_struct.schema.conformance import see_node, size_scopes
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.types import Node, Type
 from neuralqx_struct.types.text import NodeBuilder, number_node, number_value, read_value
 
@@ -48,23 +48,9 @@ def _copied(tree: Node) -> Node:
     return root[0]
 
 
-def _free(name: str, *taken: Container[str]) -> str:
-    """The name, or the first of ``name~2``, ``name~3``, ... that is not taken."""
-    count, free = 1, name
-    while any(free in names for names in taken):
-        count += 1
-        free = f"{name}~{count}"
-    return free
-
-
 def _no_function(name: str) -> Callable[[Mapping[str, Any]], Any]:
     message = f"expected steps that run no function, got one that runs {name!r}"
     raise MigrationError(message, code="NQX312")
-
-
-def array_names(tree: Node) -> frozenset[str]:
-    """The names of all arrays of a tree of nodes."""
-    return frozenset(node["name"] for _, node in ARRAY.within(tree))
 
 
 @dataclass
@@ -75,7 +61,7 @@ class Workspace:
         document: The declaration that the payload conforms to when the hop starts.
         original: The payload's manifest.
         stored: The payload's arrays.
-        target: The declaration that the hop leads to; steps may use names of dims that only it declares.
+        target: The declaration that the hop leads to.
         report: Receives a diagnostic for every value that is defaulted, dropped or cast.
         function: Returns the function of a ``python`` step, if it may run.
     """
@@ -90,17 +76,14 @@ class Workspace:
     def __post_init__(self) -> None:
         self.tree: Node = _copied(self.original)
         self.made: dict[str, Thunk] = {}
-        self.taken: set[str] = set(self.stored)
         self._shared: dict[tuple[Any, ...], str] = {}
         self._final: dict[str, str] = {}
-
-    @cached_property
-    def dims(self) -> Mapping[str, int]:
-        """Sizes of the dims that the whole tree shares, found when a step first asks."""
-        return measure(self.document, self.original, self.target)
+        self._taken: set[str] = set()
+        self._sizes: dict[Path, Solver] = {}
 
     def instances(self, struct: str, before: Document, after: Document) -> list[Place]:
         """Every instance of a struct of ``before``, outermost first."""
+        self._sizes = {}
         reference = before.ref(struct)
         return [
             Place(self, path, node, struct, before, after)
@@ -108,34 +91,45 @@ class Workspace:
             if node["type"] == reference
         ]
 
+    def sizes(self, path: Path, document: Document) -> Solver:
+        """The sizes that an instance sees, before any instance is changed by the step that asks."""
+        if path not in self._sizes:
+            prefix = f"{document.id}@{document.version}:"
+            for at, node in STRUCT.within(self.tree):
+                struct = node["type"].removeprefix(prefix)
+                # Those inside another instance of the document are found with it, unless a pytree is in between.
+                if struct in document.structs and at not in self._sizes:
+                    for inner, known in size_scopes(document, struct, node, see_node).items():
+                        self._sizes.setdefault((*at, *inner), known)
+        return self._sizes[path]
+
     def store(
-        self, path: Path, dtype: str, shape: Iterable[int], thunk: Thunk, made_of: tuple[Any, ...]
+        self, dtype: str, shape: Iterable[int], thunk: Thunk, made_of: tuple[Any, ...]
     ) -> Node:
         """A node for a new array.
 
         Args:
-            path: Its place in the tree, which gives its name.
             dtype: Its dtype.
             shape: Its shape.
             thunk: Computes it.
             made_of: Its sources and the operation. Equal ones are one array, so shared arrays stay shared.
         """
-        key = (*made_of, dtype, tuple(shape))
-        name = self._shared.get(key)
-        if name is None:
-            name = self._shared[key] = _free(array_name(path), self.taken)
-            self.taken.add(name)
-            self.made[name] = thunk
-        return ARRAY.node(name=name, dtype=dtype, shape=list(shape))
-
-    def stored_names(self) -> frozenset[str]:
-        """The names of the arrays that are still used as they are stored."""
-        return array_names(self.tree) - self.made.keys()
+        sizes = [*shape]
+        # No stored name has such a character; `final_name` gives it another one.
+        name = self._shared.setdefault((*made_of, dtype, *sizes), f"\n{len(self._shared)}")
+        self.made.setdefault(name, thunk)
+        return ARRAY.node(name=name, dtype=dtype, shape=sizes)
 
     def final_name(self, name: str, path: Path, kept: Container[str]) -> str:
-        """The name that a new array keeps, which is that of its place in the final tree."""
+        """The name of a new array in the result, which is that of its first place in the tree."""
         if name not in self._final:
-            self._final[name] = _free(array_name(path), {*self._final.values()}, kept)
+            wanted = free = array_name(path)
+            count = 1
+            while free in self._taken or free in kept:
+                count += 1
+                free = f"{wanted}~{count}"
+            self._final[name] = free
+            self._taken.add(free)
         return self._final[name]
 
     def results(self) -> dict[str, Thunk]:
@@ -191,33 +185,39 @@ class Place:
         """
         fields = self.node["fields"]
         if name not in fields:
-            message = (
-                f"expected a stored field that version {self.before.version} declares, got none"
-            )
+            version = self.before.version
+            message = f"expected a stored field that version {version} declares, got none"
             hint = "check the checkpoint with `neuralqx-struct validate`"
             raise self.error("NQX414", message, name, hint=hint)
         return fields[name]
+
+    def inside(self, name: str) -> Place:
+        """The struct that a field holds.
+
+        Raises:
+            MigrationError: NQX414: it holds something else.
+        """
+        node = self.field(name)
+        if not STRUCT.matches(node):
+            raise self.error("NQX414", f"expected a struct, got {shown_node(node)}", name)
+        return Place(self.workspace, self.at(name), node, self.struct, self.before, self.after)
 
     def with_fields(self, fields: Mapping[str, Node]) -> Node:
         """The node of the instance with some fields replaced."""
         return {**self.node, "fields": {**self.node["fields"], **fields}}
 
-    def replaced(
-        self, leaving: tuple[str, ...], coming: Mapping[str, Node], *inner: str
-    ) -> dict[str, Node]:
-        """The fields of the instance, or of a struct inside it, with some replaced by others.
+    def swapped(self, leaving: tuple[str, ...], coming: Mapping[str, Node]) -> Node:
+        """The node of the instance with some fields replaced by others.
 
         Args:
             leaving: Names of the fields that leave; the new ones take the place of the first, or come last.
             coming: The new fields.
-            inner: The field that holds the struct, if it is one inside the instance.
 
         Raises:
             MigrationError: NQX415: there is a field of a new one's name.
         """
-        node = self.field(*inner) if inner else self.node
         fields: dict[str, Node] = {}
-        for name, held in node["fields"].items():
+        for name, held in self.node["fields"].items():
             if leaving and name == leaving[0]:
                 fields |= coming
             if name in leaving:
@@ -225,13 +225,9 @@ class Place:
             if name in coming:
                 version = self.before.version
                 message = f"expected no stored field of this name in version {version}, got one"
-                raise self.error("NQX415", message, *inner, name)
+                raise self.error("NQX415", message, name)
             fields[name] = held
-        return fields if leaving else {**fields, **coming}
-
-    def swapped(self, leaving: tuple[str, ...], coming: Mapping[str, Node]) -> Node:
-        """The node of the instance with some fields replaced by others; see :meth:`replaced`."""
-        return {**self.node, "fields": self.replaced(leaving, coming)}
+        return {**self.node, "fields": fields if leaving else {**fields, **coming}}
 
     def each_array(self, name: str, change: Callable[[Node, Path], Node]) -> Node:
         """The instance with every array inside one field changed, also in lists, tuples and dicts.
@@ -241,17 +237,11 @@ class Place:
             change: Called with the node of an array, spelled out or constant, and its path from the instance.
         """
 
-        def changed(node: Node, declared: Type, at: Path) -> Node:
-            del declared
-            return change(node, at) if is_array(node) else node
+        def changed(node: Node, _: Type, at: Path) -> Node:
+            return change(node, at) if elements_of(node) else node
 
         declared = self.before.structs[self.struct].fields[name].declared
         return self.with_fields({name: map_leaves(self.field(name), declared, changed, (name,))})
-
-    @cached_property
-    def sizes(self) -> Mapping[str, int]:
-        """Dims of the tree, and the names that are local to the instance."""
-        return measure(self.before, self.node, self.after, known=self.workspace.dims)
 
     def size(self, extent: Expression) -> int:
         """The number that an extent is at this instance.
@@ -259,13 +249,12 @@ class Place:
         Raises:
             MigrationError: NQX413: no array in the payload fixes it.
         """
-        try:
-            return solved_size(extent, self.sizes)
-        except SchemaError as error:
+        found = self.workspace.sizes(self.path, self.before).size(extent)
+        if found is None:
             message = f"expected a payload that fixes the size {extent.text}, got one that does not"
-            message = f"{message}\n{error.diagnostics[0].message}"
             hint = "declare `equals:` for the dim, or write the size as a number in the step"
-            raise self.error("NQX413", message, hint=hint) from None
+            raise self.error("NQX413", message, hint=hint)
+        return found
 
     def value(self, name: str, value: Any) -> Node:
         """A plain value as the node that the field ``name`` has after the step.
@@ -276,14 +265,10 @@ class Place:
 
         def store(dtype: str, array: np.ndarray) -> Node:
             made_of = ("value", id(array))
-            return self.workspace.store(self.at(name), dtype, array.shape, lambda: array, made_of)
+            return self.workspace.store(dtype, array.shape, lambda: array, made_of)
 
-        # An added field may be of an enum or a struct that only the new version has; no step makes those.
-        after, new = self.after, self.workspace.target
-        enums = {**new.enums, **after.enums}
-        structs = {**new.structs, **after.structs}
-        known = after.model_copy(update={"enums": enums, "structs": structs})
-        document = known.linked({**new.used, **after.used}, after.unusable)
+        after, used = self.after, self.workspace.target.used
+        document = after.linked({**used, **after.used}, after.unusable)
         declared = after.structs[self.struct].fields[name].declared
         try:
             return read_value(value, declared, NodeBuilder(document, size=self.size, store=store))
@@ -296,13 +281,13 @@ class Place:
         Raises:
             MigrationError: NQX411: it is of another kind.
         """
-        if not is_array(node):
+        if not elements_of(node):
             raise self.error("NQX411", f"expected an array, got {shown_node(node)}", *parts)
         return list(node.get("shape", ()))
 
     def load(self, node: Node) -> Thunk:
         """A function that reads the elements of an array node."""
-        if ARRAY.matches(node):
+        if elements_of(node) == "stored":
             name = node["name"]
             return lambda: self.workspace.array(name)
 
@@ -316,14 +301,13 @@ class Place:
 
     def identity(self, node: Node) -> tuple[Any, ...]:
         """A key that two array nodes share if their elements are known to be the same."""
-        if ARRAY.matches(node):
+        if elements_of(node) == "stored":
             return ("array", node["name"])
         return ("full", node["dtype"], tuple(node.get("shape", ())), repr(node["value"]))
 
     def derive(
         self,
         node: Node,
-        parts: Path,
         how: tuple[Any, ...],
         compute: Callable[[np.ndarray], np.ndarray],
         *,
@@ -334,7 +318,6 @@ class Place:
 
         Args:
             node: The array, or a constant one, which stays constant.
-            parts: The path of the new one from the instance.
             how: The name of the operation and its arguments.
             compute: Computes it.
             shape: Its shape.
@@ -342,19 +325,17 @@ class Place:
         """
         kept = ("leaf", "weak_type") if dtype is None else ("leaf",)
         marks = {mark: node[mark] for mark in kept if mark in node}
-        dtype_now = dtype or node["dtype"]
-        if ARRAY.matches(node):
+        dtype_now, sizes = dtype or node["dtype"], list(shape)
+        if elements_of(node) == "stored":
             load, made_of = self.load(node), (how, self.identity(node))
-            path = self.at(*parts)
-            made = self.workspace.store(path, dtype_now, shape, lambda: compute(load()), made_of)
+            made = self.workspace.store(dtype_now, sizes, lambda: compute(load()), made_of)
             return {**made, **marks}
         value = node["value"]
         if dtype is not None:
             value = _single(compute(self.load({**node, "shape": [1]})()))
-        if NUMPY_SCALAR.matches(node) and not list(shape):
+        if not FULL.matches(node) and not sizes:  # a scalar of numpy
             return {**node, "dtype": dtype_now, "value": value}
-        constant = FULL.node(dtype=dtype_now, shape=list(shape), value=value)
-        return {**constant, **marks}
+        return {**FULL.node(dtype=dtype_now, shape=sizes, value=value), **marks}
 
 
 def _single(array: np.ndarray) -> Node:

@@ -309,7 +309,12 @@ def _applied(payload: Payload, hop: Hop, report: list[Diagnostic], trust: Iterab
             severity: Severity = "warning" if hop.unknown == "warn" else "info"
             changed = [replace(d, code="NQX415", severity=severity) for d in report[start:]]
             report[start:] = changed
-    kept, arrays = workspace.stored_names(), dict[str, Any]()
+    kept = frozenset(
+        node["name"]
+        for _, node in all_nodes(workspace.tree)
+        if ARRAY.matches(node) and node["name"] not in workspace.made
+    )
+    arrays: dict[str, Any] = {}
     prefix = f"{hop.old.id}@{hop.old.version}:"
     for path, node in STRUCT.within(workspace.tree):
         if node["type"].startswith(prefix):

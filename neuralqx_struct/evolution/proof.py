@@ -18,8 +18,9 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import Difference, differences
+from neuralqx_struct.evolution.sizes import with_dims
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind
-from neuralqx_struct.evolution.steps.operations import arrays_of
+from neuralqx_struct.evolution.steps.operations import Scope, arrays_of
 from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.evolution.values import promotes
 from neuralqx_struct.paths import FieldName, format_path
@@ -49,6 +50,7 @@ def stages_of(old: Document, steps: Sequence[Step], target: Document) -> list[St
     """
     stages: list[Stage] = []
     found: list[Diagnostic] = []
+    old = with_dims(old, target)
     for position, step in enumerate(steps):
         try:
             after = apply_to_document(old, step, target)
@@ -94,7 +96,7 @@ def undone(stages: Sequence[Stage], start: Document) -> list[Stage]:
     """
     found: list[Diagnostic] = []
     back: list[Stage] = []
-    document = start
+    document = with_dims(start, stages[0].before) if stages else start
     for position in reversed(range(len(stages))):
         stage = stages[position]
         try:
@@ -237,7 +239,8 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
     wrong = explained(result, new, differences(result, new))
     found = [problem.to_diagnostic("NQX305") for problem in wrong]
     for position, stage in enumerate(stages):
-        review = kind(stage.step).review(stage.step, old, new)
+        scope = Scope.of(stage.step, stage.before, new)
+        review = kind(stage.step).review(stage.step, scope)
         found += _placed(review, stage.step, position, old.version, new)
     return found if wrong else [*found, *_no_downgrade(old, stages, new)]
 

@@ -1,4 +1,4 @@
-"""Sizes in steps: shape expressions that are equal for every payload, and the sizes that one payload shows.
+"""Sizes in steps: shape expressions that are equal for every payload, and the names that every payload shows.
 
 ``n_bias`` and ``n_sites + n_hidden`` are the same size where a document has ``n_bias: {equals: n_sites + n_hidden}``.
 Owns that comparison (:func:`same_size`, :func:`same_type`), the question whether every value of one type is a value of
@@ -9,13 +9,11 @@ Example:
     >>> same_size(parse("2 * (n + 1)"), parse("n + n + 2"), {})
     True
 
-Steps may name sizes such as ``n_sites``, the numbers behind the dims of a declaration: :func:`measure` reads them from a
-payload that conforms, :func:`measurable` finds from the declaration alone which ones payloads show. Conflicts between
-fields are errors of ``schema/sizes``.
+Steps may name sizes such as ``n_sites``. In a payload the solver of ``schema/sizes`` knows their numbers, each in its
+scope; :func:`shown_sizes` finds from the declaration alone which ones every payload shows.
 
-    >>> from neuralqx_struct import bundle
-    >>> measure(v1, bundle.read("tests/golden/format-1/vmc_state_1").document["manifest"], v1)["n_sites"]
-    2
+    >>> "n_sites" in shown_sizes(v2, "VMCState"), "n_steps" in shown_sizes(v2, "VMCState")
+    (True, False)
 """
 
 from __future__ import annotations
@@ -24,25 +22,14 @@ import ast
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from neuralqx_struct.expressions import Expression, from_ast, parse
-from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.expressions.polynomials import polynomial
-from neuralqx_struct.manifest.kinds import STRUCT
+from neuralqx_struct.expressions.functions import FUNCTIONS
+from neuralqx_struct.expressions.operators import format_tree
+from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.sizes import linear_unknown
+from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import INT, Extent, Type, map_type
-
-
-def equations(*documents: Document) -> dict[str, Expression]:
-    """``equals`` of the dims of some documents by name; the first document that has one wins."""
-    return {
-        name: dim.equation
-        for document in reversed(documents)
-        for name, dim in document.dims.items()
-        if dim.equation is not None
-    }
 
 
 def same_size(a: Extent, b: Extent, known: Mapping[str, Expression]) -> bool:
@@ -127,6 +114,11 @@ def constant(size: Extent) -> int | None:
     return normal.get((), 0) if set(normal) <= {()} else None
 
 
+def may_be_negative(size: Extent) -> bool:
+    """True if an extent subtracts something."""
+    return size is not ... and min(polynomial(size, {}).values(), default=0) < 0
+
+
 def total(sizes: Sequence[Expression], operator: str = "+") -> Expression:
     """The sum (or with ``*`` the product) of sizes, a number where all of them are."""
     if not sizes:
@@ -149,6 +141,11 @@ class _Replace(ast.NodeTransformer):
         return node
 
 
+def _replaced(size: Expression, names: Mapping[str, Expression]) -> ast.expr:
+    tree: ast.expr = _Replace(names).visit(copy.deepcopy(size.tree))
+    return tree
+
+
 def substitute(declared: Type, names: Mapping[str, Expression]) -> Type:
     """The type with sizes in place of names, as where a struct's parameters are bound.
 
@@ -165,130 +162,165 @@ def substitute(declared: Type, names: Mapping[str, Expression]) -> Type:
     def bound(size: Extent) -> Extent:
         if size is ... or not names.keys() & size.names:
             return size
-        return from_ast(_Replace(names).visit(copy.deepcopy(size.tree)))
+        return from_ast(_replaced(size, names))
 
     return map_type(declared, lambda inner: inner.with_sizes(bound))
 
 
-_Equation = tuple[Expression, int]
+# ---------------------------------------------------------------------------------------------------------------------
+# Names and scopes. In a payload ``Solver`` resolves names; these are its symbolic twins.
+
+#: Marks a name of another scope; no name in a file contains it.
+_OUTSIDE = "··"
+_ROOT = f"root{_OUTSIDE}"
+_DIM = f"dim{_OUTSIDE}"
+#: Structs inside structs, and characters of a size, that are looked at.
+_DEEPEST, _LONGEST = 16, 200
 
 
-def measure(
-    document: Document, tree: Any, target: Document, known: Mapping[str, int] | None = None
-) -> dict[str, int]:
-    """The sizes of dims and, inside one instance, of its local names.
+def _named(name: str) -> Expression:
+    return Expression(name, frozenset({name}), ast.Name(name))
+
+
+def with_dims(document: Document, other: Document) -> Document:
+    """The declaration with the dims that only another version declares, so that steps may name them.
+
+    A name that the document uses for sizes of single instances keeps that meaning.
+    """
+    local = frozenset[str]().union(*(n for s in document.structs.values() for n in s.sizes))
+    new = {n: dim for n, dim in other.dims.items() if n not in local and n not in document.dims}
+    if not new:
+        return document
+    return document.model_copy(update={"dims": {**document.dims, **new}})
+
+
+def equations(*documents: Document, struct: str = "") -> dict[str, Expression]:
+    """``equals`` of the dims of some documents by name; the first document that has one wins.
 
     Args:
-        document: The declaration of the tree.
-        tree: The whole manifest, or with ``known`` one struct node.
-        target: Another version, for dims that only it declares.
-        known: The dims of the whole tree, once they are known.
+        documents: The documents.
+        struct: The struct of the first document whose names are compared: its parameters hide dims, and the names of
+            the root are not its own.
     """
-    dims = {**target.dims, **document.dims}
-    sizes: dict[str, int] = dict(known or {})
-    found: list[_Equation] = []
-    instances = STRUCT.within(tree) if known is None else [((), tree)]
-    for _, node in instances:
-        struct = _struct_of(document, node)
-        if struct is None:
-            continue
-        for name, declaration in document.structs[struct].stored.items():
-            value = node["fields"].get(name)
-            if struct == document.root and type(value) is int:
-                sizes.setdefault(name, value)
-            found += _shown(declaration.declared, value)
-    if known is None:
-        shared = dims.keys() | sizes.keys()
-        found = [(extent, size) for extent, size in found if extent.names <= shared]
-    equations = {name: dim.equation for name, dim in dims.items() if dim.equation is not None}
-    while _learn(sizes, found, equations):
-        pass
-    return sizes
-
-
-def _struct_of(document: Document, node: Any) -> str | None:
-    if not STRUCT.matches(node):
-        return None
-    reference, _, name = node["type"].partition(":")
-    return (
-        name
-        if reference == f"{document.id}@{document.version}" and name in document.structs
-        else None
-    )
-
-
-def _shown(declared: Type, node: Any) -> Iterator[_Equation]:
-    """Yields the sizes that a stored value shows, each with its declaration."""
-    if not isinstance(node, dict):
-        return
-    for branch in declared.branches:
-        yield from branch.shown_sizes(node)
-    for _, part, child in declared.children(node):
-        yield from _shown(part, child)
-
-
-def _learn(
-    sizes: dict[str, int], found: list[_Equation], equations: Mapping[str, Expression]
-) -> bool:
-    """Solves equations with one unknown; True if a new size was found."""
-    before = len(sizes)
-    for extent, size in found:
-        _solve(sizes, extent, size)
-    for name, equation in equations.items():
-        if name in sizes:
-            _solve(sizes, equation, sizes[name])
-        elif equation.names <= sizes.keys():
-            sizes[name] = solved_size(equation, sizes)
-    return len(sizes) > before
-
-
-def _solve(sizes: dict[str, int], extent: Expression, size: int) -> None:
-    unknown = extent.names - sizes.keys()
-    if len(unknown) == 1:
-        (name,) = unknown
-        solution = linear_unknown(extent, name, sizes, size)
-        if solution is not None:
-            sizes[name] = solution
-
-
-def solved_size(extent: Expression, sizes: Mapping[str, int]) -> int:
-    """The number that an extent is.
-
-    Raises:
-        SchemaError: It reads a name without a size.
-    """
-    return int(evaluate(extent, sizes))
-
-
-def measurable(document: Document, struct: str, target: Document) -> set[str]:
-    """The names whose sizes payloads show at an instance of a struct: the symbolic twin of :func:`measure`.
-
-    Args:
-        document: The declaration of the payloads.
-        struct: The struct.
-        target: Another version, for dims that only it declares.
-    """
-    dims = {**target.dims, **document.dims}
-    root = document.structs.get(document.root)
-    fields = root.stored if root else {}
-    whole = INT
-    known = {name for name, field in fields.items() if field.declared == whole}
-    shared = dims.keys() | known
-    extents = {
-        names
-        for name, declaration in document.structs.items()
-        for names in declaration.sizes
-        if name == struct or names <= shared
+    found = {
+        name: dim.equation
+        for document in reversed(documents)
+        for name, dim in document.dims.items()
+        if dim.equation is not None
     }
-    equations = {name: dim.equation.names for name, dim in dims.items() if dim.equation is not None}
+    first = documents[0]
+    declaration = first.structs.get(struct)
+    if declaration is None:
+        return found
+    names = _Names(first, struct)
+    return {
+        names.outside(name, names.root).text: names.bound(equation, {}, names.root)
+        for name, equation in found.items()
+    }
+
+
+def shown_sizes(document: Document, struct: str, *, empty: bool = False) -> set[str]:
+    """The names whose sizes payloads show at every instance of a struct.
+
+    Arrays in unions and in fields that may be null do not count.
+
+    Args:
+        document: The declaration.
+        struct: The struct.
+        empty: Whether lists and dicts may be empty, so that nothing in them counts.
+    """
+    names = _Names(document, struct, empty)
+    found = [*names.sizes(struct, {}, "")]
+    if names.root and document.root in document.structs:
+        found += names.sizes(document.root, {}, names.root)
+    equal = [polynomial(size, {}) for size in found if ANY not in size.names]
+    for name, equation in equations(document, struct=struct).items():
+        form = polynomial(equation, {})
+        equal.append({**form, (name,): form.get((name,), 0) - 1})
+    known = set[str]()
+    fields = document.structs[document.root].stored if document.root in document.structs else {}
+    for name, field in fields.items():
+        if field.kind == "static" and field.declared == INT:
+            known.add(names.outside(name, names.root).text)
     before = -1
     while len(known) > before:
         before = len(known)
-        for names in extents:
-            known |= names if len(names - known) == 1 else set()
-        for name, names in equations.items():
-            if name in known:
-                known |= names if len(names - known) == 1 else set()
-            elif names <= known:
-                known.add(name)
+        for form in equal:
+            known |= _solved(form, known)
     return known
+
+
+def _solved(form: Polynomial, known: set[str]) -> set[str]:
+    """The one unknown name of a polynomial that has a known value; none if it is not linear in it."""
+    known = known | FUNCTIONS.keys()
+    unknown = [atoms for atoms in form if not _names_in(" + ".join(atoms)) <= known]
+    return {*unknown[0]} if len(unknown) == 1 and len(unknown[0]) == 1 else set()
+
+
+def _names_in(text: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Names of sizes as one struct of a document sees them.
+
+    Attributes:
+        document: The declaration.
+        struct: The struct.
+        empty: Whether lists and dicts may be empty.
+    """
+
+    document: Document
+    struct: str
+    empty: bool = False
+
+    @property
+    def root(self) -> str:
+        """The mark of names of the root."""
+        return "" if self.struct == self.document.root else _ROOT
+
+    def outside(self, name: str, mark: str) -> Expression:
+        """A name of another scope of the document."""
+        if name not in self.document.dims:
+            return _named(mark + name)
+        hidden = name in self.document.structs[self.struct].params
+        return _named(_DIM + name if hidden else name)
+
+    def bound(self, size: Expression, names: Mapping[str, Expression], mark: str) -> Expression:
+        """A size of another scope, with the expressions of its parameters."""
+        if not mark:
+            return size
+        known = {name: names.get(name) or self.outside(name, mark) for name in size.names}
+        if max((len(each.text) for each in known.values()), default=0) > _LONGEST:
+            return _named(ANY)  # sums of sums grow fast
+        tree = _replaced(size, known)
+        given = (each.names for each in known.values())
+        return Expression(format_tree(tree), frozenset[str]().union(*given), tree)
+
+    def sizes(
+        self, struct: str, names: Mapping[str, Expression], mark: str
+    ) -> Iterator[Expression]:
+        """Yields the sizes that every instance of a struct shows, also inside the structs that it always has."""
+        if mark.count(_OUTSIDE) > _DEEPEST:  # a struct inside itself
+            return
+        for field, declaration in self.document.structs[struct].stored.items():
+            for part in _always(declaration.declared, empty=self.empty):
+                sizes = (*part.extents, *part.arguments)
+                given = [self.bound(size, names, mark) for size in sizes if size is not ...]
+                inner = self.document.structs.get(part.refers)
+                if inner is None:
+                    yield from given
+                else:
+                    inside = dict(zip(inner.params, given, strict=False))
+                    yield from self.sizes(part.refers, inside, f"{mark}{field}{_OUTSIDE}")
+
+
+def _always(declared: Type, *, empty: bool) -> Iterator[Type]:
+    """Yields the types without others inside of which every value of a type has one."""
+    if not declared.parts:
+        yield declared
+    if len(declared.branches) == 1:
+        parts = declared.fixed_parts if empty else declared.parts
+        for part in parts:
+            yield from _always(part, empty=empty)

@@ -29,7 +29,7 @@ from neuralqx_struct.evolution.pairings import (
 )
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_type, substitute
 from neuralqx_struct.evolution.steps import kind
-from neuralqx_struct.evolution.steps.enums import mappings
+from neuralqx_struct.evolution.steps.fields import mappings
 from neuralqx_struct.evolution.steps.operations import Gap
 from neuralqx_struct.evolution.steps.structs import binding
 from neuralqx_struct.expressions import Expression

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, dtype_named
 from neuralqx_struct.errors import MigrationError
-from neuralqx_struct.manifest.kinds import ARRAY, ENUM, FULL, NUMPY_SCALAR, show
+from neuralqx_struct.manifest.kinds import ENUM, show
 from neuralqx_struct.paths import Path
 from neuralqx_struct.types import Node, Type
 
@@ -56,11 +56,6 @@ def map_texts(
         return node
 
     return map_leaves(node, declared, changed, at)
-
-
-def is_array(node: Node) -> bool:
-    """True for an array, stored or constant, and for a scalar of numpy."""
-    return ARRAY.matches(node) or FULL.matches(node) or NUMPY_SCALAR.matches(node)
 
 
 def shown_node(node: Node) -> str:

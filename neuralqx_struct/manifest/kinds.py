@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from neuralqx_struct.manifest import models as m
 from neuralqx_struct.manifest.constraints import NODE_MODELS, mode_of, tag_of, validator
@@ -87,6 +87,7 @@ class NodeKind:
         inline: A member whose node takes the place of this one in key paths.
         sort: Which values schemas see in it: ``array``, ``key``, ``scalar``, ``name``, ``list``, ``tuple``, ``dict``,
             ``struct`` or ``other``.
+        elements: Where an array has its elements: ``stored`` in a file, or ``constant``, all the same; empty for others.
         tag: The value of ``__kind__``.
         parts: Members with child nodes, and how they hold them; by mode if there are several models.
     """
@@ -96,6 +97,7 @@ class NodeKind:
     leaf: bool
     inline: str | None = None
     sort: str = "other"
+    elements: Literal["", "stored", "constant"] = ""
     tag: str = field(init=False)
     parts: Parts = field(init=False)
     modes: Mapping[str, Parts] = field(init=False)
@@ -187,7 +189,7 @@ def _scalar(model: type, show: Callable[[Mapping[str, Any]], Shown]) -> NodeKind
 
 
 STRUCT: Final = NodeKind(m.StructNode, _show_class, leaf=False, sort="struct")
-ARRAY: Final = NodeKind(m.ArrayNode, _show_array, leaf=True, sort="array")
+ARRAY: Final = NodeKind(m.ArrayNode, _show_array, leaf=True, sort="array", elements="stored")
 DICT: Final = _container(m.DictNode, "dict")
 LIST: Final = _container(m.ListNode, "list")
 TUPLE: Final = _container(m.TupleNode, "tuple")
@@ -196,6 +198,7 @@ NUMPY_SCALAR: Final = NodeKind(
     m.NumpyScalarNode,
     lambda node: Shown(f"numpy {node['dtype']}", brief_value(node["value"])),
     leaf=True,
+    elements="constant",
 )
 BYTES: Final = _scalar(m.BytesNode, _show_bytes)
 FLOAT: Final = _scalar(m.FloatNode, lambda node: Shown("float", node["value"]))
@@ -210,7 +213,7 @@ ENUM: Final = NodeKind(
     sort="name",
 )
 PRNG_KEY: Final = NodeKind(m.PrngKeyNode, _show_key, leaf=True, sort="key")
-FULL: Final = NodeKind(m.FullNode, _show_array, leaf=True, sort="array")
+FULL: Final = NodeKind(m.FullNode, _show_array, leaf=True, sort="array", elements="constant")
 
 #: All kinds by tag, in the order of the published schema.
 KINDS: Final[dict[str, NodeKind]] = {}
@@ -282,6 +285,12 @@ for _kind in (
 def kind_of(node: Node) -> NodeKind | None:
     """The kind of a node, or None for a plain JSON value."""
     return KINDS[node["__kind__"]] if type(node) is dict else None
+
+
+def elements_of(node: Node) -> str:
+    """Where an array has its elements, see :class:`NodeKind`; empty for any other node."""
+    kind = kind_of(node)
+    return "" if kind is None else kind.elements
 
 
 def show(node: Node) -> Shown:

@@ -203,10 +203,16 @@ def conform(
         All problems, with paths that start at ``$``, the value.
     """
     walk = _Walk(document, read, closed=closed)
-    free = dict.fromkeys(document.structs[struct].params, parse(ANY))
-    dims = walk.dims.scope(free) if free else walk.dims  # parameters hide dims of the same name
-    walk.struct(struct, read(value), (), dims, outermost=True)
+    walk.outermost(struct, value)
     return [*walk.found, *walk.dims.solve(), *walk.constraints()]
+
+
+def size_scopes(document: Document, struct: str, value: Any, read: Reader) -> dict[Path, Solver]:
+    """The sizes that each instance of a valid value sees, by its path; sizes of one are not those of another."""
+    walk = _Walk(document, read, closed=False)
+    walk.outermost(struct, value)
+    walk.dims.solve()
+    return walk.scopes
 
 
 class _Instance(NamedTuple):
@@ -227,11 +233,18 @@ class _Walk:
         self.closed = closed
         self.found: list[Diagnostic] = []
         self.dims = Solver(document.dims)
+        self.scopes: dict[Path, Solver] = {}
         self._constrained: list[_Instance] = []
 
     def report(self, code: str, path: Path, message: str, hint: str | None = None) -> None:
         """Adds a problem."""
         self.found.append(Diagnostic(code, "error", message, path=format_path(path), hint=hint))
+
+    def outermost(self, struct: str, value: Any) -> None:
+        """Checks the value that contains all others."""
+        free = dict.fromkeys(self.document.structs[struct].params, parse(ANY))
+        dims = self.dims.scope(free) if free else self.dims  # parameters hide dims of the same name
+        self.struct(struct, self.read(value), (), dims, outermost=True)
 
     def struct(
         self, name: str, seen: Seen, path: Path, dims: Solver, *, outermost: bool = False
@@ -245,6 +258,7 @@ class _Walk:
             code = "NQX412" if seen.sort == "array" else "NQX411"
             self.report(code, path, f"expected a struct {wanted}, got {got}", advice)
             return
+        self.scopes[path] = dims
         values: dict[str, Any] = {}
         gives_sizes = outermost and name == self.document.root
         for field_name, field in declaration.fields.items():

@@ -190,8 +190,12 @@ class Key(Type):
     def format(self) -> str:
         if self == Key():
             return self.sort
-        inside = [self.impl or "_", format_extents(self.shape)]
+        inside = [self.key_impl, format_extents(self.shape)]
         return f"{self.sort}[{', '.join(filter(None, inside))}]"
+
+    @property
+    def key_impl(self) -> str:  # type: ignore[override]
+        return self.impl or "_"
 
     @property
     def extents(self) -> tuple[Extent, ...]:  # type: ignore[override]

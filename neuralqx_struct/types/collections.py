@@ -141,6 +141,10 @@ class TupleOf(Collection):
             return self.items * count
         return self.items if len(self.items) == count else None
 
+    @property
+    def fixed_parts(self) -> tuple[Type, ...]:
+        return () if self.variadic else self.items
+
     def with_parts(self, parts: tuple[Type, ...]) -> Type:
         return TupleOf(parts, self.variadic)
 
@@ -210,6 +214,10 @@ class DictOf(Collection):
     def format(self) -> str:
         return f"{self.sort}[str, {self.value.format()}]"
 
+    @property
+    def below(self) -> Type:  # type: ignore[override]
+        return self.value
+
     def with_parts(self, parts: tuple[Type, ...]) -> Type:
         return DictOf(parts[0])
 
@@ -257,6 +265,10 @@ class PyTree(Type):
     @classmethod
     def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
         return PyTree() if args is None else Type.parse(word, args, text)
+
+    @property
+    def below(self) -> Type:  # type: ignore[override]
+        return self
 
     def format(self) -> str:
         return self.sort

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import lru_cache
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,11 @@ class Type(ABC):
         """The types directly inside."""
         return ()
 
+    @property
+    def fixed_parts(self) -> tuple[Type, ...]:
+        """The types of which every value has one inside."""
+        return ()
+
     def with_parts(self, parts: tuple[Type, ...]) -> Type:
         """The type with other types inside."""
         return self
@@ -97,9 +102,17 @@ class Type(ABC):
     refers: str = ""
     #: The dtype of an array type; else empty.
     element: str = ""
+    #: The implementation of random keys, ``_`` for any; empty for other types.
+    key_impl: str = ""
+    #: The type of the values under keys that payloads choose.
+    below: Type | None = None
 
     def with_sizes(self, change: Callable[[Any], Any]) -> Type:
         """The type with every size replaced by ``change(size)``."""
+        return self
+
+    def with_texts(self, names: Mapping[str, str]) -> Type:
+        """The type with other strings in place of its own, as in literals."""
         return self
 
     # --- checking values, live or stored -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import ast
 import math
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -331,6 +331,10 @@ class LiteralOf(Type):
 
     def format(self) -> str:
         return f"{self.sort}[{', '.join(map(repr, self.values))}]"
+
+    def with_texts(self, names: Mapping[str, str]) -> Type:
+        values = (names.get(v, v) if isinstance(v, str) else v for v in self.values)
+        return LiteralOf(tuple(dict.fromkeys(values)))
 
     def accepts(self, document: Any, seen: Any) -> bool:
         return seen.sort == "scalar" and _is_one_of(seen.value, self.values)

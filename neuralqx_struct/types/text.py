@@ -238,6 +238,10 @@ class Builder:
         """An array: of the numbers in nested lists, or filled with one number."""
         return value
 
+    def inside(self, struct: str) -> Builder:
+        """The builder for the fields of a struct, whose sizes are its own."""
+        return self
+
     def struct(self, name: str, fields: dict[str, Any]) -> Any:
         """An instance of a struct."""
         return fields
@@ -280,13 +284,13 @@ class NodeBuilder(Builder):
         """The node of a constant array, or of a stored one."""
         if isinstance(value, list):
             return self._stored(declared, value)
-        sizes = [None if extent is ... else self.size(extent) for extent in declared.shape]
-        if None in sizes:
+        if ... in declared.shape:
             message = (
                 f"expected a list of numbers for {format_type(declared)}, got {value!r}\n"
                 "`...` leaves the number of axes open"
             )
             raise SchemaError(message, code="NQX107")
+        sizes = [self.size(extent) for extent in declared.shape if extent is not ...]
         family = DTYPES[declared.dtype].family
         number = {"floating": float, "complex": complex}.get(family, lambda plain: plain)(value)
         constant = {"dtype": declared.dtype, "shape": sizes, "value": number_node(number)}

@@ -212,7 +212,8 @@ class Named(Type):
         if missing or value.keys() - stored.keys():
             raise not_a_value(value, self)
         given = {name: value.get(name, field.default) for name, field in stored.items()}
-        fields = {name: field.declared.read(given[name], builder) for name, field in stored.items()}
+        inside = builder.inside(self.name)
+        fields = {name: field.declared.read(given[name], inside) for name, field in stored.items()}
         return builder.struct(self.name, fields)
 
     def neutral(self, document: Any) -> Any:

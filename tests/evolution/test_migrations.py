@@ -13,7 +13,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.errors import MigrationError, SchemaError, SerializationError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.migrations import apply, migrate, plan, prove, resolve
-from neuralqx_struct.evolution.sizes import measurable
+from neuralqx_struct.evolution.sizes import shown_sizes
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.manifest.payload import Payload, check
 from neuralqx_struct.schema.conformance import conform, see_node
@@ -71,7 +71,8 @@ def conforms(held):
 
 
 def test_the_real_migrations_prove():
-    assert prove(SERIES.at(1), SERIES.at(2)) == []
+    (cast,) = prove(SERIES.at(1), SERIES.at(2))
+    assert (cast.code, cast.path) == ("NQX320", "$.migrations[0].steps[4].cast.dtype")
     assert prove(SERIES.at(2), SERIES.at(3)) == []
 
 
@@ -328,7 +329,7 @@ def test_proof_names_the_step_that_mends(old, new, step):
 
 def test_sizes_are_found_where_the_root_is_not_declared():
     document = doc({"a": "float32[n]"}).model_copy(update={"root": "B"})
-    assert measurable(document, "A", document) == {"n"}
+    assert shown_sizes(document, "A") == {"n"}
 
 
 def test_members_that_no_step_renames_are_to_be_kept():

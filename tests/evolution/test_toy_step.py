@@ -13,11 +13,10 @@ from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
-from neuralqx_struct.evolution.steps.builders import builder
-from neuralqx_struct.evolution.steps.operations import StepKind, with_type
+from neuralqx_struct.evolution.steps.operations import StepKind
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.schema.language import language_schema
-from neuralqx_struct.schema.migration import Migration, Name, Step, StepItem
+from neuralqx_struct.schema.migration import Migration, Name, Step, StepItem, builder
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.modes import MODES, Mode
 from neuralqx_struct.schema.series import load_series
@@ -35,8 +34,8 @@ class Enlist(Step):
     out: bool = False
 
 
-def declare(step, document, target):
-    return with_type(step, document, target, lambda have: have.item if step.out else ListOf(have))
+def declare(step, scope):
+    return scope.with_type(step.field, lambda have: have.item if step.out else ListOf(have))
 
 
 def rewrite(step, place):
@@ -55,7 +54,7 @@ ENLIST = StepKind(
     model=Enlist,
     declare=declare,
     rewrite=rewrite,
-    inverse=lambda step, *_: [Enlist(within=step.within, field=step.field, out=not step.out)],
+    inverse=lambda step, *_: [Enlist(field=step.field, out=not step.out)],
     cost="manifest",
     suggest=propose,
 )

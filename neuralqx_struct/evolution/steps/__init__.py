@@ -27,28 +27,29 @@ from neuralqx_struct.evolution.steps.arrays import (
     unwrap_key,
     wrap_key,
 )
-from neuralqx_struct.evolution.steps.enums import MAP_ENUM, map_enum
 from neuralqx_struct.evolution.steps.fields import (
     ADD,
     FILL,
+    MAP_ENUM,
     REMOVE,
     RENAME,
-    RENAME_PATH,
     add,
     fill,
+    map_enum,
     remove,
     rename,
-    rename_path,
 )
-from neuralqx_struct.evolution.steps.operations import Cost, Gap, StepKind
+from neuralqx_struct.evolution.steps.operations import Cost, Gap, Scope, StepKind
 from neuralqx_struct.evolution.steps.parts import MERGE, SPLIT, merge, split
 from neuralqx_struct.evolution.steps.python import PYTHON, function, python
 from neuralqx_struct.evolution.steps.structs import (
     INLINE,
     MOVE,
+    RENAME_PATH,
     RENAME_STRUCT,
     inline,
     move,
+    rename_path,
     rename_struct,
 )
 from neuralqx_struct.printing import brief
@@ -133,7 +134,7 @@ def apply_to_document(document: Document, step: Step, target: Document) -> Docum
         >>> "h" in apply_to_document(v1, rename(field="h", to="transverse_field"), v2).structs["VMCState"].fields
         False
     """
-    return kind(step).declare(step, document, target)
+    return kind(step).declare(step, Scope.of(step, document, target))
 
 
 def apply_to_workspace(workspace: Workspace, step: Step, before: Document, after: Document) -> None:
@@ -151,8 +152,10 @@ def apply_to_workspace(workspace: Workspace, step: Step, before: Document, after
     """
     found = kind(step)
     for struct in found.structs(step, before):
-        for place in workspace.instances(struct, before, after):
-            place.node.update(found.rewrite(step, place))
+        places = workspace.instances(struct, before, after)
+        made = [found.rewrite(step, place) for place in places]
+        for place, node in zip(places, made, strict=True):
+            place.node.update(node)
 
 
 def inverse(step: Step, before: Document, after: Document) -> list[Step]:
@@ -170,7 +173,10 @@ def inverse(step: Step, before: Document, after: Document) -> list[Step]:
         >>> [step_text(step) for step in inverse(rename(field="h", to="field"), v1, v2)]
         ['- rename: {field: field, to: h}']
     """
-    return kind(step).inverse(step, before, after)
+    found = kind(step).inverse(step, Scope.of(step, before, after), after)
+    if step.within is None:
+        return found
+    return [back.model_copy(update={"within": step.within}) for back in found]
 
 
 def cost(step: Step) -> Cost:

@@ -1,42 +1,50 @@
 """Steps that change one array: cast, transpose, reshape, wrap_key, unwrap_key. New arrays are computed when they are read.
 
 Example:
-    >>> CAST.declare(Cast(field="samples", dtype="int8"), v1, v2).structs["VMCState"].fields["samples"].text
+    >>> scope = Scope.of(cast(field="samples", dtype="int8"), v1, v2)
+    >>> CAST.declare(Cast(field="samples", dtype="int8"), scope).structs["VMCState"].fields["samples"].text
     'int8[n_chains, n_sites]'
 
 The steps wrap_key and unwrap_key lie between the raw words of a random key and a typed key. The words are not moved.
 
-    >>> WRAP_KEY.declare(WrapKey(field="rng", impl="threefry2x32"), v2, v3).structs["VMCState"].fields["rng"].text
+    >>> step = wrap_key(field="rng", impl="threefry2x32")
+    >>> WRAP_KEY.declare(step, Scope.of(step, v2, v3)).structs["VMCState"].fields["rng"].text
     'prng_key[threefry2x32]'
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 
 from neuralqx_struct.dtypes import DTYPES
-from neuralqx_struct.errors import did_you_mean
+from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.sizes import constant, equations, extent, same_size, total
-from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
     StepKind,
     array_branch,
     arrays_of,
-    declared_type,
     each_array,
+    may_stop,
     only_branch,
     refuse,
-    with_type,
 )
 from neuralqx_struct.evolution.values import cast as cast_array
-from neuralqx_struct.evolution.values import compact, shown_node
+from neuralqx_struct.evolution.values import compact, promotes, shown_node
 from neuralqx_struct.manifest.kinds import FULL, PRNG_KEY
 from neuralqx_struct.paths import Path
-from neuralqx_struct.schema.migration import Cast, Reshape, Step, Transpose, UnwrapKey, WrapKey
+from neuralqx_struct.schema.migration import (
+    Cast,
+    Reshape,
+    Step,
+    Transpose,
+    UnwrapKey,
+    WrapKey,
+    builder,
+)
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Array, Extent, Key, Node, Type
 from neuralqx_struct.types.text import format_type
@@ -45,7 +53,7 @@ from neuralqx_struct.types.text import format_type
 # cast
 
 
-def _cast(step: Cast, document: Document, target: Document) -> Document:
+def _cast(step: Cast, scope: Scope) -> Document:
     if step.dtype not in DTYPES:
         hint = did_you_mean(step.dtype, DTYPES)
         refuse("NQX102", "dtype", f"expected a dtype, got {step.dtype!r}", hint)
@@ -56,7 +64,7 @@ def _cast(step: Cast, document: Document, target: Document) -> Document:
     def change(array: Array) -> Array:
         return Array(step.dtype, array.shape)
 
-    return with_type(step, document, target, lambda have: each_array(have, change, step.name))
+    return scope.with_type(step.field, lambda have: each_array(have, change, step.name))
 
 
 def _cast_payload(step: Cast, place: Place) -> Node:
@@ -66,7 +74,6 @@ def _cast_payload(step: Cast, place: Place) -> Node:
         where = place.note(f"was cast from {node['dtype']} to {step.dtype}", *at)
         return place.derive(
             node,
-            at,
             (step.name, step.dtype, step.exact),
             lambda array: cast_array(array, step.dtype, exact=step.exact, path=where),
             shape=place.shape(node, *at),
@@ -76,13 +83,21 @@ def _cast_payload(step: Cast, place: Place) -> Node:
     return place.each_array(step.field, change)
 
 
-def _cast_back(step: Cast, before: Document, after: Document) -> list[Step]:
-    del after
-    dtypes = {array.dtype for array in arrays_of(declared_type(step, before))}
+def _cast_back(step: Cast, scope: Scope, _: Document) -> list[Step]:
+    dtypes = {array.dtype for array in arrays_of(scope.type(step.field))}
     if len(dtypes) != 1:
         message = f"expected one dtype to go back to, got {', '.join(sorted(dtypes))}"
         refuse("NQX307", "field", message)
-    return [Cast(within=step.within, field=step.field, dtype=dtypes.pop())]
+    return [Cast(field=step.field, dtype=dtypes.pop())]
+
+
+def _review_cast(step: Cast, scope: Scope) -> Iterator[Diagnostic]:
+    """Yields NQX320 where the new dtype does not hold all values of the old one."""
+    dtypes = dict.fromkeys(array.dtype for array in arrays_of(scope.type(step.field)))
+    if step.exact and not all(promotes(dtype, step.dtype) for dtype in dtypes):
+        yield may_stop(
+            f"with a value of {', '.join(dtypes)} that {step.dtype} does not hold", "dtype"
+        )
 
 
 def _suggest_cast(gap: Gap) -> Iterator[Step]:
@@ -99,6 +114,7 @@ CAST = StepKind(
     inverse=_cast_back,
     cost="streaming",
     suggest=_suggest_cast,
+    review=_review_cast,
     checks_values=True,
 )
 
@@ -114,7 +130,7 @@ def _permutation(axes: Sequence[int] | None, rank: int) -> tuple[int, ...] | Non
     return order if sorted(order) == list(range(rank)) else None
 
 
-def _transpose(step: Transpose, document: Document, target: Document) -> Document:
+def _transpose(step: Transpose, scope: Scope) -> Document:
     def change(array: Array) -> Array:
         shown = format_type(array)
         if ... in array.shape:
@@ -132,7 +148,7 @@ def _transpose(step: Transpose, document: Document, target: Document) -> Documen
             refuse("NQX306", member, f"expected another order of axes, got that of {shown}")
         return Array(array.dtype, tuple(array.shape[axis] for axis in order))
 
-    return with_type(step, document, target, lambda have: each_array(have, change, step.name))
+    return scope.with_type(step.field, lambda have: each_array(have, change, step.name))
 
 
 def _transpose_payload(step: Transpose, place: Place) -> Node:
@@ -144,7 +160,6 @@ def _transpose_payload(step: Transpose, place: Place) -> Node:
             raise place.error("NQX412", message, *at)
         return place.derive(
             node,
-            at,
             (step.name, order),
             lambda array: compact(array.transpose(order)),
             shape=[shape[axis] for axis in order],
@@ -153,23 +168,19 @@ def _transpose_payload(step: Transpose, place: Place) -> Node:
     return place.each_array(step.field, change)
 
 
-def _transpose_back(step: Transpose, before: Document, after: Document) -> list[Step]:
-    del after
+def _transpose_back(step: Transpose, *_: object) -> list[Step]:
     if step.axes is None:
         return [step]
-    shapes = [array.shape for array in arrays_of(declared_type(step, before))]
-    ranks = {len(shape) for shape in shapes if ... not in shape} or {len(step.axes)}
-    order = _permutation(step.axes, ranks.pop()) or ()
-    back = [order.index(axis) for axis in range(len(order))]
-    return [Transpose(within=step.within, field=step.field, axes=back)]
+    order = _permutation(step.axes, len(step.axes)) or ()
+    return [Transpose(field=step.field, axes=[*map(order.index, range(len(order)))])]
 
 
 def _shapes(gap: Gap) -> tuple[tuple[Extent, ...], tuple[Extent, ...]] | None:
     """Both shapes where both types are arrays of known rank."""
     have, want = gap.have, gap.want
-    if not (isinstance(have, Array) and isinstance(want, Array)):
+    if not all(each.element for each in (have, want)):
         return None
-    return None if ... in (*have.shape, *want.shape) else (have.shape, want.shape)
+    return None if ... in (*have.extents, *want.extents) else (have.extents, want.extents)
 
 
 def _suggest_transpose(gap: Gap) -> Iterator[Step]:
@@ -199,10 +210,10 @@ TRANSPOSE = StepKind(
 # reshape
 
 
-def _reshape(step: Reshape, document: Document, target: Document) -> Document:
-    shape = tuple(extent(size) for size in step.shape)
-    known = equations(document, target)
-    Scope.of(step, document, target).require_sizes(shape, "shape")
+def _reshape(step: Reshape, scope: Scope) -> Document:
+    shape = tuple(map(extent, step.shape))
+    scope.require_sizes(shape, "shape")
+    known = scope.known
     want = total(shape, "*")
 
     def change(array: Array) -> Array:
@@ -214,7 +225,7 @@ def _reshape(step: Reshape, document: Document, target: Document) -> Document:
             refuse("NQX305", "shape", f"{message}\n{why}")
         return Array(array.dtype, shape)
 
-    return with_type(step, document, target, lambda have: each_array(have, change, step.name))
+    return scope.with_type(step.field, lambda have: each_array(have, change, step.name))
 
 
 def _reshape_payload(step: Reshape, place: Place) -> Node:
@@ -226,21 +237,20 @@ def _reshape_payload(step: Reshape, place: Place) -> Node:
             wanted = f"{prod(shape)} elements for shape {shape}"
             raise place.error("NQX412", f"expected an array with {wanted}, got shape {have}", *at)
         how = (step.name, *shape)
-        return place.derive(node, at, how, lambda array: array.reshape(shape), shape=shape)
+        return place.derive(node, how, lambda array: array.reshape(shape), shape=shape)
 
     return place.each_array(step.field, change)
 
 
-def _reshape_back(step: Reshape, before: Document, after: Document) -> list[Step]:
-    shapes = {array.shape for array in arrays_of(declared_type(step, before))}
-    scope = Scope.of(step, after, before)
+def _reshape_back(step: Reshape, scope: Scope, after: Document) -> list[Step]:
+    shapes = {array.shape for array in arrays_of(scope.type(step.field))}
     for shape in shapes:
-        scope.require_sizes(shape, "field", "NQX307")
+        scope.moved(after).require_sizes(shape, "field", "NQX307")
     first, *others = shapes
     if others or ... in first:
         message = "expected one declared shape to go back to, got any"
         refuse("NQX307", "field", message, "declare the shape in the old version")
-    return [Reshape(within=step.within, field=step.field, shape=[*map(plain_size, first)])]
+    return [Reshape(field=step.field, shape=[*map(plain_size, first)])]
 
 
 def plain_size(size: Extent) -> int | str:
@@ -266,6 +276,7 @@ RESHAPE = StepKind(
     inverse=_reshape_back,
     cost="streaming",
     suggest=_suggest_reshape,
+    review=lambda step, scope: scope.review_sizes(map(extent, step.shape), "shape"),
     answer="the same elements in the same order, in another shape",
 )
 
@@ -274,7 +285,7 @@ RESHAPE = StepKind(
 KEY_WORDS: Mapping[str, int] = {"threefry2x32": 2, "rbg": 4, "unsafe_rbg": 4}
 
 
-def _wrap_key(step: WrapKey, document: Document, target: Document) -> Document:
+def _wrap_key(step: WrapKey, scope: Scope) -> Document:
     if step.impl not in KEY_WORDS:
         hint = did_you_mean(step.impl, KEY_WORDS) or f"known: {', '.join(KEY_WORDS)}"
         message = f"expected an implementation of random keys, got {step.impl!r}"
@@ -290,7 +301,7 @@ def _wrap_key(step: WrapKey, document: Document, target: Document) -> Document:
             refuse("NQX420", "field", f"expected uint32[..., {words}], {shown}")
         return rebuilt(Key(step.impl, array.shape if last is ... else array.shape[:-1]))
 
-    return with_type(step, document, target, wrapped)
+    return scope.with_type(step.field, wrapped)
 
 
 def _wrap_key_payload(step: WrapKey, place: Place) -> Node:
@@ -304,7 +315,7 @@ def _wrap_key_payload(step: WrapKey, place: Place) -> Node:
         if FULL.matches(node):  # a key's words are an array of their own, never a constant
             load, made_of = place.load(node), ("words", place.identity(node))
             leaf = {"leaf": node["leaf"]} if "leaf" in node else {}
-            made = place.workspace.store(place.at(*at), "uint32", shape, load, made_of)
+            made = place.workspace.store("uint32", shape, load, made_of)
             node = {**made, **leaf}
         return PRNG_KEY.node(impl=step.impl, data=node)
 
@@ -312,8 +323,9 @@ def _wrap_key_payload(step: WrapKey, place: Place) -> Node:
 
 
 def _suggest_wrap_key(gap: Gap) -> Iterator[Step]:
-    if isinstance(gap.want, Key) and gap.want.impl is not None:
-        yield wrap_key(field=gap.field, impl=gap.want.impl, within=gap.within)
+    impl = gap.want.key_impl
+    if impl not in ("", "_"):
+        yield wrap_key(field=gap.field, impl=impl, within=gap.within)
 
 
 wrap_key = builder(WrapKey)
@@ -321,21 +333,27 @@ WRAP_KEY = StepKind(
     model=WrapKey,
     declare=_wrap_key,
     rewrite=_wrap_key_payload,
-    inverse=lambda step, *_: [UnwrapKey(within=step.within, field=step.field)],
+    inverse=lambda step, *_: [UnwrapKey(field=step.field)],
     cost="manifest",
     suggest=_suggest_wrap_key,
 )
 
 
-def _unwrap_key(step: UnwrapKey, document: Document, target: Document) -> Document:
+def _key_branch(declared: Type) -> tuple[Key, Callable[[Type], Type]]:
+    words = "a field of type prng_key"
+    return only_branch(declared, lambda one: one.key_impl, words)
+
+
+def _unwrap_key(step: UnwrapKey, scope: Scope) -> Document:
     def unwrapped(declared: Type) -> Type:
-        key, rebuilt = only_branch(declared, Key, "a field of type prng_key")
-        if key.impl not in KEY_WORDS:
+        key, rebuilt = _key_branch(declared)
+        words = KEY_WORDS.get(str(key.impl))
+        if words is None:
             message = f"expected a key of a known implementation, got {format_type(key)}"
             refuse("NQX420", "field", message, "declare `impl:`")
-        return rebuilt(Array("uint32", (*key.shape, extent(KEY_WORDS[str(key.impl)]))))
+        return rebuilt(Array("uint32", (*key.shape, extent(words))))
 
-    return with_type(step, document, target, unwrapped)
+    return scope.with_type(step.field, unwrapped)
 
 
 def _unwrap_key_payload(step: UnwrapKey, place: Place) -> Node:
@@ -348,14 +366,13 @@ def _unwrap_key_payload(step: UnwrapKey, place: Place) -> Node:
     return place.with_fields({step.field: node["data"]})
 
 
-def _unwrap_key_back(step: UnwrapKey, before: Document, after: Document) -> list[Step]:
-    del after
-    key, _ = only_branch(declared_type(step, before), Key, "a field of type prng_key")
-    return [WrapKey(within=step.within, field=step.field, impl=str(key.impl))]
+def _unwrap_key_back(step: UnwrapKey, scope: Scope, _: Document) -> list[Step]:
+    key, _rebuilt = _key_branch(scope.type(step.field))
+    return [WrapKey(field=step.field, impl=str(key.impl))]
 
 
 def _suggest_unwrap_key(gap: Gap) -> Iterator[Step]:
-    if isinstance(gap.have, Key):
+    if gap.have.key_impl:
         yield unwrap_key(field=gap.field, within=gap.within)
 
 

@@ -1,42 +1,41 @@
-"""Steps on single fields: rename, rename_path, add, remove, fill. None of them reads an array.
+"""Steps on single fields and their values: rename, add, remove, fill, map_enum. None of them reads an array.
 
 Example:
-    >>> "field" in RENAME.declare(Rename(field="h", to="field"), v1, v2).structs["VMCState"].fields
+    >>> step = rename(field="h", to="field")
+    >>> "field" in RENAME.declare(step, Scope.of(step, v1, v2)).structs["VMCState"].fields
     True
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
+from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
     StepKind,
     arrays_of,
-    declared_type,
     refuse,
     refuse_same,
     with_named,
 )
-from neuralqx_struct.evolution.values import shown_node
-from neuralqx_struct.manifest.kinds import DICT, PAIRS, STRUCT, parts_of
-from neuralqx_struct.paths import FieldName
-from neuralqx_struct.schema.migration import Add, Fill, Remove, Rename, RenamePath, Step
-from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types import DictOf, Node, PyTree, Type
-from neuralqx_struct.types.text import NodeBuilder, format_type, read_value, union_of
+from neuralqx_struct.evolution.values import map_texts, shown_node
+from neuralqx_struct.paths import Path
+from neuralqx_struct.schema.conformance import see_node
+from neuralqx_struct.schema.migration import Add, Fill, MapEnum, Remove, Rename, Step, builder
+from neuralqx_struct.schema.model import Document, EnumDeclaration
+from neuralqx_struct.types import Named, Node, Type, map_type, walk_type
+from neuralqx_struct.types.text import format_type, union_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # rename
 
 
-def _rename(step: Rename, document: Document, target: Document) -> Document:
-    scope = Scope.of(step, document, target)
+def _rename(step: Rename, scope: Scope) -> Document:
     declaration = scope.field(step.field)
     if step.field == step.to:
         refuse_same("to", step.field)
@@ -50,161 +49,32 @@ RENAME = StepKind(
     model=Rename,
     declare=_rename,
     rewrite=lambda step, place: place.swapped((step.field,), {step.to: place.field(step.field)}),
-    inverse=lambda step, *_: [Rename(within=step.within, field=step.to, to=step.field)],
+    inverse=lambda step, *_: [Rename(field=step.to, to=step.field)],
     cost="manifest",
     carried=lambda step: (step.field, step.to),
     renames_field=True,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
-# rename_path: Params and other pytrees of dicts are declared as `pytree`, so the schema does not have their paths.
-
-#: The struct that has a dict of its own below its node; see ``params``.
-_PARAMS = "neuralqx_struct.params:Params"
-
-
-def _keys(path: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(path.split("/")) if isinstance(path, str) else tuple(path)
-
-
-def _rename_path(step: RenamePath, document: Document, target: Document) -> Document:
-    """The declaration itself: the types at both paths must be equal."""
-    del target
-    declared = declared_type(step, document)
-    ends: list[Type] = []
-    for member, path in (("path", _keys(step.path)), ("to", _keys(step.to))):
-        if not all(path):
-            message = "expected names between the slashes, got an empty one"
-            refuse("NQX304", member, message, "a list takes any names")
-        end = _inside(declared, len(path))
-        if end is None:
-            shown = format_type(declared)
-            message = f"expected a pytree or a dict with {len(path)} levels, got {shown}"
-            refuse("NQX306", member, message, "fields of structs are renamed with `rename`")
-        ends.append(end)
-    if _keys(step.path) == _keys(step.to):
-        refuse("NQX306", "to", "expected another path, got the same", "remove the step")
-    if ends[0] != ends[1]:
-        first, second = map(format_type, ends)
-        message = f"expected a path to {first}, as the other is, got one to {second}"
-        refuse("NQX306", "to", message)
-    return document
-
-
-def _inside(declared: Type, depth: int) -> Type | None:
-    """The type some keys below a type, or None where payloads cannot choose keys."""
-    if len(declared.branches) > 1:
-        return _inside(declared.solid[0], depth) if len(declared.solid) == 1 else None
-    if depth == 0 or isinstance(declared, PyTree):
-        return declared
-    return _inside(declared.value, depth - 1) if isinstance(declared, DictOf) else None
-
-
-def _rename_path_payload(step: RenamePath, place: Place) -> Node:
-    node = place.field(step.field)
-    if node is None:
-        return place.node
-    is_params = STRUCT.matches(node) and node["type"] == _PARAMS
-    at = (step.field, FieldName("tree")) if is_params else (step.field,)
-    tree = node["fields"]["tree"] if is_params else node
-    moved, rest = _taken(tree, _keys(step.path), place, at)
-    made = _put(rest, _keys(step.to), moved, place, at)
-    if is_params:
-        made = {**node, "fields": {**node["fields"], "tree": made}}
-    return place.with_fields({step.field: made})
-
-
-def _items(node: Node, place: Place, at: tuple[str, ...]) -> dict[str, Node]:
-    """The entries of a dict whose keys are text; no path leads to others."""
-    if not isinstance(node, dict) or ("items", PAIRS) not in parts_of(node):
-        raise place.error("NQX414", f"expected a dict or Params, got {shown_node(node)}", *at)
-    return {key: child for key, child in node["items"] if isinstance(key, str)}
-
-
-def _taken(
-    node: Node, path: tuple[str, ...], place: Place, at: tuple[str, ...]
-) -> tuple[Node, Node]:
-    """The value at a path, and the dict without it and without the dicts that it leaves empty."""
-    items = _items(node, place, at)
-    head, *rest = path
-    if head not in items:
-        hint = did_you_mean(head, items)
-        raise place.error("NQX414", "expected a stored entry, got none", *at, head, hint=hint)
-    moved = items[head]
-    if rest:
-        moved, left = _taken(moved, tuple(rest), place, (*at, head))
-        if left["items"]:
-            return moved, _with(node, head, left)
-    kept = [item for item in node["items"] if item[0] != head]
-    return moved, {**node, "items": kept}
-
-
-def _put(node: Node, path: tuple[str, ...], moved: Node, place: Place, at: tuple[str, ...]) -> Node:
-    """The dict with a value at a path where there was none."""
-    items = _items(node, place, at)
-    head, *rest = path
-    if rest:
-        below = items.get(head, DICT.node(items=[]))
-        moved = _put(below, tuple(rest), moved, place, (*at, head))
-    elif head in items:
-        raise place.error("NQX415", "expected no stored entry there, got one", *at, head)
-    return _with(node, head, moved)
-
-
-def _with(node: Node, key: str, child: Node) -> Node:
-    """The dict with an entry, at its old position or at the end."""
-    items = [[k, child if k == key else held] for k, held in node["items"]]
-    if all(k != key for k, _ in items):
-        items.append([key, child])
-    return {**node, "items": items}
-
-
-rename_path = builder(RenamePath)
-RENAME_PATH = StepKind(
-    model=RenamePath,
-    declare=_rename_path,
-    rewrite=_rename_path_payload,
-    inverse=lambda step, *_: [
-        RenamePath(within=step.within, field=step.field, path=step.to, to=step.path)
-    ],
-    cost="manifest",
-)
-
-# ---------------------------------------------------------------------------------------------------------------------
 # add and remove
 
 
-def _check_value(value: object, declared: Type, document: Document, member: str) -> None:
-    """Checks that a value in a step is of a type, as far as this is known without a payload."""
-    try:
-        read_value(value, declared, NodeBuilder(document))
-    except SchemaError as error:
-        found = error.diagnostics[0]
-        refuse(found.code, member, found.message, found.hint)
-
-
-def _add(step: Add, document: Document, target: Document) -> Document:
-    scope = Scope.of(step, document, target)
+def _add(step: Add, scope: Scope) -> Document:
     scope.require_free(step.field, "field")
-    wanted = scope.wanted
+    wanted, target = scope.wanted, scope.target
     if step.field not in wanted:
         others = [other for other, inner in target.structs.items() if step.field in inner.stored]
         hint = "declare the field in the new version, under the name that it has there"
         if others:
             where = f"write `in: {others[0]}`, behind the step that makes the struct"
             hint = f"{others[0]} has it there: {where}"
-        version = target.version
-        message = (
-            f"expected a stored field of {scope.name} in version {version}, got {step.field!r}"
-        )
-        refuse("NQX304", "field", message, did_you_mean(step.field, wanted) or hint)
+        where = f"a stored field of {scope.name} in version {target.version}"
+        hint = did_you_mean(step.field, wanted) or hint
+        refuse("NQX304", "field", f"expected {where}, got {step.field!r}", hint)
     declaration = wanted[step.field]
-    _check_value(step.default, declaration.declared, target, "default")
-    if isinstance(step.default, (int, float)):  # a number fills an array
-        for array in arrays_of(declaration.declared):
-            scope.require_sizes(array.shape, "field")
-    known = with_named(document, declaration.declared, target)
-    return Scope.of(step, known, target).replaced((), {step.field: declaration})
+    scope.check_value(step.default, declaration.declared, target, "default")
+    known = with_named(scope.document, declaration.declared, target)
+    return scope.moved(known).replaced((), {step.field: declaration})
 
 
 def _add_payload(step: Add, place: Place) -> Node:
@@ -213,12 +83,20 @@ def _add_payload(step: Add, place: Place) -> Node:
     return place.swapped((), {step.field: node})
 
 
-def _other_default(step: Add, old: Document, new: Document) -> Iterator[Diagnostic]:
+def _review_value(value: Any, declared: Type, scope: Scope, member: str) -> Iterator[Diagnostic]:
+    """Yields NQX320 where only lists and dicts show the sizes that a number fills."""
+    if isinstance(value, (int, float)):
+        for array in arrays_of(declared):
+            yield from scope.review_sizes(array.shape, member)
+
+
+def _review_add(step: Add, scope: Scope) -> Iterator[Diagnostic]:
     """Yields NQX319 where the default of the declaration is another value."""
-    del old
-    struct = new.structs.get(step.within or new.root)
-    declaration = struct.fields.get(step.field) if struct else None
-    if declaration is None or not declaration.has_default:
+    declaration = scope.wanted.get(step.field)
+    if declaration is None:
+        return
+    yield from _review_value(step.default, declaration.declared, scope, "default")
+    if not declaration.has_default:
         return
     wanted, got = (json.dumps(v, sort_keys=True) for v in (declaration.default, step.default))
     if wanted != got:
@@ -232,42 +110,42 @@ ADD = StepKind(
     model=Add,
     declare=_add,
     rewrite=_add_payload,
-    inverse=lambda step, *_: [
-        Remove(within=step.within, field=step.field, undo_default=step.default)
-    ],
+    inverse=lambda step, *_: [Remove(field=step.field, undo_default=step.default)],
     cost="manifest",
-    review=_other_default,
+    review=_review_add,
 )
 
 
-def _remove(step: Remove, document: Document, target: Document) -> Document:
-    scope = Scope.of(step, document, target)
-    declaration = scope.field(step.field)
-    if "undo_default" in step.model_fields_set:
-        _check_value(step.undo_default, declaration.declared, document, "undo_default")
-    elif not step.lossy:
+def _undoes(step: Remove) -> bool:
+    return "undo_default" in step.model_fields_set
+
+
+def _remove(step: Remove, scope: Scope) -> Document:
+    declared = scope.type(step.field)
+    if not _undoes(step) and not step.lossy:
         message = f"expected undo_default or lossy: true beside the removal of {step.field!r}, got neither"
         hint = "give the value that a downgrade puts there as `undo_default: ...`; `lossy: true` gives up downgrades"
         refuse("NQX308", "field", message, hint)
+    if _undoes(step):
+        # Whether payloads of the new version show its sizes, the inverse decides.
+        scope.check_value(step.undo_default, declared, scope.document, "undo_default", sized=False)
     return scope.replaced((step.field,), {})
 
 
 def _remove_payload(step: Remove, place: Place) -> Node:
     gone = place.field(step.field)
-    given = "undo_default" in step.model_fields_set
-    if not given or isinstance(gone, dict) or gone != step.undo_default:
+    if not _undoes(step) or isinstance(gone, dict) or gone != step.undo_default:
         place.note(f"was dropped; it held {shown_node(gone)}", step.field)
     return place.swapped((step.field,), {})
 
 
-def _remove_back(step: Remove, before: Document, after: Document) -> list[Step]:
-    del after
-    if "undo_default" not in step.model_fields_set:
-        field = f"{step.within or before.root}.{step.field}"
-        message = f"expected a value for {field}, got a step that removed it with lossy: true"
-        hint = f"a downgrade to version {before.version} needs `undo_default:` in the step that removes {step.field}"
+def _remove_back(step: Remove, scope: Scope, _: Document) -> list[Step]:
+    if not _undoes(step):
+        message = f"expected a value for {scope.name}.{step.field}, got a step that removed it with lossy: true"
+        needs = f"needs `undo_default:` in the step that removes {step.field}"
+        hint = f"a downgrade to version {scope.document.version} {needs}"
         refuse("NQX423", "field", message, hint)
-    return [Add(within=step.within, field=step.field, default=step.undo_default)]
+    return [Add(field=step.field, default=step.undo_default)]
 
 
 remove = builder(Remove)
@@ -284,15 +162,14 @@ REMOVE = StepKind(
 # fill: null becomes a value. The inverse is no step at all, because T is stored as `T | null` is.
 
 
-def _fill(step: Fill, document: Document, target: Document) -> Document:
-    scope = Scope.of(step, document, target)
+def _fill(step: Fill, scope: Scope) -> Document:
     declaration = scope.field(step.field)
     declared = declaration.declared
     if not declared.nullable or not declared.solid:
         message = f"expected a field that may be null, got {format_type(declared)}"
         refuse("NQX306", "field", message)
     filled = union_of(declared.solid)
-    _check_value(step.value, filled, document, "value")
+    scope.check_value(step.value, filled, scope.document, "value")
     made = scope.adopt(step.field, filled, declaration)
     return scope.replaced((step.field,), {step.field: made})
 
@@ -319,6 +196,189 @@ FILL = StepKind(
     inverse=lambda *_: [],
     cost="manifest",
     suggest=_suggest_fill,
+    review=lambda step, scope: _review_value(step.value, scope.type(step.field), scope, "value"),
     question=lambda wanted: "" if wanted.has_default else "what becomes of null?",
     answer="this value, or another",
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# map_enum: members of an enum, or literal strings of one field, get other names.
+
+
+def _texts(declared: Type) -> list[str]:
+    """The literal strings of a type without others inside; those of an enum are its own."""
+    return [] if declared.refers else declared.texts(None) or []
+
+
+def _strings(declared: Type) -> list[str]:
+    """The literal strings in a type."""
+    return [text for inner in walk_type(declared) if not inner.parts for text in _texts(inner)]
+
+
+def _is_meant(step: MapEnum, option: Type) -> bool:
+    """True if the step renames the values of an option of a union."""
+    return option == Named(step.enum) if step.enum is not None else bool(_texts(option))
+
+
+def _map_enum(step: MapEnum, scope: Scope) -> Document:
+    document = scope.document
+    if (step.enum is None) == (step.field is None):
+        message = "expected either `enum` or `field`, got both or neither"
+        refuse("NQX304", "enum", message, "name the one that is meant")
+    members = _members(step, scope)
+    for old, new in step.values.items():
+        if old not in members:
+            hint = did_you_mean(old, members) or f"members here: {', '.join(members)}"
+            message = f"expected a member of {step.enum or step.field}, got {old!r}"
+            refuse("NQX304", "values", message, hint)
+        if old == new:
+            refuse_same("values", old, "leave it out")
+    merged = _merged(step, scope)
+    left = [new for new in merged if new not in step.undo]
+    if left and not step.lossy:
+        wanted = f"expected undo or lossy: true for {', '.join(left)}"
+        message = f"{wanted}, which more than one member becomes, got neither"
+        undo = f"`undo: {{{left[0]}: {merged[left[0]][0]}}}`"
+        refuse("NQX308", "values", message, f"write the member that a downgrade restores: {undo}")
+    if step.field is not None:
+        return scope.with_type(
+            step.field,
+            lambda have: map_type(have, lambda inner: inner.with_texts(step.values)),
+        )
+    enum = str(step.enum)
+    names = [*_origins(step, members)]
+    declared = scope.target.enums.get(enum)
+    if declared is None or not set(names) <= set(declared.members):
+        kept = document.enums[enum]
+        default = None if kept.default is None else step.values.get(kept.default, kept.default)
+        declared = EnumDeclaration(members=names, default=default, doc=kept.doc)
+    return document.model_copy(update={"enums": {**document.enums, enum: declared}})
+
+
+def _members(step: MapEnum, scope: Scope) -> list[str]:
+    """The members of the enum, or the strings that the field may hold."""
+    document = scope.document
+    if step.field is None:
+        if step.enum not in document.enums:
+            hint = did_you_mean(str(step.enum), document.enums)
+            hint = hint or "for literal strings name the field: `field: ...`"
+            message = f"expected an enum of version {document.version}, got {step.enum!r}"
+            refuse("NQX304", "enum", message, hint)
+        return document.enums[str(step.enum)].members
+    declared = scope.type(step.field)
+    found = _strings(declared)
+    if not found:
+        message = f"expected a field of literal strings, got {format_type(declared)}"
+        refuse("NQX304", "field", message, "for the members of an enum name it: `enum: ...`")
+    return found
+
+
+def _origins(step: MapEnum, members: Iterable[str]) -> dict[str, list[str]]:
+    """The old members by the new name that they get."""
+    found: dict[str, list[str]] = {}
+    for member in dict.fromkeys(members):
+        found.setdefault(step.values.get(member, member), []).append(member)
+    return found
+
+
+def _merged(step: MapEnum, scope: Scope) -> dict[str, list[str]]:
+    """The new names that several values become, with those values; other options of a union may have them too."""
+    found = _origins(step, _members(step, scope))
+    for declared in _declared(step, scope):
+        others = [option for option in declared.branches if not _is_meant(step, option)]
+        for new in {*step.values.values()} if len(others) < len(declared.branches) else ():
+            seen = see_node(new)
+            if any(option.accepts(scope.document, seen) for option in others):
+                found[new].append(new)
+    return {new: olds for new, olds in found.items() if len(olds) > 1}
+
+
+def _declared(step: MapEnum, scope: Scope) -> Iterator[Type]:
+    """Yields the types, unions whole, of the fields whose values the step renames."""
+    if step.field is not None:
+        yield from _wholes(scope.type(step.field))
+        return
+    for name in _structs(step, scope.document):
+        for field in scope.document.structs[name].stored.values():
+            yield from _wholes(field.declared)
+
+
+def _wholes(declared: Type) -> Iterator[Type]:
+    yield declared
+    for option in declared.branches:
+        for part in option.parts:
+            yield from _wholes(part)
+
+
+def _map_enum_payload(step: MapEnum, place: Place) -> Node:
+    document = place.before
+    stored = document.structs[place.struct].stored
+
+    def renamed(text: str, declared: Type, _: Path) -> str:
+        seen = see_node(text)
+        options = (o for o in declared.branches if o.accepts(document, seen))
+        option = next(options, None)
+        return step.values.get(text, text) if option and _is_meant(step, option) else text
+
+    names = stored if step.field is None else (step.field,)
+    return place.with_fields(
+        {name: map_texts(place.field(name), stored[name].declared, renamed) for name in names}
+    )
+
+
+def _structs(step: MapEnum, document: Document) -> Iterable[str]:
+    """The structs that hold values of the enum, or the one that has the field."""
+    if step.enum is None:
+        return (step.within or document.root,)
+    enum = Named(step.enum)
+    return [
+        name
+        for name, struct in document.structs.items()
+        if any(enum in walk_type(field.declared) for field in struct.stored.values())
+    ]
+
+
+def _map_enum_back(step: MapEnum, scope: Scope, _: Document) -> list[Step]:
+    for new, olds in _merged(step, scope).items():
+        if new not in step.undo:
+            wanted = f"expected one member that becomes {new!r}, got {', '.join(olds)}"
+            undo = f"`undo: {{{new}: {olds[0]}}}`"
+            hint = f"a downgrade to version {scope.document.version} needs {undo} in the step"
+            refuse("NQX423", "values", f"{wanted} and a step with lossy: true", hint)
+    origins = _origins(step, _members(step, scope))
+    back = {new: step.undo.get(new, olds[0]) for new, olds in origins.items()}
+    back = {new: old for new, old in back.items() if new != old}
+    if not back:
+        return []
+    named: dict[str, Any] = {"enum": step.enum} if step.field is None else {"field": step.field}
+    return [MapEnum(**named, values=back, undo={old: new for new, old in back.items()})]
+
+
+def mappings(old: Sequence[str], new: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yields ``values`` and ``undo`` that rename members which are gone: to new ones in order, or to a kept one."""
+    gone = [member for member in old if member not in new]
+    come = [member for member in new if member not in old]
+    kept = [member for member in old if member in new]
+    if gone and len(gone) <= len(come):
+        yield {"values": dict(zip(gone, come, strict=False))}
+    if gone and kept:
+        yield {"values": dict.fromkeys(gone, kept[0]), "undo": {kept[0]: kept[0]}}
+
+
+def _suggest_map_enum(gap: Gap) -> Iterator[Step]:
+    for given in mappings(_strings(gap.have), _strings(gap.want)):
+        yield map_enum(field=gap.field, within=gap.within, **given)
+
+
+map_enum = builder(MapEnum)
+MAP_ENUM = StepKind(
+    model=MapEnum,
+    declare=_map_enum,
+    rewrite=_map_enum_payload,
+    inverse=_map_enum_back,
+    cost="manifest",
+    structs=_structs,
+    suggest=_suggest_map_enum,
+    question=lambda _: "what becomes of the strings that are gone?",
+    answer="these names, or others",
 )

@@ -1,8 +1,8 @@
 """The record of a migration step, and the parts that several steps are made of.
 
-Contains :class:`StepKind` (the record), :func:`builder` (the function that makes a step in Python), and :class:`Scope`
-(the struct that a step changes, in a declaration). The steps themselves are in the modules beside this one; a new step is
-a model in ``schema/migration.py``, a module with its record, and a row in the table of ``__init__.py``.
+Contains :class:`StepKind` (the record) and :class:`Scope` (the struct that a step changes, in a declaration). The steps
+themselves are in the modules beside this one; a new step is a model in ``schema/migration.py``, a module with its record,
+and a row in the table of ``__init__.py``.
 
 Example:
     >>> from neuralqx_struct.evolution import steps
@@ -18,23 +18,20 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.sizes import (
-    equations,
-    measurable,
-    same_type,
-    substitute,
-)
+from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, substitute
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.types import Array, Extent, Node, Null, Type, map_type, walk_type
-from neuralqx_struct.types.text import format_type, union_of
+from neuralqx_struct.types.text import NodeBuilder, format_type, read_value, union_of
 
 #: Bytes that a step moves: none but the manifest's; those of the arrays it names, one at a time; any that its function reads.
 Cost = Literal["manifest", "streaming", "opaque"]
 
 S = TypeVar("S", bound=Step)
-_T = TypeVar("_T", bound=Type)
+
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,116 +59,6 @@ class Gap:
     values: tuple[Any, ...] = ()
 
 
-def _own_struct(step: Step, document: Document) -> tuple[str, ...]:
-    return (step.within or document.root,)
-
-
-def _no_suggestion(gap: Gap) -> Iterator[Step]:
-    del gap
-    return iter(())
-
-
-def _no_review(step: Step, old: Document, new: Document) -> Iterator[Diagnostic]:
-    del step, old, new
-    return iter(())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepKind(Generic[S]):
-    """Everything that is known about one migration step.
-
-    Attributes:
-        model: Its arguments as a schema file has them; the name of the class is the name of the step.
-        declare: Returns the declaration after the step, from the one before it and from the version that the
-            migration leads to, which has the defaults, docs and tags of results.
-        rewrite: Returns the node of one struct instance after the step.
-        inverse: Returns the steps that undo it, from the declarations before and after it. Raises SchemaError NQX307 or
-            NQX308 where that is impossible.
-        cost: The bytes that it moves.
-        structs: Returns the names of the structs whose instances it rewrites.
-        functions: Returns the registered functions that it runs.
-        suggest: Yields steps that may turn one type into another; the caller tries them.
-        question: Returns the question to ask the author before the step is written for a field, or an empty string.
-        answer: How the step reads as one of several answers.
-        review: Yields warnings about the step in a migration between two versions; their path is a member of the step.
-        checks_values: True if a value of an array can refuse the step.
-        drops_values: True if it removes stored values.
-        carried: Returns the names of fields whose data goes on under another name or in another struct.
-        renames_field: True if ``field`` becomes ``to``.
-        renames_struct: True if ``struct`` becomes ``to``.
-    """
-
-    model: type[S]
-    declare: Callable[[S, Document, Document], Document]
-    rewrite: Callable[[S, Place], Node]
-    inverse: Callable[[S, Document, Document], list[Step]]
-    cost: Cost
-    structs: Callable[[S, Document], Iterable[str]] = _own_struct
-    functions: Callable[[S], Iterable[str]] = lambda _: ()
-    suggest: Callable[[Gap], Iterator[Step]] = _no_suggestion
-    question: Callable[[FieldDeclaration], str] = lambda _: ""
-    answer: str = "this way"
-    review: Callable[[S, Document, Document], Iterator[Diagnostic]] = _no_review
-    checks_values: bool = False
-    drops_values: bool = False
-    carried: Callable[[S], Iterable[str]] = lambda _: ()
-    renames_field: bool = False
-    renames_struct: bool = False
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Findings.
-
-
-def refuse(code: str, member: str, message: str, hint: str | None = None) -> NoReturn:
-    """Raises a finding about one member of a step; ``proof.stages_of`` completes the path."""
-    raise SchemaError(message, code=code, path=member, hint=hint)
-
-
-def refuse_same(member: str, name: str, remedy: str = "remove the step") -> NoReturn:
-    """Raises NQX306: a new name is the old one."""
-    refuse("NQX306", member, f"expected another name than {name!r}, got the same", remedy)
-
-
-def find_struct(document: Document, name: str, member: str) -> StructDeclaration:
-    """A struct of a declaration.
-
-    Raises:
-        SchemaError: NQX304: no such struct at this point of the migration.
-    """
-    if name not in document.structs:
-        hint = did_you_mean(name, document.structs)
-        hint = hint or f"structs here: {', '.join(document.structs)}"
-        message = f"expected a struct of version {document.version}, got {name!r}"
-        refuse("NQX304", member, message, hint)
-    return document.structs[name]
-
-
-def find_field(
-    struct: StructDeclaration, struct_name: str, name: str, member: str = "field"
-) -> FieldDeclaration:
-    """A stored field of a struct.
-
-    Raises:
-        SchemaError: NQX304: no such field at this point of the migration; NQX306: payloads do not hold it.
-    """
-    found = struct.fields.get(name)
-    if found is not None and found.stored:  # `struct.stored` would be computed again for every step
-        return found
-    if found is not None:
-        message = f"expected a stored field, got {name!r}, which payloads do not hold"
-        refuse("NQX306", member, message, "remove the step")
-    hint = did_you_mean(name, struct.stored)
-    hint = hint or "a step sees the names that the steps before it left"
-    here = f"fields of {struct_name} at this point: {', '.join(struct.stored) or 'none'}"
-    message = f"expected a field of {struct_name}, got {name!r}\n{here}"
-    return refuse("NQX304", member, message, hint)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Declarations.
-
-
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The struct that a step changes, in the declaration before the step.
@@ -194,19 +81,48 @@ class Scope:
         name = step.within or document.root
         return cls(document, target, name, find_struct(document, name, "in"))
 
-    def within(self, name: str) -> Scope:
+    def within(self, name: str, struct: StructDeclaration | None = None) -> Scope:
         """The scope of another struct."""
-        return replace(self, name=name, struct=self.document.structs[name])
+        return replace(self, name=name, struct=struct or self.document.structs[name])
 
-    def field(self, name: str, member: str = "field") -> FieldDeclaration:
-        """A stored field; see :func:`find_field`."""
-        return find_field(self.struct, self.name, name, member)
+    def moved(self, document: Document) -> Scope:
+        """The same struct in another declaration."""
+        return replace(self, document=document, struct=document.structs[self.name])
+
+    @property
+    def known(self) -> dict[str, Expression]:
+        """Expressions that names of sizes are equal to here."""
+        return equations(self.document, struct=self.name)
 
     @property
     def wanted(self) -> Mapping[str, FieldDeclaration]:
         """The stored fields of the struct of the same name in the target."""
         struct = self.target.structs.get(self.name)
         return {} if struct is None else struct.stored
+
+    def field(self, name: str, member: str = "field") -> FieldDeclaration:
+        """A stored field of the struct.
+
+        Raises:
+            SchemaError: NQX304: no such field at this point of the migration; NQX306: payloads do not hold it.
+        """
+        found = self.struct.fields.get(name)
+        if (
+            found is not None and found.stored
+        ):  # `struct.stored` would be computed again for every step
+            return found
+        if found is not None:
+            message = f"expected a stored field, got {name!r}, which payloads do not hold"
+            refuse("NQX306", member, message, "remove the step")
+        stored = self.struct.stored
+        hint = did_you_mean(name, stored) or "a step sees the names that the steps before it left"
+        here = f"fields of {self.name} at this point: {', '.join(stored) or 'none'}"
+        message = f"expected a field of {self.name}, got {name!r}\n{here}"
+        return refuse("NQX304", member, message, hint)
+
+    def type(self, name: str, member: str = "field") -> Type:
+        """The type of a stored field; raises as :meth:`field`."""
+        return self.field(name, member).declared
 
     def require_free(self, name: str, member: str, leaving: Iterable[str] = ()) -> None:
         """Checks that payloads hold no field of a name, except one that the same step removes.
@@ -227,14 +143,38 @@ class Scope:
             SchemaError: ``code``: they do not.
         """
         wanted = {name for size in sizes if size is not ... for name in size.names}
-        if not wanted:
-            return
-        missing = sorted(wanted - measurable(self.document, self.name, self.target))
+        missing = wanted - shown_sizes(self.document, self.name) if wanted else wanted
         if missing:
-            names = ", ".join(missing)
+            names = ", ".join(sorted(missing))
             message = f"expected sizes that payloads show, got {names}, which no array there fixes"
             hint = "declare `equals:` for the dim, or write the size as a number"
             refuse(code, member, message, hint)
+
+    def review_sizes(self, sizes: Iterable[Extent], member: str) -> Iterator[Diagnostic]:
+        """Yields NQX320 if only lists and dicts, which may be empty, show some sizes."""
+        wanted = {name for size in sizes if size is not ... for name in size.names}
+        unsure = wanted - shown_sizes(self.document, self.name, empty=True) if wanted else wanted
+        if unsure:
+            yield may_stop(f"whose lists or dicts show no {', '.join(sorted(unsure))}", member)
+
+    def check_value(
+        self, value: Any, declared: Type, document: Document, member: str, *, sized: bool = True
+    ) -> None:
+        """Checks that a value in a step is of a type, and with ``sized`` that payloads show the sizes that it needs.
+
+        Args:
+            value: The plain value.
+            declared: The type.
+            document: Declares its structs and enums.
+            member: The member of the step.
+            sized: Whether sizes are checked.
+        """
+        builder = _Sized(document, self) if sized else NodeBuilder(document)
+        try:
+            read_value(value, declared, builder)
+        except SchemaError as error:
+            found = error.diagnostics[0]
+            refuse(found.code, found.path or member, found.message, found.hint)
 
     def adopt(
         self,
@@ -257,7 +197,7 @@ class Scope:
         wanted = self.wanted.get(name)
         if wanted is not None:
             theirs = substitute(wanted.declared, bind) if bind else wanted.declared
-            if same_type(declared, theirs, equations(self.document, self.target)):
+            if same_type(declared, theirs, self.known):
                 return wanted
         if source is None:
             return FieldDeclaration.model_validate({"type": format_type(declared)})
@@ -266,7 +206,8 @@ class Scope:
     def with_fields(self, fields: Mapping[str, FieldDeclaration]) -> Document:
         """The declaration with other fields of the struct."""
         struct = self.struct.model_copy(update={"fields": dict(fields)})
-        return with_structs(self.document, {self.name: struct})
+        structs = {**self.document.structs, self.name: struct}
+        return self.document.model_copy(update={"structs": structs})
 
     def replaced(self, leaving: Iterable[str], coming: Mapping[str, FieldDeclaration]) -> Document:
         """The declaration with some fields replaced by others, at the position of the first one."""
@@ -274,10 +215,142 @@ class Scope:
         kept = {n: d for n, d in self.struct.fields.items() if n not in coming or n in leaving}
         return self.with_fields(replaced_items(kept, tuple(leaving), coming))
 
+    def with_type(self, name: str, change: Callable[[Type], Type]) -> Document:
+        """The declaration with another type for a field."""
+        source = self.field(name)
+        made = self.adopt(name, change(source.declared), source)
+        return self.replaced((name,), {name: made})
 
-def with_structs(document: Document, structs: Mapping[str, StructDeclaration]) -> Document:
-    """The declaration with some structs added or replaced."""
-    return document.model_copy(update={"structs": {**document.structs, **structs}})
+
+class _Sized(NodeBuilder):
+    """Checks a value of a step without a payload: its arrays need sizes that every payload shows.
+
+    Args:
+        document: Declares the structs and enums of the type.
+        scope: The scope of the step.
+        local: Names of sizes that no payload shows, as they are those of a struct in the value.
+    """
+
+    def __init__(self, document: Document, scope: Scope, local: frozenset[str] = _NO_NAMES) -> None:
+        super().__init__(document, store=lambda _, array: array)
+        self.scope, self.local = scope, local
+
+    def inside(self, struct: str) -> NodeBuilder:
+        """A builder for the fields of a struct in the value."""
+        declaration = self.document.structs[struct]
+        local = _NO_NAMES.union(*declaration.sizes) - self.document.dims.keys()
+        return _Sized(self.document, self.scope, local.union(declaration.params))
+
+    def array(self, declared: Array, value: Any) -> Node:
+        """Checks the sizes that a number fills, or those of nested lists."""
+        made = super().array(declared, value)
+        names = _NO_NAMES.union(*(size.names for size in declared.shape if size is not ...))
+        if not isinstance(value, list):
+            if names & self.local:
+                message = f"expected sizes that payloads show, got those of {format_type(declared)}"
+                refuse("NQX105", "", message, "write the sizes as numbers in the type")
+            self.scope.require_sizes(declared.shape, "")
+            return made
+        used = _NO_NAMES.union(*self.scope.struct.sizes, self.scope.document.dims) - self.local
+        wrong = Solver({}).unify(declared.shape, made.shape, "", declared.dtype)
+        if wrong or names & used:
+            message = f"expected a value for {format_type(declared)} of every payload, got a list of shape {made.shape}"
+            refuse("NQX107", "", message, "give one number, which fills an array of any size")
+        return made
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The record.
+
+
+def _own_struct(step: Step, document: Document) -> tuple[str, ...]:
+    return (step.within or document.root,)
+
+
+def _none(*_: Any) -> Iterator[Any]:
+    return iter(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepKind(Generic[S]):
+    """Everything that is known about one migration step.
+
+    Attributes:
+        model: Its arguments as a schema file has them; the name of the class is the name of the step.
+        declare: Returns the declaration after the step, from the scope that it changes; ``Scope.target`` has the
+            defaults, docs and tags of results.
+        rewrite: Returns the node of one struct instance after the step.
+        inverse: Returns the steps that undo it, from the scope that it changed and the declaration after it; their ``in``
+            is that of the step. Raises SchemaError NQX307 or NQX308 where that is impossible.
+        cost: The bytes that it moves.
+        structs: Returns the names of the structs whose instances it rewrites.
+        functions: Returns the registered functions that it runs.
+        suggest: Yields steps that may turn one type into another; the caller tries them.
+        question: Returns the question to ask the author before the step is written for a field, or an empty string.
+        answer: How the step reads as one of several answers.
+        review: Yields findings about the step in its scope; their path is a member of the step.
+        checks_values: True if a value of an array can refuse the step.
+        drops_values: True if it removes stored values.
+        carried: Returns the names of fields whose data goes on under another name or in another struct.
+        renames_field: True if ``field`` becomes ``to``.
+        renames_struct: True if ``struct`` becomes ``to``.
+    """
+
+    model: type[S]
+    declare: Callable[[S, Scope], Document]
+    rewrite: Callable[[S, Place], Node]
+    inverse: Callable[[S, Scope, Document], list[Step]]
+    cost: Cost
+    structs: Callable[[S, Document], Iterable[str]] = _own_struct
+    functions: Callable[[S], Iterable[str]] = _none
+    suggest: Callable[[Gap], Iterator[Step]] = _none
+    question: Callable[[FieldDeclaration], str] = lambda _: ""
+    answer: str = "this way"
+    review: Callable[[S, Scope], Iterator[Diagnostic]] = _none
+    checks_values: bool = False
+    drops_values: bool = False
+    carried: Callable[[S], Iterable[str]] = _none
+    renames_field: bool = False
+    renames_struct: bool = False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Findings.
+
+
+def refuse(code: str, member: str, message: str, hint: str | None = None) -> NoReturn:
+    """Raises a finding about one member of a step; ``proof.stages_of`` completes the path."""
+    raise SchemaError(message, code=code, path=member, hint=hint)
+
+
+def refuse_same(member: str, name: str, remedy: str = "remove the step") -> NoReturn:
+    """Raises NQX306: a new name is the old one."""
+    refuse("NQX306", member, f"expected another name than {name!r}, got the same", remedy)
+
+
+def may_stop(where: str, member: str = "") -> Diagnostic:
+    """NQX320: some payloads cannot be migrated."""
+    message = f"expected a step for every payload, got one that stops at payloads {where}"
+    hint = "fine if there are none; such a load raises an error and changes nothing"
+    return Diagnostic("NQX320", "info", message, path=member, hint=hint)
+
+
+def find_struct(document: Document, name: str, member: str) -> StructDeclaration:
+    """A struct of a declaration.
+
+    Raises:
+        SchemaError: NQX304: no such struct at this point of the migration.
+    """
+    if name not in document.structs:
+        hint = did_you_mean(name, document.structs)
+        hint = hint or f"structs here: {', '.join(document.structs)}"
+        message = f"expected a struct of version {document.version}, got {name!r}"
+        refuse("NQX304", member, message, hint)
+    return document.structs[name]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Declarations.
 
 
 _V = TypeVar("_V")
@@ -296,36 +369,21 @@ def replaced_items(
     return found if leaving else {**found, **coming}
 
 
-def with_type(
-    step: Any, document: Document, target: Document, change: Callable[[Type], Type]
-) -> Document:
-    """The declaration with another type for the step's field."""
-    scope = Scope.of(step, document, target)
-    source = scope.field(step.field)
-    made = scope.adopt(step.field, change(source.declared), source)
-    return scope.replaced((step.field,), {step.field: made})
-
-
-def declared_type(step: Any, document: Document) -> Type:
-    """The type of the step's field."""
-    return Scope.of(step, document, document).field(step.field).declared
-
-
-def arrays_of(declared: Type) -> list[Array]:
+def arrays_of(declared: Type) -> list[Any]:
     """The array types inside a type."""
-    return [inner for inner in walk_type(declared) if isinstance(inner, Array)]
+    return [inner for inner in walk_type(declared) if inner.element]
 
 
-def each_array(declared: Type, change: Callable[[Array], Type], step: str) -> Type:
+def each_array(declared: Type, change: Callable[[Any], Type], step: str) -> Type:
     """The type with every array in it changed, also inside lists, tuples, dicts and unions.
 
     Raises:
         SchemaError: NQX304: there is no array in it; NQX306: the step has no effect.
     """
-    shown = format_type(declared)
-    if not arrays_of(declared):
+    arrays, shown = arrays_of(declared), format_type(declared)
+    if not arrays:
         refuse("NQX304", "field", f"expected a field that holds an array to {step}, got {shown}")
-    changed = map_type(declared, lambda inner: change(inner) if isinstance(inner, Array) else inner)
+    changed = map_type(declared, lambda inner: change(inner) if inner in arrays else inner)
     if changed == declared and step != "transpose":  # a square array keeps its type
         message = f"expected a step with an effect, got one that leaves {shown} as it is"
         refuse("NQX306", "field", message)
@@ -333,22 +391,22 @@ def each_array(declared: Type, change: Callable[[Array], Type], step: str) -> Ty
 
 
 def only_branch(
-    declared: Type, wanted: type[_T], words: str, member: str = "field"
-) -> tuple[_T, Callable[[Type], Type]]:
-    """The one branch of ``T`` or ``T | null`` that is of a class, and a function that replaces it.
+    declared: Type, is_meant: Callable[[Type], Any], words: str, member: str = "field"
+) -> tuple[Any, Callable[[Type], Type]]:
+    """The one branch of ``T`` or ``T | null``, and a function that replaces it.
 
     Raises:
         SchemaError: NQX304: the type is another one.
     """
     found, nullable = declared.solid, declared.nullable
-    if len(found) == 1 and isinstance(found[0], wanted):
+    if len(found) == 1 and is_meant(found[0]):
         return found[0], lambda other: union_of((other, Null())) if nullable else other
     return refuse("NQX304", member, f"expected {words}, got {format_type(declared)}")
 
 
 def array_branch(declared: Type, member: str = "field") -> tuple[Array, Callable[[Type], Type]]:
     """As :func:`only_branch`, for arrays."""
-    return only_branch(declared, Array, "an array field", member)
+    return only_branch(declared, lambda one: one.element, "an array field", member)
 
 
 def with_named(document: Document, declared: Type, target: Document) -> Document:

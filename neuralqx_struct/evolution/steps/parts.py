@@ -1,27 +1,27 @@
 """Steps between one array and several: split and merge, inverse to each other.
 
 Example:
-    >>> split = Split(field="bias_all", into={"visible_bias": "n_sites", "hidden_bias": "n_hidden"})
-    >>> SPLIT.declare(split, v2, v3).structs["VMCState"].fields["visible_bias"].text
+    >>> step = split(field="bias_all", into={"visible_bias": "n_sites", "hidden_bias": "n_hidden"})
+    >>> SPLIT.declare(step, Scope.of(step, v2, v3)).structs["VMCState"].fields["visible_bias"].text
     'complex64[n_sites]'
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.dtypes import dtype_named
-from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.payload_tree import Place, Thunk
-from neuralqx_struct.evolution.sizes import constant, equations, extent, same_size, total
+from neuralqx_struct.evolution.sizes import constant, extent, may_be_negative, same_size, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
-from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
     array_branch,
+    may_stop,
     refuse,
 )
 from neuralqx_struct.evolution.values import (
@@ -31,7 +31,7 @@ from neuralqx_struct.evolution.values import (
     join_complex,
     part_complex,
 )
-from neuralqx_struct.schema.migration import Merge, Split, Step
+from neuralqx_struct.schema.migration import Merge, Split, Step, builder
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Array, Extent, Node
 from neuralqx_struct.types.text import format_type
@@ -69,7 +69,7 @@ def _parts(step: Split, array: Array, scope: Scope) -> dict[str, Array]:
         return dict.fromkeys(names, Array(part, array.shape))
     shape = _known_shape(array, "field")
     axis = _axis(step.axis, len(shape))
-    known = equations(scope.document, scope.target)
+    known = scope.known
     before, length, behind = shape[:axis], shape[axis], shape[axis + 1 :]
     if step.how == "stack":
         if not same_size(length, extent(len(names)), known):
@@ -93,8 +93,7 @@ def _parts(step: Split, array: Array, scope: Scope) -> dict[str, Array]:
     return {name: Array(array.dtype, (*before, size, *behind)) for name, size in sizes.items()}
 
 
-def _split(step: Split, document: Document, target: Document) -> Document:
-    scope = Scope.of(step, document, target)
+def _split(step: Split, scope: Scope) -> Document:
     source = scope.field(step.field)
     array, rebuilt = array_branch(source.declared)
     parts = _parts(step, array, scope)
@@ -127,7 +126,7 @@ def _complex_parts(step: Split, node: Node, place: Place) -> dict[str, Node]:
     for index, name in enumerate(step.into):
         part = partial(part_complex, imaginary=index == 1)
         how = ("part", index)
-        made[name] = place.derive(node, (name,), how, part, shape=shape, dtype=dtype)
+        made[name] = place.derive(node, how, part, shape=shape, dtype=dtype)
     return made
 
 
@@ -149,7 +148,7 @@ def _pieces(step: Split, node: Node, place: Place) -> dict[str, Node]:
         how = ("part", axis, start, step.how, size)
         length = [] if stacked else [size]
         rest = [*shape[:axis], *length, *shape[axis + 1 :]]
-        made[name] = place.derive(node, (name,), how, piece, shape=rest)
+        made[name] = place.derive(node, how, piece, shape=rest)
         start += size
     return made
 
@@ -163,30 +162,34 @@ def _piece(array: np.ndarray, index: tuple[Any, ...]) -> np.ndarray:
     return compact(array[index])
 
 
+def _review_split(step: Split, scope: Scope) -> Iterator[Diagnostic]:
+    """Yields NQX320 where a size may be negative, or is shown by lists and dicts alone."""
+    sizes = [extent(size) for size in step.into.values()] if isinstance(step.into, dict) else []
+    yield from scope.review_sizes(sizes, "into")
+    for size in sizes:
+        if may_be_negative(size):
+            yield may_stop(f"where {size.text} is negative", "into")
+
+
 split = builder(Split, axis=0, how="concat")
 SPLIT = StepKind(
     model=Split,
     declare=_split,
     rewrite=_split_payload,
     inverse=lambda step, *_: [
-        Merge(
-            within=step.within,
-            fields=list(step.into),
-            into=step.field,
-            how=step.how,
-            axis=step.axis,
-        )
+        Merge(fields=list(step.into), into=step.field, how=step.how, axis=step.axis)
     ],
     cost="streaming",
+    review=_review_split,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
 # merge
 
 
-def _whole(step: Merge, arrays: Sequence[Array], document: Document, target: Document) -> Array:
+def _whole(step: Merge, arrays: Sequence[Array], known: Mapping[str, Any]) -> Array:
     """The type of the merged array."""
-    first, known = arrays[0], equations(document, target)
+    first = arrays[0]
     dtypes = {array.dtype for array in arrays}
     if len(dtypes) > 1:
         message = f"expected arrays of one dtype, got {', '.join(sorted(dtypes))}"
@@ -221,8 +224,7 @@ def _check_shapes(arrays: Sequence[Array], free: int | None, known: Mapping[str,
             refuse("NQX310", "fields", f"expected arrays of one shape{but}, got {shown}")
 
 
-def _merge(step: Merge, document: Document, target: Document) -> Document:
-    scope = Scope.of(step, document, target)
+def _merge(step: Merge, scope: Scope) -> Document:
     if len(set(step.fields)) != len(step.fields):
         refuse("NQX304", "fields", f"expected distinct fields, got {step.fields}")
     sources = [scope.field(name, "fields") for name in step.fields]
@@ -235,7 +237,7 @@ def _merge(step: Merge, document: Document, target: Document) -> Document:
         message = f"expected fields that may all be null or none, got {shown}"
         refuse("NQX310", "fields", message, "fill the optional ones before")
     _, rebuilt = branches[0]
-    declared = rebuilt(_whole(step, arrays, document, target))
+    declared = rebuilt(_whole(step, arrays, scope.known))
     made = scope.adopt(step.into, declared, sources[0])
     return scope.replaced(step.fields, {step.into: made})
 
@@ -255,7 +257,7 @@ def _merge_payload(step: Merge, place: Place) -> Node:
         Array(node["dtype"], tuple(map(extent, shapes[name]))) for name, node in nodes.items()
     ]
     try:
-        made = _whole(step, described, place.before, place.after)
+        made = _whole(step, described, {})
     except SchemaError as error:
         raise place.error("NQX310", error.diagnostics[0].message, first) from None
     shape = [int(constant(size) or 0) for size in made.shape]
@@ -263,7 +265,7 @@ def _merge_payload(step: Merge, place: Place) -> Node:
     axis = 0 if step.how == "complex" else _axis(step.axis, rank, new=step.how == "stack")
     join = partial(_JOIN[step.how], [*map(place.load, nodes.values())], made.dtype, shape, axis)
     made_of = (step.name, step.how, axis, *map(place.identity, nodes.values()))
-    node = place.workspace.store(place.at(step.into), made.dtype, shape, join, made_of)
+    node = place.workspace.store(made.dtype, shape, join, made_of)
     if "leaf" in nodes[first]:
         node["leaf"] = nodes[first]["leaf"]
     return place.swapped(leaving, {step.into: node})
@@ -297,17 +299,22 @@ _JOIN: Mapping[str, Callable[[Sequence[Thunk], str, Sequence[int], int], np.ndar
 }
 
 
-def _merge_back(step: Merge, before: Document, after: Document) -> list[Step]:
+def _merge_back(step: Merge, scope: Scope, after: Document) -> list[Step]:
     names: dict[str, int | str] | list[str] = list(step.fields)
     if step.how == "concat":
-        scope = Scope.of(step, before, after)
-        declared = {name: scope.field(name, "fields").declared for name in step.fields}
-        shapes = {name: array_branch(t, "fields")[0].shape for name, t in declared.items()}
-        axis = _axis(step.axis, len(shapes[step.fields[0]]))
-        sizes = {name: shape[axis] for name, shape in shapes.items()}
-        Scope.of(step, after, before).require_sizes(sizes.values(), "fields", "NQX307")
+        arrays = {name: array_branch(scope.type(name))[0] for name in step.fields}
+        axis = _axis(step.axis, len(arrays[step.fields[0]].shape))
+        sizes = {name: array.shape[axis] for name, array in arrays.items()}
+        scope.moved(after).require_sizes(sizes.values(), "fields", "NQX307")
         names = {name: plain_size(size) for name, size in sizes.items()}
-    return [Split(within=step.within, field=step.into, axis=step.axis, into=names, how=step.how)]
+    return [Split(field=step.into, axis=step.axis, into=names, how=step.how)]
+
+
+def _review_merge(step: Merge, scope: Scope) -> Iterator[Diagnostic]:
+    """Yields NQX320 for optional fields, as one may be null and another not."""
+    if scope.type(step.fields[0]).nullable:
+        names = " and ".join(step.fields)
+        yield may_stop(f"in which some of {names} are null, but not all", "fields")
 
 
 merge = builder(Merge, axis=0)
@@ -317,4 +324,5 @@ MERGE = StepKind(
     rewrite=_merge_payload,
     inverse=_merge_back,
     cost="streaming",
+    review=_review_merge,
 )

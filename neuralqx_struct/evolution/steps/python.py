@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.steps.builders import built
 from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
@@ -34,9 +33,9 @@ from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.manifest.kinds import ARRAY, iter_nodes
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.conformance import conform, see_node
-from neuralqx_struct.schema.migration import Python, Remove, Step
+from neuralqx_struct.schema.migration import Python, Remove, Step, built
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types import Key, Named, Node, walk_type
+from neuralqx_struct.types import Node, walk_type
 from neuralqx_struct.types.text import format_type
 
 if TYPE_CHECKING:
@@ -118,11 +117,9 @@ def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Functio
             try:
                 importlib.import_module(module)
             except ImportError as error:
-                if error.name and f"{module}.".startswith(
-                    f"{error.name}."
-                ):  # the error below reports that no function was found
-                    continue
-                raise
+                if not (error.name and f"{module}.".startswith(f"{error.name}.")):
+                    raise
+                continue  # the error below reports that no function was found
             except Exception as error:  # a module runs any code, and may fail in any way
                 raise MigrationError(
                     f"expected the trusted module {module!r} to be importable, got {type(error).__name__}: {error}",
@@ -151,8 +148,8 @@ def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Functio
 # python
 
 
-def _python(step: Python, document: Document, target: Document) -> Document:
-    scope = Scope.of(step, document, target)
+def _python(step: Python, scope: Scope) -> Document:
+    document, target = scope.document, scope.target
     for field in step.reads:
         _require_plain(scope.field(field, "reads"), document, field, "reads")
     wanted = scope.wanted
@@ -174,8 +171,7 @@ def _python(step: Python, document: Document, target: Document) -> Document:
     for field in step.writes:  # it may write members of an enum that only the new version has
         document = with_named(document, wanted[field].declared, target)
     written = {field: wanted[field] for field in step.writes}
-    scope = Scope.of(step, document, target)
-    return scope.with_fields({**scope.struct.fields, **written})
+    return scope.moved(document).with_fields({**scope.struct.fields, **written})
 
 
 def _require_plain(
@@ -183,8 +179,7 @@ def _require_plain(
 ) -> None:
     """Checks that a field holds no keys and no structs."""
     for held in walk_type(declaration.declared):
-        is_struct = isinstance(held, Named) and held.name not in document.enums
-        if isinstance(held, Key) or is_struct:
+        if held.key_impl or document.is_struct(held.refers):
             shown = f"{field!r}, which holds {format_type(held)}"
             message = f"expected fields of plain values and arrays, got {shown}"
             hint = "`in:` names the struct whose instances the step is for; `unwrap_key` makes an array of a key"
@@ -257,13 +252,13 @@ def _node(place: Place, name: str, value: Any) -> Node:
     encoder.finish()
     before = iter_nodes(place.node["fields"].get(name))
     leaves = {inner.get("leaf") for _, inner in before if ARRAY.matches(inner)}
-    for path, inner in iter_nodes(node):
+    for _, inner in iter_nodes(node):
         if not ARRAY.matches(inner):
             continue
         array = encoder.arrays[inner["name"]]
-        where, made_of = place.at(name, *path), (PYTHON.model.name, id(array))
+        made_of = (PYTHON.model.name, id(array))
         held = partial(_same, array)
-        made = place.workspace.store(where, inner["dtype"], array.shape, held, made_of)
+        made = place.workspace.store(inner["dtype"], array.shape, held, made_of)
         inner["name"] = made["name"]
         inner.pop("leaf", None)
         if leaves == {"numpy"}:
@@ -275,21 +270,19 @@ def _same(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _python_back(step: Python, before: Document, after: Document) -> list[Step]:
-    old = Scope.of(step, before, after).struct.stored
-    new = Scope.of(step, after, before).struct.stored
+def _python_back(step: Python, scope: Scope, after: Document) -> list[Step]:
+    old, new = scope.struct.stored, scope.moved(after).struct.stored
     changed = [field for field in step.writes if field in old]
     back: list[Step] = []
     if changed:
         if step.inverse is None:
             wanted = f"a function that leads back to {', '.join(changed)}"
-            hint = f"a downgrade to version {before.version} needs `inverse:` in the step"
+            hint = f"a downgrade to version {scope.document.version} needs `inverse:` in the step"
             message = f"expected {wanted}, got a step with lossy: true"
             refuse("NQX423", "function", message, hint)
         reads = dict.fromkeys([*step.writes, *step.reads])
         back.append(
             Python(
-                within=step.within,
                 function=step.inverse,
                 inverse=step.function,
                 reads=[field for field in reads if field in new],
@@ -297,7 +290,7 @@ def _python_back(step: Python, before: Document, after: Document) -> list[Step]:
             )
         )
     appeared = [field for field in step.writes if field not in old]
-    back += [Remove(within=step.within, field=field, lossy=True) for field in appeared]
+    back += [Remove(field=field, lossy=True) for field in appeared]
     return back
 
 
@@ -323,12 +316,11 @@ def python(
     return built(Python, **given, reads=reads, writes=writes)
 
 
-def _reads_whole(step: Python, old: Document, new: Document) -> Iterator[Diagnostic]:
+def _reads_whole(step: Python, scope: Scope) -> Iterator[Diagnostic]:
     """Yields NQX317: other steps wait until an array is read."""
-    del new
     message = (
         f"expected steps that wait until an array is asked for, got a function of {', '.join(step.reads)}\n"
-        f"each load of version {old.version} reads them whole and runs it"
+        f"each load of version {scope.document.version} reads them whole and runs it"
     )
     hint = "fine; `neuralqx-struct migrate` does it once for all loads"
     yield Diagnostic("NQX317", "info", message, hint=hint)

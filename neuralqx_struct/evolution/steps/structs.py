@@ -1,31 +1,32 @@
-"""Steps on structs: move and inline, inverse to each other, and rename_struct. None of them reads an array.
+"""Steps on structs and dicts: move and inline, inverse to each other, rename_struct, and rename_path. None reads an array.
 
 Example:
-    >>> sorted(MOVE.declare(Move(fields=["sigma"], into="sampler", struct="Sampler"), v2, v3).structs)
+    >>> step = move(fields=["sigma"], into="sampler", struct="Sampler")
+    >>> sorted(MOVE.declare(step, Scope.of(step, v2, v3)).structs)
     ['Sampler', 'VMCState']
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.sizes import equations, same_type, substitute
-from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.sizes import same_type, substitute
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
     StepKind,
-    find_field,
+    find_struct,
     refuse,
     refuse_same,
 )
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.manifest.kinds import STRUCT
-from neuralqx_struct.schema.migration import Inline, Move, RenameStruct, Step
+from neuralqx_struct.manifest.kinds import DICT, PAIRS, STRUCT, parts_of
+from neuralqx_struct.paths import FieldName
+from neuralqx_struct.schema.migration import Inline, Move, RenamePath, RenameStruct, Step, builder
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.types import Named, Node, Type, map_type, walk_type
 from neuralqx_struct.types.text import format_type
@@ -54,8 +55,8 @@ def _require_one_user(document: Document, struct: str, member: str) -> None:
 # move
 
 
-def _move(step: Move, document: Document, target: Document) -> Document:
-    scope = Scope.of(step, document, target)
+def _move(step: Move, scope: Scope) -> Document:
+    document, target = scope.document, scope.target
     moved = {name: scope.field(name, "fields") for name in step.fields}
     into = None if step.into in moved else scope.struct.stored.get(step.into)
     if into is not None:
@@ -69,22 +70,22 @@ def _move(step: Move, document: Document, target: Document) -> Document:
     known = target.structs.get(step.struct)
     params: dict[str, Any] = {"params": known.params, "doc": known.doc} if known else {}
     empty = StructDeclaration(fields={}, **params)
-    there = Scope(document, target, step.struct, document.structs.get(step.struct, empty))
+    there = scope.within(step.struct, document.structs.get(step.struct, empty))
     inner = {name: there.adopt(name, d.declared, d, bind) for name, d in moved.items()}
     if step.struct in document.structs:
         _require_same_fields(there, inner)
     else:
         document = there.with_fields(inner)
     made = declaration or FieldDeclaration.model_validate({"type": step.struct})
-    return Scope.of(step, document, target).replaced(step.fields, {step.into: made})
+    return scope.moved(document).replaced(step.fields, {step.into: made})
 
 
 def _require_same_fields(scope: Scope, moved: Mapping[str, FieldDeclaration]) -> None:
     """Checks that a struct which exists already has just the fields that are moved into a new instance of it."""
-    have, known = scope.struct.stored, equations(scope.document, scope.target)
+    have = scope.struct.stored
     for field in sorted(moved.keys() | have.keys()):
         both = field in moved and field in have
-        if both and same_type(moved[field].declared, have[field].declared, known):
+        if both and same_type(moved[field].declared, have[field].declared, scope.known):
             continue
         wanted = f"expected a struct with just the fields {', '.join(moved)}"
         message = f"{wanted}, got {scope.name}, which differs in {field!r}"
@@ -96,35 +97,26 @@ def _move_into(
     step: Move, scope: Scope, moved: Mapping[str, FieldDeclaration], into: FieldDeclaration
 ) -> Document:
     """The declaration after a move into a struct that the field already holds."""
-    document = scope.document
     if into.declared != Named(step.struct):
         shown = f"{step.into}: {format_type(into.declared)}"
         refuse("NQX304", "into", f"expected a field of type {step.struct}, got {shown}")
-    if step.struct not in document.structs:
-        message = f"expected a struct of version {document.version}, got {step.struct!r}"
-        refuse("NQX304", "struct", message)
-    _require_one_user(document, step.struct, "struct")
-    inner = scope.within(step.struct)
+    inner = scope.within(step.struct, find_struct(scope.document, step.struct, "struct"))
+    _require_one_user(scope.document, step.struct, "struct")
     for field in moved:
         inner.require_free(field, "fields")
     made = {name: inner.adopt(name, d.declared, d) for name, d in moved.items()}
-    document = inner.replaced((), made)
-    return Scope.of(step, document, scope.target).replaced(step.fields, {})
+    return scope.moved(inner.replaced((), made)).replaced(step.fields, {})
 
 
 def _move_payload(step: Move, place: Place) -> Node:
     moved = {field: place.field(field) for field in step.fields}
     leaving = tuple(step.fields)
-    into = None if step.into in moved else place.node["fields"].get(step.into)
-    if into is None:
+    if step.into in moved or step.into not in place.node["fields"]:
         made = STRUCT.node(type=place.before.ref(step.struct), fields=moved)
         return place.swapped(leaving, {step.into: made})
-    if not STRUCT.matches(into):
-        message = f"expected a struct {step.struct}, got {shown_node(into)}"
-        raise place.error("NQX414", message, step.into)
-    inner = {**into, "fields": place.replaced((), moved, step.into)}
-    fields = place.replaced(leaving, {})
-    return {**place.node, "fields": {**fields, step.into: inner}}
+    made = place.swapped(leaving, {})
+    made["fields"][step.into] = place.inside(step.into).swapped((), moved)
+    return made
 
 
 move = builder(Move)
@@ -132,9 +124,7 @@ MOVE = StepKind(
     model=Move,
     declare=_move,
     rewrite=_move_payload,
-    inverse=lambda step, *_: [
-        Inline(within=step.within, field=step.into, fields=list(step.fields))
-    ],
+    inverse=lambda step, *_: [Inline(field=step.into, fields=list(step.fields))],
     cost="manifest",
     carried=lambda step: step.fields,
 )
@@ -144,54 +134,44 @@ MOVE = StepKind(
 
 
 def _nested(scope: Scope, step: Inline) -> Type:
-    declared = scope.field(step.field).declared
+    declared = scope.type(step.field)
     if declared.refers in scope.document.structs:
         return declared
     message = f"expected a field that holds a struct, got {format_type(declared)}"
     return refuse("NQX304", "field", message)
 
 
-def _inline(step: Inline, document: Document, target: Document) -> Document:
-    scope = Scope.of(step, document, target)
+def _inline(step: Inline, scope: Scope) -> Document:
     use = _nested(scope, step)
-    inner = document.structs[use.refers]
-    leaving = (step.field,) if set(inner.stored) <= set(step.fields) else ()
+    inner = scope.within(use.refers)
+    leaving = (step.field,) if set(inner.struct.stored) <= set(step.fields) else ()
     if not leaving:
-        _require_one_user(document, use.refers, "field")
-    bind = binding(document, use)
+        _require_one_user(scope.document, use.refers, "field")
+    bind = binding(scope.document, use)
     coming: dict[str, FieldDeclaration] = {}
     for field in step.fields:
-        declaration = find_field(inner, use.refers, field, "fields")
+        declaration = inner.field(field, "fields")
         scope.require_free(field, "fields", leaving)
-        declared = declaration.declared
-        if bind:
-            declared = substitute(declared, bind)
-        coming[field] = scope.adopt(field, declared, declaration)
+        coming[field] = scope.adopt(field, substitute(declaration.declared, bind), declaration)
     if not leaving:
-        document = scope.within(use.refers).replaced(step.fields, {})
-        scope = Scope.of(step, document, target)
+        scope = scope.moved(inner.replaced(step.fields, {}))
     return scope.replaced(leaving, coming)
 
 
 def _inline_payload(step: Inline, place: Place) -> Node:
-    inner = place.field(step.field)
-    if not STRUCT.matches(inner):
-        message = f"expected a struct, got {shown_node(inner)}"
-        raise place.error("NQX414", message, step.field)
-    for name in step.fields:
-        if name not in inner["fields"]:
-            raise place.error("NQX414", "expected a stored field, got none", step.field, name)
-    coming = {name: inner["fields"][name] for name in step.fields}
-    rest = {name: node for name, node in inner["fields"].items() if name not in coming}
-    if not rest:
+    inner = place.inside(step.field)
+    coming = {name: inner.field(name) for name in step.fields}
+    rest = inner.swapped(tuple(coming), {})
+    if not rest["fields"]:
         return place.swapped((step.field,), coming)
-    place.node["fields"][step.field] = {**inner, "fields": rest}
-    return place.swapped((), coming)
+    made = place.swapped((), coming)
+    made["fields"][step.field] = rest
+    return made
 
 
-def _inline_back(step: Inline, before: Document, after: Document) -> list[Step]:
-    struct = _nested(Scope.of(step, before, after), step).refers
-    return [Move(within=step.within, fields=list(step.fields), into=step.field, struct=struct)]
+def _inline_back(step: Inline, scope: Scope, _: Document) -> list[Step]:
+    struct = _nested(scope, step).refers
+    return [Move(fields=list(step.fields), into=step.field, struct=struct)]
 
 
 inline = builder(Inline)
@@ -208,11 +188,9 @@ INLINE = StepKind(
 # rename_struct
 
 
-def _rename_struct(step: RenameStruct, document: Document, target: Document) -> Document:
-    del target
-    message = f"expected a struct of version {document.version}, got {step.struct!r}"
-    if step.struct not in document.structs:
-        refuse("NQX304", "struct", message, did_you_mean(step.struct, document.structs))
+def _rename_struct(step: RenameStruct, scope: Scope) -> Document:
+    document = scope.document
+    find_struct(document, step.struct, "struct")
     if step.to == step.struct:
         refuse_same("to", step.struct)
     if step.to in document.structs or step.to in document.enums:
@@ -254,9 +232,121 @@ RENAME_STRUCT = StepKind(
     model=RenameStruct,
     declare=_rename_struct,
     rewrite=lambda step, place: {**place.node, "type": place.before.ref(step.to)},
-    inverse=lambda step, *_: [RenameStruct(within=step.within, struct=step.to, to=step.struct)],
+    inverse=lambda step, *_: [RenameStruct(struct=step.to, to=step.struct)],
     cost="manifest",
     structs=lambda step, _: (step.struct,),
     suggest=_suggest_rename_struct,
     renames_struct=True,
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# rename_path: Params and other pytrees of dicts are declared as `pytree`, so the schema does not have their paths.
+
+#: The struct that has a dict of its own below its node; see ``params``.
+_PARAMS = "neuralqx_struct.params:Params"
+
+
+def _keys(path: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(path.split("/")) if isinstance(path, str) else tuple(path)
+
+
+def _rename_path(step: RenamePath, scope: Scope) -> Document:
+    """The declaration itself: the types at both paths must be equal."""
+    declared = scope.type(step.field)
+    ends: list[Type] = []
+    for member, path in (("path", _keys(step.path)), ("to", _keys(step.to))):
+        if not all(path):
+            message = "expected names between the slashes, got an empty one"
+            refuse("NQX304", member, message, "a list takes any names")
+        end = _inside(declared, len(path))
+        if end is None:
+            shown = format_type(declared)
+            message = f"expected a pytree or a dict with {len(path)} levels, got {shown}"
+            refuse("NQX306", member, message, "fields of structs are renamed with `rename`")
+        ends.append(end)
+    if _keys(step.path) == _keys(step.to):
+        refuse("NQX306", "to", "expected another path, got the same", "remove the step")
+    if ends[0] != ends[1]:
+        first, second = map(format_type, ends)
+        message = f"expected a path to {first}, as the other is, got one to {second}"
+        refuse("NQX306", "to", message)
+    return scope.document
+
+
+def _inside(declared: Type, depth: int) -> Type | None:
+    """The type some keys below a type, or None where payloads cannot choose keys."""
+    if len(declared.branches) > 1:
+        return _inside(declared.solid[0], depth) if len(declared.solid) == 1 else None
+    below = declared.below
+    if depth == 0 or below == declared:
+        return declared
+    return None if below is None else _inside(below, depth - 1)
+
+
+def _rename_path_payload(step: RenamePath, place: Place) -> Node:
+    node = place.field(step.field)
+    if node is None:
+        return place.node
+    is_params = STRUCT.matches(node) and node["type"] == _PARAMS
+    at = (step.field, FieldName("tree")) if is_params else (step.field,)
+    tree = node["fields"]["tree"] if is_params else node
+    moved, rest = _taken(tree, _keys(step.path), place, at)
+    made = _put(rest, _keys(step.to), moved, place, at)
+    if is_params:
+        made = {**node, "fields": {**node["fields"], "tree": made}}
+    return place.with_fields({step.field: made})
+
+
+def _items(node: Node, place: Place, at: tuple[str, ...]) -> dict[str, Node]:
+    """The entries of a dict whose keys are text; no path leads to others."""
+    if not isinstance(node, dict) or ("items", PAIRS) not in parts_of(node):
+        raise place.error("NQX414", f"expected a dict or Params, got {shown_node(node)}", *at)
+    return {key: child for key, child in node["items"] if isinstance(key, str)}
+
+
+def _taken(
+    node: Node, path: tuple[str, ...], place: Place, at: tuple[str, ...]
+) -> tuple[Node, Node]:
+    """The value at a path, and the dict without it and without the dicts that it leaves empty."""
+    items = _items(node, place, at)
+    head, *rest = path
+    if head not in items:
+        hint = did_you_mean(head, items)
+        raise place.error("NQX414", "expected a stored entry, got none", *at, head, hint=hint)
+    moved = items[head]
+    if rest:
+        moved, left = _taken(moved, tuple(rest), place, (*at, head))
+        if left["items"]:
+            return moved, _with(node, head, left)
+    kept = [item for item in node["items"] if item[0] != head]
+    return moved, {**node, "items": kept}
+
+
+def _put(node: Node, path: tuple[str, ...], moved: Node, place: Place, at: tuple[str, ...]) -> Node:
+    """The dict with a value at a path where there was none."""
+    items = _items(node, place, at)
+    head, *rest = path
+    if rest:
+        below = items.get(head, DICT.node(items=[]))
+        moved = _put(below, tuple(rest), moved, place, (*at, head))
+    elif head in items:
+        raise place.error("NQX415", "expected no stored entry there, got one", *at, head)
+    return _with(node, head, moved)
+
+
+def _with(node: Node, key: str, child: Node) -> Node:
+    """The dict with an entry, at its old position or at the end."""
+    items = [[k, child if k == key else held] for k, held in node["items"]]
+    if all(k != key for k, _ in items):
+        items.append([key, child])
+    return {**node, "items": items}
+
+
+rename_path = builder(RenamePath)
+RENAME_PATH = StepKind(
+    model=RenamePath,
+    declare=_rename_path,
+    rewrite=_rename_path_payload,
+    inverse=lambda step, *_: [RenamePath(field=step.field, path=step.to, to=step.path)],
+    cost="manifest",
 )

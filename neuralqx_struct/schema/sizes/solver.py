@@ -370,6 +370,17 @@ class Solver:
             if each.size is not None
         }
 
+    def size(self, extent: Expression) -> int | None:
+        """The number that an expression is here; None if a size is unknown.
+
+        Example:
+            >>> solver = Solver({})
+            >>> solver.know("alpha", 2, "$.alpha")
+            >>> solver.size(parse("alpha + 1")), solver.size(parse("_"))
+            (3, None)
+        """
+        return exact(extent, {name: known.size for name, known in self.sizes().items()})
+
     def _add(
         self,
         expression: Expression,
