@@ -311,8 +311,8 @@ def _applied(payload: Payload, hop: Hop, report: list[Diagnostic], trust: Iterab
             report[start:] = changed
     kept = frozenset(
         node["name"]
-        for _, node in all_nodes(workspace.tree)
-        if ARRAY.matches(node) and node["name"] not in workspace.made
+        for _, node in ARRAY.within(workspace.tree)
+        if node["name"] not in workspace.made
     )
     arrays: dict[str, Any] = {}
     prefix = f"{hop.old.id}@{hop.old.version}:"

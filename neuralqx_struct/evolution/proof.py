@@ -5,7 +5,7 @@ Contains :func:`stages_of` (a chain of steps with the declaration between each t
 payload.
 
 Example:
-    >>> prove(v1, v2)
+    >>> prove(v2, v3)
     []
 """
 
@@ -219,7 +219,7 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
         errors of single steps. NQX307 (no downgrade) and NQX319 are warnings.
 
     Example:
-        >>> prove(v1, v2)
+        >>> prove(v2, v3)
         []
     """
     if old.id != new.id:

@@ -219,7 +219,7 @@ def equations(*documents: Document, struct: str = "") -> dict[str, Expression]:
     }
 
 
-def shown_sizes(document: Document, struct: str, *, empty: bool = False) -> set[str]:
+def shown_sizes(document: Document, struct: str, *, always: bool = False) -> set[str]:
     """The names whose sizes payloads show at every instance of a struct.
 
     Arrays in unions and in fields that may be null do not count.
@@ -227,9 +227,9 @@ def shown_sizes(document: Document, struct: str, *, empty: bool = False) -> set[
     Args:
         document: The declaration.
         struct: The struct.
-        empty: Whether lists and dicts may be empty, so that nothing in them counts.
+        always: Leave out those that a payload shows only if no list or dict is empty and no factor zero.
     """
-    names = _Names(document, struct, empty)
+    names = _Names(document, struct, always)
     found = [*names.sizes(struct, {}, "")]
     if names.root and document.root in document.structs:
         found += names.sizes(document.root, {}, names.root)
@@ -246,15 +246,8 @@ def shown_sizes(document: Document, struct: str, *, empty: bool = False) -> set[
     while len(known) > before:
         before = len(known)
         for form in equal:
-            known |= _solved(form, known)
+            known |= names.solved(form, known)
     return known
-
-
-def _solved(form: Polynomial, known: set[str]) -> set[str]:
-    """The one unknown name of a polynomial that has a known value; none if it is not linear in it."""
-    known = known | FUNCTIONS.keys()
-    unknown = [atoms for atoms in form if not _names_in(" + ".join(atoms)) <= known]
-    return {*unknown[0]} if len(unknown) == 1 and len(unknown[0]) == 1 else set()
 
 
 def _names_in(text: str) -> set[str]:
@@ -268,12 +261,12 @@ class _Names:
     Attributes:
         document: The declaration.
         struct: The struct.
-        empty: Whether lists and dicts may be empty.
+        always: Whether lists and dicts may be empty, and factors zero.
     """
 
     document: Document
     struct: str
-    empty: bool = False
+    always: bool = False
 
     @property
     def root(self) -> str:
@@ -298,6 +291,26 @@ class _Names:
         given = (each.names for each in known.values())
         return Expression(format_tree(tree), frozenset[str]().union(*given), tree)
 
+    def solved(self, form: Polynomial, known: set[str]) -> set[str]:
+        """The one unknown name of a polynomial that has a known value; none if it is not linear in it."""
+        functions = known | FUNCTIONS.keys()
+        unknown = [atoms for atoms in form if not _names_in(" + ".join(atoms)) <= functions]
+        if len(unknown) != 1:
+            return set()
+        names = {atom for atom in unknown[0] if atom not in known}
+        factors = {atom for atom in unknown[0] if atom in known}
+        linear = len(names) == 1 and len(factors) == len(unknown[0]) - 1
+        return names if linear and (factors <= self.positive() or not self.always) else set()
+
+    def positive(self) -> set[str]:
+        """The names of sizes that are never zero."""
+        root = self.document.structs[self.document.root].stored
+        found = {name for name, dim in self.document.dims.items() if dim.min}
+        for name, field in root.items():
+            if (field.ge or 0) > 0 or (field.gt is not None and field.gt >= 0):
+                found.add(name)
+        return {self.outside(name, self.root).text for name in found}
+
     def sizes(
         self, struct: str, names: Mapping[str, Expression], mark: str
     ) -> Iterator[Expression]:
@@ -305,7 +318,7 @@ class _Names:
         if mark.count(_OUTSIDE) > _DEEPEST:  # a struct inside itself
             return
         for field, declaration in self.document.structs[struct].stored.items():
-            for part in _always(declaration.declared, empty=self.empty):
+            for part in _held(declaration.declared, always=self.always):
                 sizes = (*part.extents, *part.arguments)
                 given = [self.bound(size, names, mark) for size in sizes if size is not ...]
                 inner = self.document.structs.get(part.refers)
@@ -316,11 +329,11 @@ class _Names:
                     yield from self.sizes(part.refers, inside, f"{mark}{field}{_OUTSIDE}")
 
 
-def _always(declared: Type, *, empty: bool) -> Iterator[Type]:
-    """Yields the types without others inside of which every value of a type has one."""
+def _held(declared: Type, *, always: bool) -> Iterator[Type]:
+    """Yields the types without others inside of which every value of a type, or one that is not empty, has one."""
     if not declared.parts:
         yield declared
     if len(declared.branches) == 1:
-        parts = declared.fixed_parts if empty else declared.parts
+        parts = declared.fixed_parts if always else declared.parts
         for part in parts:
-            yield from _always(part, empty=empty)
+            yield from _held(part, always=always)

@@ -698,7 +698,7 @@ NOT_SHOWN = {
     "null": ({"a": "int8[n] | null"}, "int8[n]", 0, "NQX105"),
     "an int that is no static field": ({"k": "int"}, "int8[k]", 0, "NQX105"),
     "any size": ({"a": "int8[_]"}, "int8[_]", 0, "NQX105"),
-    "a product": ({"a": "int8[k]", "b": "int8[k * n]"}, "int8[n]", 0, "NQX105"),
+    "two unknown factors": ({"b": "int8[k * n]"}, "int8[n]", 0, "NQX105"),
     "a list of one length": ({"a": "int8[n]"}, "int8[n]", [1, 2], "NQX107"),
     "a list of two lengths": ({}, "int8[n, n]", [[1, 2]], "NQX107"),
     "a list with too few axes": ({}, "int8[n, m]", [1, 2], "NQX107"),

@@ -327,7 +327,7 @@ def test_powers_and_quotients_that_can_be_computed_are_fine(tmp_path):
 
 
 def test_nothing_is_to_be_said_of_the_shipped_schemas():
-    assert lint(SCHEMAS) == []
+    assert {(d.severity, d.code) for d in lint(SCHEMAS)} == {("info", "NQX320")}
 
 
 @pytest.mark.parametrize(

@@ -151,11 +151,12 @@ class Scope:
             refuse(code, member, message, hint)
 
     def review_sizes(self, sizes: Iterable[Extent], member: str) -> Iterator[Diagnostic]:
-        """Yields NQX320 if only lists and dicts, which may be empty, show some sizes."""
+        """Yields NQX320 if some payloads do not show some sizes."""
         wanted = {name for size in sizes if size is not ... for name in size.names}
-        unsure = wanted - shown_sizes(self.document, self.name, empty=True) if wanted else wanted
+        unsure = wanted - shown_sizes(self.document, self.name, always=True) if wanted else wanted
         if unsure:
-            yield may_stop(f"whose lists or dicts show no {', '.join(sorted(unsure))}", member)
+            names = ", ".join(sorted(unsure))
+            yield may_stop(f"where {names} cannot be found: a list is empty, or a factor 0", member)
 
     def check_value(
         self, value: Any, declared: Type, document: Document, member: str, *, sized: bool = True

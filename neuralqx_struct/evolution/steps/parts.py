@@ -33,6 +33,7 @@ from neuralqx_struct.evolution.values import (
 )
 from neuralqx_struct.schema.migration import Merge, Split, Step, builder
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import Array, Extent, Node
 from neuralqx_struct.types.text import format_type
 
@@ -213,7 +214,7 @@ def _check_shapes(arrays: Sequence[Array], free: int | None, known: Mapping[str,
     """Checks that arrays agree in all axes but one."""
 
     def same(axis: int, a: Extent, b: Extent) -> bool:
-        return axis == free or same_size(a, b, known)
+        return axis == free or (str(a) != ANY and same_size(a, b, known))
 
     first, *others = [array.shape for array in arrays]
     axes = range(len(first))

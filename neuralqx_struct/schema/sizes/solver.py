@@ -374,6 +374,7 @@ class Solver:
         """The number that an expression is here; None if a size is unknown.
 
         Example:
+            >>> from neuralqx_struct.expressions import parse
             >>> solver = Solver({})
             >>> solver.know("alpha", 2, "$.alpha")
             >>> solver.size(parse("alpha + 1")), solver.size(parse("_"))
