@@ -27,7 +27,7 @@ from neuralqx_struct.expressions import Expression, from_ast, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
-from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import INT, Extent, Type, map_type
 
@@ -231,15 +231,14 @@ def shown_sizes(document: Document, struct: str, *, always: bool = False) -> set
     """
     names = _Names(document, struct, always)
     found = [*names.sizes(struct, {}, "")]
-    if names.root and document.root in document.structs:
+    if names.root and names.fields:
         found += names.sizes(document.root, {}, names.root)
     equal = [polynomial(size, {}) for size in found if ANY not in size.names]
     for name, equation in equations(document, struct=struct).items():
         form = polynomial(equation, {})
         equal.append({**form, (name,): form.get((name,), 0) - 1})
     known = set[str]()
-    fields = document.structs[document.root].stored if document.root in document.structs else {}
-    for name, field in fields.items():
+    for name, field in names.fields.items():
         if field.kind == "static" and field.declared == INT:
             known.add(names.outside(name, names.root).text)
     before = -1
@@ -273,6 +272,12 @@ class _Names:
         """The mark of names of the root."""
         return "" if self.struct == self.document.root else _ROOT
 
+    @property
+    def fields(self) -> Mapping[str, FieldDeclaration]:
+        """The stored fields of the root."""
+        root = self.document.structs.get(self.document.root)
+        return {} if root is None else root.stored
+
     def outside(self, name: str, mark: str) -> Expression:
         """A name of another scope of the document."""
         if name not in self.document.dims:
@@ -304,9 +309,8 @@ class _Names:
 
     def positive(self) -> set[str]:
         """The names of sizes that are never zero."""
-        root = self.document.structs[self.document.root].stored
         found = {name for name, dim in self.document.dims.items() if dim.min}
-        for name, field in root.items():
+        for name, field in self.fields.items():
             if (field.ge or 0) > 0 or (field.gt is not None and field.gt >= 0):
                 found.add(name)
         return {self.outside(name, self.root).text for name in found}
