@@ -22,7 +22,6 @@ from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, s
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
-from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.types import Array, Extent, Node, Null, Type, map_type, walk_type
 from neuralqx_struct.types.text import NodeBuilder, format_type, read_value, union_of
 
@@ -233,7 +232,7 @@ class _Sized(NodeBuilder):
     """
 
     def __init__(self, document: Document, scope: Scope, local: frozenset[str] = _NO_NAMES) -> None:
-        super().__init__(document, store=lambda _, array: array)
+        super().__init__(document)
         self.scope, self.local = scope, local
 
     def inside(self, struct: str) -> NodeBuilder:
@@ -243,20 +242,15 @@ class _Sized(NodeBuilder):
         return _Sized(self.document, self.scope, local.union(declaration.params))
 
     def array(self, declared: Array, value: Any) -> Node:
-        """Checks the sizes that a number fills, or those of nested lists."""
+        """Checks the sizes that a number fills."""
         made = super().array(declared, value)
-        names = _NO_NAMES.union(*(size.names for size in declared.shape if size is not ...))
-        if not isinstance(value, list):
-            if names & self.local:
-                message = f"expected sizes that payloads show, got those of {format_type(declared)}"
-                refuse("NQX105", "", message, "write the sizes as numbers in the type")
-            self.scope.require_sizes(declared.shape, "")
+        if isinstance(value, list):  # its sizes are numbers
             return made
-        used = _NO_NAMES.union(*self.scope.struct.sizes, self.scope.document.dims) - self.local
-        wrong = Solver({}).unify(declared.shape, made.shape, "", declared.dtype)
-        if wrong or names & used:
-            message = f"expected a value for {format_type(declared)} of every payload, got a list of shape {made.shape}"
-            refuse("NQX107", "", message, "give one number, which fills an array of any size")
+        names = _NO_NAMES.union(*(size.names for size in declared.shape if size is not ...))
+        if names & self.local:
+            message = f"expected sizes that payloads show, got those of {format_type(declared)}"
+            refuse("NQX105", "", message, "write the sizes as numbers in the type")
+        self.scope.require_sizes(declared.shape, "")
         return made
 
 
