@@ -138,12 +138,15 @@ def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
 
 
 _MOST_COMPARED = 100
+_LONGEST_COMPARED = 200
 _MOST_SHOWN = 100
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known word that is most like ``word``, or None; a larger cutoff demands more likeness."""
     names = list(known)
+    if len(word) > _LONGEST_COMPARED:  # comparing takes time by the square of the length
+        return word if word in names else None
     if len(names) > _MOST_COMPARED:  # comparing texts is slow, and a file can have many wrong names
         similar = [n for n in names if n[:1] == word[:1] and abs(len(n) - len(word)) < 3]
         names = [word] * (word in names) + similar[:32]

@@ -155,20 +155,36 @@ def _escaped(key: str) -> str:
     return key.replace("%", "%25").replace("/", "%2F")
 
 
+_ANY_KEYS = "(?:[^/]*/)*"
+
+
 @lru_cache(maxsize=512)
 def _glob_pattern(glob: str) -> re.Pattern[str]:
-    out: list[str] = []
+    blocks: list[str] = [""]
     for part in glob.split("/"):
         if part == "**":
-            if out[-1:] != [_ANY_KEYS]:  # a second one would match nothing more, and backtrack
-                out.append(_ANY_KEYS)
+            blocks.append("")
         else:
-            escaped = re.escape(part.replace("%", "%25"))
-            out.append(escaped.replace(r"\*", "[^/]*").replace(r"\?", "[^/]") + "/")
-    return re.compile("".join(out), re.DOTALL)
+            blocks[-1] += _key_pattern(part)
+    return re.compile(_leftmost(blocks, _ANY_KEYS), re.DOTALL)
 
 
-_ANY_KEYS = "(?:[^/]*/)*"
+def _key_pattern(part: str) -> str:
+    escaped = re.escape(part.replace("%", "%25")).replace(r"\?", "[^/]")
+    return _leftmost(re.sub(r"(\\\*)+", "*", escaped).split("*"), "[^/]*") + "/"
+
+
+def _leftmost(blocks: Sequence[str], between: str) -> str:
+    """A pattern of blocks with anything ``between`` them.
+
+    If a text matches, it also does with every block but the first and the last at the leftmost place that is left. So
+    these are atomic groups: the engine tries each place once.
+    """
+    if len(blocks) == 1:
+        return blocks[0]
+    first, *middle, last = blocks
+    inner = "".join(f"(?>{between}?{block})" for block in middle if block)
+    return f"{first}{inner}{between}{last}"
 
 
 def match_glob(glob: str, path: Sequence[Hashable]) -> bool:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.paths import FieldName, array_name, format_path, match_glob, parse_path
+from tests.builders import bounded
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]*", fullmatch=True)
 KEYS = st.one_of(NAMES.map(FieldName), st.text(max_size=8), st.integers(-5, 10**6))
@@ -78,6 +79,51 @@ def test_array_names_are_percent_encoded(path, name):
 )
 def test_globs(glob, path, matches):
     assert match_glob(glob, path) is matches
+
+
+def by_recursion(glob, keys):
+    """The meaning of a glob, without regard to time."""
+    if not glob:
+        return not keys
+    if glob[0] == "**":
+        return by_recursion(glob[1:], keys) or bool(keys and by_recursion(glob, keys[1:]))
+    return bool(keys) and key_by_recursion(glob[0], keys[0]) and by_recursion(glob[1:], keys[1:])
+
+
+def key_by_recursion(part, key):
+    if not part:
+        return not key
+    if part[0] == "*":
+        return key_by_recursion(part[1:], key) or bool(key and key_by_recursion(part, key[1:]))
+    return bool(key) and part[0] in ("?", key[0]) and key_by_recursion(part[1:], key[1:])
+
+
+words = st.text("ab", max_size=4)
+globs = st.lists(st.just("**") | st.text("ab*?", max_size=5), min_size=1, max_size=5)
+
+
+@given(globs, st.lists(words, max_size=5))
+def test_globs_mean_the_same_as_by_recursion(parts, keys):
+    # A part of several stars alone is one of any number of keys.
+    parts = [part.replace("**", "*") if part != "**" else part for part in parts]
+    assert match_glob("/".join(parts), tuple(keys)) is by_recursion(parts, keys)
+
+
+@pytest.mark.parametrize(
+    ("glob", "path"),
+    [
+        ("*a" * 12 + "b", ("a" * 20_000,)),
+        ("*a" * 500, ("a" * 20_000 + "b",)),
+        ("?*" * 500 + "b", ("a" * 20_000,)),
+        ("**/a/" * 100 + "b", ("a",) * 10_000),
+        ("**/*a*/" * 100 + "b", ("aa",) * 10_000),
+        ("**/a/a/a/a/a/a/a/a/b/**/b", ("a",) * 10_000),
+    ],
+    ids=range(6),
+)
+def test_globs_take_bounded_time(glob, path):
+    with bounded():
+        assert not match_glob(glob, path)
 
 
 def test_a_field_name_is_its_text_and_knows_its_spec():

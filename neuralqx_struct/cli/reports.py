@@ -125,11 +125,15 @@ def _lines(findings: Iterable[Diagnostic], stream: Any) -> list[str]:
     return lines
 
 
+_LONGEST_TREE = 5000  # lines; rich is slow
+
+
 def _text(_command: str, report: Report) -> str:
     if report.layout == "document":
         return printable_lines(report.text)
     text = _plain(report.text)
-    if report.layout == "outline" and _coloured(sys.stdout):
+    is_short = text.count("\n") < _LONGEST_TREE
+    if report.layout == "outline" and is_short and _coloured(sys.stdout):
         text = _tree(text)
     if report.layout == "verdict" and _OUTPUT.get().quiet:
         text = ""

@@ -346,12 +346,16 @@ class PathGlob(Matcher):
     def __post_init__(self) -> None:
         if not isinstance(self.glob, str):
             raise type_error("PathGlob", "a glob (str)", self.glob, "for whole paths use PathIn")
+        if len(self.glob) > _LONGEST_GLOB:
+            message = f"expected a glob of at most {_LONGEST_GLOB} characters, got {len(self.glob)}"
+            raise FilterError(message, path="PathGlob", hint="for whole paths use PathIn")
 
     def __call__(self, path: Path, _value: object, /) -> bool:
         """True if a leaf at ``path`` matches."""
         return match_glob(self.glob, path)
 
 
+_LONGEST_GLOB: Final = 1000
 _ONLY_TRAINABLE = frozenset({"trainable"})
 _NONE = frozenset[str]()
 

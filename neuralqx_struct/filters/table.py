@@ -58,6 +58,7 @@ from neuralqx_struct.paths import Path, format_path, match_glob
 Report: TypeAlias = tuple[str, str]
 
 _LISTED: Final = 8
+_CORRECTED: Final = 20  # parts of a glob
 
 # --- unmatched parts ----------------------------------------------------------------------------------------------
 
@@ -170,19 +171,18 @@ def _key(filter: PathContains, leaves: Leaves) -> Report:  # noqa: A002
 def _glob(filter: PathGlob, leaves: Leaves) -> Report:  # noqa: A002
     glob = filter.glob
     paths = [path for path, _ in leaves]
-    expected = f"a leaf whose path matches {glob!r}"
-    for wider in (f"**/{glob}", f"{glob}/**", f"**/{glob}/**"):
-        if any(match_glob(wider, path) for path in paths):
-            return expected, f"did you mean {wider!r}? ** is any number of keys"
     keys = _keys(leaves)
     parts = glob.split("/")
-    for place, part in enumerate(parts):
+    for place, part in enumerate(parts[:_CORRECTED]):
         if "*" not in part and "?" not in part:
             parts[place] = closest(part, keys) or part
-    meant = "/".join(parts)
-    if meant != glob and any(match_glob(meant, path) for path in paths):
-        return expected, f"did you mean {meant!r}?"
-    return expected, _listed("path", ["/".join(map(str, path)) for path in paths])
+    hint = _listed("path", ["/".join(map(str, path)) for path in paths])
+    for meant in (f"**/{glob}", f"{glob}/**", f"**/{glob}/**", "/".join(parts)):
+        if any(match_glob(meant, path) for path in paths):
+            more = "? ** is any number of keys" if meant.count("**") > glob.count("**") else "?"
+            hint = f"did you mean {meant!r}{more}"
+            break
+    return f"a leaf whose path matches {glob!r}", hint
 
 
 def _paths(filter: PathIn, leaves: Leaves) -> Report:  # noqa: A002

@@ -36,6 +36,7 @@ _TOKEN: Final = re.compile(
 )
 _BLANK: Final = re.compile(r"\s*")
 _MAX_DEPTH: Final = 64
+_LONGEST: Final = 200_000
 _EXAMPLE: Final = "tag:trainable & !path:**/bias"
 
 
@@ -65,6 +66,9 @@ def parse(text: str) -> Matcher:
             path="filter",
             hint=f"as in {_EXAMPLE}; `all` is for every leaf",
         )
+    if len(text) > _LONGEST:
+        message = f"expected a text of at most {_LONGEST:,} characters, got {len(text):,}"
+        raise FilterError(message, path="filter", hint="join filters in Python by | and &")
     parser = _Parser(text)
     filter = parser.joined(_MAX_DEPTH)  # noqa: A001
     parser.finish()

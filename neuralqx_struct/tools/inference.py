@@ -268,12 +268,15 @@ class _Draft:
         every = [instance for instances in self.structs.values() for instance in instances]
         taken: set[Any] = set().union(*every)
 
+        numbers = Counter[tuple[str, str]]()
+
         def free(name: str, struct: str) -> str:
-            name = name[:_LONGEST_NAME]
-            while name in taken or (struct, name) in taken:
-                name += "_"
-            taken.add((struct, name))
-            return name
+            made = name = name[:_LONGEST_NAME]
+            while made in taken or (struct, made) in taken:
+                numbers[struct, name] += 1
+                made = f"{name}_{numbers[struct, name]}"
+            taken.add((struct, made))
+            return made
 
         counts = Counter(axis.constant for axis in self.axes)
         repeated = sorted(size for size in counts if size > 1 and counts[size] > 1)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Inspection", "Row", "inspect"]
 
+_MOST_CHARACTERS = 50_000_000  # of all paths
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -77,6 +79,7 @@ class Inspection:
         rows: The nodes from top to bottom: all of them, or the leaves that a filter chose.
         arrays: Number of different arrays in ``rows``.
         nbytes: Their size; an array in several places counts once.
+        omitted: Number of nodes that are not listed, because the paths of the others are very long.
     """
 
     file: str
@@ -87,6 +90,7 @@ class Inspection:
     rows: tuple[Row, ...]
     arrays: int
     nbytes: int
+    omitted: int = 0
 
     def __str__(self) -> str:
         written = (
@@ -105,7 +109,9 @@ class Inspection:
             lines.append(
                 f"  {path:<{widths[0]}}  {text:<{widths[1]}}  {size:>{widths[2]}}  {tags}".rstrip()
             )
-        lines.append(f"{len(self.rows)} nodes, {self.arrays} arrays, {_size(self.nbytes)}")
+        more = f" (and {self.omitted} that are not listed)" if self.omitted else ""
+        total = f"{len(self.rows)} nodes{more}, {self.arrays} arrays, {_size(self.nbytes)}"
+        lines.append(total)
         return "\n".join(map(printable, lines))
 
     def to_json(self) -> dict[str, Any]:
@@ -152,6 +158,7 @@ def inspect(
     document = bundle.read_manifest(path)
     rows: list[Row] = []
     sizes: dict[str, int] = {}
+    characters = omitted = 0
     for here, node in _with_declarations(document):
         text, value, array, name = show(node)
         if chosen is not None:
@@ -159,7 +166,11 @@ def inspect(
             is_leaf = kind is None or kind.leaf
             if not is_leaf or not chosen(here, array or node):
                 continue
+        if characters > _MOST_CHARACTERS:
+            omitted += 1
+            continue
         row = Row(format_path(here), len(here), text, value)
+        characters += len(row.path)
         if name and array:
             sizes[name] = _nbytes(document["arrays"].get(name, {}), array)
             row = replace(row, nbytes=sizes[name])
@@ -178,6 +189,7 @@ def inspect(
         rows=tuple(rows),
         arrays=len(sizes),
         nbytes=sum(sizes.values()),
+        omitted=omitted,
     )
 
 

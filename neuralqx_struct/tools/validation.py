@@ -13,12 +13,10 @@ Example:
 
 from __future__ import annotations
 
-import json
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
@@ -27,7 +25,6 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
 from neuralqx_struct.manifest import MOST_FINDINGS
 from neuralqx_struct.manifest.kinds import STRUCT, children, iter_nodes
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
-from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.references import SchemaRef, is_schema_ref
 
@@ -74,41 +71,10 @@ def validate(
         found += _array_findings(document)
         found += _schema_findings(document, wanted)
     if json_schema is not None:
-        found += _json_schema_findings(data, pathlib.Path(json_schema))
+        from neuralqx_struct.tools.json_schemas import check
+
+        found += check(data, pathlib.Path(json_schema))
     return [d.in_file(str(path)) for d in found]
-
-
-def _json_schema_findings(data: bytes, file: pathlib.Path) -> Findings:
-    """The errors that the package jsonschema reports for a manifest."""
-    import jsonschema
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
-    from neuralqx_struct.schema.text import path_text
-
-    try:
-        schema = json.loads(file.read_text(encoding="utf-8"))
-        checker = jsonschema.validators.validator_for(schema)
-        checker.check_schema(schema)
-    except (OSError, ValueError, jsonschema.SchemaError) as error:
-        reason = getattr(error, "message", error)
-        message = f"expected a JSON Schema, got: {reason}"
-        raise SchemaError(message, code="NQX616", file=str(file)) from error
-    try:
-        document = parse_manifest(data)
-    except SerializationError:
-        return []  # the check of the format has reported it
-    found = []
-    # An empty registry: nothing is fetched from the net.
-    errors = checker(schema, registry=Registry()).iter_errors(document)
-    try:
-        for problem in islice(errors, MOST_FINDINGS):
-            where = path_text(problem.absolute_path)
-            found.append(Diagnostic("NQX616", "error", problem.message, where))
-    except Unresolvable as error:
-        message = f"expected references inside the JSON Schema, got {error.ref!r}"
-        raise SchemaError(message, code="NQX616", file=str(file)) from error
-    return found
 
 
 def _series_of(schema: Any) -> Series | None:

@@ -204,7 +204,7 @@ NUMBERS = st.integers(0, 3)
 VARIABLES = st.builds(
     lambda cls, value, tag: cls(value) if tag is None else cls(value, tag=tag),
     st.sampled_from(CLASSES),
-    st.integers(0, 9) | st.floats(0, 1) | st.just(np.ones(2)),
+    st.integers(0, 9) | st.floats(0, 1) | st.just(jax.numpy.ones(2)),
     st.sampled_from([None, "params", "dropout"]),
 )
 LEAVES = VARIABLES | st.builds(np.full, st.integers(1, 2), st.integers(0, 9))

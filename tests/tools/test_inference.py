@@ -233,11 +233,11 @@ def test_names_of_sizes_are_those_of_nothing_else(tmp_path):
     document = assert_sound(s.infer(path), path)
     texts = {name: said.text for name, said in document.structs["A"].fields.items()}
     assert texts == {
-        "w": "float32[n_w_0, n_w_1_]",
-        "w_0": "float32[n_w_0_]",
+        "w": "float32[n_w_0, n_w_1_1]",
+        "w_0": "float32[n_w_0_1]",
         "n_w_1": "int",
-        "size_9": "float32[size_9_]",
-        "y": "float32[size_9_]",
+        "size_9": "float32[size_9_1]",
+        "y": "float32[size_9_1]",
     }
 
 

@@ -1,13 +1,14 @@
 """Validation of bundles: agreement of readers, and JSON Schemas of the user."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.manifest.text import format_manifest
-from tests.builders import ROOT, document
+from tests.builders import ROOT, bounded, document
 
 PUBLISHED = ROOT / "schemas" / "manifest" / "1.json"
 DIGITS = "1" * 5000
@@ -122,3 +123,60 @@ def test_nothing_is_fetched_from_the_net(tmp_path):
     bundle = bundle_of(tmp_path / "ckpt", 5)
     with pytest.raises(s.SchemaError, match=r"example\.org"):
         s.validate(bundle, json_schema=file)
+
+
+# --- JSON Schemas that take too long ---------------------------------------------------------------------------------
+
+BOMBS = {
+    "references": {
+        "definitions": {
+            f"a{n}": {"anyOf": [{"$ref": f"#/definitions/a{n + 1}"}] * 2} for n in range(40)
+        }
+        | {"a40": {"not": {}}},
+        "$ref": "#/definitions/a0",
+    },
+    "itself": {"$ref": "#"},
+    "itself, named": {"$schema": "https://json-schema.org/draft/2020-12/schema", "$ref": "#"},
+    "pattern": {"properties": {"metadata": {"properties": {"x": {"pattern": "^(a+)+$"}}}}},
+    "polynomial": {"properties": {"metadata": {"properties": {"x": {"pattern": "a*" * 90 + "b"}}}}},
+    "names": {"properties": {"metadata": {"patternProperties": {"^(x+)+$": {"not": {}}}}}},
+    "unique": {"properties": {"manifest": {"properties": {"items": {"uniqueItems": True}}}}},
+    "deep": {"allOf": []},
+}
+for _ in range(3000):
+    BOMBS["deep"] = {"allOf": [BOMBS["deep"]]}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_json_schemas_take_bounded_time(tmp_path, monkeypatch, name):
+    monkeypatch.setattr("neuralqx_struct.tools.json_schemas._MOST_SECONDS", 2)
+    items = [{"__kind__": "path", "value": str(n)} for n in range(5000)]
+    data = document({"__kind__": "list", "items": items})
+    data["metadata"] = {"x": "a" * 3000 + "!", "x" * 40 + "!": 1}
+    path = tmp_path / "manifest.json"
+    path.write_bytes(format_manifest(data))
+    file = tmp_path / "schema.json"
+    sys.setrecursionlimit(20_000)
+    try:
+        file.write_text(json.dumps(BOMBS[name]))
+    finally:
+        sys.setrecursionlimit(1000)
+    with bounded():
+        try:
+            found = s.validate(path, json_schema=file)
+        except s.SchemaError as error:
+            found = error.diagnostics
+    assert {d.code for d in found} == {"NQX616"}
+
+
+def test_patterns_of_json_schemas_search(tmp_path):
+    path = tmp_path / "manifest.json"
+    path.write_bytes(format_manifest(document(5, metadata={"x": "format"})))
+    file = tmp_path / "schema.json"
+    for pattern, expected in (("orma", 0), ("^orma", 1), ("at$", 0), ("at$|nothing", 0)):
+        file.write_text(
+            json.dumps({"properties": {"metadata": {"properties": {"x": {"pattern": pattern}}}}})
+        )
+        assert len(s.validate(path, json_schema=file)) == expected
+    file.write_text(json.dumps({"patternProperties": {"^man": {"type": "string"}}}))
+    assert [d.path for d in s.validate(path, json_schema=file)] == ["$.manifest"]
