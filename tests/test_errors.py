@@ -4,6 +4,7 @@ import pytest
 
 from neuralqx_struct import errors
 from neuralqx_struct.errors import Diagnostic, StructError, did_you_mean, has_errors
+from tests.builders import bounded
 
 FORMS = [
     (Diagnostic("NQX1", "error", "m"), "m [NQX1]"),
@@ -93,3 +94,13 @@ def test_has_errors():
 )
 def test_did_you_mean(word, hint):
     assert did_you_mean(word, ["kernel", "bias"]) == hint
+
+
+def test_suggestions_take_bounded_time():
+    long = "a" * 100_000
+    names = [f"a{'b' * 1000}{n}" for n in range(20_000)]
+    with bounded():
+        assert did_you_mean(long, [long[1:], *names]) is None
+        assert did_you_mean(long, [*names, long]) is not None
+        assert did_you_mean("a" * 200, names) is None
+        assert did_you_mean("a" * 199 + "b", ["a" * 200] * 20_000) is not None

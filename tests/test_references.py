@@ -97,3 +97,19 @@ def test_a_trusted_module_that_fails(tmp_path, monkeypatch):
 def test_the_reference_of_what_is_no_class():
     with pytest.raises(TypeError, match=r"class_ref\(\): expected a class, got 3"):
         class_ref(3)
+
+
+@pytest.mark.parametrize(("text", "missing"), [("import no_such_module_at_all", True), ("", False)])
+def test_an_import_error_inside_a_trusted_module_is_not_hidden(
+    tmp_path, monkeypatch, text, missing
+):
+    name = f"lab_module_{missing}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_class("lab_absent:A", trust=["lab_absent"]) is None
+    if missing:
+        with pytest.raises(ModuleNotFoundError, match="no_such_module_at_all"):
+            find_class(f"{name}:A", trust=[name])
+    else:
+        assert find_class(f"{name}:A", trust=[name]) is None
+    sys.modules.pop(name, None)

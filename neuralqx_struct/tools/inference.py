@@ -24,6 +24,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from textwrap import indent
 from typing import Any, NamedTuple
 
 from neuralqx_struct import bundle
@@ -323,8 +324,8 @@ class _Draft:
             lines.append("enums:")
         for reference in self.enums:
             if reference in self.used:
-                members = dump_yaml({self.names[reference]: [*self.enums[reference]]}).strip()
-                lines.append(f"  {members}  # TODO: the other members")
+                members = dump_yaml({self.names[reference]: [*self.enums[reference]]})
+                lines.append(indent(members.rstrip(), "  ") + "  # TODO: the other members")
         lines.append("structs:")
         lines += [re.sub(r"<(\d+)>", lambda found: axes[int(found[1])], line) for line in structs]
         body = "\n".join(lines)
@@ -350,7 +351,7 @@ class _Draft:
             is_static = isinstance(record, Scalar) and record.outside_jax(None)
             declared = {"type": text, "kind": "static"} if is_static else text
             todo = f"  # TODO: {self.todo}" if self.todo else ""
-            yield f"      {dump_yaml({name: declared}).strip()}{todo}"
+            yield indent(dump_yaml({name: declared}).strip(), "      ") + todo
 
 
 #: Sorts of values that have no type.

@@ -20,7 +20,8 @@ from neuralqx_struct.filters import (
     parse,
 )
 from neuralqx_struct.filters.records import quoted
-from tests.builders import TEXT_FILTERS
+from neuralqx_struct.filters.table import unmatched_parts
+from tests.builders import TEXT_FILTERS, bounded
 
 
 @given(TEXT_FILTERS)
@@ -144,3 +145,20 @@ def test_an_empty_text_is_no_filter(text):
         "filter: expected a filter, got an empty text [NQX010]\n"
         "  as in tag:trainable & !path:**/bias; `all` is for every leaf"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("a" * 200_001, "at most 200,000 characters"), ("path:" + "*" * 1001, "at most 1000")],
+)
+def test_texts_and_globs_have_a_limit(text, problem):
+    with pytest.raises(FilterError, match=problem):
+        parse(text)
+
+
+def test_unmatched_globs_are_corrected_in_bounded_time():
+    leaves = [((f"layer{n}", "kernel"), 1.0) for n in range(20_000)]
+    glob = PathGlob("/".join(["kernal"] * 140))
+    with bounded():
+        assert [part.expected for part in unmatched_parts(glob, leaves)]
+        assert [part.expected for part in unmatched_parts(PathGlob("*a" * 400 + "b"), leaves)]

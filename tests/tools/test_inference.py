@@ -2,9 +2,11 @@
 
 import enum
 import json
+import math
 import pathlib
 import subprocess
 import sys
+import typing
 import zipfile
 
 import jax
@@ -22,6 +24,7 @@ from neuralqx_struct.cli.parser import app
 from neuralqx_struct.errors import SchemaError, has_errors
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.tools.linting import lint_series
+from tests.builders import ROOT, bounded
 
 
 class Mode(enum.Enum):
@@ -361,3 +364,176 @@ def test_a_root_that_lacks_fields_where_it_stands_inside_itself(tmp_path):
 
 def field_of_root(text):
     return yaml.safe_load(text)["structs"]["A"]["fields"]
+
+
+# --- every bundle and every type -------------------------------------------------------------------------------------
+
+GOLDEN = sorted((ROOT / "tests" / "golden").glob("*/*/manifest.json"))
+
+
+@pytest.mark.parametrize("manifest", GOLDEN, ids=lambda path: path.parent.name)
+def test_golden_bundles(manifest):
+    path = manifest.parent
+    root = json.loads(manifest.read_bytes())["manifest"]
+    if isinstance(root, dict) and root["__kind__"] == "struct":
+        assert_sound(s.infer(path), path)
+    else:
+        with pytest.raises(SchemaError, match="expected a bundle of a struct"):
+            s.infer(path)
+
+
+class Point(typing.NamedTuple):
+    x: int
+
+
+class Flags(enum.Flag):
+    A = 1
+    B = 2
+
+
+class Everything(s.Struct):
+    array: jax.Array
+    numpy: np.ndarray
+    low: jax.Array
+    key: jax.Array
+    keys: jax.Array
+    numbers: list
+    modes: list[Mode]
+    named: dict[str, Mode]
+    pair: tuple[Mode, int]
+    point: object
+    anything: object
+    layers: dict[str, Layer]
+    optional: Layer | None
+    scalar: np.float32
+    big: int
+    number: complex
+    mode: Mode = s.field(static=True)
+    flags: Flags = s.field(static=True)
+    text: str = s.field(static=True)
+    data: bytes = s.field(static=True)
+    place: pathlib.Path = s.field(static=True)
+    dtype: np.dtype = s.field(static=True)
+    names: tuple[str, ...] = s.field(static=True)
+    some: frozenset = s.field(static=True)
+    ratio: float = s.field(static=True)
+    on: bool = s.field(static=True)
+    nothing: None = s.field(static=True, default=None)
+
+
+class Reserved(enum.Enum):
+    null = 1
+    true = 2
+
+
+class Words(s.Struct):
+    words: list[Reserved]
+
+
+def everything():
+    layer = Layer(jnp.ones((4, 8)), jnp.zeros(8))
+    return Everything(
+        array=jnp.ones((2, 3)),
+        numpy=np.zeros(5, "int8"),
+        low=jnp.ones(3, "bfloat16"),
+        key=jax.random.key(0),
+        keys=jax.random.split(jax.random.key(0), 3),
+        numbers=[1, 2.0, math.nan],
+        modes=[Mode.FAST, Mode.SLOW],
+        named={"a": Mode.FAST},
+        pair=(Mode.SLOW, 3),
+        point=Point(3),
+        anything={1: {2, 3}},
+        layers={"a": layer, "b": layer},
+        optional=None,
+        scalar=np.float32(3),
+        big=10**40,
+        number=1j,
+        mode=Mode.FAST,
+        flags=Flags.A | Flags.B,
+        text="x",
+        data=b"x",
+        place=pathlib.Path("x"),
+        dtype=np.dtype("int8"),
+        names=("a", "b"),
+        some=frozenset({1}),
+        ratio=math.inf,
+        on=True,
+    )
+
+
+def test_every_type_of_field(tmp_path):
+    path = everything().export(tmp_path / "ckpt")
+    fields = assert_sound(s.infer(path), path).structs["Everything"].fields
+    texts = {name: declared.text for name, declared in fields.items()}
+    assert texts == {
+        "array": "float32[n_array_0, size_3]",
+        "numpy": "int8[n_numpy]",
+        "low": "bfloat16[size_3]",
+        "key": "prng_key[threefry2x32]",
+        "keys": "prng_key[threefry2x32, size_3]",
+        "numbers": "list[float]",
+        "modes": "list[Mode]",
+        "named": "dict[str, Mode]",
+        "pair": "tuple[Mode, int]",
+        "point": "pytree",
+        "anything": "pytree",
+        "layers": "dict[str, Layer]",
+        "optional": "pytree",
+        "scalar": "pytree",
+        "big": "int",
+        "number": "complex",
+        "mode": "Mode",
+        "flags": "pytree",
+        "text": "str",
+        "data": "bytes",
+        "place": "path",
+        "dtype": "dtype",
+        "names": "tuple[str, str]",
+        "some": "pytree",
+        "ratio": "float",
+        "on": "bool",
+        "nothing": "pytree",
+    }
+
+
+def test_members_of_an_enum_with_words_of_yaml(tmp_path):
+    path = Words([Reserved.null, Reserved.true]).export(tmp_path / "ckpt")
+    document = assert_sound(s.infer(path), path)
+    assert document.enums["Reserved"].members == ["null", "true"]
+
+
+# --- bundles that were made to be slow -------------------------------------------------------------------------------
+
+
+def nested(kind, depth, inner):
+    for _ in range(depth):
+        inner = {"__kind__": kind, "items": [inner]}
+    return inner
+
+
+SLOW = {
+    "names": lambda: {"x" * 60 + f"{n:05}": array(n + 2, name=n) for n in range(4000)},
+    "underscores": lambda: {f"n_x{'_' * n}": 1 for n in range(3000)} | {"x": array(5)},
+    "tuples": lambda: {"x": {"__kind__": "tuple", "items": [array(2, 3)] * 20_000}},
+    "deep": lambda: {"x": nested("tuple", 190, array(2, 3))},
+    "instances": lambda: {
+        "x": {"__kind__": "list", "items": [struct("m:A", a=array(n, 2)) for n in range(5000)]}
+    },
+    "classes": lambda: {
+        "x": {"__kind__": "list", "items": [struct(f"m:A{n}", a=n) for n in range(5000)]}
+    },
+    "members": lambda: {
+        "x": {
+            "__kind__": "list",
+            "items": [{"__kind__": "enum", "type": "m:E", "name": f"a{n}"} for n in range(5000)],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_drafts_take_bounded_time(tmp_path, name):
+    path = write(tmp_path, struct("m:Root", **SLOW[name]()))
+    with bounded():
+        assert "root: Root" in s.infer(path)

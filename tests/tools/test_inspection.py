@@ -17,7 +17,7 @@ from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.inspection import inspect
 from neuralqx_struct.tools.validation import validate
-from tests.builders import ARRAY, EVERY_KIND
+from tests.builders import ARRAY, EVERY_KIND, bounded
 
 V1 = """
 language: "1"
@@ -504,3 +504,17 @@ def test_every_kind_of_node_has_a_row(tmp_path, node):
     )
     row = next(row for row in inspect(path).rows if row.path == "$[1]")
     assert row.type and str(inspect(path)).count("\n") >= 4
+
+
+def test_inspections_of_deep_and_wide_bundles_take_bounded_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("neuralqx_struct.tools.inspection._MOST_CHARACTERS", 1_000_000)
+    node = {"__kind__": "list", "items": [1] * 50_000}
+    for _ in range(190):
+        node = {"__kind__": "dict", "items": [["key", node]]}
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps({"version": 1, "manifest": node, "arrays": {}}))
+    with bounded():
+        shown = inspect(path)
+    assert len(shown.rows) + shown.omitted == 50_191
+    assert sum(len(row.path) for row in shown.rows) < 1_010_000
+    assert f"(and {shown.omitted} that are not listed)" in str(shown)
