@@ -249,3 +249,20 @@ def brief_integer(value: int) -> str:
     if value.bit_length() <= 190:
         return int.__repr__(value)
     return f"an int of {value.bit_length()} bits"
+
+
+def brief_scalar(value: Any) -> str:
+    """The text of a scalar in messages, cut at 60 characters; it never fails, as the ``repr`` of large integers does."""
+    text = brief_integer(value) if type(value) is int else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def is_unicode(text: str) -> bool:
+    """False for text with half of a surrogate pair, which no file can hold."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -24,8 +24,8 @@ import numpy as np
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.paths import FieldName, PathTree
+from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.references import class_ref, stored_class
-from neuralqx_struct.schema.bounds import shown_scalar
 from neuralqx_struct.schema.conformance import Seen, Shaped, conform
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -51,7 +51,7 @@ def see_value(value: Any) -> Seen:
     kind: Any = type(value)
     record = type_of_class(kind)
     if record is not None:
-        return Seen("scalar", shown_scalar(value), value=value, type_name=record.sort)
+        return Seen("scalar", brief_scalar(value), value=value, type_name=record.sort)
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         sort = "list" if isinstance(value, list) else "tuple"
         return Seen(sort, f"a {sort} of {len(value)}", items=dict(enumerate(value)))

@@ -28,7 +28,7 @@ from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.manifest import DEFAULT_LIMITS
 from neuralqx_struct.manifest.kinds import NodeKind, children
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
-from neuralqx_struct.printing import brief
+from neuralqx_struct.printing import brief, is_unicode
 
 Node = Any
 
@@ -109,18 +109,10 @@ def _is_json(value: Any) -> bool:
     if kind is int:
         return bool(-(2**63) <= value < 2**63)
     if kind is str:
-        return bool(value.isascii() or _is_unicode(value))
+        return is_unicode(value)
     if kind is float:
         return isfinite(value)
     return kind is bool or kind is type(None)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class Encoder:

@@ -1,4 +1,4 @@
-"""Manifests: the format version, its constants, and the limits of readers.
+"""Manifests: the format version, its constants, the limits of readers, and the list of findings that checks fill.
 
 ``models.py`` declares the document, ``text.py`` parses and writes it, ``check.py`` validates it, ``payload.py`` joins it with
 its arrays, and ``kinds.py`` has the table of node kinds.
@@ -11,10 +11,14 @@ Example:
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from neuralqx_struct.errors import Diagnostic, did_you_mean
+from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.printing import brief_scalar
 
 FORMAT_VERSION: Final = 1
 SCHEMA_URL: Final = "https://neuralqx.github.io/neuralqx-struct/schemas/manifest/1.json"
@@ -53,3 +57,80 @@ def collector_paused() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+Keys = tuple[Any, ...]
+_WORDS_OF: Final[dict[Any, str]] = {
+    dict: "an object",
+    list: "a list",
+    None: "null",
+    True: "true",
+    False: "false",
+}
+_SHOWN: Final = (int, float, str)
+
+
+def shown(value: Any) -> str:
+    """The text of a JSON value for a message."""
+    kind = type(value)
+    if kind in (dict, list):
+        return _WORDS_OF[kind]
+    if value is None or kind is bool:
+        return _WORDS_OF[value]
+    return brief_scalar(value) if kind in _SHOWN else kind.__name__
+
+
+class Findings(list[Diagnostic]):
+    """Problems found so far, at most 1,000.
+
+    Args:
+        ignored: A code whose findings are none.
+    """
+
+    def __init__(self, ignored: str | None = None) -> None:
+        super().__init__()
+        self._ignored = ignored
+
+    @property
+    def full(self) -> bool:
+        """Whether there are so many that no more are added."""
+        return len(self) >= MOST_FINDINGS
+
+    def add(
+        self, code: str, place: str | Iterable[Any], message: str, hint: str | None = None
+    ) -> None:
+        """Adds an error, unless there are very many already.
+
+        Args:
+            code: The code.
+            place: Its path as text, or as keys of the document.
+            message: The message.
+            hint: The likely fix.
+        """
+        if self.full or code == self._ignored:
+            return
+        path = place
+        if not isinstance(path, str):
+            path = format_path(FieldName(key) if isinstance(key, str) else key for key in path)
+        self.append(Diagnostic(code, "error", message, path, hint=hint))
+
+    def add_unknown(self, keys: Keys, known: Iterable[str], *, newer: bool) -> None:
+        """Adds a member that is neither known nor an extension to be passed over.
+
+        Args:
+            keys: Path of the member.
+            known: Members that are known.
+            newer: Whether a reader must understand the member.
+        """
+        name = keys[-1]
+        if type(name) is not str:
+            message = f"expected member names to be strings, got {shown(name)}"
+            self.add("NQX006", keys[:-1], message)
+        elif newer:
+            hint = "a newer version wrote this; upgrade neuralqx-struct to read it"
+            self.add(
+                "NQX403", keys, f"expected members that this version knows, got {name!r}", hint
+            )
+        else:
+            hint = did_you_mean(name, known) or f"known members: {', '.join(known)}"
+            self.add("NQX611", keys, f"expected no such member, got {name!r}", hint)

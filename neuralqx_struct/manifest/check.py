@@ -10,7 +10,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from math import isfinite
 from typing import Any, Final, NamedTuple, get_args, get_origin
@@ -21,81 +21,19 @@ from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.manifest import (
     DEFAULT_LIMITS,
     FORMAT_VERSION,
-    MOST_FINDINGS,
+    Findings,
+    Keys,
     Limits,
     collector_paused,
+    shown,
 )
 from neuralqx_struct.manifest.constraints import LABEL, NODE_MODELS, PLAIN, mode_of, validator
 from neuralqx_struct.manifest.kinds import KINDS, children, nodes_below
 from neuralqx_struct.manifest.models import MOST_DIMS, Manifest, Node
-from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.printing import is_unicode
 
 FINITE_HINT: Final = 'write {"__kind__": "float", "value": "nan"}, "inf" or "-inf"'
 _MORE_HINT: Final = "pass limits= to read more"
-
-
-Keys = tuple[Any, ...]
-_CONSTANTS: Final = {None: "null", True: "true", False: "false"}
-
-
-def shown(value: Any) -> str:
-    """The text of a JSON value for a message."""
-    if type(value) is dict:
-        return "an object"
-    if type(value) is list:
-        return "a list"
-    if value is None or type(value) is bool:
-        return _CONSTANTS[value]
-    text = repr(value)[:80] if type(value) in (int, float, str) else type(value).__name__
-    return text if len(text) < 80 else text[:77] + "..."
-
-
-class Findings(list[Diagnostic]):
-    """Problems found so far, at most 1,000."""
-
-    @property
-    def full(self) -> bool:
-        """Whether there are so many that no more are added."""
-        return len(self) >= MOST_FINDINGS
-
-    def add(
-        self, code: str, place: str | Iterable[Any], message: str, hint: str | None = None
-    ) -> None:
-        """Adds an error, unless there are very many already.
-
-        Args:
-            code: The code.
-            place: Its path as text, or as keys of the document.
-            message: The message.
-            hint: The likely fix.
-        """
-        if self.full:
-            return
-        path = place
-        if not isinstance(path, str):
-            path = format_path(FieldName(key) if isinstance(key, str) else key for key in path)
-        self.append(Diagnostic(code, "error", message, path, hint=hint))
-
-    def add_unknown(self, keys: Keys, known: Iterable[str], *, newer: bool) -> None:
-        """Adds a member that is neither known nor an extension to be passed over.
-
-        Args:
-            keys: Path of the member.
-            known: Members that are known.
-            newer: Whether a reader must understand the member.
-        """
-        name = keys[-1]
-        if type(name) is not str:
-            message = f"expected member names to be strings, got {shown(name)}"
-            self.add("NQX006", keys[:-1], message)
-        elif newer:
-            hint = "a newer version wrote this; upgrade neuralqx-struct to read it"
-            self.add(
-                "NQX403", keys, f"expected members that this version knows, got {name!r}", hint
-            )
-        else:
-            hint = did_you_mean(name, known) or f"known members: {', '.join(known)}"
-            self.add("NQX611", keys, f"expected no such member, got {name!r}", hint)
 
 
 # Errors of Pydantic as findings.
@@ -160,7 +98,7 @@ def _place_of(location: Keys, model: Any) -> _Place:
     return _Place(tuple(keys), model, label=label)
 
 
-def _explain(problem: Mapping[str, Any], start: Keys, found: Findings, *, foreign: bool) -> None:
+def _explain(problem: Mapping[str, Any], start: Keys, found: Findings) -> None:
     """Adds an error of Pydantic as a finding, unless another error of the same value explains more."""
     kind, location, value = problem["type"], problem["loc"], problem["input"]
     context = problem.get("ctx", {})
@@ -178,18 +116,25 @@ def _explain(problem: Mapping[str, Any], start: Keys, found: Findings, *, foreig
         _explain_tag(value, context, keys, found)
     elif kind == "list_type" and type(keys[-1]) is int:
         found.add("NQX612", keys, f"expected {_PAIR}, got {shown(value)}")
+    elif label == PLAIN and _tag_of(value) in KINDS.keys() - context["tags"].split():
+        message = f"expected {problem['msg']}, got a node of kind {_tag_of(value)!r}"
+        found.add("NQX612", keys, message)
     elif label == LABEL or (label == PLAIN and type(value) is dict):
         return  # the other choice of the union explains it
     elif type(value) is float and not isfinite(value) and label == PLAIN:
-        if not foreign:
-            message = f"expected a finite number, got {shown(value)}"
-            found.add("NQX013", keys, message, FINITE_HINT)
+        message = f"expected a finite number, got {shown(value)}"
+        found.add("NQX013", keys, message, FINITE_HINT)
     elif context.get("max_length", context.get("min_length")) == MOST_DIMS:
         message = f"expected at most {MOST_DIMS} dimensions, got {context['actual_length']}"
         found.add("NQX614", keys, message)
     else:
         code, expected = _expectation(kind, context, problem["msg"], value)
         found.add(code, keys, f"expected {expected}, got {shown(value)}")
+
+
+def _tag_of(value: Any) -> str | None:
+    tag = value.get(LABEL) if type(value) is dict else None
+    return tag if type(tag) is str else None
 
 
 def _expectation(kind: str, context: Mapping[str, Any], words: str, value: Any) -> tuple[str, str]:
@@ -204,11 +149,9 @@ def _expectation(kind: str, context: Mapping[str, Any], words: str, value: Any) 
             return in_text, context["expected"]
         case "too_long" | "too_short":
             return "NQX612", _PAIR
-        case "NQX614":
-            return in_text, words
-        case "NQX501" if type(value) is not str:
+        case "NQX614" | "NQX501" if type(value) is not str:
             return "NQX612", "a string"
-        case "NQX501" | "NQX503" | "NQX612":
+        case "NQX501" | "NQX503" | "NQX612" | "NQX614":
             return kind, words
     return "NQX612", _WORDS.get(kind, "an object")
 
@@ -228,20 +171,16 @@ def _explain_tag(
         found.add("NQX612", (*keys, name), f"expected a string, got {shown(tag)}")
     elif name != LABEL:
         found.add("NQX614", (*keys, name), f"expected {expected}, got {shown(tag)}")
-    elif tag in KINDS:
-        message = f"expected a node of kind {expected}, got a node of kind {tag!r}"
-        found.add("NQX612", keys, message)
-    else:
+    elif tag not in KINDS:  # the other choice of the union explains those
         hint = did_you_mean(tag, KINDS) or f"known kinds: {', '.join(KINDS)}"
         message = f"expected a node kind that this version knows, got {shown(tag)}"
         found.add("NQX613", (*keys, name), message, hint)
 
 
-def _model_findings(document: Any, *, foreign: bool) -> Findings:
-    """All errors of the models; a part that is too deep for Pydantic is validated by itself."""
+def _check_models(document: Any, found: Findings) -> None:
+    """Adds all errors of the models; a part that is too deep for Pydantic is validated by itself."""
     from pydantic import ValidationError
 
-    found = Findings()
     pending: list[tuple[Keys, Any]] = [((), document)]
     postponed: set[int] = set()
     for keys, checked in pending:
@@ -261,44 +200,80 @@ def _model_findings(document: Any, *, foreign: bool) -> Findings:
                         found.add("NQX005", keys + below, message)
                     postponed.add(id(part))
                 else:
-                    _explain(problem, keys, found, foreign=foreign)
-    return found
+                    _explain(problem, keys, found)
 
 
 # What models cannot express.
 
 
-_NODE_TYPES: Final = frozenset({dict, str, bool, int, float, type(None)})
+_MOST_DIGITS: Final = 4300  # that Python reads and writes unless it is asked to
+_LARGEST: Final = 10**_MOST_DIGITS
 
 
-def _free_json(value: Any, keys: Keys, found: Findings, limits: Limits, *, foreign: bool) -> int:
-    """Checks free JSON of the user, and returns how many members its objects have."""
-    stack: list[tuple[Any, Keys]] = [(value, ())]
+def _plain_values(value: Any, keys: Keys, most: int, limits: Limits, found: Findings) -> int:
+    """Checks that a value consists of JSON values, and returns how many members its objects have."""
+    stack: list[tuple[Any, Keys]] = [(value, keys)]
     count = members = 0
+    depth = len(keys) + 3 * limits.depth
     while stack:
-        item, below = stack.pop()
+        item, place = stack.pop()
         count += 1
-        if count > limits.nodes or len(below) >= 3 * limits.depth:
-            most = f"{limits.nodes} values, {3 * limits.depth} deep"
-            found.add("NQX005", keys + below, f"expected at most {most}, got more")
+        if count > most or len(place) >= depth:
+            expected = f"at most {most} values, {3 * limits.depth} deep"
+            found.add("NQX005", place, f"expected {expected}, got more", _MORE_HINT)
             break
         if type(item) is dict:
             members += len(item)
-            stack += ((child, (*below, key)) for key, child in item.items())
-            for key in item:
+            for key, child in item.items():
+                stack.append((child, (*place, key)))
                 if type(key) is not str:
                     message = f"expected member names to be strings, got {shown(key)}"
-                    found.add("NQX006", keys + below, message)
+                    found.add("NQX006", place, message)
+                else:
+                    _check_scalar(key, place, found)
         elif type(item) in (list, tuple):
-            stack += ((child, (*below, index)) for index, child in enumerate(item))
-        elif type(item) is float:
-            if not foreign and not isfinite(item):
-                message = f"expected a finite number, got {shown(item)}"
-                found.add("NQX013", keys + below, message, "JSON has no such number")
-        elif item is not None and type(item) not in (str, int, bool):
-            message = f"expected a JSON value, got {shown(item)}"
-            found.add("NQX612", keys + below, message)
+            stack += ((child, (*place, index)) for index, child in enumerate(item))
+        else:
+            _check_scalar(item, place, found)
     return members
+
+
+def _check_scalar(item: Any, place: Keys, found: Findings) -> None:
+    kind = type(item)
+    if kind is str:
+        if not is_unicode(item):
+            message = f"expected Unicode text, got half of a surrogate pair in {shown(item)}"
+            found.add("NQX001", place, message)
+    elif kind is float:
+        if not isfinite(item):
+            message = f"expected a finite number, got {shown(item)}"
+            found.add("NQX013", place, message, "JSON has no such number")
+    elif kind is int:
+        if not -_LARGEST < item < _LARGEST:
+            message = f"expected at most {_MOST_DIGITS} digits, got {shown(item)}"
+            found.add("NQX612", place, message)
+    elif item is not None and kind is not bool:
+        found.add("NQX612", place, f"expected a JSON value, got {shown(item)}")
+
+
+@collector_paused()
+def check_values(document: Any, *, limits: Limits = DEFAULT_LIMITS) -> list[Diagnostic]:
+    """Checks that a document in memory consists of JSON values, as any that was parsed does.
+
+    Example:
+        >>> class Text(str): ...
+        >>> [str(d) for d in check_values({"version": Text()})]
+        ['$.version: expected a JSON value, got Text [NQX612]...']
+    """
+    found = _findings_of(document)
+    _plain_values(document, (), 16 * limits.nodes, limits, found)
+    return found
+
+
+def _findings_of(document: Any) -> Findings:
+    """An empty list for the findings of a document; neuraLQX, which writes no ``writer``, writes NaN."""
+    foreign = type(document) is dict and "writer" not in document
+    return Findings("NQX013" if foreign else None)
 
 
 def _nodes_at(depth: int, root: Any) -> list[tuple[Keys, Any]]:
@@ -317,11 +292,6 @@ def _count_nodes(root: Any, limits: Limits, found: Findings) -> int:
     level = [root]
     nodes = members = depth = 0
     while level:
-        if not _NODE_TYPES.issuperset(map(type, level)):  # Pydantic accepts subclasses as well
-            for keys, node in _nodes_at(depth, root):
-                if type(node) not in _NODE_TYPES:
-                    found.add("NQX612", keys, f"expected a node, got {shown(node)}")
-            break
         nodes += len(level)
         depth += 1
         if depth > limits.depth:
@@ -344,13 +314,12 @@ def _beyond_models(document: dict[str, Any], limits: Limits, found: Findings) ->
     Returns:
         How many members all its objects have, extensions apart.
     """
-    foreign = "writer" not in document
     records = document["arrays"]
     members = len(document) + len(records) + sum(map(len, records.values()))
     members += _count_nodes(document["manifest"], limits, found)
     for name in ("schemas", "metadata"):
         if name in document:
-            members += _free_json(document[name], (name,), found, limits, foreign=foreign)
+            members += _plain_values(document[name], (name,), limits.nodes, limits, found)
     for name in ("schema", "writer"):
         members += len(document.get(name, ()))
     return members
@@ -371,7 +340,7 @@ def check_manifest(document: Any, *, limits: Limits = DEFAULT_LIMITS) -> list[Di
         >>> [d.code for d in check_manifest({"version": 2})]
         ['NQX402']
     """
-    found = Findings()
+    found = _findings_of(document)
     version = document.get("version") if type(document) is dict else None
     if type(version) is int and version != FORMAT_VERSION:
         message = f"expected format version {FORMAT_VERSION}, got {version}"
@@ -380,8 +349,7 @@ def check_manifest(document: Any, *, limits: Limits = DEFAULT_LIMITS) -> list[Di
         )
         found.add("NQX402", ("version",), message, hint)
         return found
-    foreign = type(document) is dict and "writer" not in document
-    found = _model_findings(document, foreign=foreign)
+    _check_models(document, found)
     if not found:
         _beyond_models(document, limits, found)
     return found
@@ -406,6 +374,6 @@ def validated_json(data: bytes, members: int, *, limits: Limits) -> dict[str, An
         document: dict[str, Any] = validator(Manifest).validate_json(data, strict=True)
     except ValidationError:
         return None
-    found = Findings()
+    found = _findings_of(document)
     unique = _beyond_models(document, limits, found)
     return None if found or unique != members else document

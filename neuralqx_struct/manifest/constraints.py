@@ -148,7 +148,10 @@ class _Union:
         if plain:
             other = core_schema.union_schema(plain, mode="left_to_right")
         other = core_schema.custom_error_schema(
-            other, "NQX612", custom_error_message=self._place.words
+            other,
+            "NQX612",
+            custom_error_message=self._place.words,
+            custom_error_context={"tags": " ".join(self._place.kinds)},
         )
         kinds: dict[Any, Any] = {}
         for tag, models in self._place.kinds.items():

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, NamedTuple
 from neuralqx_struct.manifest import models as m
 from neuralqx_struct.manifest.constraints import NODE_MODELS, mode_of, tag_of, validator
 from neuralqx_struct.paths import FieldName, Path
+from neuralqx_struct.printing import brief_scalar
 
 Node = Any
 Keys = tuple[Any, ...]
@@ -131,16 +132,10 @@ class NodeKind:
 # How inspect shows nodes.
 
 
-def brief_value(value: Any) -> str:
-    """The text of a value, cut at 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
 def _show_array(node: Mapping[str, Any]) -> Shown:
     shape = tuple(node["shape"])
     text = f"{node['dtype']}[{', '.join(map(str, shape))}]"
-    value = brief_value(node["value"]) if "value" in node else ""
+    value = brief_scalar(node["value"]) if "value" in node else ""
     return Shown(text, value, ArrayType(node["dtype"], shape), node.get("name", ""))
 
 
@@ -165,7 +160,7 @@ def _show_bytes(node: Mapping[str, Any]) -> Shown:
 
 def _show_parts(*members: str) -> Callable[[Mapping[str, Any]], Shown]:
     def show(node: Mapping[str, Any]) -> Shown:
-        return Shown(node["__kind__"], ", ".join(brief_value(node[name]) for name in members))
+        return Shown(node["__kind__"], ", ".join(brief_scalar(node[name]) for name in members))
 
     return show
 
@@ -173,7 +168,7 @@ def _show_parts(*members: str) -> Callable[[Mapping[str, Any]], Shown]:
 def _show_plain(node: Node) -> Shown:
     if node is None:
         return Shown("null")
-    return Shown(type(node).__name__, brief_value(node))
+    return Shown(type(node).__name__, brief_scalar(node))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -196,7 +191,7 @@ TUPLE: Final = _container(m.TupleNode, "tuple")
 COMPLEX: Final = _scalar(m.ComplexNode, _show_parts("real", "imag"))
 NUMPY_SCALAR: Final = NodeKind(
     m.NumpyScalarNode,
-    lambda node: Shown(f"numpy {node['dtype']}", brief_value(node["value"])),
+    lambda node: Shown(f"numpy {node['dtype']}", brief_scalar(node["value"])),
     leaf=True,
     elements="constant",
 )
@@ -204,7 +199,7 @@ BYTES: Final = _scalar(m.BytesNode, _show_bytes)
 FLOAT: Final = _scalar(m.FloatNode, lambda node: Shown("float", node["value"]))
 BIGINT: Final = _scalar(
     m.BigintNode,
-    lambda node: Shown("int", brief_value(node["value"]).strip("'")),
+    lambda node: Shown("int", brief_scalar(node["value"]).strip("'")),
 )
 ENUM: Final = NodeKind(
     m.EnumNode,

@@ -29,8 +29,8 @@ from neuralqx_struct.errors import (
     did_you_mean,
     has_errors,
 )
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
-from neuralqx_struct.manifest.check import Findings, check_manifest
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Findings, Limits
+from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import ARRAY, BIGINT, FULL, NUMPY_SCALAR, nodes_by_kind, show
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import read_decimal

@@ -16,14 +16,8 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic, SerializationError
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
-from neuralqx_struct.manifest.check import (
-    FINITE_HINT,
-    Findings,
-    check_manifest,
-    shown,
-    validated_json,
-)
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Findings, Limits, collector_paused, shown
+from neuralqx_struct.manifest.check import FINITE_HINT, check_manifest, validated_json
 from neuralqx_struct.manifest.models import Manifest
 
 

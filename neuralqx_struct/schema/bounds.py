@@ -14,12 +14,12 @@ from itertools import pairwise
 from typing import Any
 
 from neuralqx_struct.expressions.evaluation import evaluate_tree
-from neuralqx_struct.printing import brief_integer
+from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.model import FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches
 from neuralqx_struct.types.text import plain_value
 
-__all__ = ["length_misses", "scalar_misses", "shown_scalar"]
+__all__ = ["length_misses", "scalar_misses"]
 
 
 def _is_multiple(value: float, bound: float) -> bool:
@@ -31,12 +31,6 @@ def _is_multiple(value: float, bound: float) -> bool:
     if rest == 0 or (isinstance(value, int) and step.denominator == 1):
         return rest == 0
     return min(rest, step - rest) <= abs(Fraction(value)) / 2**51
-
-
-def shown_scalar(value: Any) -> str:
-    """A scalar as messages name it: short, and never failing, as the ``repr`` of large integers does."""
-    text = brief_integer(value) if type(value) is int else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def length_misses(declaration: FieldDeclaration, length: int, what: str) -> list[str]:
@@ -61,7 +55,7 @@ def scalar_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
     found: list[str] = []
     if isinstance(value, (int, float)):
         found += [
-            f"expected {words} {bound}, got {shown_scalar(value)}"
+            f"expected {words} {bound}, got {brief_scalar(value)}"
             for bound, words, ok in tests
             if bound is not None and not ok(bound)
         ]
@@ -73,7 +67,7 @@ def scalar_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
                 f"expected at most {LONGEST_TEXT} characters of text like {declaration.pattern!r}, got {len(value)}"
             )
         elif declaration.pattern is not None and not matches(declaration.pattern, value):
-            found.append(f"expected text like {declaration.pattern!r}, got {shown_scalar(value)}")
+            found.append(f"expected text like {declaration.pattern!r}, got {brief_scalar(value)}")
     if isinstance(value, (str, bytes)):
         found += length_misses(
             declaration, len(value), "characters" if isinstance(value, str) else "bytes"
@@ -81,7 +75,7 @@ def scalar_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
     choices = declaration.choices
     # Complex numbers have no plain value, paths no equal one.
     if choices is not None and value not in choices and plain_value(value) not in choices:
-        found.append(f"expected one of {', '.join(map(repr, choices))}, got {shown_scalar(value)}")
+        found.append(f"expected one of {', '.join(map(repr, choices))}, got {brief_scalar(value)}")
     return found
 
 

@@ -33,7 +33,8 @@ from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.manifest.kinds import KINDS, Node, NodeKind
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.schema.bounds import length_misses, scalar_misses, shown_scalar
+from neuralqx_struct.printing import brief_scalar
+from neuralqx_struct.schema.bounds import length_misses, scalar_misses
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.solver import Solver
@@ -111,7 +112,7 @@ def see_node(node: Any) -> Seen:
     if node is None:
         return Seen("null", "null")
     if not isinstance(node, dict):
-        return Seen("scalar", shown_scalar(node), value=node, type_name=type(node).__name__)
+        return Seen("scalar", brief_scalar(node), value=node, type_name=type(node).__name__)
     kind = KINDS[node["__kind__"]]
     return _VIEWS[kind.sort](kind, node)
 
@@ -412,10 +413,10 @@ def _compared(expression: Expression, known: Mapping[str, Any]) -> str:
     shown: dict[str, str] = {}
     for node in ast.walk(expression.tree):
         if isinstance(node, ast.Name) and isinstance(known.get(node.id), (int, float, str)):
-            shown[node.id] = shown_scalar(known[node.id])
+            shown[node.id] = brief_scalar(known[node.id])
         if isinstance(node, ast.Call) and FUNCTIONS[node.func.id].shown:  # type: ignore[attr-defined]
             with contextlib.suppress(NeedsDataError, SchemaError):
                 value = evaluate_tree(node, known)
                 plain = isinstance(value, (int, float, tuple))
-                shown[format_tree(node)] = shown_scalar(value) if plain else str(value)
+                shown[format_tree(node)] = brief_scalar(value) if plain else str(value)
     return ", ".join(f"{text} = {value}" for text, value in sorted(shown.items()))

@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 import tomllib
+from enum import IntEnum
 
 import numpy as np
 import pytest
 
+import neuralqx_struct as s
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest import WRITER
 from neuralqx_struct.manifest import check as m
@@ -58,7 +60,7 @@ def test_everything_wrong_is_said_from_top_to_bottom_with_hints():
         ),
         (
             {"__kind__": "full", "dtype": "int8", "shape": [], "value": {"__kind__": "set"}},
-            "expected a node of kind 'bigint', 'bytes', 'complex' or 'float', got a node of kind 'set'",
+            "expected a plain value or a node of kind bigint, bytes, complex or float, got a node of kind 'set'",
         ),
         ({"__kind__": "struct", "type": 5, "fields": {}}, "expected a string, got 5"),
     ],
@@ -71,12 +73,63 @@ class Pairs(dict):
     pass
 
 
+class Size(IntEnum):
+    A = 1
+
+
+class Items(list):
+    pass
+
+
 @pytest.mark.parametrize(
     "value", [np.float32(1), np.int64(1), np.True_, Pairs(__kind__="list", items=[])]
 )
 def test_nodes_in_memory_are_plain_json_values(value):
-    found = m.check_manifest(document({"__kind__": "tuple", "items": [1, value]}))
+    found = m.check_values(document({"__kind__": "tuple", "items": [1, value]}))
     assert [(d.code, d.path) for d in found] == [("NQX612", "$.manifest.items[1]")]
+
+
+class Word(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "code"),
+    [
+        (("manifest", "items", 0, "__kind__"), Word("list"), "NQX612"),
+        (("manifest", "items", 0, "items"), Items([1]), "NQX612"),
+        (("manifest", "items", 0, "items"), ["\ud800"], "NQX001"),
+        (("manifest", "items", 0, "items"), [{1: 2}], "NQX006"),
+        (("arrays", "w", "shape"), [Size.A, 3], "NQX612"),
+        (("metadata",), {"x": 10**4300}, "NQX612"),
+        (("metadata",), {"x": [float("inf")]}, "NQX013"),
+        (("schemas",), [{"\udfff": 1}], "NQX001"),
+        (("schemas",), ["\udfff"], "NQX001"),
+    ],
+)
+def test_documents_in_memory_are_json(path, value, code):
+    node = {"__kind__": "list", "items": [{"__kind__": "list", "items": []}]}
+    made = document(node, arrays={"w": {**RECORD}})
+    assert m.check_values(made) == []
+    inside = made
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = value
+    assert [d.code for d in m.check_values(made)] == [code]
+    with pytest.raises(s.SerializationError) as caught:
+        s.from_state_dict({**made, "array_data": {}})
+    assert caught.value.code == code
+
+
+def test_neuralqx_may_hold_nan_in_memory():
+    many = document({"__kind__": "list", "items": [float("nan")] * 2000 + [Word()]})
+    many.pop("writer", None)
+    assert [d.code for d in m.check_values(many)] == ["NQX612"]
+
+
+def test_integers_of_any_size_are_shown():
+    found = m.check_manifest(document({"__kind__": "dtype", "value": 10**5000}))
+    assert [d.message for d in found] == ["expected a string, got an int of 16610 bits"]
 
 
 def test_a_node_inside_itself():

@@ -32,6 +32,9 @@ from neuralqx_struct.manifest.text import reseal
 MOST_SECONDS, MOST_BYTES = 2.0, 256 << 20
 
 
+SCHEMA = s.load_schema(Path(__file__).parents[2] / "schemas/vmc_state")
+
+
 class Colour(Enum):
     RED = 1
 
@@ -74,6 +77,9 @@ def sources(folder):
         s.export({"w": np.arange(20)}, folder / "e.zip"),
         s.export([np.arange(2)], folder / "f.zip", compress=True),
     ]
+    golden = Path(__file__).parents[1] / "golden/format-1"
+    made += [golden / "vmc_state_1", golden / "values.zip"]
+    made.append(SCHEMA.load(golden / "vmc_state_1").export(folder / "h", store="npz"))
     foreign = folder / "g"
     foreign.mkdir()
     node = {"__kind__": "array", "name": "arr_000000", "dtype": "float64", "shape": [2, 2]}
@@ -393,6 +399,37 @@ def write_files(folder, files):
     return path
 
 
+def migrate(path):
+    """Migrate a bundle by the steps that it carries, or by those of the shipped schema."""
+    with tempfile.TemporaryDirectory() as folder:
+        s.migrate(path, Path(folder, "out"), to="head", schema=SCHEMA)
+
+
+class Anything(dict):
+    """Arrays of all names."""
+
+    def __missing__(self, name):
+        return np.zeros(2, "float32")
+
+    def __contains__(self, name):
+        return True
+
+
+ANY = Anything()
+
+
+def load_in_memory(path):
+    """Read the manifest as a state that never was a file; nobody has checked its text."""
+    if path.is_file():
+        return
+    try:
+        document = json.loads((path / "manifest.json").read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise s.SerializationError("expected JSON") from error
+    if isinstance(document, dict):
+        s.from_state_dict({**document, "array_data": ANY})
+
+
 WAYS = {
     "load": s.load,
     "load private": lambda path: s.load(path, mmap=False, as_numpy=True),
@@ -402,6 +439,10 @@ WAYS = {
     "verify": s.verify,
     "validate": s.validate,
     "inspect": lambda path: str(s.inspect(path)),
+    "load by schema": SCHEMA.load,
+    "validate by schema": lambda path: s.validate(path, SCHEMA),
+    "migrate": migrate,
+    "from_state_dict": load_in_memory,
 }
 
 
