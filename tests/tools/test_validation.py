@@ -169,6 +169,17 @@ def test_json_schemas_take_bounded_time(tmp_path, monkeypatch, name):
     assert {d.code for d in found} == {"NQX616"}
 
 
+def test_a_member_called_schema_keeps_its_rules(tmp_path):
+    path = tmp_path / "manifest.json"
+    path.write_bytes(format_manifest({"$schema": "x", **document(5)}))
+    file = tmp_path / "schema.json"
+    rules = {"properties": {"$schema": {"const": "y"}}, "additionalProperties": True}
+    file.write_text(
+        json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **rules})
+    )
+    assert [d.path for d in s.validate(path, json_schema=file)] == ["$['$schema']"]
+
+
 def test_patterns_of_json_schemas_search(tmp_path):
     path = tmp_path / "manifest.json"
     path.write_bytes(format_manifest(document(5, metadata={"x": "format"})))
