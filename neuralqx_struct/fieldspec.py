@@ -22,6 +22,10 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, Unpack, o
 __all__ = ["MISSING", "FieldKind", "FieldSpec", "field"]
 
 
+class ConflictError(ValueError, TypeError):
+    """Arguments of :func:`field` that contradict each other; also a TypeError, for callers that catch that."""
+
+
 class FieldKind(enum.StrEnum):
     """How a field takes part in the pytree.
 
@@ -299,7 +303,8 @@ def field(
         A :class:`FieldSpec` (typed as the value, so that ``x: int = field(default=1)`` type-checks).
 
     Raises:
-        TypeError: The arguments contradict each other; the message names them and the class.
+        TypeError: An argument has the wrong type.
+        ValueError: The arguments contradict each other; the message names them and the class.
 
     Example:
         >>> field(pytree=False, default_factory=dict).kind
@@ -317,8 +322,19 @@ def field(
     validators = (validator,) if callable(validator) else tuple(validator or ())
     given, made = default is not MISSING, default_factory is not MISSING
     is_node, is_derived = pytree and not static, derived is not None
-    hooks = [converter, derived] + ([default_factory] if made else [])
-    tags = (metadata or {}).get("tags", ())
+    hooks = [hook for hook in (converter, derived) if hook is not None]
+    if made:
+        hooks.append(default_factory)
+    wrong = {
+        "a converter, default_factory or derived that is not callable": not all(
+            map(callable, hooks)
+        ),
+        'metadata["tags"] that is neither text nor a collection of texts': not _are_tags(
+            (metadata or {}).get("tags", ())
+        ),
+        "aliases that are no collection of names": not all(isinstance(name, str) for name in names),
+        "a validator that is not callable": not all(map(callable, validators)),
+    }
     conflicts = {
         "static=True and pytree=False: a field is static or opaque, not both": static
         and not pytree,
@@ -332,16 +348,11 @@ def field(
         and converter is not None,
         "reset=True on a field that is not opaque: reset needs pytree=False": reset and pytree,
         "reset=True without a default: there is nothing to reset to": reset and not (given or made),
-        "a converter, default_factory or derived that is not callable": not all(
-            hook is None or callable(hook) for hook in hooks
-        ),
-        'metadata["tags"] that is neither text nor a collection of texts': not _are_tags(tags),
-        "aliases that are no collection of names": not all(isinstance(name, str) for name in names),
-        "a validator that is not callable": not all(map(callable, validators)),
     }
-    for message, conflict in conflicts.items():
-        if conflict:
-            raise TypeError(f"{_caller()}: expected arguments that agree, got {message}")
+    for error, found in ((TypeError, wrong), (ConflictError, conflicts)):
+        for message, holds in found.items():
+            if holds:
+                raise error(f"{_caller()}: expected arguments that agree, got {message}")
     kind = FieldKind.NODE if is_node else FieldKind.OPAQUE
     if static:
         kind = FieldKind.STATIC

@@ -19,7 +19,9 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import fieldspec
+from neuralqx_struct.errors import ValidationError
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
+from neuralqx_struct.struct import Struct
 from neuralqx_struct.struct.declarations import InitVarSpec, own_fields, required_positional
 
 
@@ -44,6 +46,8 @@ CONFLICTS = {
     "derived converter": ({"static": True, "derived": len, "converter": int}, "converter"),
     "reset node": ({"reset": True, "default": 1}, "pytree=False"),
     "reset nothing": ({"pytree": False, "reset": True}, "nothing to reset to"),
+}
+WRONG = {
     "aliases": ({"aliases": "bc"}, "aliases"),
     "tags": ({"metadata": {"tags": 3}}, "tags"),
     "no tags": ({"metadata": {"tags": None}}, "tags"),
@@ -55,8 +59,37 @@ CONFLICTS = {
 @pytest.mark.parametrize("case", CONFLICTS)
 def test_arguments_that_contradict_each_other(case):
     arguments, fragment = CONFLICTS[case]
-    with pytest.raises(TypeError, match=fragment):
+    with pytest.raises(ValueError, match=fragment):
         field(**arguments)
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_arguments_of_a_wrong_type(case):
+    arguments, fragment = WRONG[case]
+    with pytest.raises(TypeError, match=fragment) as caught:
+        field(**arguments)
+    assert not isinstance(caught.value, ValueError)
+
+
+def test_a_required_field_has_no_default():
+    class A(Struct):
+        x: int
+        y: int = field(converter=int)
+
+    for spec in A.fields().values():
+        with pytest.raises(TypeError, match=f"{spec.name}: expected a field with a default"):
+            spec.make_default()
+
+
+def test_a_required_positional_field_after_one_with_a_default():
+    with pytest.raises(ValidationError) as caught:
+
+        class A(Struct):
+            x: int = 1
+            y: int
+
+    assert caught.value.diagnostics[0].path == "A.y"
+    assert "'x' before it has one" in str(caught.value)
 
 
 def test_a_spec_says_what_it_is():

@@ -223,7 +223,7 @@ class TestField:
         assert secret == State(1.0, logger=None, debug_token="other")
 
     def test_default_rules(self):
-        with pytest.raises(TypeError, match="default_factory"):
+        with pytest.raises(ValueError, match="default_factory"):
             s.field(default=1, default_factory=list)
 
         class Needs(s.Struct):
@@ -344,7 +344,7 @@ class TestDerived:
         assert Dataset.from_state_dict(payload).n == 3  # after from_state_dict()
 
     def test_it_must_be_static_or_opaque(self):
-        with pytest.raises(TypeError, match="node"):
+        with pytest.raises(ValueError, match="node"):
             s.field(init=False, derived=lambda self: 1)
         assert s.field(pytree=False, init=False, derived=lambda self: 1).is_derived
 
