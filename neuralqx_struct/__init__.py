@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.params.modules import Graph as Graph
     from neuralqx_struct.params.modules import Module as Module
     from neuralqx_struct.params.modules import Rng as Rng
+    from neuralqx_struct.references import alias_class as alias_class
     from neuralqx_struct.references import class_ref as class_ref
     from neuralqx_struct.references import resolve_class as resolve_class
     from neuralqx_struct.struct import Struct as Struct
@@ -126,6 +127,7 @@ _HOME = {
         "resolve_pytree_spec",
     ),
     "neuralqx_struct.references": (
+        "alias_class",
         "class_ref",
         "resolve_class",
     ),

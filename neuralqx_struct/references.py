@@ -127,6 +127,13 @@ def alias_class(old_ref: str, cls: type) -> None:
 
     Raises:
         SerializationError: ``old_ref`` is not a class reference.
+        TypeError: ``cls`` is no class.
+
+    Example:
+        >>> import collections
+        >>> alias_class("lab.old_module:Counter", collections.Counter)
+        >>> resolve_class("lab.old_module:Counter")
+        <class 'collections.Counter'>
     """
     if not (isinstance(old_ref, str) and (_CLASS_REF.fullmatch(old_ref) or _names_struct(old_ref))):
         raise SerializationError(
@@ -136,6 +143,12 @@ def alias_class(old_ref: str, cls: type) -> None:
         )
     _ALIASES[old_ref] = class_ref(cls)
     register_ref(cls)
+
+
+def alias_hint(ref: str) -> str:
+    """The line that names the present class of a reference."""
+    name = re.split(r"[.:]", ref)[-1]
+    return f'if the class has moved: s.alias_class("{ref[:200]}", {name[:100]})'
 
 
 def _names_struct(ref: str) -> bool:
@@ -218,13 +231,13 @@ def resolve_class(ref: str) -> type:
         raise SerializationError(
             f"expected an importable module {module!r} for the class reference {ref!r}, got {error}",
             code="NQX501",
-            hint="if the class has moved, declare it with alias_class(old_ref, cls)",
+            hint=alias_hint(ref),
         ) from error
     found = find_class(ref)
     if found is None:
         raise SerializationError(
             f"expected a class {qualname!r} in module {module!r}, got none",
             code="NQX501",
-            hint="if the class was renamed, declare it with alias_class(old_ref, cls)",
+            hint=alias_hint(ref),
         )
     return found

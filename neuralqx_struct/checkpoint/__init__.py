@@ -62,26 +62,28 @@ class ExportOptions(TypedDict, total=False):
     compress: bool
     metadata: Values | None
     progress: Progress | None
+    check: bool
 
 
-def to_state_dict(obj: Any) -> dict[str, Any]:
+def to_state_dict(obj: Any, *, check: bool = True) -> dict[str, Any]:
     """An object as plain JSON values and numpy arrays, all copied.
 
     Args:
         obj: A Struct, or any tree of values that can be saved.
+        check: Refuse Structs that a load would refuse, as :func:`export` does.
 
     Returns:
         The members of ``manifest.json`` (``version``, ``manifest``, ``arrays``, with a schema also ``schema`` and
         ``schemas``) and ``array_data``, the arrays by name.
 
     Raises:
-        SerializationError: NQX430 with every value that cannot be saved and its path.
+        SerializationError: NQX430 with every value that cannot be saved and its path; or the findings of a load.
 
     Example:
         >>> sorted(to_state_dict({"w": np.arange(3)})["array_data"])
         ['w']
     """
-    payload = _snapshot(obj, copy=True)
+    payload = _snapshot(obj, copy=True, check=check)
     return {**payload.document, "array_data": dict(payload.arrays)}
 
 
@@ -107,6 +109,7 @@ def export(
     metadata: Values | None = None,
     progress: Progress | None = None,
     asynchronous: bool = False,
+    check: bool = True,
 ) -> Path | PendingBundle:
     """Saves an object as a bundle: a directory, or with the suffix ``.zip`` one file.
 
@@ -124,13 +127,16 @@ def export(
         progress: Called with bytes written and bytes in all.
         asynchronous: Return when all arrays have been copied from their devices, and write meanwhile; with
             ``orbax`` only.
+        check: Refuse Structs that a load would refuse, such as those that ``tree.map`` has cast or stacked. Without it they
+            are saved anyway, and ``load(path, raw=True)`` reads them.
 
     Returns:
         The path; with ``asynchronous`` a :class:`~neuralqx_struct.bundle.background.PendingBundle`, whose
         ``wait()`` returns it.
 
     Raises:
-        SerializationError: A value cannot be saved (NQX430); or the target exists (then also a FileExistsError).
+        SerializationError: A value cannot be saved (NQX430), or not be loaded again; or the target exists (then also a
+            FileExistsError).
 
     Example:
         >>> import tempfile
@@ -146,7 +152,7 @@ def export(
         raise SerializationError(message, code="NQX614", hint=hint)
 
     def payload() -> Payload:
-        return _snapshot(obj, copy=False, spread=together, metadata=metadata)
+        return _snapshot(obj, copy=False, spread=together, metadata=metadata, check=check)
 
     if together:
         pending = begin(path, payload, chosen, overwrite=overwrite, progress=progress)
@@ -157,20 +163,26 @@ def export(
 
 
 def _snapshot(
-    obj: Any, *, copy: bool, spread: bool = False, metadata: Values | None = None
+    obj: Any,
+    *,
+    copy: bool,
+    check: bool,
+    spread: bool = False,
+    metadata: Values | None = None,
 ) -> Payload:
     """The payload of an object: its manifest with the schemas of its structs, and its arrays.
 
     Args:
         obj: A Struct, or any tree of values that can be saved.
         copy: Copy the arrays; otherwise they stay on their devices.
+        check: Refuse Structs that a load would refuse.
         spread: Leave arrays of several devices or processes as they are.
         metadata: Free JSON values.
 
     Raises:
         SerializationError: NQX430 with every value that cannot be saved and its path.
     """
-    encoder = StructEncoder(copy=copy, spread=spread)
+    encoder = StructEncoder(copy=copy, spread=spread, check=check)
     try:
         with collector_paused():
             node = encoder.encode(obj)

@@ -68,6 +68,7 @@ class ReadOptions(TypedDict, total=False):
     trust: Sequence[str]
     limits: Limits | None
     report: list[Diagnostic] | None
+    raw: bool
 
 
 class LoadOptions(ReadOptions, total=False):
@@ -97,6 +98,7 @@ def from_state_dict(
     trust: Sequence[str] = (),
     limits: Limits | None = None,
     report: list[Diagnostic] | None = None,
+    raw: bool = False,
 ) -> Any:
     """The object of a state dict; the inverse of :func:`to_state_dict`, with the arguments of :func:`load`.
 
@@ -122,6 +124,7 @@ def from_state_dict(
         fill=fill,
         trust=trust,
         report=report,
+        raw=raw,
     )
     return _restored(held, options)
 
@@ -147,6 +150,7 @@ def load(
     limits: Limits | None = None,
     report: list[Diagnostic] | None = None,
     progress: Progress | None = None,
+    raw: bool = False,
 ) -> Any:
     """Loads a bundle.
 
@@ -170,6 +174,8 @@ def load(
         limits: Sizes above which the bundle is refused.
         report: A list that receives the defaulted, dropped and cast items.
         progress: Called with bytes read and bytes in all.
+        raw: Return nested dicts, lists and arrays, without classes and without a schema; ``load_cls``, ``unknown`` and
+            ``fill`` then have no effect.
 
     Returns:
         The object.
@@ -194,6 +200,7 @@ def load(
             fill=fill,
             trust=trust,
             report=report,
+            raw=raw,
         )
         value = _restored(held, options, shardings)
         if progress is not None:  # not all bytes need have been read
@@ -212,11 +219,14 @@ def _options(
     fill: Values | None,
     trust: Iterable[str],
     report: list[Diagnostic] | None,
+    raw: bool,
     **flags: Any,
 ) -> DecodeOptions:
     """The load options as one record; the package of the requested class is trusted."""
     if unknown not in ("error", "warn", "drop"):
         raise ValueError(f"unknown=: expected 'error', 'warn' or 'drop', got {unknown!r}")
+    if raw:
+        load_cls, fill = None, None
     if load_cls is not None:
         if not isinstance(load_cls, type):
             raise TypeError(f"load_cls=: expected a class or None, got {load_cls!r}")
@@ -230,6 +240,7 @@ def _options(
         fill=dict(fill or {}),
         root=load_cls,
         report=[] if report is None else report,
+        raw=raw,
         **flags,
     )
 
@@ -246,8 +257,9 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
         SerializationError: The payload does not fit, with every problem.
     """
     reported = len(options.report)
-    payload, known = _migrated(payload, options)
-    options = _with_classes(options, known)
+    if not options.raw:
+        payload, known = _migrated(payload, options)
+        options = _with_classes(options, known)
     if shardings is not None and not options.abstract and not options.as_numpy:
         targets = _targets(payload, options, shardings)
         options = dataclasses.replace(options, targets=targets)

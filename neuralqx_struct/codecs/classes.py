@@ -33,7 +33,7 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.paths import FieldName
-from neuralqx_struct.references import class_ref, find_class, is_schema_ref
+from neuralqx_struct.references import alias_hint, class_ref, find_class, is_schema_ref
 
 Node = Any
 Members = Mapping[str, Node]
@@ -58,6 +58,7 @@ class DecodeOptions:
         targets: Shardings by the identity of the node of a leaf, whose shards are then read one by one.
         choices: Returns the Enum classes of fields that are saved as text, for a schema reference and its class.
         report: Receives findings about defaults and dropped fields.
+        raw: Return the fields of classes as dicts.
     """
 
     trust: Sequence[str] = ()
@@ -73,6 +74,7 @@ class DecodeOptions:
     targets: Mapping[int, Any] = field(default_factory=dict)
     choices: Callable[[str, type], Mapping[str, type[enum.Enum]]] = lambda _ref, _cls: {}
     report: list[Diagnostic] = field(default_factory=list)
+    raw: bool = False
 
     @property
     def runs_hooks(self) -> bool:
@@ -109,12 +111,11 @@ class ClassDecoder(Decoder):
         module = ref.partition(":")[0]
         package = module.partition(".")[0]
         got = "is not imported" if found is None else "is something else"
-        hint = f"import {module} first, or pass trust=[{package!r}]; use alias_class() if it was renamed"
+        hint = f"import {module} first, or pass trust=[{package!r}]; {alias_hint(ref)}"
         if is_schema_ref(ref):
             hint = "load it through its schema: load_schema(folder).load(path)"
         elif module == "__main__":  # of another program
-            alias = f"neuralqx_struct.references.alias_class({ref[:100]!r}, cls)"
-            hint = f"a script saved it: name its present class with {alias}"
+            hint = f"a script saved it; {alias_hint(ref)}"
         message = f"expected {expected} that is known here, got {ref!r}, which {got}"
         raise UntrustedError(message, code="NQX501", hint=hint)
 

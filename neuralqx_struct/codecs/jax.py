@@ -40,6 +40,7 @@ from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.references import class_ref, is_schema_ref, stored_class
 from neuralqx_struct.struct.binding import ClassDocument
 from neuralqx_struct.struct.equality import is_key_array
+from neuralqx_struct.struct.lifecycle import verify
 from neuralqx_struct.struct.pytree import holder_of
 
 Node = Any
@@ -49,9 +50,10 @@ Members = Mapping[str, Node]
 class StructEncoder(Encoder):
     """An encoder with the full table."""
 
-    def __init__(self, *, copy: bool = False, spread: bool = False) -> None:
+    def __init__(self, *, copy: bool = False, spread: bool = False, check: bool = True) -> None:
         super().__init__(CODECS, copy=copy)
         self.spread = spread  # whether arrays may be spread over several processes
+        self.check = check  # whether to refuse Structs that a load would refuse
         self.classes: set[type] = set()  # of all structs that were met
         self.own: ClassDocument | None = None  # the schema version that declares the current struct
 
@@ -60,7 +62,7 @@ class StructDecoder(ClassDecoder):
     """A decoder with the full table."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray[Any, Any]], options: DecodeOptions) -> None:
-        super().__init__(CODECS, arrays, options)
+        super().__init__(RAW_CODECS if options.raw else CODECS, arrays, options)
         self.seen_fields: set[str] = (
             set()
         )  # of all Structs that were read: names that `fill` may use
@@ -266,12 +268,18 @@ def _encode_struct(value: Any, encoder: StructEncoder) -> Members:
         ref = encoder.own.refs.get(cls, ref)
         texts = encoder.own.enums.get(cls, {})
     fields: dict[str, Node] = {}
+    problems = len(encoder.problems)
     for name, spec in type(value).__nqx_fields__.items():
         if spec.should_serialize:
             held = getattr(value, name)
             is_text = name in texts and isinstance(held, texts[name])
             fields[name] = encoder.encode(held.name if is_text else held, FieldName(name, spec))
     encoder.own = outer
+    if encoder.check and len(encoder.problems) == problems:
+        try:
+            verify(value)
+        except ValidationError as error:
+            encoder.problems += _placed(error, format_path(encoder.path))
     return {"type": ref, "fields": fields}
 
 
@@ -310,16 +318,17 @@ def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
     try:
         return (cls.__nqx_restore__ if options.runs_hooks else cls.__nqx_assemble__)(values)
     except ValidationError as error:
-        # Their paths start at the struct.
-        placed = [replace(d, path=f"{where}{_below(d.path)}") for d in error.diagnostics]
-        raise SerializationError(placed) from error
+        raise SerializationError(_placed(error, where)) from error
 
 
-def _below(path: str) -> str:
-    if path.startswith("$"):
-        return path[1:]
-    _, dot, rest = path.partition(".")
-    return dot + rest
+def _placed(error: ValidationError, where: str) -> list[Diagnostic]:
+    """The findings of an error about a struct, whose paths start at the struct."""
+    found: list[Diagnostic] = []
+    for each in error.diagnostics:
+        _, dot, rest = each.path.partition(".")
+        below = each.path[1:] if each.path.startswith("$") else dot + rest
+        found.append(replace(each, path=where + below))
+    return found
 
 
 def _fill_in(
@@ -386,3 +395,37 @@ CODECS = PLAIN_CODECS.extended(
     ]
 )
 CODECS.require(KINDS)
+
+
+def _decode_text(node: Members, _: StructDecoder) -> Any:
+    return node["name"]
+
+
+def _decode_fields(node: Members, decoder: StructDecoder) -> Any:
+    return decoder.fields(node)
+
+
+def _decode_parts(node: Members, decoder: StructDecoder) -> Any:
+    if node["mode"] == "serializer":
+        return decoder.decode(node["payload"])
+    return {"children": decoder.all(node["children"]), "aux": decoder.decode(node["aux"])}
+
+
+def _decode_items(node: Members, decoder: StructDecoder) -> Any:
+    return decoder.all(node["items"])
+
+
+# Nodes that name classes and functions, as their parts; the items of sets, which dicts have no hash for, as lists.
+_RAW = {
+    "struct": _decode_fields,
+    "namedtuple": _decode_fields,
+    "pytree-dataclass": _decode_fields,
+    "registered-pytree": _decode_parts,
+    "enum": _decode_text,
+    "reference": _decode_text,
+    "set": _decode_items,
+    "frozenset": _decode_items,
+}
+RAW_CODECS = CODECS.extended(
+    [replace(CODECS.by_kind[kind], decode=decode) for kind, decode in _RAW.items()]
+)

@@ -216,6 +216,11 @@ class Encoder:
             self.arrays[name] = array.copy() if self._copy and mutable else array
         return {"name": name, "dtype": dtype_name(array.dtype), "shape": list(array.shape)}
 
+    @property
+    def path(self) -> Path:
+        """The current place."""
+        return tuple(self._path)
+
     def finish(self) -> None:
         """Raises all problems together.
 

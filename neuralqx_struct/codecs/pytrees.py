@@ -105,15 +105,20 @@ def _is_registered(cls: type) -> bool:
     return pytree_spec(cls) is not None or _registered_with_jax(cls)
 
 
+def _flattens(cls: type) -> bool:
+    """True for registered classes, and for those with the methods of JAX's decorator, which neuraLQX saves too."""
+    names = set[str]().union(*map(vars, cls.__mro__))
+    return _is_registered(cls) or {"tree_flatten", "tree_unflatten"} <= names
+
+
 def _decode_registered(node: Members, decoder: ClassDecoder) -> Any:
-    cls = decoder.resolve(node["type"], "a class that is registered as a pytree", _is_registered)
+    fits = _flattens if node["mode"] == "flatten" else _is_registered
+    cls = decoder.resolve(node["type"], "a class that is registered as a pytree", fits)
     spec = pytree_spec(cls)
     if spec is None:
-        spec = PyTreeSpec(
-            cls,
-            flatten=default_registry.flatten_one_level,
-            unflatten=functools.partial(_unflattened, cls),
-        )
+        known = _registered_with_jax(cls)
+        unflatten = functools.partial(_unflattened, cls) if known else cls.tree_unflatten
+        spec = PyTreeSpec(cls, flatten=default_registry.flatten_one_level, unflatten=unflatten)
     problems = len(decoder.problems)
     two = spec.deserializer is not None and spec.deserializer_takes_children
     if node["mode"] == "flatten":

@@ -186,6 +186,28 @@ def checked(self: Any) -> Pair:
     return pair
 
 
+def verify(self: Any) -> None:
+    """Run the checks that a load of the instance would run; it stays as it is.
+
+    Raises:
+        ValidationError: A load would refuse the values, also after the converters.
+    """
+    cls = type(self)
+    pair = load_pair(self)
+    if cls.__nqx_plain__:
+        cls.__nqx_layout__.pair(dict(cls.__nqx_layout__.values(pair)), cls.__name__)
+        return
+    values = self._nqx_values()
+    sample = object.__new__(cls)
+    sample.__dict__.update(values)
+    try:
+        finish(sample, {}, loading=True)
+    except ValidationError:
+        if not cls.__nqx_converters__:
+            raise
+        cls.__nqx_restore__(values)
+
+
 def rederive(self: Any) -> None:
     """Compute the derived fields anew, and run the checks of construction; the instance is changed only if they pass."""
     cls = type(self)

@@ -16,7 +16,6 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from neuralqx_struct.references import alias_class
 from tests.builders import FORMS, edit, npy
 
 
@@ -246,14 +245,31 @@ class Unregistered:
     fields = {}
 
     @classmethod
-    def tree_unflatten(cls, aux, children):
+    def __struct_unflatten__(cls, aux, children):
         CALLED.append((aux, children))
 
-    __struct_unflatten__ = tree_unflatten
+
+class WithTreeMethods:
+    def __init__(self, w, name):
+        self.w, self.name = w, name
 
     def tree_flatten(self):
-        CALLED.append("flatten")
-        return (), None
+        return (self.w,), self.name
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        return cls(*children, aux)
+
+
+def test_a_class_with_the_methods_of_the_decorator_of_jax():
+    node = {"__kind__": "registered-pytree", "mode": "flatten", "children": [1.5], "aux": "n"}
+    node["type"] = f"{__name__}:WithTreeMethods"
+    payload = {"version": 1, "manifest": node, "arrays": {}, "array_data": {}}
+    loaded = s.from_state_dict(payload)
+    assert (type(loaded), loaded.w, loaded.name) == (WithTreeMethods, 1.5, "n")
+    payload["manifest"] = {**node, "children": []}
+    with pytest.raises(s.SerializationError, match="missing 1 required positional"):
+        s.from_state_dict(payload)
 
 
 def test_duck_typing_is_not_enough(tmp_path):
@@ -404,7 +420,7 @@ def test_a_class_of_a_script_is_found_by_who_says_which_it_is(tmp_path):
     ref = "__main__:OfAScript"
     path = Other(1).export(tmp_path / "c")
     edit(path, lambda d: d["manifest"].update(type=ref))
-    with pytest.raises(s.UntrustedError, match=f"alias_class\\('{ref}', cls\\)"):
+    with pytest.raises(s.UntrustedError, match=f's.alias_class\\("{ref}", OfAScript\\)'):
         s.load(path)
-    alias_class(ref, Other)
+    s.alias_class(ref, Other)
     assert Other.load(path) == Other(1)
