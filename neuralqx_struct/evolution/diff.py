@@ -20,7 +20,7 @@ from typing import Any
 
 from neuralqx_struct.bundle import read_manifest
 from neuralqx_struct.bundle.storage import names_at
-from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.changes import (
     Change,
     Changes,
@@ -117,6 +117,8 @@ def _position(source: Source | None, path: str) -> Position | None:
     return None if source is None or mark is None else Position(source.name, *mark)
 
 
+_MOST_LINES = 22
+
 _ORDER = {"error": 0, "warning": 1, "info": 2}
 
 #: The codes that steps resolve: changes of fields and structs.
@@ -156,6 +158,34 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Declared steps.
+
+
+def edited_version(written: Mapping[str, Any], reader: Series, own: Series | None) -> Diagnostic:
+    """The finding about a payload whose version number means something else to its reader, with the differences.
+
+    Args:
+        written: The member ``schema`` of the payload.
+        reader: The versions that the reader goes by.
+        own: Those that the payload carries.
+    """
+    version, fingerprint = written["version"], written["fingerprint"]
+    expected, declared = reader.fingerprints[version], reader.documents[version]
+    stored = None if own is None else own.documents.get(version)
+    whose = "the bundle's own document" if stored == declared else "the given schema"
+    lines = [
+        f"expected version {version} of {reader.id} to be {expected[:19]}..., got {fingerprint[:19]}...",
+        f"{whose} declares something else under the same version number",
+    ]
+    if stored is not None and stored != declared:
+        changes = {c.path: c for c in diff_documents(stored, declared) if c.category == "payload"}
+        lines += [f"{path}: {c.message}" for path, c in changes.items() if path != "$.version"]
+    return Diagnostic(
+        "NQX405",
+        "error",
+        "\n".join(lines[:_MOST_LINES]),
+        "$.schema.fingerprint",
+        hint="published versions are never edited: give the changed schema a new version number and a migration",
+    )
 
 
 def _follow_steps(

@@ -23,6 +23,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle.storage import is_folder_path
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, StructError
+from neuralqx_struct.evolution.diff import edited_version
 from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_members
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps import kind
@@ -148,7 +149,7 @@ def _known_versions(
     written: Mapping[str, Any], series: Series | None, carried: Mapping[str, Series]
 ) -> Series:
     """Every version that the reader or the bundle knows, the reader's first, and the writer's checked."""
-    identity, version, fingerprint = written["id"], written["version"], written["fingerprint"]
+    identity, version = written["id"], written["version"]
     if series is not None and series.id != identity:
         raise MigrationError(
             f"expected a payload of {series.id}, got one of {identity}",
@@ -174,17 +175,8 @@ def _known_versions(
             path="$.schema.version",
             hint="a newer release wrote this: upgrade, or ask for a bundle that holds its schema documents",
         )
-    expected = known.fingerprints[version]
-    if expected != fingerprint:
-        mine = series is not None and version in series.documents
-        whose = "the reader's schema" if mine else "the bundle's own document"
-        raise MigrationError(
-            f"expected version {version} of {identity} to be {expected[:19]}..., got {fingerprint[:19]}...\n"
-            f"{whose} declares something else under the same version number",
-            code="NQX405",
-            path="$.schema.fingerprint",
-            hint="published versions are never edited: give the changed schema a new version number and a migration",
-        )
+    if known.fingerprints[version] != written["fingerprint"]:
+        raise MigrationError(edited_version(written, known, own))
     return known
 
 

@@ -131,6 +131,7 @@ def _schema_findings(document: dict[str, Any], wanted: Series | None) -> Finding
     known, found = _carried(document)
     if found:
         return found
+    own = dict(known)
     if wanted is not None:
         if written is None and _class_of(root) == wanted.head.root:
             return _plain_findings(root, wanted)
@@ -141,7 +142,7 @@ def _schema_findings(document: dict[str, Any], wanted: Series | None) -> Finding
     if written is None and (wanted is None or named):
         found = _unknown_findings(root, known)
     else:
-        found = _identity_findings(written, known, wanted)
+        found = _identity_findings(written, known, wanted, own)
     return found or _tree_findings(root, known, expected=written)
 
 
@@ -171,7 +172,10 @@ def _lint_errors(series: Series, version: int) -> Findings:
 
 
 def _identity_findings(
-    written: Mapping[str, Any] | None, known: Mapping[str, Series], wanted: Series | None
+    written: Mapping[str, Any] | None,
+    known: Mapping[str, Series],
+    wanted: Series | None,
+    own: Mapping[str, Series],
 ) -> Findings:
     """Checks that the schema of a payload is the requested one, known, and unchanged."""
 
@@ -195,16 +199,11 @@ def _identity_findings(
             hint = "name the folder with all versions, or a file of this one"
         return error("NQX404", message, ".version", hint)
     wrong = _lint_errors(series, version)
-    expected, got = series.fingerprints[version], written["fingerprint"]
-    if wrong or got == expected:
+    if wrong or written["fingerprint"] == series.fingerprints[version]:
         return wrong
-    whose = "the bundle's own document" if wanted is None else "the given schema"
-    message = (
-        f"expected the fingerprint {expected[:23]}... of {identity} version {version}, got {got[:23]}...\n"
-        f"{whose} declares something else under the same version number"
-    )
-    hint = "published versions are never edited: give the changed schema a new version number and a migration"
-    return error("NQX405", message, ".fingerprint", hint)
+    from neuralqx_struct.evolution.diff import edited_version
+
+    return [edited_version(written, series, own.get(identity))]
 
 
 def _class_of(node: Any) -> str | None:

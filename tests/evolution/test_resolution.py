@@ -313,7 +313,7 @@ def test_a_plain_class_that_was_moved_and_renamed(tmp_path):
             b=s.field(aliases=["a"], kw_only=True),
         ),
     )
-    with pytest.raises(s.UntrustedError, match=r"use alias_class\(\) if it was renamed"):
+    with pytest.raises(s.UntrustedError, match=rf's.alias_class\("{__name__}:Row", Row\)'):
         new.load(path)
     registry.alias_class(f"{__name__}:Row", new)
     assert new.load(path) == new(b=3, inner=3) and s.load(path) == new(b=3, inner=3)
@@ -331,3 +331,31 @@ def test_values_for_what_was_not_saved(how, tmp_path):
     )  # a stored field of a schema gets its value from a step, not by hand
     with pytest.raises(s.MigrationError, match="NQX414"):
         by_load(before, after, tmp_path, fill={"b": 9})
+
+
+EDITED = '{{"language": "1", "schema": "lab.edited", "version": 1, "root": "A", "structs": {{"A": {{"fields": {fields}}}}}}}'
+
+
+def edited(**fields):
+    return s.load_schema(EDITED.format(fields=json.dumps(fields, indent=1)) + "\n")
+
+
+def test_a_version_that_was_edited_is_refused_with_its_differences(tmp_path):
+    old = edited(kernel="float32[n]", bias="float32[n]", step="int")
+    value = old.root(kernel=np.ones(2, "f4"), bias=np.ones(2, "f4"), step=1)
+    path = value.export(tmp_path / "c")
+    new = edited(kernels="float32[n]", bias="float64[n]", step={"type": "int", "doc": "Steps."})
+    messages = []
+    for read in (lambda: new.load(path), lambda: new.root.load(path)):
+        with pytest.raises(s.MigrationError) as caught:
+            read()
+        (found,) = caught.value.diagnostics
+        messages.append((found.code, found.message, found.path, found.hint))
+    (found,) = s.validate(path, new)
+    messages.append((found.code, found.message, found.path, found.hint))
+    assert messages == [messages[0]] * 3
+    lines = messages[0][1].split("\n")
+    assert messages[0][0] == "NQX405" and len(lines) == 4
+    assert lines[1] == "the given schema declares something else under the same version number"
+    assert lines[2].startswith("$.structs.A.fields.kernels: field kernel was removed and kernels")
+    assert lines[3].startswith("$.structs.A.fields.bias: dtype float32 became float64")
