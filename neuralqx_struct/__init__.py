@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.bundle import verify as verify
     from neuralqx_struct.bundle.conversion import convert as convert
     from neuralqx_struct.checkpoint import export as export
+    from neuralqx_struct.checkpoint import from_dict as from_dict
     from neuralqx_struct.checkpoint import from_state_dict as from_state_dict
     from neuralqx_struct.checkpoint import load as load
     from neuralqx_struct.checkpoint import to_state_dict as to_state_dict
@@ -87,6 +88,7 @@ _HOME = {
     "neuralqx_struct.bundle": ("verify",),
     "neuralqx_struct.checkpoint": (
         "export",
+        "from_dict",
         "from_state_dict",
         "load",
         "to_state_dict",

@@ -322,7 +322,7 @@ def field(
     validators = (validator,) if callable(validator) else tuple(validator or ())
     given, made = default is not MISSING, default_factory is not MISSING
     is_node, is_derived = pytree and not static, derived is not None
-    hooks = [hook for hook in (converter, derived) if hook is not None]
+    hooks: list[Any] = [hook for hook in (converter, derived) if hook is not None]
     if made:
         hooks.append(default_factory)
     wrong = {

@@ -110,6 +110,8 @@ def _by_path(given: Any) -> PathTree:
     todo: list[tuple[tuple[Any, ...], Any]] = [((), given)]
     while todo:
         path, value = todo.pop()
+        if type(value) is dict and value.keys() == Param.__nqx_fields__.keys():  # of to_dict
+            value = Param(**value)
         if isinstance(value, Mapping) and not isinstance(value, Param):
             todo += [((*path, *_parts(key)), inner) for key, inner in value.items()]
         elif not isinstance(value, Param) or not is_tree_path(path):
