@@ -29,6 +29,7 @@ from neuralqx_struct.struct.lifecycle import (
 from neuralqx_struct.struct.pytree import MARK, put
 
 _FACTORY = Text("<factory>")
+_MOST_ARGUMENTS = 500
 
 _NAMESPACE: Values = {
     "_nqx_missing": MISSING,
@@ -56,8 +57,22 @@ def generate_init(cls: Any) -> Hook:
     """
     arguments: Specs = cls.__nqx_arguments__
     _check_order(cls, arguments)
-    namespace = {**_NAMESPACE, "_nqx_cls": cls, "_nqx_new": [cls]}
     own_self = "_nqx_self" if "self" in arguments else "self"
+    if len(arguments) > _MOST_ARGUMENTS:
+        init = _binding_init(cls, _signature(own_self, arguments))
+    else:
+        init = _compiled_init(cls, own_self, arguments)
+        if any(spec.default_factory is not MISSING for spec in arguments.values()):
+            init.__signature__ = _signature(own_self, arguments)
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init.__module__ = cls.__module__
+    init.__annotations__ = {name: _annotation(spec) for name, spec in arguments.items()}
+    init.__annotations__["return"] = None
+    return init  # type: ignore[no-any-return]
+
+
+def _compiled_init(cls: Any, own_self: str, arguments: Specs) -> Any:
+    namespace = {**_NAMESPACE, "_nqx_cls": cls, "_nqx_new": [cls]}
     signature = [own_self, *_parameters(arguments, namespace)]
     fields = _dict_of(name for name in arguments if name not in cls.__nqx_init_vars__)
     init_vars = _dict_of(cls.__nqx_init_vars__)
@@ -81,14 +96,21 @@ def generate_init(cls: Any) -> Hook:
     # Its globals are those of the module, in which get_type_hints and the like look up postponed annotations.
     module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
     exec(compile(source, f"<generated __init__ of {cls.__name__}>", "exec"), module, made)  # noqa: S102
-    init: Any = made["_nqx_make"](**namespace)
-    init.__qualname__ = f"{cls.__qualname__}.__init__"
-    init.__module__ = cls.__module__
-    init.__annotations__ = {name: _annotation(spec) for name, spec in arguments.items()}
-    init.__annotations__["return"] = None
-    if any(spec.default_factory is not MISSING for spec in arguments.values()):
-        init.__signature__ = _shown_signature(init, arguments)
-    return init  # type: ignore[no-any-return]
+    return made["_nqx_make"](**namespace)
+
+
+def _binding_init(cls: Any, signature: inspect.Signature) -> Any:
+    """The constructor of a class with very many arguments, which Python's own calls take quadratic time to bind."""
+
+    def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        _, *given = signature.bind(self, *args, **kwargs).arguments.items()
+        values = dict(given)
+        init_vars = {name: values.pop(name) for name in cls.__nqx_init_vars__ if name in values}
+        if gc.get_referents(self) == [cls] or not assign(self, values, init_vars):
+            build(self, values, init_vars)
+
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    return __init__
 
 
 def _check_order(cls: Any, arguments: Specs) -> None:
@@ -124,14 +146,17 @@ def _annotation(spec: FieldSpec) -> Any:
     return spec.type.type if isinstance(spec.type, InitVar) else spec.type
 
 
-def _shown_signature(init: Hook, arguments: Specs) -> inspect.Signature:
+def _signature(own_self: str, arguments: Specs) -> inspect.Signature:
     """The signature for help: as for dataclasses, a default made by a factory is ``<factory>``."""
-    plain = inspect.signature(init)
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in plain.parameters.items():
-        made = name in arguments and arguments[name].default_factory is not MISSING
-        parameters.append(parameter.replace(default=_FACTORY) if made else parameter)
-    return plain.replace(parameters=parameters)
+    kinds = inspect.Parameter
+    parameters = [kinds(own_self, kinds.POSITIONAL_OR_KEYWORD)]
+    for name, spec in sorted(arguments.items(), key=lambda item: item[1].kw_only):
+        kind = kinds.KEYWORD_ONLY if spec.kw_only else kinds.POSITIONAL_OR_KEYWORD
+        default = kinds.empty if spec.default is MISSING else spec.default
+        if spec.default_factory is not MISSING:
+            default = _FACTORY
+        parameters.append(kinds(name, kind, default=default, annotation=_annotation(spec)))
+    return inspect.Signature(parameters, return_annotation=None)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.references import alias_class
+from tests.builders import bounded
 
 
 class Plain(s.Struct):
@@ -846,3 +847,41 @@ def test_a_promoted_generic_class_stays_generic():
         z: int = 0
 
     assert jax.tree.leaves(Below[str](1, 5)) == [1, 5]
+
+
+def many(count, **options):
+    names = [f"f{number}" for number in range(count)]
+    body = {name: s.field(static=True, **options) for name in names}
+    body |= {"__annotations__": dict.fromkeys(names, int), "__module__": __name__}
+    return type(s.Struct)("Many", (s.Struct,), body)
+
+
+def test_a_class_of_very_many_fields():
+    count = 30_000
+    with bounded():
+        Many = many(count)
+        value = Many(**{f"f{number}": number for number in range(count)})
+        assert value.f7 == 7 and value.replace(f7=8).f7 == 8
+        assert value == Many(*range(count)) and hash(value) == hash(Many(*range(count)))
+
+
+def test_arguments_of_many_fields_are_bound_as_those_of_few():
+    few, lots = many(3, default=1), many(600, default=1)
+    for cls in (few, lots):
+        assert cls(2, f2=3).to_dict() == {**dict.fromkeys(cls.fields(), 1), "f0": 2, "f2": 3}
+        shown = inspect.signature(cls)
+        assert list(shown.parameters) == list(cls.fields())
+        assert shown.parameters["f2"].default == 1
+        for wrong in ({"f3000": 1}, {"f0": 1}):
+            with pytest.raises(TypeError, match="f3000" if "f3000" in wrong else "f0"):
+                cls(5, **wrong)
+        with pytest.raises(s.FrozenStructError):
+            cls().__init__(3)
+    with pytest.raises(TypeError, match="missing"):
+        many(600)()
+
+    class Below(lots):
+        def __init__(self, x):
+            super().__init__(f1=x)
+
+    assert Below(4).f1 == 4
