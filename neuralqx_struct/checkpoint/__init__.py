@@ -192,9 +192,10 @@ def from_dict(data: Values, target: Any) -> Any:
         >>> from_dict(Point(1.5).to_dict(), Point)
         Point(x=1.5, y=0.0)
     """
-    cls: Any = target.root if isinstance(target, Schema) else target
-    if not isinstance(cls, type) or not is_struct(cls):
+    given = target.root if isinstance(target, Schema) else target
+    if not isinstance(given, type) or not is_struct(given):
         raise TypeError(f"from_dict(): expected a Struct class or a schema, got {brief(target)}")
+    cls: Any = given
     if not isinstance(data, Mapping):
         raise TypeError(f"from_dict(): expected a mapping of fields, got {brief(data)}")
     specs: Specs = cls.__nqx_fields__
