@@ -145,7 +145,8 @@ class _Writer:
             data["kind"] = spec.kind.value
         if spec.has_default:
             default = plain_default(spec)
-            if default is MISSING:
+            typed = data.get("type", "pytree") != "pytree"
+            if default is MISSING or not (typed or _is_plain(spec.make_default(), default)):
                 self.note(
                     "left out: a default that a schema cannot write",
                     "every call of the constructor must give it",
@@ -241,6 +242,11 @@ def plain_default(spec: FieldSpec) -> Any:
         return plain_value(spec.default)
     makers: tuple[Any, ...] = (dict, list)
     return spec.default_factory() if spec.default_factory in makers else MISSING
+
+
+def _is_plain(value: Any, plain: Any) -> bool:
+    """True if a value is the same as its plain value, so that a file needs no type to hold it."""
+    return repr(value) == repr(plain)
 
 
 def described_field(spec: FieldSpec, doc: str = "") -> dict[str, Any]:

@@ -393,7 +393,16 @@ def test_field_arguments_become_members(hint, options, member, value):
 
 
 @pytest.mark.parametrize(
-    "options", [{"default": float("nan")}, {"default": b"x"}, {"default_factory": lambda: 3}]
+    "options",
+    [
+        {"default": float("nan")},
+        {"default": b"x"},
+        {"default_factory": lambda: 3},
+        # The file has no type that tells these from text and lists.
+        {"default": pathlib.Path("x"), "static": True},
+        {"default": (1, "a"), "static": True},
+        {"default": Phase.WARM, "static": True},
+    ],
 )
 def test_defaults_that_no_file_can_hold_are_left_out_with_a_note(options):
     _, read, report = declared(Any, **options)
