@@ -259,8 +259,6 @@ def brief_scalar(value: Any) -> str:
 
 def is_unicode(text: str) -> bool:
     """False for text with half of a surrogate pair, which no file can hold."""
-    if text.isascii():
-        return True
     try:
         text.encode()
     except UnicodeEncodeError:

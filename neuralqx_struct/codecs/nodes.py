@@ -109,7 +109,7 @@ def _is_json(value: Any) -> bool:
     if kind is int:
         return bool(-(2**63) <= value < 2**63)
     if kind is str:
-        return is_unicode(value)
+        return value.isascii() or is_unicode(value)
     if kind is float:
         return isfinite(value)
     return kind is bool or kind is type(None)

@@ -25,15 +25,17 @@ class _Pairs(list[tuple[str, Any]]):
     """An object with its duplicate members."""
 
 
-_NOT_COLONS_OR_QUOTES = bytes(set(range(256)) - set(b'":'))
+_NOT_MARKS = bytes(set(range(256)) - set(b'":NI'))
 
 
-def _count_members(data: bytes) -> int:
-    """The colons outside strings, without a parser: loops in C alone."""
+def _count_members(data: bytes) -> int | None:
+    """The colons outside strings, without a parser: loops in C alone; None for text with NaN or Infinity."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = data.translate(None, _NOT_COLONS_OR_QUOTES).replace(b'""', b"")
-    return b"".join(marks.split(b'"')[::2]).count(b":")
+    marks = data.translate(None, _NOT_MARKS).replace(b'""', b"")
+    outside = b"".join(marks.split(b'"')[::2])
+    colons = outside.count(b":")
+    return colons if colons == len(outside) else None
 
 
 def _require_small(data: bytes, limits: Limits) -> None:
@@ -59,9 +61,10 @@ def read_document(
         SerializationError: It is not strict JSON, not an object, or larger than the limits.
     """
     _require_small(data, limits)
-    document = validated_json(data, _count_members(data), limits=limits)
-    if document is not None:
-        return document, []
+    members = _count_members(data)
+    found = None if members is None else validated_json(data, members, limits=limits)
+    if found is not None:
+        return found, []
     document = parse_manifest(data, limits=limits)
     return document, check_manifest(document, limits=limits)
 
