@@ -39,6 +39,7 @@ from neuralqx_struct.manifest import (
     DEFAULT_LIMITS,
     SCHEMA_URL,
     WRITER,
+    Limits,
     collector_paused,
 )
 from neuralqx_struct.manifest.check import check_manifest
@@ -128,17 +129,24 @@ class NewBundle:
             return fill(self._stage / file)
         return self._archive.add_written(file, fill)
 
-    def complete(self, document: Mapping[str, Any], records: Records, file: str) -> None:
+    def complete(
+        self,
+        document: Mapping[str, Any],
+        records: Records,
+        file: str,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
         """Writes the manifest of a bundle whose arrays are all in one file.
 
         Args:
             document: The manifest, its records still without the members of the store.
             records: The records of the store.
             file: The array file.
+            limits: Sizes above which the manifest is refused.
         """
         given = document["arrays"]
         named = {name: _recorded(given[name], records[name], file) for name in given}
-        self.finish(formatted(_signed(document, named)))
+        self.finish(formatted(_signed(document, named), limits))
 
     def finish(self, manifest: bytes) -> None:
         """Writes the manifest and flushes everything to the disk."""
@@ -194,6 +202,7 @@ def write(
     store: str = "npz",
     compress: bool = False,
     progress: Progress | None = None,
+    limits: Limits | None = None,
 ) -> Path:
     """Writes a bundle, completely or not at all: a folder, or with the suffix ``.zip`` one file.
 
@@ -204,6 +213,7 @@ def write(
         store: The store of the arrays.
         compress: Compress the arrays; they can then not be mapped.
         progress: Called with (bytes done, bytes in all).
+        limits: Sizes above which it is refused; readers of a larger one need them too.
 
     Returns:
         The path.
@@ -211,10 +221,10 @@ def write(
     Raises:
         BundleExistsError: The target exists.
         BundleWriteError: The system refused a write; the target is unchanged.
-        SerializationError: The payload is not sound, or could not be read back with the default limits.
+        SerializationError: The payload is not sound, or could not be read back within the limits.
     """
-    path = Path(path)
-    raise_findings(check(payload), str(path))
+    path, limits = Path(path), limits or DEFAULT_LIMITS
+    raise_findings(check(payload, limits), str(path))
     chosen = store_named(store)
     chosen.require_form(folder=is_folder_path(path))
     records, arrays = payload.document["arrays"], payload.arrays
@@ -226,7 +236,7 @@ def write(
         return chosen.write(place, arrays, compress=compress, tick=tick)
 
     with collector_paused(), new_bundle(path, overwrite=overwrite) as new:
-        new.complete(payload.document, new.put(chosen.file, fill), chosen.file)
+        new.complete(payload.document, new.put(chosen.file, fill), chosen.file, limits)
     return path
 
 
@@ -244,10 +254,10 @@ def _signed(document: Mapping[str, Any], records: Mapping[str, Any]) -> dict[str
     return {"$schema": SCHEMA_URL, "writer": dict(WRITER), **document, "arrays": dict(records)}
 
 
-def formatted(document: dict[str, Any]) -> bytes:
-    """The bytes of a manifest; refuses one that the default limits do not read."""
+def formatted(document: dict[str, Any], limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """The bytes of a manifest; refuses one above the limits."""
     data = format_manifest(document)
-    most = DEFAULT_LIMITS.manifest_bytes
+    most = limits.manifest_bytes
     if len(data) > most:
         message = f"expected a manifest of at most {most} bytes, got {len(data)}"
         raise SerializationError(message, code="NQX005", hint="save large values as arrays")
@@ -265,6 +275,7 @@ def write_linked(
     changed: Mapping[str, Array] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    limits: Limits | None = None,
 ) -> Path:
     """Writes a bundle of the array files of another one, without writing their bytes again.
 
@@ -280,11 +291,12 @@ def write_linked(
             own, in the store of the source.
         overwrite: As for :func:`write`.
         progress: Called with (bytes done, bytes in all) of the arrays in ``changed``.
+        limits: As for :func:`write`.
 
     Raises:
         SerializationError: The document names arrays that neither the source nor ``changed`` has, or is not sound.
     """
-    target, changed = Path(target), changed or {}
+    target, changed, limits = Path(target), changed or {}, limits or DEFAULT_LIMITS
     given = document["arrays"]
     original = source.sound_document()["arrays"]
     if not all("crc32" in record for record in original.values()):  # of neuraLQX
@@ -295,13 +307,13 @@ def write_linked(
             return changed[name] if name in changed else arrays[name]
 
         payload = Payload(dict(document), HeldArrays(names, fetch))
-        return write(target, payload, overwrite=overwrite, progress=progress)
+        return write(target, payload, overwrite=overwrite, progress=progress, limits=limits)
     with naming(source.path):
         records, files = _carried(document, original, changed)
     store = store_of(original)
     fresh = _free_name(store, set(map(file_of, original.values())))
     added = {name: given[name] for name in changed if name in given}
-    _require_sound({**document, "arrays": {**records, **added}}, target)
+    _require_sound({**document, "arrays": {**records, **added}}, target, limits)
     require_apart(source.path, target)
     with new_bundle(target, overwrite=overwrite) as new:
         for file in files:
@@ -312,8 +324,8 @@ def write_linked(
             for name, record in written.items():
                 records[name] = _recorded(given.get(name, {}), record, fresh)
         made = _signed(document, records)
-        raise_findings(check_arrays(Payload(made, HeldArrays(records))), str(target))
-        new.finish(formatted(made))
+        raise_findings(check_arrays(Payload(made, HeldArrays(records)), limits), str(target))
+        new.finish(formatted(made, limits))
     return target
 
 
@@ -330,10 +342,10 @@ def require_apart(source: Path, target: Path) -> None:
         raise BundleExistsError(message, file=str(target), hint=hint)
 
 
-def _require_sound(document: dict[str, Any], target: Path) -> None:
-    found = check_manifest(document)
+def _require_sound(document: dict[str, Any], target: Path, limits: Limits) -> None:
+    found = check_manifest(document, limits=limits)
     if not found:
-        found = check_arrays(Payload(document, HeldArrays(document["arrays"])))
+        found = check_arrays(Payload(document, HeldArrays(document["arrays"])), limits)
     raise_findings(found, str(target))
 
 

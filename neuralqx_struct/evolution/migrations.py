@@ -13,7 +13,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -24,9 +24,11 @@ from neuralqx_struct.bundle.storage import is_folder_path
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, StructError
 from neuralqx_struct.evolution.diff import edited_version
+from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_members
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps import kind
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.paths import FieldName, format_path
@@ -289,6 +291,7 @@ def migrate(
     dry_run: bool = False,
     trust: Iterable[str] = (),
     progress: Callable[[int, int], None] | None = None,
+    limits: Limits | None = None,
 ) -> Migrated:
     """Writes a bundle of another version; the input is never touched.
 
@@ -302,6 +305,7 @@ def migrate(
         trust: Packages whose registered functions ``python`` steps may run, where the steps come out of the bundle; they are
             imported if need be.
         progress: Called with bytes done and bytes in all.
+        limits: Sizes above which a bundle is refused, the old one or the new one; readers need them too.
 
     Returns:
         The plan, and the values that were defaulted, dropped and cast.
@@ -318,14 +322,14 @@ def migrate(
     report: list[Diagnostic] = []
     series = series_given(schema)
     try:
-        with bundle.opened(path) as source:
+        with bundle.opened(path, limits) as source:
             bundle.require_apart(source.path, out)
             payload = source.payload()
             result, way = _resolve(payload, series, to, "error", report, (), trust)
             _check_result(result, series)
             if dry_run:
                 return Migrated(way, tuple(report), None, linked=False)
-            linked = _write(source, out, payload, result, progress)
+            linked = _write(source, out, payload, result, progress=progress, limits=limits)
     except bundle.BundleExistsError as error:  # there is no overwrite= here
         hint = "choose another path; a migration never replaces a file or folder"
         raise bundle.BundleExistsError(
@@ -364,7 +368,7 @@ def _write(
     out: Path,
     payload: Payload,
     result: Payload,
-    progress: Callable[[int, int], None] | None,
+    **options: Any,
 ) -> bool:
     before, after = payload.document["arrays"], result.document["arrays"]
     kept = {name for name, record in after.items() if before.get(name) is record}
@@ -376,11 +380,28 @@ def _write(
         and folder
         and left_behind <= sum(_nbytes(before[name]) for name in kept)
     ):
-        changed = HeldArrays(result.arrays, names=[name for name in after if name not in kept])
-        bundle.write_linked(source, out, result.document, changed=changed, progress=progress)
+        document, changed = _renamed(result, [name for name in after if name not in kept], before)
+        bundle.write_linked(source, out, document, changed=changed, **options)
         return True
-    bundle.write(out, result, store=store_of(before, folder=folder).name, progress=progress)
+    bundle.write(out, result, store=store_of(before, folder=folder).name, **options)
     return False
+
+
+def _renamed(
+    payload: Payload, new: Iterable[str], taken: Container[str]
+) -> tuple[dict[str, Any], HeldArrays]:
+    """The manifest, and its new arrays, under names that no array in the linked files has."""
+    names, used = dict[str, str](), set(payload.document["arrays"])
+    for name in new:
+        names[name] = free_name(name, taken, used - {name})
+        used.add(names[name])
+    manifest = payload.document["manifest"]
+    for _, node in ARRAY.within(manifest):
+        node["name"] = names.get(node["name"], node["name"])
+    records = payload.document["arrays"].items()
+    arrays = {names.get(name, name): record for name, record in records}
+    changed = HeldArrays({free: name for name, free in names.items()}, payload.arrays.__getitem__)
+    return {**payload.document, "arrays": arrays}, changed
 
 
 def _nbytes(record: Mapping[str, Any]) -> int:

@@ -48,6 +48,15 @@ def _copied(tree: Node) -> Node:
     return root[0]
 
 
+def free_name(name: str, *taken: Container[str]) -> str:
+    """The name, or the first of ``name~2``, ``name~3``, ... that is not taken."""
+    count, free = 1, name
+    while any(free in names for names in taken):
+        count += 1
+        free = f"{name}~{count}"
+    return free
+
+
 def _no_function(name: str) -> Callable[[Mapping[str, Any]], Any]:
     message = f"expected steps that run no function, got one that runs {name!r}"
     raise MigrationError(message, code="NQX312")
@@ -123,13 +132,8 @@ class Workspace:
     def final_name(self, name: str, path: Path, kept: Container[str]) -> str:
         """The name of a new array in the result, which is that of its first place in the tree."""
         if name not in self._final:
-            wanted = free = array_name(path)
-            count = 1
-            while free in self._taken or free in kept:
-                count += 1
-                free = f"{wanted}~{count}"
-            self._final[name] = free
-            self._taken.add(free)
+            self._final[name] = free_name(array_name(path), self._taken, kept)
+            self._taken.add(self._final[name])
         return self._final[name]
 
     def results(self) -> dict[str, Thunk]:

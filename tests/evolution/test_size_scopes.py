@@ -1,0 +1,168 @@
+"""Each size has one scope: a size of the root, of another instance or of a hidden dim is never that of a name beside it."""
+
+import random
+
+import numpy as np
+import pytest
+
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.evolution import steps as s
+from neuralqx_struct.evolution.plans import apply, plan
+from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.schema.reading import document_from_data
+from neuralqx_struct.schema.series import series_of
+from tests.builders import conforms, doc, payload, same, up, value
+
+WIDTHS = (2, 3)  # of the two instances; the other names have other values
+
+
+def merged_and_split(before, after, steps, root, layers, **options):
+    """Goes up by a merge to a matrix of one vector, and back; returns both payloads' values."""
+    structs = [{"Layer": fields} for fields in (before, after)]
+    old = doc({**root[0], "layers": "list[Layer]"}, 1, structs=structs[0], **options)
+    new = doc({**root[0], "layers": "list[Layer]"}, 2, steps, structs=structs[1], **options)
+    assert [d for d in prove(old, new) if d.severity == "error"] == []
+    values = {**root[1], "layers": [("Layer", layer) for layer in layers]}
+    there = up(old, new, values)
+    back = apply(there, plan(series_of([old, new]), 2, 1))
+    assert conforms(old, back) == []
+    return value(there.document["manifest"], there.arrays), value(
+        back.document["manifest"], back.arrays
+    )
+
+
+def layer(width, out):
+    numbers = np.arange(width + out, dtype="f4")
+    return {"kernel": numbers[:width].copy(), "bias": numbers[width:].copy()}
+
+
+ROOTS = {
+    "an int of the root": ({"width": "int"}, {"width": 4}),
+    "a static int of the root": ({"width": {"type": "int", "kind": "static"}}, {"width": 4}),
+    "a size of the root": ({"x": "int8[width]"}, {"x": np.zeros(4, "i1")}),
+}
+
+
+@pytest.mark.parametrize("root", ROOTS.values(), ids=ROOTS)
+def test_elements_stay_in_the_array_that_they_were_in(root):
+    fields = {"kernel": "float32[width]", "bias": "float32[out]"}
+    both = {"all": "float32[width + out]", "kept": "int8[width]"}
+    steps = [s.merge(fields=["kernel", "bias"], into="all", how="concat", within="Layer")]
+    layers = [{**layer(w, 5), "kept": np.zeros(w, "i1")} for w in WIDTHS]
+    there, back = merged_and_split({**fields, "kept": "int8[width]"}, both, steps, root, layers)
+    assert [x["all"].tolist() for x in there["layers"]] == [[*range(w + 5)] for w in WIDTHS]
+    assert same(back["layers"], layers)
+
+
+@pytest.mark.parametrize("equation", [None, "2 * k"])
+def test_a_parameter_is_not_the_dim_that_it_hides(equation):
+    structs = [
+        {"params": ["width"], "fields": {"kernel": "float32[width]", "bias": "float32[3]"}},
+        {"params": ["width"], "fields": {"all": "float32[width + 3]"}},
+    ]
+
+    def version(number):
+        data = {"language": "1", "schema": "lab.a", "version": number, "root": "A"}
+        data["dims"] = {"width": {"equals": equation} if equation else {}, "k": {}}
+        fields = {"x": "int8[k]", "y": "int8[width]", "layers": "list[Layer[_]]"}
+        data["structs"] = {"A": {"fields": fields}, "Layer": structs[number - 1]}
+        step = {"fields": ["kernel", "bias"], "into": "all", "how": "concat", "in": "Layer"}
+        data["migrations"] = [{"from": 1, "steps": [{"merge": step}]}] if number == 2 else []
+        return document_from_data(data, "test")
+
+    old, new = version(1), version(2)
+    assert [d for d in prove(old, new) if d.severity == "error"] == []
+    layers = [layer(w, 3) for w in WIDTHS]
+    sizes = {"x": np.zeros(3, "i1"), "y": np.zeros(6, "i1")}
+    values = {**sizes, "layers": [("Layer", each) for each in layers]}
+    there = up(old, new, values)
+    back = apply(there, plan(series_of([old, new]), 2, 1))
+    assert same(value(back.document["manifest"], back.arrays)["layers"], layers)
+
+
+def test_an_equation_is_not_proved_with_names_that_a_parameter_hides():
+    """`m` is `2 * n` in the document, but in Layer n is a parameter."""
+
+    def version(number, shape, steps=()):
+        data = {"language": "1", "schema": "lab.a", "version": number, "root": "A"}
+        data["dims"] = {"n": {}, "m": {"equals": "2 * n"}}
+        data["structs"] = {
+            "A": {"fields": {"x": "int8[n]", "layer": "Layer[_]"}},
+            "Layer": {"params": ["n"], "fields": {"w": shape, "v": "int8[n]"}},
+        }
+        data["migrations"] = [{"from": 1, "steps": [*steps]}] if number == 2 else []
+        return document_from_data(data, "test")
+
+    reshape = {"reshape": {"field": "w", "shape": ["2", "n"], "in": "Layer"}}
+    old, new = version(1, "float32[m]"), version(2, "float32[2, n]", [reshape])
+    assert [d.code for d in prove(old, new) if d.severity == "error"] == ["NQX305"]
+
+
+def test_dims_of_a_used_schema_are_those_of_one_instance():
+    old = doc({"x": "int8[n]"}, dims={"n": {}})
+    new = doc({"x": "int8[n]", "y": "float32[n]"}, 2, [s.add(field="y", default=1)], dims={"n": {}})
+    one = payload(old, {"x": np.zeros(2, "i1")}).document["manifest"]
+    other = payload(old, {"x": np.zeros(3, "i1")})
+    two = other.document["manifest"]
+    two["fields"]["x"]["name"] = "second"
+    tree = {"__kind__": "list", "items": [one, two]}
+    records = {name: {"dtype": "int8", "shape": [n]} for name, n in (("x", 2), ("second", 3))}
+    document = {"version": 1, "manifest": tree, "arrays": records}
+    arrays = {"x": np.zeros(2, "i1"), "second": np.zeros(3, "i1")}
+    held = type(other)(document, arrays)
+    made = apply(held, plan(series_of([old, new]), 1, 2)).document["manifest"]["items"]
+    assert [each["fields"]["y"]["shape"] for each in made] == [[2], [3]]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_names_in_all_scopes_agree_with_a_model(seed):
+    """Random places for three names; a new array takes the size of the name in the scope of its struct."""
+    choose = random.Random(seed)
+    names = ["n", "m", "k"]
+    dims = [name for name in names if choose.random() < 0.4]
+    static = choose.choice([None, *names])
+    params = [name for name in names if choose.random() < 0.3]
+    shown = choose.choice(names)
+    root = {f"r_{name}": f"int8[{name}]" for name in names if choose.random() < 0.5}
+    if static:
+        root[static] = {"type": "int", "kind": "static"}
+    use = f"Layer[{', '.join('_' for _ in params)}]" if params else "Layer"
+    own = {f"l_{name}": f"int8[{name}]" for name in names if choose.random() < 0.5}
+
+    def version(number):
+        data = {"language": "1", "schema": "lab.a", "version": number, "root": "A"}
+        added = {"new": f"float32[{shown}]"} if number == 2 else {}
+        data["dims"] = {name: {} for name in dims}
+        data["structs"] = {
+            "A": {"fields": {**root, "layers": f"list[{use}]"}},
+            "Layer": {"params": params, "fields": {**own, "tag": "int", **added}},
+        }
+        step = {"add": {"field": "new", "default": 0, "in": "Layer"}}
+        data["migrations"] = [{"from": 1, "steps": [step]}] if number == 2 else []
+        return document_from_data(data, "test")
+
+    # The model: one number for each name of the document, and one for each name of an instance.
+    sizes = {name: choose.randint(0, 9) for name in names}
+    local = [{n: choose.randint(0, 9) for n in names if n in params or n not in dims} for _ in "ab"]
+    values = {field: np.zeros(sizes[field[2:]], "i1") for field in root if field != static}
+    if static:
+        values[static] = sizes[static]
+    scopes = [{**sizes, **each} for each in local]
+    values["layers"] = [
+        ("Layer", {"tag": 0, **{f: np.zeros(scope[f[2:]], "i1") for f in own}}) for scope in scopes
+    ]
+    old, new = version(1), version(2)
+    is_dim = shown in dims and shown not in params
+    known = f"l_{shown}" in own or (is_dim and (f"r_{shown}" in root or shown == static))
+    errors = [d.code for d in prove(old, new) if d.severity == "error"]
+    assert errors == ([] if known else ["NQX105"])
+    if known:
+        there = up(old, new, values).document["manifest"]["fields"]["layers"]["items"]
+        assert [x["fields"]["new"]["shape"] for x in there] == [[scope[shown]] for scope in scopes]
+
+
+def test_a_step_needs_sizes_of_its_own_scope():
+    structs = {"structs": {"Layer": {"w": "int8[_]"}}}
+    old = doc({"width": "int", "x": "int8[width]", "layer": "Layer"}, **structs)
+    with pytest.raises(SchemaError, match="got width, which no array there fixes"):
+        s.apply_to_document(old, s.reshape(field="w", shape=["width"], within="Layer"), old)
