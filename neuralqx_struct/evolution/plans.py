@@ -29,6 +29,7 @@ from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.references import SchemaRef
+from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
@@ -353,13 +354,12 @@ def _known_member(
     text: str, declared: Type, document: Document, at: Path, report: list[Diagnostic]
 ) -> str:
     """The text, or the default of the enum that does not have it as a member."""
-    enums = [branch.refers for branch in declared.branches if branch.refers in document.enums]
-    if len(enums) != 1 or text in document.enums[enums[0]].members:
+    enums = [branch.refers for branch in declared.branches if document.members_of(branch.refers)]
+    if len(enums) != 1 or declared.accepts(document, see_node(text)):
         return text
-    enum, path = document.enums[enums[0]], format_path(at)
+    owner, name = document.place_of(enums[0])
+    enum, path = owner.enums[name], format_path(at)
     if enum.default is None:
-        if len(declared.solid) > 1:  # a value of another branch
-            return text
         message = f"expected one of {', '.join(enum.members)}, got {text!r}"
         raise MigrationError(message, code="NQX421", path=path)
     message = f"{text!r} is no member of {enums[0]}, its default {enum.default!r} was taken"

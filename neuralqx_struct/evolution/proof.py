@@ -230,7 +230,8 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
         versions = f"from version {old.version} to {new.version}"
         why = f"no migration {versions} is declared, and no alias, default or exact promotion helps"
         found = [problem.to_diagnostic("NQX301") for problem in resolved(old, new).problems]
-        return [replace(each, message=f"{each.message}\n{why}") for each in found]
+        found = [replace(each, message=f"{each.message}\n{why}") for each in found]
+        return found or [*_defaulted(old, new)]
     try:
         stages = stages_of(old, [item.step for item in migration.steps], new)
     except SchemaError as error:
@@ -242,7 +243,23 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
         scope = Scope.of(stage.step, stage.before, new)
         review = kind(stage.step).review(stage.step, scope)
         found += _placed(review, stage.step, position, old.version, new)
-    return found if wrong else [*found, *_no_downgrade(old, stages, new)]
+    if wrong:
+        return found
+    return [*found, *_defaulted(result, new), *_no_downgrade(old, stages, new)]
+
+
+def _defaulted(have: Document, want: Document) -> Iterator[Diagnostic]:
+    """Yields NQX250 for members of enums that become the default."""
+    for name, enum in want.enums.items():
+        members = have.enums[name].members if name in have.enums else []
+        gone = [member for member in members if member not in enum.members]
+        if gone:
+            path = format_path([FieldName("enums"), FieldName(name)])
+            message = f"expected the members {', '.join(members)}, got none named {', '.join(gone)}"
+            why = f"stored values {', '.join(gone)} become {enum.default!r}, the default"
+            values = ", ".join(f"{member}: {enum.default}" for member in gone)
+            hint = f"fine if that is meant; a step states it: `- map_enum: {{enum: {name}, values: {{{values}}}, undo: {{{enum.default}: {enum.default}}}}}`"
+            yield Diagnostic("NQX250", "warning", f"{message}\n{why}", path=path, hint=hint)
 
 
 def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list[Diagnostic]:

@@ -67,7 +67,7 @@ class Model:
                 ((kind, given),) = step.items()
                 name = given["field"]
                 if kind == "transpose":
-                    now[name] = now[name].T
+                    now[name] = None if now[name] is None else now[name].T
                 elif kind == "rename":
                     now[name] = now.pop(given["to"])
                 elif kind == "remove":
