@@ -1,11 +1,18 @@
 """rename_path: a subtree of Params, or of dicts, gets another path by one step of the manifest."""
 
+import copy
+import random
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
+from neuralqx_struct.evolution.plans import apply, plan
+from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.schema.series import series_of
+from tests.builders import doc, payload, value
 
 HEADER = 'language: "1"\nschema: lab.train\nversion: {}\nroot: Train\nstructs:\n  Train:\n    fields:\n      {}\n'
 PARAMS = "params: pytree"
@@ -214,3 +221,72 @@ def test_a_python_class_with_params_migrates_them(tmp_path):
 
 
 RENAMED = s.steps.rename_path(field="params", path="net", to="model")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Against a model.
+
+
+def made(choose, depth):
+    """A random dict of dicts, with empty ones."""
+    keys = choose.sample("abc", choose.randint(0, 3))
+    return {key: made(choose, depth - 1) if depth and choose.random() < 0.7 else 1 for key in keys}
+
+
+def model(tree, path, to):
+    """The tree with an entry at another path; a text where the step stops."""
+    tree = copy.deepcopy(tree)
+    around = [tree]
+    for key in path[:-1]:
+        around.append(around[-1].get(key) if isinstance(around[-1], dict) else None)
+    if not isinstance(around[-1], dict) or path[-1] not in around[-1]:
+        return "NQX414"
+    moved = around[-1].pop(path[-1])
+    for key, outer in zip(reversed(path[:-1]), reversed(around[:-1]), strict=True):
+        if not outer[key]:
+            del outer[key]
+    inside = tree
+    for key in to[:-1]:
+        if inside.get(key) == {}:
+            return "NQX415"
+        inside = inside.setdefault(key, {})
+        if not isinstance(inside, dict):
+            return "NQX414"
+    if to[-1] in inside:
+        return "NQX415"
+    inside[to[-1]] = moved
+    return tree
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_random_trees_agree_with_a_model_and_come_back(seed):
+    choose = random.Random(seed)
+    tree = made(choose, 3)
+    path, to = ([*choose.choices("abc", k=choose.randint(1, 3))] for _ in "ab")
+    if path == to:
+        return
+    step = s.steps.rename_path(field="f", path=path, to=to)
+    old, new = doc({"f": "pytree"}), doc({"f": "pytree"}, 2, [step])
+    assert [(d.code, d.severity) for d in prove(old, new)] == [("NQX320", "info")]
+    series = series_of([old, new])
+    wanted = model(tree, path, to)
+    if isinstance(wanted, str):
+        with pytest.raises(s.MigrationError) as caught:
+            apply(payload(old, {"f": tree}), plan(series, 1, 2))
+        assert caught.value.code == wanted
+        return
+    there = apply(payload(old, {"f": tree}), plan(series, 1, 2))
+    assert value(there.document["manifest"], {}) == {"f": wanted}
+    back = apply(there, plan(series, 2, 1))
+    assert value(back.document["manifest"], {}) == {"f": tree}
+
+
+def test_an_empty_dict_of_another_kind_stays(tmp_path):
+    step = s.steps.rename_path(field="f", path="a/x", to="b/x")
+    old, new = doc({"f": "pytree"}), doc({"f": "pytree"}, 2, [step])
+    inner = {"__kind__": "ordered-dict", "items": [["x", 1]]}
+    empty = {"__kind__": "ordered-dict", "items": []}
+    held = payload(old, {"f": {"a": inner, "b": empty}})
+    there = apply(held, plan(series_of([old, new]), 1, 2))
+    back = apply(there, plan(series_of([old, new]), 2, 1))
+    assert back.document["manifest"] == held.document["manifest"]

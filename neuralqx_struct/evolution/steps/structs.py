@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from neuralqx_struct.errors import did_you_mean
+from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import same_type, substitute
 from neuralqx_struct.evolution.steps.operations import (
@@ -19,6 +19,7 @@ from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
     find_struct,
+    may_stop,
     refuse,
     refuse_same,
 )
@@ -307,7 +308,7 @@ def _items(node: Node, place: Place, at: tuple[str, ...]) -> dict[str, Node]:
 def _taken(
     node: Node, path: tuple[str, ...], place: Place, at: tuple[str, ...]
 ) -> tuple[Node, Node]:
-    """The value at a path, and the dict without it and without the dicts that it leaves empty."""
+    """The value at a path, and the dict without it and without the plain dicts that it leaves empty."""
     items = _items(node, place, at)
     head, *rest = path
     if head not in items:
@@ -316,7 +317,7 @@ def _taken(
     moved = items[head]
     if rest:
         moved, left = _taken(moved, tuple(rest), place, (*at, head))
-        if left["items"]:
+        if left["items"] or not DICT.matches(left):
             return moved, _with(node, head, left)
     kept = [item for item in node["items"] if item[0] != head]
     return moved, {**node, "items": kept}
@@ -327,7 +328,12 @@ def _put(node: Node, path: tuple[str, ...], moved: Node, place: Place, at: tuple
     items = _items(node, place, at)
     head, *rest = path
     if rest:
-        below = items.get(head, DICT.node(items=[]))
+        below = items.get(head)
+        if DICT.matches(below) and not below["items"]:
+            message = "expected a dict with entries, or none, got an empty one"
+            hint = "a downgrade would remove it; take it out of the checkpoint first"
+            raise place.error("NQX415", message, *at, head, hint=hint)
+        below = DICT.node(items=[]) if below is None else below
         moved = _put(below, tuple(rest), moved, place, (*at, head))
     elif head in items:
         raise place.error("NQX415", "expected no stored entry there, got one", *at, head)
@@ -342,6 +348,12 @@ def _with(node: Node, key: str, child: Node) -> Node:
     return {**node, "items": items}
 
 
+def _review_path(step: RenamePath, _: Scope) -> Iterator[Diagnostic]:
+    """Yields NQX320: the declaration does not have the paths."""
+    path, to = "/".join(_keys(step.path)), "/".join(_keys(step.to))
+    yield may_stop(f"without {path}, with {to}, or with an empty dict on the way to it", "path")
+
+
 rename_path = builder(RenamePath)
 RENAME_PATH = StepKind(
     model=RenamePath,
@@ -349,4 +361,5 @@ RENAME_PATH = StepKind(
     rewrite=_rename_path_payload,
     inverse=lambda step, *_: [RenamePath(field=step.field, path=step.to, to=step.path)],
     cost="manifest",
+    review=_review_path,
 )
