@@ -113,8 +113,8 @@ def cast(array: np.ndarray, dtype: str, *, exact: bool, path: str) -> np.ndarray
     Args:
         array: Any array of a dtype in ``DTYPES``.
         dtype: Name of the new dtype.
-        exact: Refuse a value that the new dtype cannot hold: casting back must give the same bits, where any NaN
-            counts as the same as any other (no format promises to keep a NaN's payload).
+        exact: Refuse a value that the new dtype cannot hold, where any NaN counts as the same as any other (no format
+            promises to keep a NaN's payload).
         path: Where the array is, for messages.
 
     Returns:
@@ -137,8 +137,8 @@ def cast(array: np.ndarray, dtype: str, *, exact: bool, path: str) -> np.ndarray
         part = source[start : start + _CHUNK]
         with np.errstate(all="ignore"):
             new = _converted(part, target)
-            if exact and (bad := _changed(part, new)).any():
-                first = start + int(np.argmax(bad))
+            if exact and not (same := _same(part, new)).all():
+                first = start + int(np.argmin(same))
                 raise _inexact(array, source[first], first, dtype, path)
         flat[start : start + _CHUNK] = new
     return result
@@ -163,66 +163,44 @@ def _inexact(array: np.ndarray, value: Any, position: int, dtype: str, path: str
 
 
 def _converted(part: np.ndarray, target: np.dtype[Any]) -> np.ndarray:
-    if part.dtype.kind == "c" and not _is_complex(target):
+    if part.dtype.kind == "c" and target.kind != "c":
         part = part.real
     if part.dtype.name in ML_DTYPES:
-        part = part.astype(
-            "float32"
-        )  # holds all their values; not all pairs of them have a cast of their own
+        # float32 holds all their values; not all pairs of them have a cast of their own.
+        part = part.astype("float32")
     new: np.ndarray = part.astype(target)
     return new
 
 
-def _is_complex(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind == "c"
-
-
-def _changed(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Which elements do not come back with the same bits."""
+def _same(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """The elements that are the same number, with the same sign of zero; any NaN is the same as any other."""
     import numpy as np
 
-    a, b = _family(old.dtype), _family(new.dtype)
-    bad = np.zeros(old.shape, bool)
-    if a in ("floating", "complex") and b in ("integer", "unsigned"):
-        # Beyond the range the result of a cast depends on the processor: look at the value, not at the result.
-        real = old.real if a == "complex" else old.astype(np.float64)
-        low, high = _range(new.dtype)
-        bad |= ~((real >= low) & (real < high))
-    if a in ("integer", "unsigned") and b in ("floating", "complex"):
-        low, high = _range(old.dtype)
-        real = new.real if b == "complex" else new.astype(np.float64)
-        bad |= ~((real >= low) & (real < high))
-    if (
-        a == b == "floating"
-    ):  # 6 of float4 becomes 8 of float8_e8m0fnu, which float4 takes for 6 again
-        before, after = old.astype(np.float64), new.astype(np.float64)
-        bad |= (before != after) & ~(np.isnan(before) & np.isnan(after))
-    if a in ("integer", "unsigned") and b in ("integer", "unsigned"):
-        bad |= (old < 0) != (new < 0)  # bits that come back, but meant another number in between
-    back = _converted(np.where(bad, np.zeros((), new.dtype), new) if bad.any() else new, old.dtype)
-    parts = [(old.real, back.real), (old.imag, back.imag)] if a == "complex" else [(old, back)]
-    for before, after in parts:
-        same = _bits(before) == _bits(after)
-        if a in ("floating", "complex"):
-            same |= np.isnan(before) & np.isnan(after)
-        bad |= ~same
-    return bad
+    if "c" in (old.dtype.kind, new.dtype.kind):
+        zeros = np.zeros(old.shape)  # float8_e8m0fnu has no zero
+        parts = (each.imag if each.dtype.kind == "c" else zeros for each in (old, new))
+        return _same(old.real, new.real) & _same(*parts)
+    (a, a_is_float), (b, b_is_float) = _widened(old), _widened(new)
+    if a_is_float and b_is_float:
+        same: np.ndarray = (a == b) & (np.signbit(a) == np.signbit(b))
+        return same | (np.isnan(a) & np.isnan(b))
+    if not a_is_float and not b_is_float:
+        return (a == b) & ((a < 0) == (b < 0))
+    whole, real = (b, a) if a_is_float else (a, b)
+    # Beyond the range the result of a cast depends on the processor; -0.0 is no integer.
+    limits = np.iinfo(whole.dtype)
+    fits = (real >= float(limits.min)) & (real < float(limits.max) + 1)
+    fits &= ~((real == 0) & np.signbit(real))
+    integer = np.where(fits, real, 0).astype(whole.dtype)
+    return fits & (integer == whole) & (integer == real)
 
 
-def _family(dtype: np.dtype[Any]) -> str:
-    return DTYPES[dtype.name].family
-
-
-def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """The smallest integer of a dtype, and the first above its largest, both exact as floats."""
-    known = DTYPES[dtype.name]
-    return (-(2.0**known.significand) if known.family == "integer" else 0.0), 2.0**known.significand
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    import numpy as np
-
-    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+def _widened(array: np.ndarray) -> tuple[np.ndarray, bool]:
+    """The numbers as a dtype with all operations, and whether that is one of floats."""
+    family = DTYPES[array.dtype.name].family
+    if family == "floating":
+        return array.astype("float64"), True
+    return array.astype("uint64" if family == "unsigned" else "int64"), False
 
 
 def join_complex(real: np.ndarray, imaginary: np.ndarray, dtype: str) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Migration steps: declarations, payloads, inverses, and that the three agree."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -806,17 +807,40 @@ def test_move_into_a_field_that_only_looks_like_a_struct():
 SMALL = [name for name, known in DTYPES.items() if known.bits <= 8 and known.family != "bool"]
 
 
+def every_value(dtype):
+    """An array of all values of a small dtype."""
+    bits, named = DTYPES[dtype].bits, dtype_named(dtype)
+    if bits == 8 or DTYPES[dtype].family == "floating":
+        return np.arange(2**bits, dtype="u1").view(named)
+    return np.arange(2**bits).astype(named)
+
+
+def is_same(old, new):
+    """Whether two numbers of Python are the same one, with the sign of zero."""
+    if math.isnan(old) or math.isnan(new):
+        return math.isnan(old) and math.isnan(new)
+    return old == new and math.copysign(1, old) == math.copysign(1, new)
+
+
+@pytest.mark.parametrize("new", SMALL)
+@pytest.mark.parametrize("old", SMALL)
+def test_an_exact_cast_keeps_each_number_or_refuses_it(old, new):
+    for value in every_value(old):
+        one = np.array([value])
+        try:
+            made = cast(one, new, exact=True, path="$")[0]
+        except MigrationError:
+            made = cast(one, new, exact=False, path="$")[0]
+            overflows = DTYPES[new].exponents is None and not -128 <= float(value) <= 255
+            assert overflows or not is_same(float(value), float(made))
+        else:
+            assert is_same(float(value), float(made))
+
+
 @pytest.mark.parametrize("new", [name for name in DTYPES if name != "bool"])
 @pytest.mark.parametrize("old", SMALL)
 def test_promotion_is_what_a_cast_of_every_value_says(old, new):
-    bits = DTYPES[old].bits
-    every = (
-        np.arange(2**bits, dtype="u1").view(dtype_named(old))
-        if bits == 8
-        else np.arange(2**bits).astype(dtype_named(old))
-    )
-    if DTYPES[old].family == "floating" and bits == 4:
-        every = np.arange(16, dtype="u1").view(dtype_named(old))
+    every = every_value(old)
     try:
         cast(every, new, exact=True, path="$")
     except MigrationError:
