@@ -172,7 +172,7 @@ def _converted(part: np.ndarray, target: np.dtype[Any]) -> np.ndarray:
     return new
 
 
-def _same(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+def _same(old: Any, new: Any) -> Any:
     """The elements that are the same number, with the same sign of zero; any NaN is the same as any other."""
     import numpy as np
 
@@ -180,13 +180,13 @@ def _same(old: np.ndarray, new: np.ndarray) -> np.ndarray:
         zeros = np.zeros(old.shape)  # float8_e8m0fnu has no zero
         parts = (each.imag if each.dtype.kind == "c" else zeros for each in (old, new))
         return _same(old.real, new.real) & _same(*parts)
-    (a, a_is_float), (b, b_is_float) = _widened(old), _widened(new)
-    if a_is_float and b_is_float:
-        same: np.ndarray = (a == b) & (np.signbit(a) == np.signbit(b))
-        return same | (np.isnan(a) & np.isnan(b))
-    if not a_is_float and not b_is_float:
+    a, b = _widened(old), _widened(new)
+    if a.dtype.kind == b.dtype.kind == "f":
+        equal = (a == b) & (np.signbit(a) == np.signbit(b))
+        return equal | (np.isnan(a) & np.isnan(b))
+    if "f" not in (a.dtype.kind, b.dtype.kind):
         return (a == b) & ((a < 0) == (b < 0))
-    whole, real = (b, a) if a_is_float else (a, b)
+    whole, real = (b, a) if a.dtype.kind == "f" else (a, b)
     # Beyond the range the result of a cast depends on the processor; -0.0 is no integer.
     limits = np.iinfo(whole.dtype)
     fits = (real >= float(limits.min)) & (real < float(limits.max) + 1)
@@ -195,12 +195,10 @@ def _same(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     return fits & (integer == whole) & (integer == real)
 
 
-def _widened(array: np.ndarray) -> tuple[np.ndarray, bool]:
-    """The numbers as a dtype with all operations, and whether that is one of floats."""
+def _widened(array: Any) -> Any:
+    """The numbers as a dtype with all operations."""
     family = DTYPES[array.dtype.name].family
-    if family == "floating":
-        return array.astype("float64"), True
-    return array.astype("uint64" if family == "unsigned" else "int64"), False
+    return array.astype({"floating": "float64", "unsigned": "uint64"}.get(family, "int64"))
 
 
 def join_complex(real: np.ndarray, imaginary: np.ndarray, dtype: str) -> np.ndarray:

@@ -825,16 +825,16 @@ def is_same(old, new):
 @pytest.mark.parametrize("new", SMALL)
 @pytest.mark.parametrize("old", SMALL)
 def test_an_exact_cast_keeps_each_number_or_refuses_it(old, new):
-    for value in every_value(old):
-        one = np.array([value])
+    for number in every_value(old):
+        one = np.array([number])
         try:
             made = cast(one, new, exact=True, path="$")[0]
         except MigrationError:
             made = cast(one, new, exact=False, path="$")[0]
-            overflows = DTYPES[new].exponents is None and not -128 <= float(value) <= 255
-            assert overflows or not is_same(float(value), float(made))
+            overflows = DTYPES[new].exponents is None and not -128 <= float(number) <= 255
+            assert overflows or not is_same(float(number), float(made))
         else:
-            assert is_same(float(value), float(made))
+            assert is_same(float(number), float(made))
 
 
 @pytest.mark.parametrize("new", [name for name in DTYPES if name != "bool"])

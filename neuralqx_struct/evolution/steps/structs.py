@@ -328,7 +328,7 @@ def _put(node: Node, path: tuple[str, ...], moved: Node, place: Place, at: tuple
     items = _items(node, place, at)
     head, *rest = path
     if rest:
-        below = items.get(head)
+        below: Node = items.get(head)
         if DICT.matches(below) and not below["items"]:
             message = "expected a dict with entries, or none, got an empty one"
             hint = "a downgrade would remove it; take it out of the checkpoint first"
