@@ -275,7 +275,7 @@ def test_a_target_that_takes_nothing_more_stops_everything(  # noqa: PLR0917 - a
 def test_an_input_that_cannot_be_read_is_its_own_affair(run, tmp_path, monkeypatch):
     original = bundle.opened
 
-    def opened(path):
+    def opened(path, *_):
         if path.name == "step_1":
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return original(path)
