@@ -34,7 +34,7 @@ from pydantic import Field, StrictStr, ValidationError
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
 from neuralqx_struct.evolution.against import Baseline, baseline, folder_of_schemas, schemas_below
 from neuralqx_struct.evolution.changes import LIMITS
-from neuralqx_struct.evolution.diff import diff_documents
+from neuralqx_struct.evolution.diff import diff_documents, limits_between
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import Unknown, plan
 from neuralqx_struct.evolution.proof import resolved, result_of
@@ -204,7 +204,9 @@ def _problems(
     yield from (
         _by_steps(known, writer, reader, unknown) if steps else _alone(writer, reader, unknown)
     )
-    yield from limits_between(writer, reader, known.documents.values() if steps else ())
+    for change in limits_between(writer, reader, known.documents.values() if steps else ()):
+        hint = "values outside are refused: keep the limit, or waive it with a reason"
+        yield replace(change.to_diagnostic(hint), severity="error")
     for identity, used in reader.used.items():
         start = writer.used.get(identity)
         if start is not None and start.version != used.version and identity in known.others:
@@ -227,24 +229,6 @@ def _by_steps(
         for problem in differences(result_of(hop.stages, hop.old), hop.new):
             hint = "a downgrade is refused where a payload makes use of the difference"
             yield replace(problem, hint=hint).to_diagnostic("NQX307")
-
-
-def limits_between(
-    writer: Document, reader: Document, between: Iterable[Document] = ()
-) -> Iterator[Diagnostic]:
-    """Yields errors about limits of the reader that payloads of the writer need not keep: no step resolves them.
-
-    Args:
-        writer: The version of the payloads.
-        reader: The version that reads them.
-        between: Versions whose steps lead from one to the other.
-    """
-    direction = "backward" if reader.version > writer.version else "forward"
-    old, new = sorted((writer, reader), key=lambda document: document.version)
-    for change in diff_documents(old, new, between):
-        if change.code in LIMITS and change.breaks(direction):
-            hint = "values outside are refused: keep the limit, or waive it with a reason"
-            yield replace(change.to_diagnostic(hint), severity="error")
 
 
 def _alone(writer: Document, reader: Document, unknown: Unknown) -> Iterator[Diagnostic]:

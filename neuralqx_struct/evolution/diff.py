@@ -18,10 +18,9 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from neuralqx_struct.bundle import read_manifest
-from neuralqx_struct.bundle.storage import names_at
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.changes import (
+    LIMITS,
     Change,
     Changes,
     Path,
@@ -86,6 +85,10 @@ def _given(given: Any) -> Series:
     if isinstance(held, Document):  # also the Schema of users, whose class is above this module
         series = getattr(given, "series", None)
         return _up_to(series or Series(held.id, {held.version: held}), held.version)
+    # Imported late: lint compares limits, and bundles are slow to import.
+    from neuralqx_struct.bundle import read_manifest
+    from neuralqx_struct.bundle.storage import names_at
+
     path = FilePath(given)
     is_manifest = "manifest.json" in (path.name, *names_at(path))
     if path.suffix == ".zip" or is_manifest:
@@ -154,6 +157,22 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
         else:
             changes.append(change)
     return sorted(changes, key=lambda change: _ORDER[change.severity])
+
+
+def limits_between(
+    writer: Document, reader: Document, between: Iterable[Document] = ()
+) -> list[Change]:
+    """Returns the limits of a reader that payloads of a writer need not keep: no step resolves them.
+
+    Args:
+        writer: The version of the payloads.
+        reader: The version that reads them.
+        between: Versions whose steps lead from one to the other.
+    """
+    direction = "backward" if reader.version > writer.version else "forward"
+    old, new = sorted((writer, reader), key=lambda document: document.version)
+    changes = diff_documents(old, new, between)
+    return [change for change in changes if change.code in LIMITS and change.breaks(direction)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -335,7 +335,8 @@ def _compare_dim(found: Changes, name: str, former: str, old: Document, new: Doc
     breaks: Mapping[str, Any] = {}
     if one is not None:
         breaks = {"direction": "both"} if other is not None else FORWARD
-        same = other is not None and same_size(one, other, {})
+        known = {n: size for n, size in found.known.items() if n not in (name, former)}
+        same = other is not None and same_size(one, other, known)
     if not same:
         texts = [None if size is None else size.text for size in (one, other)]
         found.add("NQX223", at, f"equals of {name} changed", *texts, **breaks)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any, Literal
 
 from neuralqx_struct.errors import SchemaError
@@ -290,6 +290,10 @@ def are(names: Sequence[str]) -> str:
 
 _SHOWN = 4  # fields of the same type that a question lists
 _MOST = 12  # fields that come or go at once in one struct; with more, parts of arrays are not looked for
+_MOST_PARTS = 6  # arrays that may be joined along an axis; with more, only some of them are tried
+
+#: The parts of an array, how they are joined, and the axis.
+Parting = tuple[tuple[str, ...], Literal["complex", "concat", "stack"], int]
 
 
 def _combined(pairing: Pairing) -> Iterator[Way]:
@@ -305,8 +309,7 @@ def _combined(pairing: Pairing) -> Iterator[Way]:
         for parts, how, axis in _partings(declaration, pairing.come):
             into: Any = [*parts]
             if how == "concat":
-                shapes = [pairing.come[part].declared.extents for part in parts]
-                into = {n: plain_size(shape[axis]) for n, shape in zip(parts, shapes, strict=True)}
+                into = {n: plain_size(pairing.come[n].declared.extents[axis]) for n in parts}
             step = build.split(field=whole, into=into, how=how, axis=axis, within=within)
             words = _parted(whole, parts, how, axis)
             question = f"{whole} is gone and {are(parts)} new: is {words}?"
@@ -316,28 +319,30 @@ def _combined(pairing: Pairing) -> Iterator[Way]:
 def _parted(whole: str, parts: Sequence[str], how: str, axis: int) -> str:
     if how == "complex":
         return f"{parts[0]} the real and {parts[1]} the imaginary part of {whole}"
-    return f"{whole} joined from {' and then '.join(parts)}, along axis {axis}"
+    joined = "joined from" if how == "concat" else "stacked of"
+    return f"{whole} {joined} {' and then '.join(parts)}, along axis {axis}"
 
 
-def _partings(
-    whole: FieldDeclaration, others: Fields
-) -> Iterator[tuple[tuple[str, ...], Literal["complex", "concat"], int]]:
+def _partings(whole: FieldDeclaration, others: Fields) -> Iterator[Parting]:
     """Yields fields that may be the parts of an array, how they are joined, and the axis."""
-    shape = whole.declared.extents
-    dtype = whole.declared.element
-    alike: dict[str, list[str]] = {}
+    shape, dtype = whole.declared.extents, whole.declared.element
+    if ... in shape or not dtype:
+        return
+    alike: dict[tuple[str, int], list[str]] = {}
     for name, other in others.items():
         sizes = other.declared.extents
-        if ... not in (*sizes, *shape) and len(sizes) == len(shape):
-            alike.setdefault(other.declared.element, []).append(name)
-    for pair in permutations(alike.get(PART_OF.get(dtype, ""), ()), 2):
+        if ... not in sizes:
+            alike.setdefault((other.declared.element, len(sizes)), []).append(name)
+    rank = len(shape)
+    for pair in permutations(alike.get((PART_OF.get(dtype, ""), rank), ()), 2):
         yield pair, "complex", 0
-    parts = alike.get(dtype, []) if dtype else []
-    for axis in range(len(shape)):
-        for pair in permutations(parts, 2):
-            yield pair, "concat", axis
-        if len(parts) > 2:
-            yield tuple(parts), "concat", axis
+    parts, slices = alike.get((dtype, rank), []), alike.get((dtype, rank - 1), [])
+    for axis, size in enumerate(shape):
+        for count in range(2, len(parts[:_MOST_PARTS]) + 1):
+            for some in combinations(parts, count):
+                yield some, "concat", axis
+        if str(size) == str(len(slices)):
+            yield tuple(slices), "stack", axis
 
 
 #: Words in names of the parts of a complex array.

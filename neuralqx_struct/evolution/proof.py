@@ -175,6 +175,10 @@ def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
         made.take(build.remove(field=extra.field, within=extra.struct, **undo))
     if drop:
         left = differences(made.document, new)
+    if left:  # a migration has to resolve every difference, these too
+        listed = {each.path for each in left}
+        others = [each for each in differences(old, new) if not (drop and each.extra)]
+        left += [each for each in others if each.path not in listed]
     made.problems = explained(old, new, left)
     return made
 
@@ -228,7 +232,7 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
     migration = new.migration_from(old.version)
     if migration is None:
         versions = f"from version {old.version} to {new.version}"
-        why = f"no migration {versions} is declared, and no alias, default or exact promotion helps"
+        why = f"no migration {versions} is declared; aliases, defaults and exact promotion do not suffice"
         found = [problem.to_diagnostic("NQX301") for problem in resolved(old, new).problems]
         found = [replace(each, message=f"{each.message}\n{why}") for each in found]
         return found or [*_defaulted(old, new)]

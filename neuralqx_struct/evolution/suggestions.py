@@ -51,10 +51,16 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
     old, new = sorted((have, want), key=lambda document: document.version)
     found = list(found)
     hints: dict[Place, str] = {}
-    shown = {each.path for each in found}
+    shown = [each.path for each in found]
+    last = shown[:1]
     for suggestion in suggest(old, new) if found else ():
-        about = [at for at in suggestion.about if at in shown and at not in hints]
-        hints |= {at: suggestion.hint(at, about[0]) for at in about}
+        about = [at for at in suggestion.about if at in shown]
+        fresh = [at for at in about if at not in hints]
+        hints |= {at: suggestion.hint(at, fresh[0]) for at in fresh}
+        last = fresh or about or last
+        if not fresh:  # about a difference that another suggestion leaves
+            first = f"{hints[last[0]]}; then " if last[0] in hints else ""
+            hints[last[0]] = f"{first}{suggestion.hint(last[0], last[0])}"
     return [replace(each, hint=hints.get(each.path, each.hint)) for each in found]
 
 
@@ -86,13 +92,15 @@ def suggest(old: Document, new: Document) -> tuple[Suggestion, ...]:
 
 def _rename_structs(work: Work) -> None:
     old, new = work.have, work.want
-    stored = reachable(old)[0]
+    stored = {*reachable(old)[0]}, {*reachable(new)[0]}
     for former, name in renamed_structs(old, new):
+        if former not in stored[0] or name not in stored[1]:
+            continue
         step = build.rename_struct(struct=former, to=name)
         about = [*_users(former, old)]
         if former in new.structs[name].aliases:
             work.take(about, step)
-        elif former in stored:
+        else:
             question = f"{former} is gone and {name} is new: was it renamed?"
             work.ask(about, question, ("yes", [step]))
 
@@ -242,8 +250,9 @@ def _ways(name: str, each: str, wanted: FieldDeclaration, work: Work) -> Iterato
 
 
 def _rename_members(work: Work) -> None:
+    held = reachable(work.have)[1]
     for name in reachable(work.want)[1]:
-        if name not in work.have.enums:
+        if name not in held:
             continue
         old, new = work.have.enums[name].members, work.want.enums[name].members
         gone = [member for member in old if member not in new]

@@ -216,6 +216,41 @@ def test_a_promise_that_is_lowered_is_told(repository, tmp_path):
     assert codes(s.breaking(repository, against=before)) == [("NQX292", "warning")]
 
 
+def test_an_edited_old_version_is_named_and_nothing_else(repository):
+    net = repository / "net"
+    (net / "v2.yaml").write_text(V1.replace("version: 1", "version: 2"))
+    text = V1.replace("version: 1", "version: 3").replace("w:", "kernel:")
+    steps = "migrations: [{from: 2, steps: [{rename: {field: w, to: kernel}}]}]\n"
+    (net / "v3.yaml").write_text(text + steps)
+    assert s.breaking(net, against="git:main") == []
+    (net / "v1.yaml").write_text(V1.replace("w:", "v:"))
+    for mode in ("backward-transitive", "full-transitive", "forward-transitive"):
+        (found,) = s.breaking(net, against="git:main", mode=mode)
+        assert (found.code, found.file, found.line) == ("NQX290", str(net / "v1.yaml"), 3)
+        assert "structs.Net.fields.w: expected a stored field w" in found.message
+        assert "undo the edit, and give the changed schema the version 4" in found.hint
+
+
+def test_hints_of_forward_findings_are_steps_of_the_newer_version(repository):
+    net = repository / "net"
+    (net / "v2.yaml").write_text(
+        V1.replace("version: 1", "version: 2") + "      c: {type: int, default: 2}\n"
+    )
+    (found,) = s.breaking(net, against="git:main", mode="forward")
+    assert (found.code, found.hint) == ("NQX415", "write `- add: {field: c, default: 2}`")
+    text = (net / "v2.yaml").read_text()
+    (net / "v2.yaml").write_text(
+        text + "migrations: [{from: 1, steps: [{add: {field: c, default: 2}}]}]\n"
+    )
+    assert s.breaking(net, against="git:main", mode="full") == []
+    nullable = V1.replace("version: 1", "version: 2").replace(
+        "type: int, default: 0", "type: int | null"
+    )
+    (net / "v2.yaml").write_text(nullable + "migrations: [{from: 1, steps: []}]\n")
+    (found,) = s.breaking(net, against="git:main", mode="forward")
+    assert found.code == "NQX307" and "fill" not in found.hint
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Waivers
 

@@ -19,6 +19,7 @@ from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint
+from tests.builders import ROOT
 
 V1 = """\
 # yaml-language-server: $schema=../struct-schema/1.json
@@ -374,6 +375,84 @@ def test_every_answer_proves(  # noqa: PLR0917 - two versions
     problems = [d for d in prove(old, migrated) if d.severity == "error"]
     assume(not open_ends)
     assert problems == []
+
+
+def first_answers(hint):
+    """The steps of a hint, of several ways the first ones."""
+    lines = []
+    for part in hint.split("; then "):
+        way = re.split("; (?=[a-z ,]+: `- )", part)[0]
+        lines += [text for text in re.findall("`([^`]+)`", way) if text.startswith("- ")]
+    return "\n".join(lines)
+
+
+def errors(old, new, text):
+    """The errors with some steps as the whole migration; None for none at all."""
+    data = new.to_data()
+    if text is not None:
+        steps = read_text(f"steps:\n{text}\n").data["steps"] if text else []
+        data["migrations"] = [{"from": 1, "steps": steps}]
+    found = prove(old, document_from_data(data, "test"))
+    return [d for d in found if d.severity == "error"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(FIELDS, INNER, MEMBERS, FIELDS, INNER, MEMBERS, st.sampled_from(["In", "Part"]))
+def test_every_hint_resolves_something(  # noqa: PLR0917 - two versions
+    old_fields, old_inner, old_members, fields, inner, members, name
+):
+    old = document(1, old_fields, old_inner, old_members)
+    new = document(2, fields, inner, members, name)
+    for before in (None, ""):
+        found = errors(old, new, before)
+        for each in found:
+            text = first_answers(each.hint or "")
+            if text:
+                left = errors(old, new, text)
+                assert len(left) < len(found), (each.hint, [*map(str, left)])
+        together = "\n".join(filter(None, (first_answers(each.hint or "") for each in found)))
+        stuck = [d for d in found if "`- " not in (d.hint or "") and "see " not in (d.hint or "")]
+        assert stuck or errors(old, new, together) == [], together
+
+
+def test_lossless_steps_come_first():
+    def hints(old, new):
+        first, second = (
+            {"language": "1", "schema": "lab.a", "root": "A", "version": v} for v in (1, 2)
+        )
+        structs = [{name: {"fields": f} for name, f in each.items()} for each in (old, new)]
+        first["structs"], second["structs"] = structs
+        found = prove(document_from_data(first, "t"), document_from_data(second, "t"))
+        return first_answers("; then ".join(d.hint for d in found))
+
+    parts = dict.fromkeys("qkv", "float32[n, 2]")
+    assert hints({"A": {"w": "float32[n, 6]"}}, {"A": parts}) == (
+        "- split: {field: w, axis: 1, into: {q: 2, k: 2, v: 2}, how: concat}"
+    )
+    assert hints({"A": parts}, {"A": {"w": "float32[n, 6]"}}) == (
+        "- merge: {fields: [q, k, v], into: w, how: concat, axis: 1}"
+    )
+    slices = dict.fromkeys("qkv", "float32[n]")
+    assert hints({"A": {"w": "float32[3, n]"}}, {"A": slices}) == (
+        "- split: {field: w, axis: 0, into: [q, k, v], how: stack}"
+    )
+    moved = hints({"A": {"x": "int"}}, {"A": {"b": "B"}, "B": {"x": "int", "z": "str"}})
+    assert (
+        moved == '- move: {fields: [x], into: b, struct: B}\n- add: {in: B, field: z, default: ""}'
+    )
+
+
+def test_the_documentation_shows_a_question_as_it_is_asked(folder):
+    page = (ROOT / "docs" / "diagnostics.md").read_text()
+    shown = re.search(r"^## NQX318 .*?(?=^## )", page, re.MULTILINE | re.DOTALL)[0]
+    old, new = re.findall(r"```yaml\n(.*?)```", shown, re.DOTALL)
+    header = 'language: "1"\nschema: lab.q\nversion: 1\nroot: Net\n'
+    other = folder.parent / "q"
+    other.mkdir()
+    (other / "v1.yaml").write_text(header + old)
+    edited = folder.parent / "edited.yaml"
+    edited.write_text(header + old.replace("weight:", "weights:"))
+    assert new in revise(other, edited=edited).text
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, substitute
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.schema.lock import reachable
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.types import Array, Extent, Node, Null, Type, map_type, walk_type
@@ -405,16 +406,18 @@ def array_branch(declared: Type, member: str = "field") -> tuple[Array, Callable
 
 
 def with_named(document: Document, declared: Type, target: Document) -> Document:
-    """The declaration with the structs and enums of a type that it lacks, or that have more members now."""
+    """The declaration with the structs and enums of a type that payloads lack, or that have more members now."""
     structs, enums = dict(document.structs), dict(document.enums)
+    held_structs, held_enums = map(set, reachable(document))
     todo = [declared]
     while todo:
         for inner in walk_type(todo.pop()):
             name = inner.refers
-            known = set(enums[name].members) if name in enums else set()
+            known = set(enums[name].members) if name in held_enums else set()
             if name in target.enums and known <= set(target.enums[name].members):
                 enums[name] = target.enums[name]
-            elif name in target.structs and name not in structs:
+            elif name in target.structs and name not in held_structs:
+                held_structs.add(name)
                 structs[name] = target.structs[name]
                 todo += [field.declared for field in structs[name].stored.values()]
     return document.model_copy(update={"structs": structs, "enums": enums})

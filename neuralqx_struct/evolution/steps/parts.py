@@ -87,8 +87,15 @@ def _parts(step: Split, array: Array, scope: Scope) -> dict[str, Array]:
         message = (
             f"expected sizes that sum to {length}, the length of axis {axis}, got {whole.text}"
         )
-        hint = None
-        if constant(whole) is None:
+        hint = f"write sizes that sum to {length}"
+        others = [at for at, size in enumerate(shape) if same_size(whole, size, known)]
+        if others:
+            hint = f"axis {others[0]} is that long: write `axis: {others[0]}`"
+        elif (
+            str(length).isidentifier()
+            and str(length) not in known
+            and str(length) not in whole.names
+        ):
             hint = f"declare `{length}: {{equals: {whole.text}}}` under dims, if it is so"
         refuse("NQX309", "into", message, hint)
     return {name: Array(array.dtype, (*before, size, *behind)) for name, size in sizes.items()}

@@ -93,7 +93,8 @@ def read_file(path: str | os.PathLike[str]) -> Source:
     if suffix not in _FORMATS:
         known = ", ".join(_FORMATS)
         message = f"expected a file named {known}, got {suffix or 'no suffix'!r}"
-        raise SchemaError(message, file=name, hint=f"rename it to one of {known}")
+        hint = f"name a schema, a file of {known}; `neuralqx-struct inspect` shows saved arrays"
+        raise SchemaError(message, file=name, hint=hint)
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):  # opening a pipe would block
             message = "expected a file, got a folder or device"
