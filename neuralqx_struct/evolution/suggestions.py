@@ -50,18 +50,36 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
     """
     old, new = sorted((have, want), key=lambda document: document.version)
     found = list(found)
-    hints: dict[Place, str] = {}
     shown = [each.path for each in found]
+    first: dict[Place, Place] = {}
+    given: dict[Place, list[Suggestion]] = {}
     last = shown[:1]
     for suggestion in suggest(old, new) if found else ():
         about = [at for at in suggestion.about if at in shown]
-        fresh = [at for at in about if at not in hints]
-        hints |= {at: suggestion.hint(at, fresh[0]) for at in fresh}
+        fresh = [at for at in about if at not in first]
         last = fresh or about or last
-        if not fresh:  # about a difference that another suggestion leaves
-            first = f"{hints[last[0]]}; then " if last[0] in hints else ""
-            hints[last[0]] = f"{first}{suggestion.hint(last[0], last[0])}"
-    return [replace(each, hint=hints.get(each.path, each.hint)) for each in found]
+        first |= dict.fromkeys(fresh, last[0])
+        # What no message is about, or a difference that another suggestion leaves, follows the last one.
+        given.setdefault(first.setdefault(last[0], last[0]), []).append(suggestion)
+    hints: dict[Place, str] = {}
+    for at, start in first.items():
+        chosen = given[start]
+        if at == start and not _is_nearer(chosen, old, new):
+            chosen = [suggestion for suggestion in chosen if not suggestion.answers]
+        shortened = chosen if at == start else chosen[:1]
+        hints[at] = "; then ".join(suggestion.hint(at, start) for suggestion in shortened)
+    return [replace(each, hint=hints.get(each.path) or each.hint) for each in found]
+
+
+def _is_nearer(found: Iterable[Suggestion], old: Document, new: Document) -> bool:
+    """False if suggestions that rename a struct leave as many differences as there were."""
+    steps = [
+        step for suggestion in found for answer in suggestion.answers[:1] for step in answer.steps
+    ]
+    if not any(kind(step).renames_struct for step in steps):
+        return True
+    after = Work(old, new).after(steps)
+    return after is not None and len(differences(after, new)) < len(differences(old, new))
 
 
 def suggest(old: Document, new: Document) -> tuple[Suggestion, ...]:
@@ -75,7 +93,7 @@ def suggest(old: Document, new: Document) -> tuple[Suggestion, ...]:
     _rename_structs(work)
     _move_fields(work)
     seen: set[str] = set()
-    while names := [n for n in reachable(new)[0] if n in work.have.structs and n not in seen]:
+    while names := [n for n in reachable(new)[0] if n in reachable(work.have)[0] and n not in seen]:
         for name in names:
             pair_fields(name, work)
         for name in names:
