@@ -175,10 +175,6 @@ def limits_between(
     return [change for change in changes if change.code in LIMITS and change.breaks(direction)]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Declared steps.
-
-
 def edited_version(written: Mapping[str, Any], reader: Series, own: Series | None) -> Diagnostic:
     """The finding about a payload whose version number means something else to its reader, with the differences.
 
@@ -265,10 +261,6 @@ def _follow_renames(
             del former[path]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Structs.
-
-
 def _compare_structs(found: Changes, old: Document, new: Document) -> None:
     for before, name in renamed_structs(old, new):
         found.former.setdefault(("structs", name), ("structs", before))
@@ -351,13 +343,11 @@ def _compare_names(
 
 
 def _add_added(found: Changes, at: Path, new: FieldDeclaration) -> None:
-    code, how = "NQX202", "was added without a default"
-    if new.has_default:
-        code, how = "NQX208", "was added with a default"
-    if not new.stored:
-        code, how = "NQX208", "which is not stored, was added"
-    comma = "" if new.stored else ","
-    found.add(code, at, f"field {at[-1]}{comma} {how}", None, new.text)
+    safe = new.has_default or not new.stored
+    how = (
+        f" with{'' if new.has_default else 'out'} a default" if new.stored else "; it is not stored"
+    )
+    found.add("NQX208" if safe else "NQX202", at, f"field {at[-1]} was added{how}", None, new.text)
 
 
 def _add_removed(found: Changes, at: Path, old: FieldDeclaration, *, reserved: bool) -> None:

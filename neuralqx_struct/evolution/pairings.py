@@ -360,8 +360,6 @@ def _unlikeness(way: Way) -> tuple[bool, float, bool]:
 
 
 def _ask_removed(pairing: Pairing, name: str) -> None:
-    if name not in pairing.gone:
-        return
     declaration, work = pairing.gone[name], pairing.work
     *kept, lossy = pairing.removals(name)
     alike = _alike(declaration, pairing.come, work)
@@ -377,8 +375,6 @@ def _ask_removed(pairing: Pairing, name: str) -> None:
 
 
 def _ask_added(pairing: Pairing, name: str) -> None:
-    if name not in pairing.come:
-        return
     declaration, work = pairing.come[name], pairing.work
     steps = pairing.additions(name)
     alike = _alike(declaration, pairing.gone, work)
