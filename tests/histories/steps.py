@@ -326,7 +326,8 @@ def move(make, new):
     found = []
     for name, declared in new.structs.items():
         for key, held in declared.fields.items():
-            if held.type[0] == "struct" and len(uses_of(new, held.type[1])) == 1:
+            own = held.type[0] == "struct" and held.type[1] in new.structs
+            if own and len(uses_of(new, held.type[1])) == 1:
                 for moved, other in declared.fields.items():
                     target = new.structs[held.type[1]]
                     if (

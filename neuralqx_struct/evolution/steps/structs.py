@@ -98,14 +98,15 @@ def _move_into(
     step: Move, scope: Scope, moved: Mapping[str, FieldDeclaration], into: FieldDeclaration
 ) -> Document:
     """The declaration after a move into a struct that the field already holds."""
-    if into.declared != Named(step.struct):
+    if into.declared.refers != step.struct:
         shown = f"{step.into}: {format_type(into.declared)}"
         refuse("NQX304", "into", f"expected a field of type {step.struct}, got {shown}")
     inner = scope.within(step.struct, find_struct(scope.document, step.struct, "struct"))
     _require_one_user(scope.document, step.struct, "struct")
     for field in moved:
         inner.require_free(field, "fields")
-    made = {name: inner.adopt(name, d.declared, d) for name, d in moved.items()}
+    bind = binding(scope.document, into.declared)
+    made = {name: inner.adopt(name, d.declared, d, bind) for name, d in moved.items()}
     return scope.moved(inner.replaced((), made)).replaced(step.fields, {})
 
 
