@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import product
+from itertools import product, starmap
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, shown
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_size, same_type
 from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint, reachable
+from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.model import (
     DimDeclaration,
     Document,
@@ -29,6 +29,14 @@ from neuralqx_struct.schema.model import (
     StructDeclaration,
 )
 from neuralqx_struct.schema.modes import MODES
+from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes.scopes import (
+    reachable,
+    shared_sizes,
+    sizes_of_struct,
+    start_of,
+    unproved_sizes,
+)
 from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type
@@ -77,7 +85,9 @@ def differences(have: Document, want: Document) -> list[Difference]:
         have: The declaration that payloads conform to.
         want: The declaration of their reader.
     """
-    known = {**new_sizes(have, want), **equations(want, have)}
+    have = have if have.tied is not None else start_of(have, want)
+    new = new_sizes(have, want)
+    known = {**new, **equations(want, have)}
     found: list[Difference] = []
     if have.root != want.root:
         hint = (
@@ -94,6 +104,12 @@ def differences(have: Document, want: Document) -> list[Difference]:
         if name in have_enums:
             found += _in_enum(name, have, want)
     return found
+
+
+def unproved(have: Document, want: Document) -> list[Difference]:
+    """The facts about sizes that payloads of ``want`` have and those of ``have`` may lack: only values tell."""
+    have = have if have.tied is not None else start_of(have, want)
+    return [*starmap(Difference, unproved_sizes(have, want, new_sizes(have, want)))]
 
 
 def _in_enum(name: str, have: Document, want: Document) -> Iterator[Difference]:
@@ -113,15 +129,17 @@ def new_sizes(have: Document, want: Document) -> dict[str, Expression]:
     facing: dict[str, list[str]] = {}
     for name in have.structs.keys() & want.structs.keys():
         old, new = have.structs[name].stored, want.structs[name].stored
+        times = sizes_of_struct(want, name)
         for field in old.keys() & new.keys():
             for a, b in _facing(old[field], new[field]):
                 # One size for all instances cannot be one that each has to itself.
                 own = b in want.dims and name != have.root and not a.names <= have.dims.keys()
+                own |= a.text == ANY and times[b] != 1
                 facing.setdefault(b, []).append("" if own else a.text)
-    taken = {*size_names(have), *want.structs[want.root].fields}
+    taken = {*shared_sizes(have)}.union(*_struct_sizes(have))
     found = {}
     for name, (size, *others) in facing.items():
-        same = {*others} <= {size} and not (size == "_" and others)
+        same = {*others} <= {size} and not (size == ANY and others)
         if same and size and name not in taken:
             found[name] = parse(size)
     return found
@@ -129,8 +147,11 @@ def new_sizes(have: Document, want: Document) -> dict[str, Expression]:
 
 def size_names(document: Document) -> set[str]:
     """The names of all sizes of a document."""
-    sizes = [names for struct in document.structs.values() for names in struct.sizes]
-    return set(document.dims).union(*sizes)
+    return set(document.dims).union(*_struct_sizes(document))
+
+
+def _struct_sizes(document: Document) -> list[frozenset[str]]:
+    return [names for struct in document.structs.values() for names in struct.sizes]
 
 
 def _facing(have: FieldDeclaration, want: FieldDeclaration) -> Iterator[tuple[Expression, str]]:
@@ -138,7 +159,7 @@ def _facing(have: FieldDeclaration, want: FieldDeclaration) -> Iterator[tuple[Ex
     for a, b in zip(walk_type(have.declared), walk_type(want.declared), strict=False):
         if a.sort == b.sort and len(a.extents) == len(b.extents):
             for x, y in zip(a.extents, b.extents, strict=True):
-                if x is not ... and y is not ... and y.text.isidentifier() and y.text != "_":
+                if x is not ... and y is not ... and y.text.isidentifier() and y.text != ANY:
                     yield x, y.text
 
 

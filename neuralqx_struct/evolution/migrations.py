@@ -177,7 +177,7 @@ def _known_versions(
             path="$.schema.version",
             hint="a newer release wrote this: upgrade, or ask for a bundle that holds its schema documents",
         )
-    if known.fingerprints[version] != written["fingerprint"]:
+    if not known.wrote(version, written["fingerprint"]):
         raise MigrationError(edited_version(written, known, own))
     return known
 

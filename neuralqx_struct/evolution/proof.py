@@ -17,15 +17,16 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.differences import Difference, differences
-from neuralqx_struct.evolution.sizes import with_dims
+from neuralqx_struct.evolution.differences import Difference, differences, unproved
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind
 from neuralqx_struct.evolution.steps.operations import Scope, arrays_of
 from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.evolution.values import promotes
+from neuralqx_struct.expressions.evaluation import can_fail
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes.scopes import reachable, start_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def stages_of(old: Document, steps: Sequence[Step], target: Document) -> list[St
     """
     stages: list[Stage] = []
     found: list[Diagnostic] = []
-    old = with_dims(old, target)
+    old = start_of(old, target)
     for position, step in enumerate(steps):
         try:
             after = apply_to_document(old, step, target)
@@ -96,7 +97,7 @@ def undone(stages: Sequence[Stage], start: Document) -> list[Stage]:
     """
     found: list[Diagnostic] = []
     back: list[Stage] = []
-    document = with_dims(start, stages[0].before) if stages else start
+    document = start_of(start, stages[0].before) if stages else start
     for position in reversed(range(len(stages))):
         stage = stages[position]
         try:
@@ -233,15 +234,17 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
     if migration is None:
         versions = f"from version {old.version} to {new.version}"
         why = f"no migration {versions} is declared; aliases, defaults and exact promotion do not suffice"
-        found = [problem.to_diagnostic("NQX301") for problem in resolved(old, new).problems]
+        made = resolved(old, new)
+        problems = made.problems + unproved(made.document, new)
+        found = [problem.to_diagnostic("NQX301") for problem in problems]
         found = [replace(each, message=f"{each.message}\n{why}") for each in found]
-        return found or [*_defaulted(old, new)]
+        return found or [*_defaulted(old, new), *_stops(made.document, new)]
     try:
         stages = stages_of(old, [item.step for item in migration.steps], new)
     except SchemaError as error:
         return list(error.diagnostics)
     result = result_of(stages, old)
-    wrong = explained(result, new, differences(result, new))
+    wrong = explained(result, new, differences(result, new)) + unproved(result, new)
     found = [problem.to_diagnostic("NQX305") for problem in wrong]
     for position, stage in enumerate(stages):
         scope = Scope.of(stage.step, stage.before, new)
@@ -249,7 +252,12 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
         found += _placed(review, stage.step, position, old.version, new)
     if wrong:
         return found
-    return [*found, *_defaulted(result, new), *_no_downgrade(old, stages, new)]
+    return [
+        *found,
+        *_defaulted(result, new),
+        *_stops(result, new),
+        *_no_downgrade(old, stages, new),
+    ]
 
 
 def _defaulted(have: Document, want: Document) -> Iterator[Diagnostic]:
@@ -266,6 +274,31 @@ def _defaulted(have: Document, want: Document) -> Iterator[Diagnostic]:
             yield Diagnostic("NQX250", "warning", f"{message}\n{why}", path=path, hint=hint)
 
 
+def _stops(have: Document, want: Document) -> Iterator[Diagnostic]:
+    """Yields NQX320 for the reasons why some payloads of ``have`` are refused, which no step can take away."""
+    for stop in _possible_stops(have, want):
+        yield stop.to_diagnostic("NQX320", "info")
+
+
+def _possible_stops(have: Document, want: Document) -> Iterator[Difference]:
+    for name in reachable(have)[0]:
+        if name not in want.structs:
+            message = f"expected the struct {name}, which a pytree may hold, got none"
+            hint = f"keep {name} if payloads hold it in a pytree: those are refused without it"
+            yield Difference(("structs", name), message, hint)
+    for name in reachable(want)[0]:
+        struct = have.structs.get(name)
+        for member, declaration in want.structs[name].fields.items():
+            before = struct.fields.get(member) if struct else None
+            expression = declaration.derivation
+            if expression is None or struct is None or not can_fail(expression):
+                continue
+            if before is None or before.derivation != expression:
+                message = f"expected an expression that every payload has a value for, got {expression.text}"
+                hint = "write `x if condition else y` around the part that fails for some values"
+                yield Difference(("structs", name, "fields", member, "derived"), message, hint)
+
+
 def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list[Diagnostic]:
     """Returns warnings about downgrades, except for steps whose ``lossy: true`` gives them up."""
     try:
@@ -277,5 +310,5 @@ def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list
         replace(problem, message=f"{problem.message}\n{why}", hint=None).to_diagnostic(
             "NQX307", "warning"
         )
-        for problem in differences(result, old)
+        for problem in differences(result, old) + unproved(result, old)
     ]

@@ -98,7 +98,13 @@ class _Comparison:
             want = [*want[:front], *want[front + 1 :]]
         if len(have) != len(want):
             return False
-        return all(same_size(a, b, self.known) for a, b in zip(have, want, strict=True))
+        pairs = zip(have, want, strict=True)
+        return all(same_size(a, b, self.known) or _is_any(a, b) for a, b in pairs)
+
+
+def _is_any(have: Extent, want: Extent) -> bool:
+    """True if a size is wanted that may be any."""
+    return have is not ... and want is not ... and want.text == ANY
 
 
 def extent(size: int | str) -> Expression:
@@ -180,18 +186,6 @@ _DEEPEST, _LONGEST = 16, 200
 
 def _named(name: str) -> Expression:
     return Expression(name, frozenset({name}), ast.Name(name))
-
-
-def with_dims(document: Document, other: Document) -> Document:
-    """The declaration with the dims that only another version declares, so that steps may name them.
-
-    A name that the document uses for sizes of single instances keeps that meaning.
-    """
-    local = frozenset[str]().union(*(n for s in document.structs.values() for n in s.sizes))
-    new = {n: dim for n, dim in other.dims.items() if n not in local and n not in document.dims}
-    if not new:
-        return document
-    return document.model_copy(update={"dims": {**document.dims, **new}})
 
 
 def equations(*documents: Document, struct: str = "") -> dict[str, Expression]:

@@ -33,9 +33,9 @@ from neuralqx_struct.evolution.steps.fields import mappings
 from neuralqx_struct.evolution.steps.operations import Gap
 from neuralqx_struct.evolution.steps.structs import binding
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.schema.lock import reachable
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.types import Array, Type, walk_type
 from neuralqx_struct.types.text import format_type
 

@@ -83,6 +83,30 @@ def evaluate_tree(tree: ast.expr, names: Mapping[str, Any], *, budget: int = 10_
     return _Evaluation(names, budget).visit(tree)
 
 
+def can_fail(expression: Expression) -> bool:
+    """True if an expression may have no value for some values of its names; a condition around a part guards it."""
+    waiting: list[ast.AST] = [expression.tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Subscript):
+            return True
+        if isinstance(node, ast.BinOp):
+            record = operator_of(node)
+            if (record.divides or record.powers) and not _is_positive(node.right):
+                return True
+        if not isinstance(node, ast.IfExp):
+            waiting += ast.iter_child_nodes(node)
+    return False
+
+
+def _is_positive(node: ast.expr) -> bool:
+    """True for a positive number, and for the larger of several values one of which is."""
+    if isinstance(node, ast.Call) and node.func.id == "max":  # type: ignore[attr-defined]
+        return len(node.args) > 1 and any(map(_is_positive, node.args))
+    value = getattr(node, "value", None)
+    return isinstance(value, (int, float)) and value > 0
+
+
 def _describe(value: Any) -> str:
     if value is None:
         return "None"

@@ -344,7 +344,7 @@ class _Walk:
         """The constraints that fail."""
         found: list[Diagnostic] = []
         for declaration, values, path, dims in self._constrained:
-            known = {name: binding.size for name, binding in dims.sizes().items()} | dict(values)
+            known = dims.sizes() | dict(values)
             for constraint in declaration.constraints:
                 expression = constraint.expression
                 for name in expression.names:

@@ -33,7 +33,7 @@ from typing import Any
 from neuralqx_struct.manifest import SCHEMA_URL
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.manifest.models import Manifest
-from neuralqx_struct.schema.lock import payload_fingerprint
+from neuralqx_struct.schema.lock import payload_fingerprints
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.types import Rule, walk_type
@@ -138,7 +138,7 @@ def payload_schema(document: Document) -> dict[str, Any]:
     identity = {
         "id": {"const": document.id},
         "version": {"const": document.version},
-        "fingerprint": {"const": payload_fingerprint(document)},
+        "fingerprint": {"enum": payload_fingerprints(document)},
     }
     made["properties"] |= {
         "schema": {"allOf": [made["properties"]["schema"], {"properties": identity}]},

@@ -1,8 +1,8 @@
 """Fingerprints of documents, and the lock file that holds those of the published versions.
 
 A fingerprint is the SHA-256 of a canonical form. Two documents with the same *payload* fingerprint read each other's
-payloads without a step: names, types, dtypes, symbolic shapes, nullability, union branches, enum members and stored
-fields are the same. Docs, tags, defaults, kinds (as long as they do not change what is stored) and constraints are
+payloads without a step: names, types, dtypes, symbolic shapes with the scope, equations and minima of their sizes,
+nullability, union branches, enum members and stored fields are the same. Docs, tags, defaults, kinds (as long as they do not change what is stored) and constraints are
 outside it, as defaults are outside Avro's parsing canonical form (Apache Avro specification, "Parsing Canonical Form for
 Schemas"). The *full* fingerprint covers everything.
 
@@ -13,63 +13,32 @@ Example:
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
-import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.model import TYPE_MEMBERS, Document
-from neuralqx_struct.types import walk_type
+from neuralqx_struct.schema.sizes.scopes import named_from_root, once, reachable, size_form
 from neuralqx_struct.types.text import format_type
 
-_T = TypeVar("_T")
 LOCK_NAME = "schema.lock"
 
 #: The fingerprints of one version, by ``payload`` and ``full``.
 LockEntry = dict[str, str]
 
 
-def _once(compute: Callable[[Document], _T]) -> Callable[[Document], _T]:
-    """Keeps the result for each document as long as the document exists; documents never change."""
-    known: dict[int, tuple[weakref.ref[Document], _T]] = {}
-
-    @functools.wraps(compute)
-    def kept(document: Document) -> _T:
-        place = id(document)
-        found = known.get(place)
-        if found is not None and found[0]() is document:
-            return found[1]
-        result = compute(document)
-        known[place] = weakref.ref(document, lambda _: known.pop(place, None)), result
-        return result
-
-    return kept
-
-
-@_once
-def reachable(document: Document) -> tuple[list[str], list[str]]:
-    """The structs and enums that a payload of the document can hold, sorted by name."""
-    structs: set[str] = set()
-    enums: set[str] = set()
-    todo = [document.root]
-    while todo:
-        name = todo.pop()
-        if name in document.enums:
-            enums.add(name)
-        elif name in document.structs and name not in structs:
-            structs.add(name)
-            for declaration in document.structs[name].stored.values():
-                todo += [inner.refers for inner in walk_type(declaration.declared)]
-    return sorted(structs), sorted(enums)
-
-
 def payload_form(document: Document) -> dict[str, Any]:
     """Returns everything that a reader needs to read payloads, as plain values, with types in text form."""
-    names, enums = reachable(document)
+    return {**_form(document, reachable(document), payload_fingerprint), **size_form(document)}
+
+
+def _form(
+    document: Document, held: tuple[list[str], list[str]], fingerprint: Callable[[Document], str]
+) -> dict[str, Any]:
+    names, enums = held
     structs: dict[str, Any] = {}
     for name in names:
         struct = document.structs[name]
@@ -80,7 +49,7 @@ def payload_form(document: Document) -> dict[str, Any]:
         "root": document.root,
         "structs": structs,
         "enums": {name: sorted(document.enums[name].members) for name in enums},
-        **_used(document, payload_fingerprint),
+        **_used(document, fingerprint),
     }
 
 
@@ -90,13 +59,25 @@ def _used(document: Document, fingerprint: Callable[[Document], str]) -> dict[st
     return {"uses": used} if used else {}
 
 
-@_once
+@once
 def payload_fingerprint(document: Document) -> str:
     """Returns ``sha256:`` and the digest of :func:`payload_form`."""
     return _digest(payload_form(document))
 
 
-@_once
+@once
+def _earlier_fingerprint(document: Document) -> str:
+    """The payload fingerprint of release 0.1.0, which knew no scopes of sizes and no structs inside pytrees."""
+    held = named_from_root(document, pytrees=False)
+    return _digest(_form(document, held, _earlier_fingerprint))
+
+
+def payload_fingerprints(document: Document) -> list[str]:
+    """The payload fingerprint of a document, and that of release 0.1.0 if it is another."""
+    return [*dict.fromkeys([payload_fingerprint(document), _earlier_fingerprint(document)])]
+
+
+@once
 def full_fingerprint(document: Document) -> str:
     """Returns ``sha256:`` and the digest of the whole document, migrations included.
 

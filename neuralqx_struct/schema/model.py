@@ -4,18 +4,7 @@ Owns :class:`Document` and its parts. ``reading.py`` makes a document from a fil
 Schema of the models, ``lint/`` checks the document as a whole, and ``types/`` reads its types.
 
 Example:
-    >>> from neuralqx_struct.schema.text.loader import read_text
-    >>> from neuralqx_struct.schema.reading import parse_document
-    >>> text = '''
-    ... language: "1"
-    ... schema: lab.point
-    ... version: 1
-    ... root: Point
-    ... structs:
-    ...   Point: {fields: {x: "float32[n]", label: {type: str, kind: static, default: ""}}}
-    ... '''
-    >>> document = parse_document(read_text(text))
-    >>> document.structs["Point"].fields["x"].text
+    >>> FieldDeclaration(type="array", dtype="float32", shape=["n"]).text
     'float32[n]'
 """
 
@@ -305,6 +294,7 @@ class Document(Declaration):
 
     _used: Mapping[str, Document] = PrivateAttr(default_factory=dict)
     _unusable: Mapping[int, SchemaError] = PrivateAttr(default_factory=dict)
+    _tied: Mapping[str, FieldDeclaration] | None = PrivateAttr(None)
 
     @property
     def used(self) -> Mapping[str, Document]:
@@ -332,6 +322,24 @@ class Document(Declaration):
         copy = self.model_copy()
         copy._used, copy._unusable = used, unusable  # noqa: SLF001 - the same class
         return copy
+
+    @property
+    def tied(self) -> Mapping[str, FieldDeclaration] | None:
+        """Between the steps of a migration, the fields that give sizes in its payloads, by size."""
+        return self._tied
+
+    def stage(
+        self, dims: Mapping[str, DimDeclaration], tied: Mapping[str, FieldDeclaration]
+    ) -> Document:
+        """The document with other dims, as the start of a migration."""
+        copy = self.model_copy(update={"dims": dict(dims)})
+        copy._tied = tied  # noqa: SLF001 - the same class
+        return copy
+
+    def retied(self, old: FieldDeclaration, new: FieldDeclaration) -> Document:
+        """The document after a step that gave a field another name, and another declaration of the same type."""
+        tied = {size: new if field is old else field for size, field in (self._tied or {}).items()}
+        return self if self._tied is None else self.stage(self.dims, tied)
 
     def place_of(self, name: str) -> tuple[Document, str]:
         """The document that declares a struct or an enum, and its name there: ``lab.optim.Adam`` is one of another.

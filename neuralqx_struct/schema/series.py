@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.schema.lock import payload_fingerprint
+from neuralqx_struct.schema.lock import payload_fingerprint, payload_fingerprints
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.text import Source
@@ -105,6 +105,10 @@ class Series:
         """Payload fingerprints by version."""
         found = {version: payload_fingerprint(d) for version, d in self.documents.items()}
         return MappingProxyType(found)
+
+    def wrote(self, version: int, fingerprint: str) -> bool:
+        """True if payloads with a fingerprint are of a known version."""
+        return fingerprint in payload_fingerprints(self.documents[version])
 
     @cached_property
     def others(self) -> Mapping[str, Series]:

@@ -363,7 +363,7 @@ def _check_lock(series: Series, folder: Path) -> Iterator[Diagnostic]:
     for version, frozen in lock.items():
         if version in series.documents:
             entry = lock_entry(series.documents[version])
-            if entry != frozen:
+            if entry["full"] != frozen["full"]:
                 changed = "payloads" if entry["payload"] != frozen["payload"] else "other parts"
                 message = f"expected version {version} as it was frozen, got one that was edited\nthe edit changes the meaning of {changed}"
                 hint = f"undo the edit and make it version {series.head.version + 1}; `schema revision` does both"

@@ -199,7 +199,7 @@ def _identity_findings(
             hint = "name the folder with all versions, or a file of this one"
         return error("NQX404", message, ".version", hint)
     wrong = _lint_errors(series, version)
-    if wrong or written["fingerprint"] == series.fingerprints[version]:
+    if wrong or series.wrote(version, written["fingerprint"]):
         return wrong
     from neuralqx_struct.evolution.diff import edited_version
 

@@ -49,7 +49,7 @@ CASES = {
     "a size given": ({"a": "int8[n]"}, {"a": "int8[2]"}, False, True),
     "one size made two": ({"a": "int8[n]", "b": "int8[n]"}, {"a": "int8[n]", "b": "int8[m]"}, True, False),
     "a renamed size": ({"a": "int8[n]", "b": "int8[n]"}, {"a": "int8[m]", "b": "int8[m]"}, True, True),
-    "any sizes made one": ({"a": "int8[_]", "b": "int8[_]"}, {"a": "int8[n]", "b": "int8[n]"}, False, False),
+    "any sizes made one": ({"a": "int8[_]", "b": "int8[_]"}, {"a": "int8[n]", "b": "int8[n]"}, False, True),
 }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def _rename(step: Rename, scope: Scope) -> Document:
         refuse_same("to", step.field)
     scope.require_free(step.to, "to")
     renamed = scope.adopt(step.to, declaration.declared, declaration)
-    return scope.replaced((step.field,), {step.to: renamed})
+    return scope.replaced((step.field,), {step.to: renamed}).retied(declaration, renamed)
 
 
 rename = builder(Rename)

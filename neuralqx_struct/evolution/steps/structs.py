@@ -24,11 +24,12 @@ from neuralqx_struct.evolution.steps.operations import (
     refuse_same,
 )
 from neuralqx_struct.evolution.values import shown_node
-from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.manifest.kinds import DICT, PAIRS, STRUCT, parts_of
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.schema.migration import Inline, Move, RenamePath, RenameStruct, Step, builder
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.sizes.scopes import int_fields, sizes_of_struct
 from neuralqx_struct.types import Named, Node, Type, map_type, walk_type
 from neuralqx_struct.types.text import format_type
 
@@ -37,6 +38,24 @@ def binding(document: Document, use: Type) -> dict[str, Expression]:
     """The expressions of a struct's parameters where a type uses it."""
     struct = document.structs.get(use.refers)
     return dict(zip(struct.params if struct else [], use.arguments, strict=False))
+
+
+def _apart(scope: Scope, destination: str, bind: Mapping[str, Expression]) -> dict[str, Expression]:
+    """New names for the sizes of a struct that would get another meaning beside those of another.
+
+    Args:
+        scope: The struct that fields leave.
+        destination: The struct that they come to, if it exists.
+        bind: Expressions that the parameters of ``destination`` are equal to.
+    """
+    document = scope.document
+    taken = {name for name, size in bind.items() if size.text != name}
+    if destination in document.structs:
+        taken |= sizes_of_struct(document, destination).keys() - document.dims.keys()
+    if destination == document.root:
+        taken |= int_fields(document).keys()
+    names = sizes_of_struct(document, scope.name)
+    return {name: parse(f"{name}_of_{scope.name}") for name in names if name in taken}
 
 
 def _require_one_user(document: Document, struct: str, member: str) -> None:
@@ -72,7 +91,10 @@ def _move(step: Move, scope: Scope) -> Document:
     params: dict[str, Any] = {"params": known.params, "doc": known.doc} if known else {}
     empty = StructDeclaration(fields={}, **params)
     there = scope.within(step.struct, document.structs.get(step.struct, empty))
-    inner = {name: there.adopt(name, d.declared, d, bind) for name, d in moved.items()}
+    apart = _apart(scope, step.struct, bind)
+    inner = {
+        name: there.adopt(name, substitute(d.declared, apart), d, bind) for name, d in moved.items()
+    }
     if step.struct in document.structs:
         _require_same_fields(there, inner)
     else:
@@ -106,7 +128,10 @@ def _move_into(
     for field in moved:
         inner.require_free(field, "fields")
     bind = binding(scope.document, into.declared)
-    made = {name: inner.adopt(name, d.declared, d, bind) for name, d in moved.items()}
+    apart = _apart(scope, step.struct, bind)
+    made = {
+        name: inner.adopt(name, substitute(d.declared, apart), d, bind) for name, d in moved.items()
+    }
     return scope.moved(inner.replaced((), made)).replaced(step.fields, {})
 
 
@@ -149,7 +174,7 @@ def _inline(step: Inline, scope: Scope) -> Document:
     leaving = (step.field,) if set(inner.struct.stored) <= set(step.fields) else ()
     if not leaving:
         _require_one_user(scope.document, use.refers, "field")
-    bind = binding(scope.document, use)
+    bind = {**_apart(inner, scope.name, {}), **binding(scope.document, use)}
     coming: dict[str, FieldDeclaration] = {}
     for field in step.fields:
         declaration = inner.field(field, "fields")

@@ -33,6 +33,7 @@ Sizes = Mapping[str, int]
 ANY = "_"
 _LONGEST = 2**63  # no axis is longer
 _MAX_REASONS = 8
+_LONGEST_LINE = 500
 _HINTS = {
     "NQX412": "give it the declared shape, or change the shape in the schema",
     "NQX413": "make the sizes agree, or use another name in the schema where they are meant to differ",
@@ -86,6 +87,7 @@ class SizeEquation:
     target: SizeVariable | int
     array: SizedArray | None = None
     axis: int = 0
+    missing: int = 0
     settled: bool = False
 
     @property
@@ -142,10 +144,24 @@ def exact(expression: Expression, names: Sizes) -> int | None:
         value = _value(expression, names)
     except SchemaError:
         return None
-    if type(value) not in {int, float, Fraction}:
-        return None
-    # Sizes that follow from each other could grow without end: more than the longest axis is no size.
+    return whole_size(value) if type(value) in {int, float, Fraction} else None
+
+
+def whole_size(value: Any) -> int | None:
+    """A number as a size; None for fractions, and for more than the longest axis, to which sizes must not grow."""
     return int(value) if abs(value) <= _LONGEST and value == value // 1 else None
+
+
+def number_text(value: Any) -> str:
+    """A number in messages."""
+    if type(value) is int:
+        return brief_integer(value)
+    if isinstance(value, Fraction):
+        whole, parts = value.numerator, value.denominator
+        return (
+            brief_integer(whole) if parts == 1 else f"{brief_integer(whole)}/{brief_integer(parts)}"
+        )
+    return str(value)
 
 
 def compute(equation: SizeEquation) -> tuple[int | None, str]:
@@ -158,9 +174,7 @@ def compute(equation: SizeEquation) -> tuple[int | None, str]:
         value = _value(equation.expression, names)
     except SchemaError as error:
         return None, error.diagnostics[0].message.replace("\n", " ")
-    if type(value) in {int, Fraction} and value == value // 1:
-        value = brief_integer(int(value))
-    return None, f"{text} = {value} is not a size"
+    return None, f"{text} = {number_text(value)} is not a size"
 
 
 def check(equation: SizeEquation) -> SizeConflict | None:
@@ -177,8 +191,10 @@ def check(equation: SizeEquation) -> SizeConflict | None:
 
 def because_of(reason: str, premises: Variables) -> str:
     """A reason with the source of each size in it."""
-    sources = (f"{name} from {each.because}" for name, each in premises.items() if each.because)
-    return ", ".join([reason, *sources])
+    sources = [f"{name} from {each.because}" for name, each in premises.items() if each.because]
+    if len(sources) > _MAX_REASONS:
+        sources[_MAX_REASONS:] = ["and so on"]
+    return ", ".join([reason, *map(_cut, sources)])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -265,10 +281,15 @@ def _reads(node: ast.AST) -> frozenset[str]:
 
 def size_error(code: str, message: str, reasons: Iterable[str], path: str) -> Diagnostic:
     """A finding about sizes, with the first of its reasons."""
-    lines = list(dict.fromkeys(reasons))
+    lines = list(dict.fromkeys(map(_cut, reasons)))
     if len(lines) > _MAX_REASONS:
         lines[_MAX_REASONS:] = ["and so on"]
-    return Diagnostic(code, "error", "\n".join([message, *lines]), path=path, hint=_HINTS[code])
+    text = "\n".join([_cut(message), *lines])
+    return Diagnostic(code, "error", text, path=path, hint=_HINTS[code])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 3]}..."
 
 
 def wrong_size(variable: SizeVariable, expected: str, got: int) -> Diagnostic:

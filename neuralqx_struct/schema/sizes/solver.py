@@ -1,8 +1,7 @@
 """Dims: the symbolic sizes of one instance tree, found by unification over all its arrays.
 
-Owns :class:`Solver`, which takes the declared and the actual shape of each array and
-reports the sizes that disagree. Names that the document declares are one size for the whole tree, all others belong to
-one struct instance (:meth:`Solver.scope`). Does not walk trees and does not look at dtypes.
+Owns :class:`Solver`, which takes the declared and the actual shape of each array and reports the sizes that disagree.
+Names that the document declares are one size for the whole tree, all others belong to one struct instance.
 
 The result does not depend on the order of the arrays: a size follows from another in the same way whichever came
 first. Only which of two arrays is called the wrong one does.
@@ -22,7 +21,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -36,6 +34,7 @@ from neuralqx_struct.schema.sizes import (
     SizedArray,
     SizeEquation,
     SizeVariable,
+    Variables,
     because_of,
     check,
     compute,
@@ -44,10 +43,12 @@ from neuralqx_struct.schema.sizes import (
     is_name,
     known,
     linear_form,
+    number_text,
     place_of,
     reasons_of,
     size_error,
     size_errors,
+    whole_size,
     wrong_shape,
     wrong_size,
 )
@@ -55,21 +56,12 @@ from neuralqx_struct.schema.sizes import (
 if TYPE_CHECKING:
     from neuralqx_struct.schema.model import DimDeclaration
 
+# The author of a schema is not trusted, and one long size can be that of many small arrays.
+_WORK = 2_000_000  # characters
+_WORK_OF_ARRAY = 100
+
 _Dims = Mapping[str, "DimDeclaration"]
 _Own = dict[str, SizeVariable]
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """A size that is known.
-
-    Attributes:
-        size: The size.
-        because: Its source: ``$.kernel axis 0``, ``$.alpha`` or ``alpha * n_sites``.
-    """
-
-    size: int
-    because: str
 
 
 class _Declared:
@@ -80,10 +72,14 @@ class _Declared:
         self.shared = {name: SizeVariable(name) for name in dims}
         self.root = root
         self.checked: set[str] = set()  # declared dims whose bounds were checked
-        self.started = False  # whether the `equals` are equations yet
+        equations = {name: dim.equation for name, dim in dims.items()}
+        self.waiting = {n: e for n, e in equations.items() if e and ANY not in e.names}
 
     def variable(self, own: _Own, name: str) -> SizeVariable:
         return own.get(name) or self.shared.get(name) or own.setdefault(name, SizeVariable(name))
+
+    def variables(self, own: _Own, expression: Expression) -> Variables:
+        return {name: self.variable(own, name) for name in sorted(expression.names)}
 
     def out_of_bounds(self) -> Iterator[Diagnostic]:
         """Yields the dims outside their bounds, each once."""
@@ -106,6 +102,7 @@ class _Equations:
         self.declared: list[_Declared] = []
         self.queue: deque[SizeEquation] = deque()
         self.errors: list[Diagnostic] = []  # found outside unify(), for the next solve()
+        self.work = _WORK
         self.negative: list[SizeVariable] = []
 
     def set(
@@ -120,16 +117,47 @@ class _Equations:
         variable.because, variable.where = because, where
         if size < 0:
             self.negative.append(variable)
-        self.queue.extend(variable.waiting)
+        for equation in variable.waiting:
+            equation.missing -= 1
+            self.look_at(equation)
         variable.waiting = []
 
+    def spend(self, work: int, where: str) -> bool:
+        """True while the work is within the budget; the first time that it is not is an error."""
+        before, self.work = self.work, self.work - work
+        if before >= 0 > self.work:
+            message = "expected sizes that are checked within the budget, got more equations"
+            hint = "shorten the sizes of arrays that occur often"
+            self.errors.append(Diagnostic("NQX507", "error", message, path=where, hint=hint))
+        return self.work >= 0
+
+    def declare(self, dims: _Dims, root: _Own) -> _Declared:
+        """The dims of a document, for one instance of a struct of it."""
+        declared = _Declared(dims if self.spend(len(dims), "") else {}, root)
+        self.declared.append(declared)
+        return declared
+
+    def start(self) -> None:
+        """Adds the equations of dims."""
+        for declared in self.declared:
+            waiting, declared.waiting = declared.waiting, {}
+            for name, expression in waiting.items():
+                variables = declared.variables(declared.root, expression)
+                self.add(SizeEquation(expression, variables, declared.shared[name]))
+
     def add(self, equation: SizeEquation) -> None:
-        for variable in equation.unknowns():
+        unknowns = equation.unknowns()
+        equation.missing = len(unknowns)
+        for variable in unknowns:
             variable.waiting.append(equation)
-        self.queue.append(equation)
+        self.look_at(equation)
+
+    def look_at(self, equation: SizeEquation) -> None:
+        if equation.missing < 2:
+            self.queue.append(equation)
 
     def settle(self) -> list[SizeConflict]:
-        """Draws every conclusion; each equation is looked at once per size that becomes known."""
+        """Draws every conclusion; each equation is looked at when one unknown or none is left."""
         found: list[SizeConflict | None] = []
         while self.queue:
             equation = self.queue.popleft()
@@ -155,15 +183,14 @@ class _Equations:
         equation.settled = True
         slope, offset = form
         if slope == 0:
-            reason = because_of(f"{equation.expression.text} = {offset}", others)
+            reason = because_of(f"{equation.expression.text} = {number_text(offset)}", others)
             return SizeConflict(equation, reason) if offset != equation.size else None
-        solution = (equation.size - offset) / slope
+        size = whole_size((equation.size - offset) / slope)
         if isinstance(equation.target, SizeVariable):
             others[equation.target.name] = equation.target
-        if solution.denominator != 1:
+        if size is None:
             reason = f"{equation.text} has no whole solution for {', '.join(sorted(names))}"
             return SizeConflict(equation, because_of(reason, others))
-        size = int(solution)
         derivation = f"= {size} solves {equation.text}"
         if equation.array is None:
             self.set(unknown, size, equation.text, place_of(others.values()))
@@ -210,23 +237,14 @@ class Solver:
         >>> solver.know("alpha", 2, "$.alpha")
         >>> solver.unify([parse("n")], [12], "$.bias", "float32") + solver.solve()
         []
-        >>> solver.sizes()["m"]
-        Binding(size=24, because='alpha * n')
+        >>> solver.sizes()["m"], solver.size(parse("n + 1"))
+        (24, 13)
     """
 
     def __init__(self, dims: _Dims) -> None:
         self._equations = _Equations()
         self._own: _Own = {}
-        self._declare(dims)
-
-    def _declare(self, dims: _Dims) -> None:
-        self._declared = _Declared(dims, self._own)
-        self._equations.declared.append(self._declared)
-
-    def _inside(self, declared: _Declared, own: _Own) -> Solver:
-        inside = object.__new__(Solver)
-        inside._equations, inside._declared, inside._own = self._equations, declared, own
-        return inside
+        self._declared = self._equations.declare(dims, self._own)
 
     def scope(
         self,
@@ -256,23 +274,16 @@ class Solver:
                 own[name] = self._declared.variable(self._own, expression.text)
             else:
                 own[name] = SizeVariable(name)
-                self._add(expression, own[name])
+                self._relate(expression, own[name])
         self._equations.errors += size_errors(self._equations.settle())
-        inside = self._inside(self._declared, own)
+        inside = object.__new__(Solver)
+        inside._equations, inside._own, inside._declared = self._equations, own, self._declared
         if dims is not None:
-            inside._declare(dims)  # noqa: SLF001 - the same class
+            inside._declared = self._equations.declare(dims, own)
         return inside
 
     def know(self, name: str, size: int, because: str) -> None:
-        """States a size that is not read from an array, such as a static int.
-
-        A size that does not agree with a known one is reported by :meth:`solve`.
-
-        Args:
-            name: The dim or static int.
-            size: Its value.
-            because: The path of the field that holds it.
-        """
+        """Gives a dim or an int a size from a field; a conflict is reported by :meth:`solve`."""
         variable = self._declared.variable(self._own, name)
         if variable.size is None:
             self._equations.set(variable, size, because, because)
@@ -309,6 +320,7 @@ class Solver:
         variables = {name: self._declared.variable(self._own, name) for name in names}
         array = SizedArray(tuple(shape), tuple(actual), where, dtype, variables)
         axes = _align(array)
+        equations.work += _WORK_OF_ARRAY if equations.work >= 0 else 0
         if axes is None:
             return [wrong_shape("NQX412", array)]
         code = ""
@@ -319,7 +331,7 @@ class Solver:
                 if exact(extent, {}) != size:
                     code = "NQX412"
             elif not is_name(extent):
-                self._add(extent, size, array, axis)
+                self._relate(extent, size, array, axis)
             elif (variable := variables[extent.text]).size is None:
                 equations.set(variable, size, f"{where} axis {axis}", where, array)
             elif variable.size != size:
@@ -344,55 +356,31 @@ class Solver:
             NQX413 for every size that disagrees, each once; sizes that nothing decides are left open.
         """
         equations = self._equations
-        for declared in equations.declared:
-            if not declared.started:
-                declared.started = True
-                root = self._inside(declared, declared.root)
-                for name, dim in declared.dims.items():
-                    if dim.equation is not None:
-                        root._add(dim.equation, declared.shared[name])  # noqa: SLF001 - the same class
+        equations.start()
+        conflicts = equations.settle()
         errors, equations.errors = equations.errors, []
-        return [*errors, *size_errors(equations.settle()), *equations.out_of_bounds()]
+        return [*errors, *size_errors(conflicts), *equations.out_of_bounds()]
 
-    def sizes(self) -> dict[str, Binding]:
-        """Every size that is known here, by name.
-
-        Example:
-            >>> solver = Solver({})
-            >>> solver.know("alpha", 2, "$.alpha")
-            >>> solver.sizes()
-            {'alpha': Binding(size=2, because='$.alpha')}
-        """
-        visible = {**self._declared.shared, **self._own}
-        return {
-            name: Binding(each.size, each.because)
-            for name, each in visible.items()
-            if each.size is not None
-        }
+    def sizes(self) -> dict[str, int]:
+        """Every size that is known here, by name."""
+        return known({**self._declared.shared, **self._own})
 
     def size(self, extent: Expression) -> int | None:
-        """The number that an expression is here; None if a size is unknown.
+        """The number that an expression is here; None if a size is unknown."""
+        return exact(extent, self.sizes())
 
-        Example:
-            >>> from neuralqx_struct.expressions import parse
-            >>> solver = Solver({})
-            >>> solver.know("alpha", 2, "$.alpha")
-            >>> solver.size(parse("alpha + 1")), solver.size(parse("_"))
-            (3, None)
-        """
-        return exact(extent, {name: known.size for name, known in self.sizes().items()})
-
-    def _add(
+    def _relate(
         self,
         expression: Expression,
         target: SizeVariable | int,
         array: SizedArray | None = None,
         axis: int = 0,
     ) -> None:
-        if ANY not in expression.names:
-            names = sorted(expression.names)
-            variables = {name: self._declared.variable(self._own, name) for name in names}
-            self._equations.add(SizeEquation(expression, variables, target, array, axis))
+        where = "" if array is None else array.where
+        if ANY in expression.names or not self._equations.spend(len(expression.text), where):
+            return
+        variables = self._declared.variables(self._own, expression)
+        self._equations.add(SizeEquation(expression, variables, target, array, axis))
 
 
 def _align(array: SizedArray) -> list[tuple[int, Expression]] | None:

@@ -1,0 +1,284 @@
+"""Scopes of sizes: the facts by which two versions give the same sizes to the same payloads.
+
+A name in a size is a parameter of its struct, a dim of the document (one size for the whole tree), or a size of each
+struct instance. A static int of the root that is named like a size is that size. Payload fingerprints contain these facts
+(:func:`size_form`), and :func:`unproved_sizes` compares those of two versions.
+
+Example:
+    >>> from neuralqx_struct.schema.series import load_series
+    >>> size_form(load_series("schemas/vmc_state").head)["dims"]["n_hidden"]
+    {'equals': 'alpha * n_sites'}
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions.polynomials import polynomial
+from neuralqx_struct.schema.model import (
+    DimDeclaration,
+    Document,
+    FieldDeclaration,
+    StructDeclaration,
+)
+from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.types import Type, walk_type
+
+_T = TypeVar("_T")
+
+
+def once(compute: Callable[[Document], _T]) -> Callable[[Document], _T]:
+    """Keeps the result for each document as long as the document exists; documents never change."""
+    known: dict[int, tuple[weakref.ref[Document], _T]] = {}
+
+    @functools.wraps(compute)
+    def kept(document: Document) -> _T:
+        place = id(document)
+        found = known.get(place)
+        if found is not None and found[0]() is document:
+            return found[1]
+        result = compute(document)
+        known[place] = weakref.ref(document, lambda _: known.pop(place, None)), result
+        return result
+
+    return kept
+
+
+@once
+def reachable(document: Document) -> tuple[list[str], list[str]]:
+    """The structs and enums that a payload of the document can hold, sorted by name: with a pytree, all."""
+    return named_from_root(document, pytrees=True)
+
+
+def named_from_root(document: Document, *, pytrees: bool) -> tuple[list[str], list[str]]:
+    """The structs and enums that the types of fields name from the root on; with ``pytrees`` also what these may hold."""
+    structs: set[str] = set()
+    enums: set[str] = set()
+    todo = [document.root]
+    while todo:
+        name = todo.pop()
+        if name in document.enums:
+            enums.add(name)
+        elif name in document.structs and name not in structs:
+            structs.add(name)
+            for declaration in document.structs[name].stored.values():
+                for inner in walk_type(declaration.declared):
+                    todo.append(inner.refers)
+                    if pytrees and inner.takes_all:
+                        todo += [*document.structs, *document.enums]
+    return sorted(structs), sorted(enums)
+
+
+#: Path, message and hint of a size that a payload may not have.
+Unproved = tuple[tuple[str, ...], str, str]
+
+
+def sizes_in(declared: Type, times: int = 1) -> Iterator[tuple[str, int]]:
+    """Yields the names in the sizes of a type; 2 for those that one value can show more than once."""
+    for size in (*declared.extents, *declared.arguments):
+        if size is not ...:
+            yield from ((name, times) for name in size.names - {ANY})
+    for part in declared.parts:
+        yield from sizes_in(part, 2 if declared.many else times)
+
+
+def sizes_of_struct(document: Document, name: str) -> Counter[str]:
+    """The named sizes of a struct, without its parameters, and how often they occur."""
+    struct = document.structs[name]
+    found: Counter[str] = Counter()
+    for declaration in struct.stored.values():
+        for size, times in sizes_in(declaration.declared):
+            found[size] += times
+    for parameter in struct.params:
+        del found[parameter]
+    return found
+
+
+def shown_sizes(struct: StructDeclaration) -> Iterator[frozenset[str]]:
+    """Yields the names in each size that every instance of a struct shows: null and empty lists show none."""
+    for field in struct.stored.values():
+        yield from _shown(field.declared)
+
+
+def _shown(declared: Type) -> frozenset[frozenset[str]]:
+    if len(declared.branches) > 1:
+        return frozenset.intersection(*map(_shown, declared.branches))
+    if declared.many:
+        return frozenset()
+    return frozenset(size.names for size in declared.extents if size is not ...)
+
+
+def present_structs(document: Document) -> set[str]:
+    """The structs of which every payload holds an instance."""
+    found: set[str] = set()
+    waiting = [document.root]
+    while waiting:
+        name = waiting.pop()
+        if name in document.structs and name not in found:
+            found.add(name)
+            fields = document.structs[name].stored.values()
+            waiting += [f.declared.refers for f in fields if not f.declared.many]
+    return found
+
+
+def shared_sizes(document: Document) -> dict[str, set[str]]:
+    """The dims on which payloads depend, each with the structs that name it."""
+    found: dict[str, set[str]] = {}
+    for struct in reachable(document)[0]:
+        for name in sizes_of_struct(document, struct).keys() & document.dims.keys():
+            found.setdefault(name, set()).add(struct)
+    waiting = [*found]
+    while waiting:
+        equation = document.dims[waiting.pop()].equation
+        names = equation.names & document.dims.keys() if equation else frozenset[str]()
+        for name in names - found.keys():
+            found[name] = set()
+            waiting.append(name)
+    return found
+
+
+def given_sizes(document: Document) -> set[str]:
+    """The static ints of the root that are sizes."""
+    root = document.structs.get(document.root)
+    if root is None:
+        return set()
+    names = {*sizes_of_struct(document, document.root)}
+    for name in shared_sizes(document):
+        equation = document.dims[name].equation
+        names |= {name} | (equation.names if equation else frozenset())
+    return names & int_fields(document).keys()
+
+
+def int_fields(document: Document) -> dict[str, FieldDeclaration]:
+    """The static ints of the root, by name: the sizes of their names."""
+    root = document.structs.get(document.root)
+    found: dict[str, FieldDeclaration] = {}
+    for name, field in root.stored.items() if root else ():
+        meanings = {branch.meaning for branch in field.declared.branches}
+        if field.kind == "static" and not meanings.isdisjoint({"int", "bool", ""}):
+            found[name] = field
+    return found
+
+
+def size_form(document: Document) -> dict[str, Any]:
+    """The facts about sizes that a reader of payloads needs, as plain values; empty without any."""
+    dims: dict[str, Any] = {}
+    for name in sorted(shared_sizes(document)):
+        dim = document.dims[name]
+        bounds = {"equals": dim.equation and dim.equation.text, "min": dim.min}
+        dims[name] = {member: value for member, value in bounds.items() if value}
+    given = sorted(given_sizes(document))
+    return {member: fact for member, fact in (("dims", dims), ("given", given)) if fact}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Two versions.
+
+
+def unproved_sizes(
+    have: Document, want: Document, new: Mapping[str, Expression]
+) -> Iterator[Unproved]:
+    """Yields the facts about sizes of ``want`` that payloads of ``have`` may not have.
+
+    Args:
+        have: The declaration that payloads conform to.
+        want: The declaration of their reader.
+        new: The sizes of ``have`` that names of ``want`` alone are equal to.
+    """
+    equations = {name: dim.equation for name, dim in have.dims.items() if dim.equation is not None}
+    known = {**equations, **new}
+    single = _single_structs(have) & _single_structs(want)
+    for name, structs in shared_sizes(want).items():
+        dim, at = want.dims[name], ("dims", name)
+        names = new[name].names if name in new else {name}
+        if not names <= have.dims.keys() and not (len(structs) == 1 and structs <= single):
+            message = f"expected one size {name} for the whole tree, got one for each instance"
+            hint = f"keep {name} a size of each instance: declare the dim under another name"
+            yield at, message, hint
+            continue
+        equation, had = dim.equation, known.get(name)
+        if equation is not None and polynomial(parse(name), known) != polynomial(equation, known):
+            got = had.text if had else "any size"
+            yield at, f"expected {name} = {equation.text}, got {got}", _KEEP
+        least = _least(new.get(name, parse(name)), have, known)
+        if dim.min and dim.min > least:
+            yield at, f"expected {name} >= {dim.min}, got {name} >= {least}", _KEEP
+    for name in sorted(given_sizes(want) - _given_to(have, new)):
+        message = f"expected {name} to be the size of that name, got any int"
+        hint = "rename the field or the size: a static int of the root gives the size of its name"
+        yield ("structs", want.root, "fields", name), message, hint
+
+
+_KEEP = "keep it, or put the sizes that are meant into arrays of a new name"
+
+
+def _single_structs(document: Document) -> set[str]:
+    """The structs of which a payload holds at most one instance."""
+    held: dict[str, list[str]] = {}
+    times: Counter[str] = Counter()
+    for name in reachable(document)[0]:
+        for field in document.structs[name].stored.values():
+            for inner, count in _held(field.declared):
+                held.setdefault(name, []).append(inner)
+                times[inner] += count
+    found: set[str] = set()
+    waiting = [] if times[document.root] or times["*"] else [document.root]
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        waiting += [inner for inner in held.get(name, ()) if times[inner] == 1]
+    return found
+
+
+def _held(declared: Type, times: int = 1) -> Iterator[tuple[str, int]]:
+    """Yields the structs that a type names, and ``*`` for one that holds any."""
+    if declared.takes_all:
+        yield "*", 1
+    if declared.refers:
+        yield declared.refers, times
+    for part in declared.parts:
+        yield from _held(part, 2 if declared.many else times)
+
+
+def _given_to(have: Document, new: Mapping[str, Expression]) -> set[str]:
+    """The static ints of the root that are the sizes of their names, once sizes have their new names."""
+    sizes = {id(field): size for size, field in (have.tied or {}).items()}
+    found: set[str] = set()
+    for name, field in have.structs[have.root].stored.items():
+        size = new[name].text if name in new else name
+        if sizes.get(id(field)) == size:
+            found.add(name)
+    return found
+
+
+def start_of(old: Document, target: Document) -> Document:
+    """The declaration at the start of a migration, with the dims that only the target has: its steps may name them."""
+    names = {size for struct in old.structs for size in sizes_of_struct(old, struct)}
+    for struct in old.structs.values():
+        names.update(struct.params)
+    for dim in old.dims.values():
+        names |= dim.equation.names if dim.equation else frozenset()
+    dims = dict(old.dims)
+    for name, dim in target.dims.items():
+        if name not in names and name not in dims:
+            bound = None if dim.equals is not None else dim.min
+            dims[name] = DimDeclaration(equals=dim.equals, min=bound)
+    return old.stage(dims, int_fields(old))
+
+
+def _least(size: Expression, have: Document, known: Mapping[str, Expression]) -> int:
+    """A lower bound of a size."""
+    least = {each: dim.min or 0 for each, dim in have.dims.items()}
+    total = 0
+    own = least.get(size.text, 0)
+    for atoms, count in polynomial(size, known).items():
+        if count < 0:
+            return own
+        total += count * math.prod(least.get(atom, 0) for atom in atoms)
+    return max(total, own)
