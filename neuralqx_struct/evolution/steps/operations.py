@@ -20,9 +20,9 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, substitute
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.schema.lock import reachable
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.types import Array, Extent, Node, Null, Type, map_type, walk_type
 from neuralqx_struct.types.text import NodeBuilder, format_type, read_value, union_of
 
