@@ -278,8 +278,8 @@ def _encode_struct(value: Any, encoder: StructEncoder) -> Members:
     if encoder.check and len(encoder.problems) == problems:
         try:
             verify(value)
-        except ValidationError as error:
-            encoder.problems += _placed(error, format_path(encoder.path))
+        except (TypeError, AttributeError) as error:
+            encoder.problems += _refusal(error, cls, format_path(encoder.path))
     return {"type": ref, "fields": fields}
 
 
@@ -317,12 +317,16 @@ def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
                 values[name] = members[text]
     try:
         return (cls.__nqx_restore__ if options.runs_hooks else cls.__nqx_assemble__)(values)
-    except ValidationError as error:
-        raise SerializationError(_placed(error, where)) from error
+    except (TypeError, AttributeError) as error:
+        raise SerializationError(_refusal(error, cls, where)) from error
 
 
-def _placed(error: ValidationError, where: str) -> list[Diagnostic]:
-    """The findings of an error about a struct, whose paths start at the struct."""
+def _refusal(error: Exception, cls: type, where: str) -> list[Diagnostic]:
+    """The findings of an error about a struct; hooks fail in any way for values that their author did not expect."""
+    if not isinstance(error, ValidationError):
+        reason = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+        message = f"expected values that the hooks of {cls.__name__} accept, got {reason}"
+        return [Diagnostic("NQX416", "error", message, where)]
     found: list[Diagnostic] = []
     for each in error.diagnostics:
         _, dot, rest = each.path.partition(".")

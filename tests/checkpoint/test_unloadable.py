@@ -192,3 +192,28 @@ def test_raw_and_the_manifest_agree(tmp_path):
     path = s.export({"a": [1, None, 2.5, True]}, tmp_path / "c")
     assert s.load(path, raw=True) == s.load(path) == {"a": [1, None, 2.5, True]}
     assert json.loads((path / "manifest.json").read_text())["version"] == 1
+
+
+class Hooks(s.Struct):
+    lr: object = s.field(validator=lambda lr: lr > 0)
+    text: object = s.field(converter=lambda text: text.strip())
+    n: int = s.field(static=True, derived=lambda self: len(self.text))
+
+
+@pytest.mark.parametrize("change", [{"lr": None}, {"text": None}, {"lr": "x"}], ids=str)
+def test_hooks_that_fail_for_a_stored_value_are_findings(change):
+    good = Hooks(lr=1.0, text="ab").to_state_dict()
+    good["manifest"]["fields"].update(change)
+    with pytest.raises(s.SerializationError, match="the hooks of Hooks accept.*Error") as caught:
+        s.from_state_dict(good)
+    (found,) = caught.value.diagnostics
+    (name,) = change
+    assert (found.code, found.path) == ("NQX416", "$")
+    assert f"ing Hooks.{name}" in found.message
+    assert isinstance(caught.value.__cause__, (TypeError, AttributeError))
+
+
+def test_hooks_that_fail_for_a_changed_value_are_findings():
+    nothing = jax.tree.map(lambda leaf: None, Hooks(lr=1.0, text="ab"))
+    with pytest.raises(s.SerializationError, match="the hooks of Hooks accept"):
+        nothing.to_state_dict()
