@@ -347,6 +347,15 @@ def _decode_reference(node: Members, _: ClassDecoder) -> Any:
     raise UntrustedError(message, code="NQX501", hint=hint)
 
 
+def raw_fields(node: Members, decoder: Decoder) -> Any:
+    """The stored fields of an instance, without its class."""
+    return decoder.fields(node)
+
+
+def _raw_name(node: Members, _: Decoder) -> Any:
+    return node["name"]
+
+
 CLASS_CODECS = (
     Codec(
         KINDS["reference"],
@@ -354,6 +363,7 @@ CLASS_CODECS = (
         lambda value, _: {"name": _names()[id(value)]},
         _decode_reference,
         _is_reference,
+        _raw_name,
     ),
     Codec(
         KINDS["pytree-dataclass"],
@@ -361,6 +371,7 @@ CLASS_CODECS = (
         _encode_dataclass,
         _decode_dataclass,
         lambda value: dataclasses.is_dataclass(value) and not isinstance(value, type),
+        raw_fields,
     ),
     Codec(
         KINDS["namedtuple"],
@@ -368,6 +379,14 @@ CLASS_CODECS = (
         _encode_named,
         _decode_named,
         lambda value: _is_namedtuple_type(type(value)),
+        raw_fields,
     ),
-    Codec(KINDS["enum"], (), _encode_enum, _decode_enum, lambda v: isinstance(v, enum.Enum)),
+    Codec(
+        KINDS["enum"],
+        (),
+        _encode_enum,
+        _decode_enum,
+        lambda value: isinstance(value, enum.Enum),
+        _raw_name,
+    ),
 )

@@ -9,7 +9,6 @@ Example:
 
 from __future__ import annotations
 
-import enum
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,29 +18,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from neuralqx_struct.classes.documents import bound_document
-from neuralqx_struct.codecs.classes import CLASS_CODECS, ClassDecoder, DecodeOptions, Unknown
-from neuralqx_struct.codecs.nodes import Codec, Encoder, unsaveable
+from neuralqx_struct.codecs.classes import CLASS_CODECS, ClassDecoder, DecodeOptions
+from neuralqx_struct.codecs.nodes import Codec, Codecs, Encoder, unsaveable
 from neuralqx_struct.codecs.plain import PLAIN_CODECS, decode_full
-from neuralqx_struct.codecs.pytrees import FOREIGN_CODEC, REGISTERED_CODEC
+from neuralqx_struct.codecs.pytrees import FOREIGN_CODEC, REGISTERED_CODEC, STRUCT_CODEC
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_named
 from neuralqx_struct.errors import (
-    Diagnostic,
     SerializationError,
-    Severity,
-    ValidationError,
-    did_you_mean,
 )
-from neuralqx_struct.fieldspec import FieldSpec, is_struct, tagged
-from neuralqx_struct.filters.predicates import node_tags
-from neuralqx_struct.manifest.kinds import ARRAY, KINDS, PRNG_KEY, STRUCT
+from neuralqx_struct.manifest.kinds import ARRAY, KINDS, PRNG_KEY
 from neuralqx_struct.manifest.payload import StoredArrays
-from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.references import class_ref, is_schema_ref, stored_class
 from neuralqx_struct.struct.binding import ClassDocument
 from neuralqx_struct.struct.equality import is_key_array
-from neuralqx_struct.struct.lifecycle import verify
-from neuralqx_struct.struct.pytree import holder_of
 
 Node = Any
 Members = Mapping[str, Node]
@@ -257,133 +245,8 @@ def _abstract_key(words: jax.ShapeDtypeStruct, impl: str) -> Any:
     return jax.eval_shape(lambda data: jax.random.wrap_key_data(data, impl=impl), words)
 
 
-def _encode_struct(value: Any, encoder: StructEncoder) -> Members:
-    cls = stored_class(type(value))
-    ref = class_ref(cls)
-    texts: Mapping[str, type[enum.Enum]] = {}
-    encoder.classes.add(cls)
-    outer = encoder.own
-    encoder.own = bound_document(cls) or outer
-    if encoder.own is not None:
-        ref = encoder.own.refs.get(cls, ref)
-        texts = encoder.own.enums.get(cls, {})
-    fields: dict[str, Node] = {}
-    problems = len(encoder.problems)
-    for name, spec in type(value).__nqx_fields__.items():
-        if spec.should_serialize:
-            held = getattr(value, name)
-            is_text = name in texts and isinstance(held, texts[name])
-            fields[name] = encoder.encode(held.name if is_text else held, FieldName(name, spec))
-    encoder.own = outer
-    if encoder.check and len(encoder.problems) == problems:
-        try:
-            verify(value)
-        except (TypeError, AttributeError) as error:
-            encoder.problems += _refusal(error, cls, format_path(encoder.path))
-    return {"type": ref, "fields": fields}
-
-
-def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
-    options = decoder.options
-    cls = decoder.resolve(node["type"], "a Struct class", is_struct)
-    if options.root is not None and not decoder.path and stored_class(options.root) is cls:
-        cls = options.root
-    specs: Mapping[str, FieldSpec] = cls.__nqx_fields__
-    decoder.seen_fields.update(specs)
-    stored = dict(node["fields"])
-    problems = len(decoder.problems)
-    values: dict[str, Any] = {}
-    where = format_path(decoder.path)
-    tags = frozenset[str]() if options.select is None else node_tags(node)
-    holder = holder_of(cls, cls.__nqx_layout__.nodes)
-    for name, spec in specs.items():
-        if spec.is_derived:
-            stored.pop(name, None)
-            continue
-        held = next((n for n in (name, *spec.aliases) if n in stored), None)
-        if held is None:
-            _fill_in(spec, values, decoder, stored)
-        else:
-            key = FieldName(name, tagged(spec, tags), holder)
-            values[name] = decoder.decode(stored.pop(held), key)
-    for name in stored:
-        _note_unknown(name, cls, decoder)
-    if len(decoder.problems) > problems:
-        return None
-    if is_schema_ref(node["type"]):
-        for name, members in options.choices(node["type"], cls).items():
-            text = values.get(name)
-            if isinstance(text, str) and text in members.__members__:
-                values[name] = members[text]
-    try:
-        return (cls.__nqx_restore__ if options.runs_hooks else cls.__nqx_assemble__)(values)
-    except (TypeError, AttributeError) as error:
-        raise SerializationError(_refusal(error, cls, where)) from error
-
-
-def _refusal(error: Exception, cls: type, where: str) -> list[Diagnostic]:
-    """The findings of an error about a struct; hooks fail in any way for values that their author did not expect."""
-    if not isinstance(error, ValidationError):
-        reason = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
-        message = f"expected values that the hooks of {cls.__name__} accept, got {reason}"
-        return [Diagnostic("NQX416", "error", message, where)]
-    found: list[Diagnostic] = []
-    for each in error.diagnostics:
-        _, dot, rest = each.path.partition(".")
-        below = each.path[1:] if each.path.startswith("$") else dot + rest
-        found.append(replace(each, path=where + below))
-    return found
-
-
-def _fill_in(
-    spec: FieldSpec, values: dict[str, Any], decoder: StructDecoder, stored: Mapping[str, Node]
-) -> None:
-    """Gives a field that was not saved the value of the caller, or its default."""
-    name, options = spec.name, decoder.options
-    path = f"{format_path(decoder.path)}.{name}"
-    if name in options.fill:
-        values[name] = options.fill[name]
-    elif spec.has_default:
-        values[name] = spec.make_default()
-        if not spec.reset and spec.should_serialize:
-            message = "took the default, the payload has no value"
-            options.report.append(Diagnostic("NQX425", "info", message, path))
-    else:
-        meant = did_you_mean(name, stored)
-        hint = f"give the field a default, pass fill={{{name!r}: ...}}, or write a migration that adds it"
-        if meant:
-            hint = (
-                f"the payload has a field that is not in the class: {meant} add aliases=({name!r},)"
-            )
-        message = "expected a stored value or a default, got neither"
-        decoder.problems.append(Diagnostic("NQX414", "error", message, path, hint=hint))
-
-
-_SEVERITY: Mapping[Unknown, Severity] = {"error": "error", "warn": "warning", "drop": "info"}
-
-
-def _note_unknown(name: str, cls: type, decoder: StructDecoder) -> None:
-    options = decoder.options
-    fix = "write a migration that renames or removes it"
-    if not is_schema_ref(class_ref(cls)):
-        fix = f"was it renamed? add aliases=({name!r},) to the renamed field"
-    diagnostic = Diagnostic(
-        "NQX415",
-        _SEVERITY[options.unknown],
-        f"expected a field of {cls.__name__}, got {name!r}, which it does not have",
-        path=f"{format_path(decoder.path)}.{name}",
-        hint=f"{fix}, or drop it with unknown='drop'",
-    )
-    found = decoder.problems if options.unknown == "error" else options.report
-    found.append(diagnostic)
-
-
 def _decode_leaf(node: Members, decoder: StructDecoder) -> Any:
     return decoder.leaf(node)
-
-
-def _is_instance_of_struct(value: Any) -> bool:
-    return is_struct(value) and not isinstance(value, type)
 
 
 CODECS = PLAIN_CODECS.extended(
@@ -393,43 +256,14 @@ CODECS = PLAIN_CODECS.extended(
         FOREIGN_CODEC,  # later codecs take precedence
         *CLASS_CODECS,
         REGISTERED_CODEC,
-        Codec(STRUCT, (), _encode_struct, _decode_struct, _is_instance_of_struct),
+        STRUCT_CODEC,
         Codec(ARRAY, (), _encode_jax, _decode_leaf, lambda value: isinstance(value, jax.Array)),
         Codec(PRNG_KEY, (), _encode_key, _decode_key, is_key_array),
     ]
 )
 CODECS.require(KINDS)
 
-
-def _decode_text(node: Members, _: StructDecoder) -> Any:
-    return node["name"]
-
-
-def _decode_fields(node: Members, decoder: StructDecoder) -> Any:
-    return decoder.fields(node)
-
-
-def _decode_parts(node: Members, decoder: StructDecoder) -> Any:
-    if node["mode"] == "serializer":
-        return decoder.decode(node["payload"])
-    return {"children": decoder.all(node["children"]), "aux": decoder.decode(node["aux"])}
-
-
-def _decode_items(node: Members, decoder: StructDecoder) -> Any:
-    return decoder.all(node["items"])
-
-
-# Nodes that name classes and functions, as their parts; the items of sets, which dicts have no hash for, as lists.
-_RAW = {
-    "struct": _decode_fields,
-    "namedtuple": _decode_fields,
-    "pytree-dataclass": _decode_fields,
-    "registered-pytree": _decode_parts,
-    "enum": _decode_text,
-    "reference": _decode_text,
-    "set": _decode_items,
-    "frozenset": _decode_items,
-}
-RAW_CODECS = CODECS.extended(
-    [replace(CODECS.by_kind[kind], decode=decode) for kind, decode in _RAW.items()]
+#: Codecs that make no instances of classes: their parts as they are stored.
+RAW_CODECS = Codecs(
+    [replace(codec, decode=codec.raw or codec.decode) for codec in CODECS.by_kind.values()]
 )

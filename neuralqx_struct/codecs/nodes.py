@@ -67,6 +67,7 @@ class Codec:
         encode: ``encode(value, encoder)`` returns the members of the node; the encoder is that of the table.
         decode: ``decode(node, decoder)`` returns the value; the decoder is that of the table.
         accepts: Whether other values are saved by this codec, too.
+        raw: As ``decode``, for a reader that makes no instances of classes and no sets; None if it is the same.
     """
 
     kind: NodeKind
@@ -74,6 +75,7 @@ class Codec:
     encode: Callable[[Any, Any], Mapping[str, Node]]
     decode: Callable[[Mapping[str, Node], Any], Any]
     accepts: Callable[[Any], bool] | None = None
+    raw: Callable[[Mapping[str, Node], Any], Any] | None = None
 
 
 class Codecs:

@@ -294,7 +294,13 @@ def _list_codec(tag: str, cls: Any) -> Codec:
 
 
 def _set_codec(tag: str, cls: Any) -> Codec:
-    return Codec(KINDS[tag], (cls,), _encode_set, partial(_decode_set, cls))
+    return Codec(
+        KINDS[tag],
+        (cls,),
+        _encode_set,
+        partial(_decode_set, cls),
+        raw=lambda node, d: d.all(node["items"]),
+    )
 
 
 def _dict_codec(tag: str, cls: Any, *types: type) -> Codec:

@@ -1,4 +1,4 @@
-"""Codecs of instances of classes that are registered as pytrees, with this package or with JAX alone.
+"""Codecs of Structs, and of instances of classes that are registered as pytrees, with this package or with JAX alone.
 
 Example:
     >>> import jax
@@ -8,21 +8,44 @@ Example:
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.tree_util import PyTreeDef, default_registry
 
-from neuralqx_struct.codecs.classes import CHANGED, ClassDecoder, reachable_ref, refuse_code
+from neuralqx_struct.classes.documents import bound_document
+from neuralqx_struct.codecs.classes import (
+    CHANGED,
+    ClassDecoder,
+    Unknown,
+    raw_fields,
+    reachable_ref,
+    refuse_code,
+)
 from neuralqx_struct.codecs.nodes import Codec, Encoder, unsaveable
-from neuralqx_struct.errors import SerializationError, StructError
-from neuralqx_struct.manifest.kinds import KINDS
-from neuralqx_struct.paths import FieldName
-from neuralqx_struct.references import class_ref
-from neuralqx_struct.struct.pytree import path_part
+from neuralqx_struct.errors import (
+    Diagnostic,
+    SerializationError,
+    Severity,
+    StructError,
+    ValidationError,
+    did_you_mean,
+)
+from neuralqx_struct.fieldspec import FieldSpec, is_struct, tagged
+from neuralqx_struct.filters.predicates import node_tags
+from neuralqx_struct.manifest.kinds import KINDS, STRUCT
+from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.references import class_ref, is_schema_ref, stored_class
+from neuralqx_struct.struct.lifecycle import verify
+from neuralqx_struct.struct.pytree import holder_of, path_part
 from neuralqx_struct.struct.registration import PyTreeSpec, pytree_spec
+
+if TYPE_CHECKING:
+    from neuralqx_struct.codecs.jax import StructDecoder, StructEncoder
 
 Node = Any
 Members = Mapping[str, Node]
@@ -151,12 +174,149 @@ def _made(decoder: ClassDecoder, problems: int, make: Any, *parts: Any) -> Any:
         raise SerializationError(message, code="NQX414", hint=hint) from error
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# Structs.
+
+
+def _encode_struct(value: Any, encoder: StructEncoder) -> Members:
+    cls = stored_class(type(value))
+    ref = class_ref(cls)
+    texts: Mapping[str, type[enum.Enum]] = {}
+    encoder.classes.add(cls)
+    outer = encoder.own
+    encoder.own = bound_document(cls) or outer
+    if encoder.own is not None:
+        ref = encoder.own.refs.get(cls, ref)
+        texts = encoder.own.enums.get(cls, {})
+    fields: dict[str, Node] = {}
+    problems = len(encoder.problems)
+    for name, spec in type(value).__nqx_fields__.items():
+        if spec.should_serialize:
+            held = getattr(value, name)
+            is_text = name in texts and isinstance(held, texts[name])
+            fields[name] = encoder.encode(held.name if is_text else held, FieldName(name, spec))
+    encoder.own = outer
+    if encoder.check and len(encoder.problems) == problems:
+        try:
+            verify(value)
+        except (TypeError, AttributeError) as error:
+            encoder.problems += _refusal(error, cls, format_path(encoder.path))
+    return {"type": ref, "fields": fields}
+
+
+def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
+    options = decoder.options
+    cls = decoder.resolve(node["type"], "a Struct class", is_struct)
+    if options.root is not None and not decoder.path and stored_class(options.root) is cls:
+        cls = options.root
+    specs: Mapping[str, FieldSpec] = cls.__nqx_fields__
+    decoder.seen_fields.update(specs)
+    stored = dict(node["fields"])
+    problems = len(decoder.problems)
+    values: dict[str, Any] = {}
+    where = format_path(decoder.path)
+    tags = frozenset[str]() if options.select is None else node_tags(node)
+    holder = holder_of(cls, cls.__nqx_layout__.nodes)
+    for name, spec in specs.items():
+        if spec.is_derived:
+            stored.pop(name, None)
+            continue
+        held = next((n for n in (name, *spec.aliases) if n in stored), None)
+        if held is None:
+            _fill_in(spec, values, decoder, stored)
+        else:
+            key = FieldName(name, tagged(spec, tags), holder)
+            values[name] = decoder.decode(stored.pop(held), key)
+    for name in stored:
+        _note_unknown(name, cls, decoder)
+    if len(decoder.problems) > problems:
+        return None
+    if is_schema_ref(node["type"]):
+        for name, members in options.choices(node["type"], cls).items():
+            text = values.get(name)
+            if isinstance(text, str) and text in members.__members__:
+                values[name] = members[text]
+    try:
+        return (cls.__nqx_restore__ if options.runs_hooks else cls.__nqx_assemble__)(values)
+    except (TypeError, AttributeError) as error:
+        raise SerializationError(_refusal(error, cls, where)) from error
+
+
+def _refusal(error: Exception, cls: type, where: str) -> list[Diagnostic]:
+    """The findings of an error about a struct; hooks fail in any way for values that their author did not expect."""
+    if not isinstance(error, ValidationError):
+        reason = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+        message = f"expected values that the hooks of {cls.__name__} accept, got {reason}"
+        return [Diagnostic("NQX416", "error", message, where)]
+    found: list[Diagnostic] = []
+    for each in error.diagnostics:
+        _, dot, rest = each.path.partition(".")
+        below = each.path[1:] if each.path.startswith("$") else dot + rest
+        found.append(replace(each, path=where + below))
+    return found
+
+
+def _fill_in(
+    spec: FieldSpec, values: dict[str, Any], decoder: StructDecoder, stored: Mapping[str, Node]
+) -> None:
+    """Gives a field that was not saved the value of the caller, or its default."""
+    name, options = spec.name, decoder.options
+    path = f"{format_path(decoder.path)}.{name}"
+    if name in options.fill:
+        values[name] = options.fill[name]
+    elif spec.has_default:
+        values[name] = spec.make_default()
+        if not spec.reset and spec.should_serialize:
+            message = "took the default, the payload has no value"
+            options.report.append(Diagnostic("NQX425", "info", message, path))
+    else:
+        meant = did_you_mean(name, stored)
+        hint = f"give the field a default, pass fill={{{name!r}: ...}}, or write a migration that adds it"
+        if meant:
+            hint = (
+                f"the payload has a field that is not in the class: {meant} add aliases=({name!r},)"
+            )
+        message = "expected a stored value or a default, got neither"
+        decoder.problems.append(Diagnostic("NQX414", "error", message, path, hint=hint))
+
+
+_SEVERITY: Mapping[Unknown, Severity] = {"error": "error", "warn": "warning", "drop": "info"}
+
+
+def _note_unknown(name: str, cls: type, decoder: StructDecoder) -> None:
+    options = decoder.options
+    fix = "write a migration that renames or removes it"
+    if not is_schema_ref(class_ref(cls)):
+        fix = f"was it renamed? add aliases=({name!r},) to the renamed field"
+    diagnostic = Diagnostic(
+        "NQX415",
+        _SEVERITY[options.unknown],
+        f"expected a field of {cls.__name__}, got {name!r}, which it does not have",
+        path=f"{format_path(decoder.path)}.{name}",
+        hint=f"{fix}, or drop it with unknown='drop'",
+    )
+    found = decoder.problems if options.unknown == "error" else options.report
+    found.append(diagnostic)
+
+
+def _is_instance_of_struct(value: Any) -> bool:
+    return is_struct(value) and not isinstance(value, type)
+
+
+def _decode_parts(node: Members, decoder: ClassDecoder) -> Any:
+    """The stored parts of an instance, without its class."""
+    if node["mode"] == "serializer":
+        return decoder.decode(node["payload"])
+    return {"children": decoder.all(node["children"]), "aux": decoder.decode(node["aux"])}
+
+
 FOREIGN_CODEC = Codec(
     KINDS["registered-pytree"],
     (),
     _encode_foreign,
     _decode_registered,
     lambda value: _registered_with_jax(type(value)),
+    _decode_parts,
 )
 REGISTERED_CODEC = Codec(
     KINDS["registered-pytree"],
@@ -164,4 +324,13 @@ REGISTERED_CODEC = Codec(
     _encode_registered,
     _decode_registered,
     lambda value: pytree_spec(type(value)) is not None,
+    _decode_parts,
+)
+STRUCT_CODEC = Codec(
+    STRUCT,
+    (),
+    _encode_struct,
+    _decode_struct,
+    _is_instance_of_struct,
+    raw_fields,
 )

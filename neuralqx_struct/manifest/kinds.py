@@ -86,7 +86,7 @@ class NodeKind:
         show: How ``inspect`` shows a node.
         leaf: Whether a node represents one value, so that nodes below it are parts of that.
         inline: A member whose node takes the place of this one in key paths.
-        sort: Which values schemas see in it: ``array``, ``key``, ``scalar``, ``name``, ``list``, ``tuple``, ``dict``,
+        sort: Which values schemas see in it: ``array``, ``key``, ``name``, ``list``, ``tuple``, ``dict``,
             ``struct`` or ``other``.
         elements: Where an array has its elements: ``stored`` in a file, or ``constant``, all the same; empty for others.
         tag: The value of ``__kind__``.
@@ -179,27 +179,24 @@ def _container(model: type, sort: str = "other") -> NodeKind:
     return NodeKind(model, _show_container, leaf=False, sort=sort)
 
 
-def _scalar(model: type, show: Callable[[Mapping[str, Any]], Shown]) -> NodeKind:
-    return NodeKind(model, show, leaf=True, sort="scalar")
-
-
 STRUCT: Final = NodeKind(m.StructNode, _show_class, leaf=False, sort="struct")
 ARRAY: Final = NodeKind(m.ArrayNode, _show_array, leaf=True, sort="array", elements="stored")
 DICT: Final = _container(m.DictNode, "dict")
 LIST: Final = _container(m.ListNode, "list")
 TUPLE: Final = _container(m.TupleNode, "tuple")
-COMPLEX: Final = _scalar(m.ComplexNode, _show_parts("real", "imag"))
+COMPLEX: Final = NodeKind(m.ComplexNode, _show_parts("real", "imag"), leaf=True)
 NUMPY_SCALAR: Final = NodeKind(
     m.NumpyScalarNode,
     lambda node: Shown(f"numpy {node['dtype']}", brief_scalar(node["value"])),
     leaf=True,
     elements="constant",
 )
-BYTES: Final = _scalar(m.BytesNode, _show_bytes)
-FLOAT: Final = _scalar(m.FloatNode, lambda node: Shown("float", node["value"]))
-BIGINT: Final = _scalar(
+BYTES: Final = NodeKind(m.BytesNode, _show_bytes, leaf=True)
+FLOAT: Final = NodeKind(m.FloatNode, lambda node: Shown("float", node["value"]), leaf=True)
+BIGINT: Final = NodeKind(
     m.BigintNode,
     lambda node: Shown("int", brief_scalar(node["value"]).strip("'")),
+    leaf=True,
 )
 ENUM: Final = NodeKind(
     m.EnumNode,
@@ -247,7 +244,7 @@ for _kind in (
     _container(m.FrozensetNode),
     _container(m.DequeNode),
     COMPLEX,
-    _scalar(m.PathNode, _show_parts("value")),
+    NodeKind(m.PathNode, _show_parts("value"), leaf=True),
     NUMPY_SCALAR,
     NodeKind(
         (m.RegisteredPytreeFlattenNode, m.RegisteredPytreeSerializerNode),
@@ -263,7 +260,7 @@ for _kind in (
     FLOAT,
     BIGINT,
     ENUM,
-    _scalar(m.DtypeNode, lambda node: Shown("dtype", node["value"])),
+    NodeKind(m.DtypeNode, lambda node: Shown("dtype", node["value"]), leaf=True),
     NodeKind(m.SliceNode, _show_parts("start", "stop", "step"), leaf=True),
     NodeKind(m.DatetimeNode, lambda node: Shown(node["type"], node["value"]), leaf=True),
     PRNG_KEY,

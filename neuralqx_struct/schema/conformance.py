@@ -31,7 +31,7 @@ from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.operators import format_tree
-from neuralqx_struct.manifest.kinds import KINDS, Node, NodeKind
+from neuralqx_struct.manifest.kinds import KINDS, Node
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.bounds import length_misses, scalar_misses
@@ -114,68 +114,41 @@ def see_node(node: Any) -> Seen:
     if not isinstance(node, dict):
         return Seen("scalar", brief_scalar(node), value=node, type_name=type(node).__name__)
     kind = KINDS[node["__kind__"]]
-    return _VIEWS[kind.sort](kind, node)
+    name = f"a {kind.tag}"
+    match kind.sort:
+        case "array":
+            dtype, shape = node["dtype"], tuple(node["shape"])
+            return Seen("array", kind.show(node).text, dtype, shape, Shaped(dtype, shape))
+        case "key":
+            return _see_key(node)
+        case "name":
+            return Seen("scalar", repr(node["name"]), value=node["name"], type_name=kind.tag)
+        case "list" | "tuple":
+            return Seen(kind.sort, name, items=dict(enumerate(node["items"])))
+        case "dict":
+            named = all(isinstance(key, str) for key, _ in node["items"])
+            return Seen("dict", "a dict", items=dict(node["items"])) if named else _OTHER_KEYS
+        case "struct":
+            fields = {FieldName(each): child for each, child in node["fields"].items()}
+            return Seen("struct", kind.show(node).text, refs=(node["type"],), items=fields)
+    scalar = scalar_of_kind(kind.tag)
+    if scalar is None:
+        return Seen("other", name)
+    try:
+        return Seen("scalar", name, value=scalar.stored(node), type_name=scalar.name)
+    except (SerializationError, ValueError):
+        return Seen("other", f"{name} that cannot be read")
 
 
-def _see_array(kind: NodeKind, node: Node) -> Seen:
-    shape = tuple(node["shape"])
-    text = kind.show(node).text
-    return Seen("array", text, node["dtype"], shape, Shaped(node["dtype"], shape))
+_OTHER_KEYS = Seen("other", "a dict with keys that are not str")
 
 
-def _see_key(_: NodeKind, node: Node) -> Seen:
+def _see_key(node: Node) -> Seen:
     words = node["data"]
     text = f"prng_key[{node['impl']}]"
     if words["dtype"] != "uint32":
         return Seen("other", f"{text} of {words['dtype']} numbers")
     return Seen("key", text, node["impl"], tuple(words["shape"][:-1]))
-
-
-def _see_scalar(kind: NodeKind, node: Node) -> Seen:
-    scalar = scalar_of_kind(kind.tag)
-    if scalar is None:
-        return _see_other(kind, node)
-    try:
-        value = scalar.stored(node)
-    except (SerializationError, ValueError):
-        return Seen("other", f"a {kind.tag} that cannot be read")
-    return Seen("scalar", f"a {kind.tag}", value=value, type_name=scalar.name)
-
-
-def _see_name(kind: NodeKind, node: Node) -> Seen:
-    return Seen("scalar", repr(node["name"]), value=node["name"], type_name=kind.tag)
-
-
-def _see_items(kind: NodeKind, node: Node) -> Seen:
-    return Seen(kind.sort, f"a {kind.tag}", items=dict(enumerate(node["items"])))
-
-
-def _see_dict(_: NodeKind, node: Node) -> Seen:
-    if all(isinstance(key, str) for key, _ in node["items"]):
-        return Seen("dict", "a dict", items=dict(node["items"]))
-    return Seen("other", "a dict with keys that are not str")
-
-
-def _see_struct(kind: NodeKind, node: Node) -> Seen:
-    fields = {FieldName(name): child for name, child in node["fields"].items()}
-    return Seen("struct", kind.show(node).text, refs=(node["type"],), items=fields)
-
-
-def _see_other(kind: NodeKind, _: Node) -> Seen:
-    return Seen("other", f"a {kind.tag}")
-
-
-_VIEWS: Mapping[str, Callable[[NodeKind, Node], Seen]] = {
-    "array": _see_array,
-    "key": _see_key,
-    "scalar": _see_scalar,
-    "name": _see_name,
-    "list": _see_items,
-    "tuple": _see_items,
-    "dict": _see_dict,
-    "struct": _see_struct,
-    "other": _see_scalar,
-}
 
 
 Path = tuple[Hashable, ...]

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuralqx_struct.schema.text import scalars
+from neuralqx_struct.schema import text as scalars
 from neuralqx_struct.schema.text.loader import Mark, read_text
 
 

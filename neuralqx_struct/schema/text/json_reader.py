@@ -19,8 +19,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.schema.text import JsonValue, Suppressions
-from neuralqx_struct.schema.text.scalars import not_finite, plain, show
+from neuralqx_struct.schema.text import JsonValue, Suppressions, not_finite, plain, show
 
 if TYPE_CHECKING:
     from neuralqx_struct.schema.text.loader import Builder

@@ -33,10 +33,12 @@ from neuralqx_struct.schema.text import (
     Source,
     Suppressions,
     Text,
+    lone_surrogate,
     path_text,
+    show,
+    text_problem,
 )
 from neuralqx_struct.schema.text.json_reader import read_json
-from neuralqx_struct.schema.text.scalars import lone_surrogate, show, text_problem
 from neuralqx_struct.schema.text.yaml_reader import read_yaml
 from neuralqx_struct.schema.text.yaml_writer import dump_yaml
 

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema import text as limits
-from neuralqx_struct.schema.text import Suppressions
-from neuralqx_struct.schema.text.scalars import LONE_SURROGATE, UNPRINTABLE, plain, show
+from neuralqx_struct.schema.text import LONE_SURROGATE, UNPRINTABLE, Suppressions, plain, show
 
 if TYPE_CHECKING:
     from neuralqx_struct.schema.text.loader import Builder

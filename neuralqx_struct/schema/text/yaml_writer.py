@@ -17,11 +17,13 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.schema import text as limits
-from neuralqx_struct.schema.text import JsonValue, KeyPath, path_text
-from neuralqx_struct.schema.text.scalars import (
+from neuralqx_struct.schema.text import (
     UNPRINTABLE,
+    JsonValue,
+    KeyPath,
     not_finite,
     number,
+    path_text,
     plain,
     problem,
     quoted,
