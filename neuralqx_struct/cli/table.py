@@ -82,7 +82,7 @@ _ROWS = (
         name="validate",
         function="neuralqx_struct.validate",
         run=bundles.validate,
-        help="Check manifests against the published format and their schemas; arrays are not read.",
+        help="Check manifests against the format and their schemas. Arrays are not read.",
         arguments=(
             PATHS,
             SCHEMA,
@@ -120,7 +120,7 @@ _ROWS = (
         name="diff",
         function="neuralqx_struct.diff",
         run=bundles.diff,
-        help="Compare two schemas, or the schemas of two bundles; folders mean their newest version.",
+        help="Compare two schemas or bundles. A folder means its newest version.",
         arguments=(
             Argument("old", "A schema file, schema folder or bundle.", "A", reads=True),
             Argument("new", "The one to compare it with.", "B", reads=True),
@@ -131,7 +131,7 @@ _ROWS = (
         name="breaking",
         function="neuralqx_struct.breaking",
         run=bundles.breaking,
-        help="Check whether changes of schemas make earlier checkpoints, or earlier readers, fail.",
+        help="Check that changes of schemas break no checkpoint and no reader.",
         arguments=(
             option(
                 "against",
@@ -161,7 +161,7 @@ _ROWS = (
         name="migrate",
         function="neuralqx_struct.migrate",
         run=bundles.migrate,
-        help="Write a bundle, or every bundle of a folder, in another schema version.",
+        help="Write a bundle in another schema version. Takes folders of bundles, too.",
         arguments=(
             Argument("bundle", "The bundle, or a folder of bundles; it is not changed.", "BUNDLE"),
             option(
@@ -182,7 +182,7 @@ _ROWS = (
         name="convert",
         function="neuralqx_struct.convert",
         run=bundles.convert,
-        help="Write a bundle in another form or store; its values do not change.",
+        help="Write a bundle in another form or store. Its values do not change.",
         arguments=(
             Argument("source", "A bundle, ours or neuraLQX's; it is not changed.", "SRC"),
             option(
@@ -203,7 +203,7 @@ _ROWS = (
         name="infer",
         function="neuralqx_struct.infer",
         run=bundles.infer,
-        help="Write a first schema from the contents of a bundle, with a TODO where they do not suffice.",
+        help="Write a first schema from a bundle. A TODO marks each unknown part.",
         arguments=(
             Argument(
                 "bundle",
@@ -228,7 +228,7 @@ _ROWS = (
         name="schema lint",
         function="neuralqx_struct.tools.linting.lint",
         run=schemas.lint,
-        help="Check schemas: every finding at once, the proof of their migrations included.",
+        help="Check schemas and prove their migrations. Lists all findings at once.",
         arguments=(
             SCHEMA_PATHS,
             switch("golden", "Also check that the golden payload of each version is still read."),
@@ -240,7 +240,7 @@ _ROWS = (
         name="schema fmt",
         function="neuralqx_struct.tools.formatting.format_schema",
         run=schemas.fmt,
-        help="Write schema files in their canonical layout; comments are kept.",
+        help="Write schema files in one layout. Comments are kept.",
         arguments=(
             SCHEMA_PATHS,
             switch("check", "Write nothing; files in another layout are findings."),
@@ -261,7 +261,7 @@ _ROWS = (
         name="schema show",
         function="neuralqx_struct.schema.export.outline",
         run=schemas.show,
-        help="Show a schema: its structs, fields, sizes and fingerprints; on a terminal as a tree.",
+        help="Show structs, fields, sizes and fingerprints of a schema.",
         arguments=(SCHEMA_PATH,),
         members=("schema", "schema_version", "versions", "fingerprints", "document"),
     ),
@@ -285,7 +285,7 @@ _ROWS = (
         name="schema history",
         function="neuralqx_struct.tools.history.history",
         run=schemas.history,
-        help="List the versions of a schema: date, changes and steps of each.",
+        help="List the versions of a schema with date, changes and steps.",
         arguments=(Argument("path", "A schema folder.", "PATH"),),
         members=("releases",),
     ),
@@ -308,7 +308,7 @@ _ROWS = (
         name="schema new",
         function="neuralqx_struct.schema.language.new_schema",
         run=schemas.new,
-        help="Write the first version of a new schema, to be edited by its author.",
+        help="Write the first version of a new schema. Edit it then.",
         arguments=(
             word("identity", "Such as lab.train_state.", "ID"),
             option(
@@ -326,7 +326,7 @@ _ROWS = (
         name="schema freeze",
         function="neuralqx_struct.tools.history.freeze",
         run=schemas.freeze,
-        help="Freeze versions in schema.lock: from now on lint refuses edits of them.",
+        help="Freeze versions in schema.lock. Lint refuses later edits of them.",
         arguments=(
             Argument("path", "A schema folder, or the file of one version.", "PATH"),
             switch(
@@ -340,7 +340,7 @@ _ROWS = (
         name="schema export",
         function="neuralqx_struct.schema_of",
         run=schemas.export,
-        help="Write the schema of a Struct class defined in Python; reports what a schema cannot express.",
+        help="Write the schema of a Struct class. Reports parts that no schema can express.",
         arguments=(
             word("name", "A Struct class; its module is imported.", "MODULE:CLASS", imports=True),
             option("identity", "Identity of the schema.", "ID", flag="--id"),
@@ -353,7 +353,7 @@ _ROWS = (
         name="schema stub",
         function="neuralqx_struct.schema.stubs.stub_module",
         run=schemas.stub,
-        help="Write a Python module in which editors and type checkers see the classes of a schema.",
+        help="Write the classes of a schema as a module for type checkers.",
         arguments=(SCHEMA_PATH, OUT),
         members=("text", "out"),
     ),
@@ -361,7 +361,7 @@ _ROWS = (
         name="schema revision",
         function="neuralqx_struct.revise",
         run=schemas.revision,
-        help="Write the next version of an edited schema: its steps, and questions that only you can answer.",
+        help="Write the next version of an edited schema. Adds its steps, or questions about them.",
         arguments=(
             SCHEMA_PATH,
             option(

@@ -22,6 +22,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text import KeyPath, Source
 from neuralqx_struct.schema.text.loader import dump_yaml, read_text
+from neuralqx_struct.schema.text.yaml_writer import Block
 
 __all__ = ["format_schema"]
 
@@ -43,7 +44,7 @@ def format_schema(text: str, name: str = "<text>") -> str:
     document = parse_document(source)
     if is_json:
         return json.dumps(source.data, indent=2, ensure_ascii=False) + "\n"
-    body = dump_yaml(source.data)
+    body = dump_yaml(_with_blocks(source.data, source))
     for behind in (
         True,
         False,
@@ -83,6 +84,19 @@ def _with_comments(body: str, text: str, source: Source, *, behind: bool) -> str
                 shown.append(f"{indent}{comment}".rstrip())
         shown.append(line)
     return "\n".join(shown).rstrip("\n") + "\n"
+
+
+def _with_blocks(data: Any, source: Source, path: KeyPath = ()) -> Any:
+    """The data, with a mark at each mapping that begins on a line of its own."""
+    if isinstance(data, list):
+        return [_with_blocks(item, source, (*path, key)) for key, item in enumerate(data)]
+    if not isinstance(data, dict):
+        return data
+    made = {key: _with_blocks(item, source, (*path, key)) for key, item in data.items()}
+    first = next(iter(data), None)
+    if first is None or _line(source, (*path, first)) == _line(source, path):
+        return made
+    return Block(made)
 
 
 def _line(source: Source, path: KeyPath) -> int:

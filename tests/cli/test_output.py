@@ -267,7 +267,7 @@ structs:
 
             # counts
             step: {type: int,
-                   doc: "a # in quotes", unit: nats/token, tags: [some, more, tags]}
+                   doc: "a # in quotes"}
 # the end
 """
 TIDY = """# yaml-language-server: $schema=x
@@ -283,7 +283,7 @@ structs:
       x: float32[n]  # nqx: ignore[NQX120]
 
       # counts
-      step: {type: int, doc: "a # in quotes", unit: nats/token, tags: [some, more, tags]}
+      step: {type: int, doc: "a # in quotes"}
 # the end
 """
 

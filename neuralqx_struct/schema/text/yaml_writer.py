@@ -42,6 +42,10 @@ _BARE = re.compile(r"[^\W\d](?:[^\s:#]|(?<=\S)[:#](?=\S)|[ ](?=[^\s#]))*")
 _FOLDABLE = re.compile(r"\S+(?:[ ]\S+)+")
 
 
+class Block(dict[str, Any]):
+    """A mapping that is written one member below the other, however short it is."""
+
+
 def dump_yaml(data: JsonValue) -> str:
     """Returns plain values as YAML that :func:`read_text` reads back to equal values; equal values give the same text.
 
@@ -169,6 +173,8 @@ def _items(value: Any) -> list[Any]:
 
 def _is_flat(value: JsonValue) -> bool:
     """True for containers that are readable on one line: of leaves, lists of leaf lists, mappings with some leaves."""
+    if isinstance(value, Block):
+        return False
     inside = _items(value)
     deeper = [item for item in inside if not _is_leaf(item)]
     short = all(len(item) <= _WIDTH for item in (inside, *deeper))
