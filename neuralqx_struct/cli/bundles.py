@@ -149,15 +149,16 @@ def migrate(
         return _of_folder(folder, end, members)
     if not dry_run:
         _free(target, "remove it, or choose another --out")
+    if schema is None and to == "head":
+        planned = migrations.migrate(bundle, target, **{**options, "dry_run": True})
+        if not planned.plan.hops:
+            message = f"expected a schema with newer versions, got only version {planned.plan.to_version} of {planned.plan.id} in the bundle"
+            hint = "pass the folder of the schema: --schema SCHEMA"
+            return reports.failure("NQX400", message, hint, str(bundle))
     with reports.progress_bar("migrating") as advance:
         done = migrations.migrate(bundle, target, **options, progress=advance)
-    note = ""
-    if not done.plan.hops and schema is None and to == "head":
-        note = (
-            " (the newest version that the bundle knows; --schema names the folder with newer ones)"
-        )
     members["plan"] = _plan(done.plan)
-    return Report(f"{done.plan}{note}\n{end}", done.report, members, layout="verdict")
+    return Report(f"{done.plan}\n{end}", done.report, members, layout="verdict")
 
 
 def _plan(plan: Any) -> dict[str, Any]:

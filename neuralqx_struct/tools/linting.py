@@ -70,7 +70,7 @@ def lint(path: str | Path) -> list[Diagnostic]:
         SchemaMissingError: There is nothing at ``path``.
 
     Example:
-        >>> lint("schemas/vmc_state")
+        >>> lint("schemas/transformer")
         []
     """
     where = Path(path)

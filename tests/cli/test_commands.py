@@ -330,15 +330,15 @@ def test_bad_input_is_told_clearly(tmp_path, case):
         assert text.stdout == ""
 
 
-def test_a_bundle_that_knows_no_newer_version_is_told_of_schemas(ckpt, tmp_path):
-    done = invoke("migrate", ckpt, "--out", tmp_path / "out")
-    assert "as it is (the newest version that the bundle knows; --schema names" in done.stdout
-    (tmp_path / "v1.yaml").write_text(V1)
-    for more in (("--schema", tmp_path / "v1.yaml"), ("--to", "1")):
-        assert (
-            "--schema"
-            not in invoke("migrate", ckpt, "--dry-run", "--out", tmp_path / "other", *more).stdout
-        )
+def test_a_bundle_at_its_own_head_needs_a_schema(ckpt, schema, tmp_path):
+    for more in ((), ("--dry-run",)):
+        done = invoke("migrate", ckpt, "--out", tmp_path / "out", *more)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "got only version 1 of lab.point in the bundle" in done.stderr
+        assert "--schema SCHEMA" in done.stderr
+    assert not (tmp_path / "out").exists()
+    for more in (("--schema", schema), ("--to", "1")):
+        assert invoke("migrate", ckpt, "--dry-run", *more).exit_code == 0
 
 
 def test_an_existing_target_is_left_alone(tmp_path):
