@@ -342,7 +342,7 @@ def _printed(
             aside += _lines(report.diagnostics, sys.stderr)
         aside += _lines(report.failures, sys.stderr)
         if not output.quiet:
-            aside += _summary(report.diagnostics)
+            aside.append(_summary(report.diagnostics))
     if output.verbose:
         aside.append(f"{command}: {time.perf_counter() - began:.2f} s")
     for lines, stream in ((results, sys.stdout), (aside, sys.stderr)):
@@ -368,15 +368,13 @@ def _report(command: str, body: Callable[[], Report]) -> Report:
         return _of_error(command, error)
 
 
-def _summary(diagnostics: Iterable[Diagnostic]) -> list[str]:
+def _summary(diagnostics: Iterable[Diagnostic]) -> str:
     counts = Counter[str](finding.severity for finding in diagnostics)
     words = []
-    for severity in _COLOURS:
-        count = counts[severity]
-        if count:
-            plural = "" if count == 1 or severity == "info" else "s"
-            words.append(f"{count} {severity}{plural}")
-    return [", ".join(words)] if words else []
+    for severity in filter(counts.get, _COLOURS):
+        plural = "" if counts[severity] == 1 or severity == "info" else "s"
+        words.append(f"{counts[severity]} {severity}{plural}")
+    return ", ".join(words)
 
 
 def narrate(line: str) -> None:
