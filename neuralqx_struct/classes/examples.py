@@ -24,7 +24,7 @@ import numpy as np
 
 from neuralqx_struct.classes.documents import described
 from neuralqx_struct.dtypes import DTYPES, dtype_named
-from neuralqx_struct.errors import SchemaError, ValidationError, did_you_mean
+from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError, did_you_mean
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.fieldspec import is_struct
@@ -34,9 +34,11 @@ from neuralqx_struct.schema.lint import extents_of, root_ints
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Extent, Type, walk_type
 
-_TRIES = 200  # how many examples the constructor may refuse
+_TRIES = 400  # how many examples the constructor may refuse
 _DEEPEST = 4  # structs inside structs; deeper, lists are as short as allowed and optional structs are absent
 _SIZES = (2, 5)  # of dims without bounds
+_DRAWS = 20  # of all dims for each of them
+_MOST_NUMBERS = 1 << 20  # in an array, for each reach
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -75,11 +77,12 @@ def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) ->
         )
         raise TypeError(f"example(): expected a Struct class, got {brief(cls)}{hint}")
     document, name, classes = described(cls)
-    _check_dims(document, dims or {})
+    shown = _check_dims(document, dims or {})
     seeds = np.random.SeedSequence(_seed(key)).spawn(_TRIES)
     for number, seed in enumerate(seeds):
-        random = np.random.default_rng(seed)
-        sample = _Sample(document, classes, random, dict(dims or {}), {}, reach=1 + number // 8)
+        random, reach = np.random.default_rng(seed), 2 ** (number // 50)
+        most = math.inf if dims else _MOST_NUMBERS * reach
+        sample = _Sample(document, classes, random, dict(dims or {}), {}, shown, reach, most)
         try:
             return sample.struct(name, {})
         except ValidationError as error:
@@ -93,17 +96,29 @@ def _seed(key: Any) -> list[int]:
     return [int(word) for word in np.asarray(key).astype(np.uint64).ravel()]
 
 
-def _check_dims(document: Document, dims: Mapping[str, int]) -> None:
-    known: dict[str, None] = dict.fromkeys((*document.dims, *sorted(root_ints(document))))
+def _check_dims(document: Document, dims: Mapping[str, int]) -> list[str]:
+    """The declared dims that an instance determines, by its sizes or by equations."""
+    shown = dict.fromkeys(sorted(root_ints(document)))
     for struct in document.structs.values():
         for declaration in struct.stored.values():
             for extent in extents_of(declaration):
-                known |= dict.fromkeys(sorted(extent.names))
+                shown |= dict.fromkeys(sorted(extent.names))
+    known = {**dict.fromkeys(document.dims), **shown}
     for name in dims:
         if name not in known:
             hint = did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}"
             message = f"expected a dim of {document.id}, got {name!r}"
             raise SchemaError(message, code="NQX103", path="dims", hint=hint)
+    for _ in document.dims:
+        for name, dim in document.dims.items():
+            if dim.equation is not None and dim.equation.names <= shown.keys():
+                shown[name] = None
+    return [name for name in document.dims if name in shown]
+
+
+def _unfit(message: str) -> ValidationError:
+    """The error of sizes that were drawn and do not fit."""
+    return ValidationError(Diagnostic("NQX413", "error", message, path="dims"))
 
 
 @dataclass
@@ -116,7 +131,9 @@ class _Sample:
         random: Source of all choices.
         sizes: Sizes of declared dims, and those that the caller gives.
         root: Static ints of the root, by name.
+        shown: Dims that an instance determines.
         reach: How large sizes and ints may be, in multiples of the usual.
+        most: The largest number of elements of an array.
         local: Sizes of this instance.
         depth: The number of structs around it.
         field: The field of the value.
@@ -127,7 +144,9 @@ class _Sample:
     random: np.random.Generator
     sizes: dict[str, int]
     root: dict[str, Any]
+    shown: list[str]
     reach: int
+    most: float
     local: dict[str, int] = field(default_factory=dict)
     depth: int = -1
     field: Any = None
@@ -138,23 +157,52 @@ class _Sample:
         """The size of a declared dim: the caller's, that of its equation, or a small one."""
         if name not in self.sizes:
             declared = self.document.dims[name]
-            if declared.equation is not None:
-                self.sizes[name] = replace(self, local={}).number(declared.equation)
+            least, most = declared.min or 0, math.inf if declared.max is None else declared.max
+            if declared.equation is None:
+                start = min(max(least, self.least), most)
+                self.sizes[name] = self.near(start, min(start + _SIZES[1] * self.reach, most))
             else:
-                self.sizes[name] = self.small(declared.min or 0, declared.max)
+                found = replace(self, local={}).number(declared.equation)
+                if not least <= found <= most:
+                    raise _unfit(f"expected {least} <= {name} <= {most}, got {found}")
+                self.sizes[name] = found
         return self.sizes[name]
 
-    def small(self, least: int, most: int | None) -> int:
-        """A small size within bounds."""
-        low, high = max(least, _SIZES[0]), max(least, *_SIZES)
-        if most is not None:
-            low, high = min(low, most), most
-        high = min(high, low + _SIZES[1]) if self.reach == 1 else high
-        return int(self.random.integers(low, high + 1))
+    @property
+    def least(self) -> int:
+        """The smallest size to draw."""
+        return _SIZES[0] if self.reach == 1 else 0
+
+    def settle(self) -> None:
+        """Draws the dims that an instance shows, before any array is made."""
+        given = dict(self.sizes)
+        for _ in range(_DRAWS):
+            try:
+                for name in self.shown:
+                    self.dim(name)
+            except ValidationError as error:
+                unfit = error
+                self.sizes.clear()
+                self.sizes |= given
+            else:
+                return
+        raise unfit
+
+    def near(self, low: float, high: float) -> int:
+        """A whole number within bounds; half of those in far reaches are drawn by their logarithm."""
+        if self.reach == 1 or self.random.integers(2):
+            return int(self.random.integers(low, high + 1))
+        return int(low + math.expm1(self.random.uniform(0, math.log1p(high - low + 1))))
 
     def number(self, size: Expression) -> int:
         """The number of a size."""
-        return int(evaluate(size, {name: self.named(name) for name in size.names}))
+        try:
+            found = evaluate(size, {name: self.named(name) for name in size.names})
+        except SchemaError as error:
+            raise _unfit(error.diagnostics[0].message) from None
+        if found < 0 or found != int(found):
+            raise _unfit(f"expected a size, got {size.text} = {found}")
+        return int(found)
 
     def named(self, name: str) -> int:
         """The number of a name; the first time, a small one."""
@@ -163,7 +211,7 @@ class _Sample:
         for known in (self.local, self.sizes, self.root):
             if name in known:
                 return known[name]
-        self.local[name] = int(self.random.integers(*_SIZES))
+        self.local[name] = self.near(self.least, _SIZES[1] * self.reach - 1)
         return self.local[name]
 
     def shape(self, extents: Sequence[Extent]) -> tuple[int, ...]:
@@ -174,6 +222,8 @@ class _Sample:
                 sizes += [int(n) for n in self.random.integers(1, 4, self.random.integers(0, 3))]
             else:
                 sizes.append(3 if extent.text == "_" else self.number(extent))
+        if math.prod(sizes) > self.most:
+            raise _unfit(f"expected at most {self.most} numbers, got sizes {sizes}")
         return tuple(sizes)
 
     # --- structs ---------------------------------------------------------------------------------------------------
@@ -192,6 +242,8 @@ class _Sample:
         # Numbers come first: sizes may be equal to static ints of the root, and lengths to any.
         for field_name in sorted(fields, key=lambda n: _turn(fields[n], n in counted)):
             self.field = fields[field_name]
+            if self.depth == 0 and _turn(self.field, field_name in counted) > _NUMBERS:
+                self.settle()
             if self.field.kind == "opaque" and self.field.has_default:
                 continue
             if field_name in counted:
@@ -278,10 +330,11 @@ class _Sample:
         return self.count_up_to(3)
 
     def count_up_to(self, more: int) -> int:
-        """A length that the field allows, not much longer than its minimum."""
+        """A length that the field allows, not much longer than its minimum; 0 only where others failed."""
         least = self.field.min_length or 0
         most = least + more if self.field.max_length is None else self.field.max_length
-        return int(self.random.integers(max(least, min(1, most)), most + 1))
+        usual = max(least, min(1, most)) if self.reach == 1 else least
+        return int(self.random.integers(usual, most + 1))
 
     def interval(self, low: float, high: float, least: float) -> tuple[float, float]:
         """The interval that bounds leave, near to [low, high]; open bounds are moved by ``least``."""
@@ -293,17 +346,17 @@ class _Sample:
         bottom, top = max(floors), min(ceilings)
         width = high - low
         start = min(max(low, bottom), top)
-        if bottom == -math.inf and top < high:
-            start = min(low, top - width)
+        if bottom == -math.inf and top < low:
+            start = top - width
         return start, min(top, start + width)
 
     def integer(self) -> int:
         """An int."""
-        low, high = self.interval(1, 9 * self.reach, 1)
+        low, high = self.interval(int(self.reach == 1), 9 * self.reach, 1)
         step = int(self.field.multiple_of or 1) or 1
         first = math.ceil(low / step)
         last = max(first, math.floor(high / step))
-        return step * int(self.random.integers(first, last + 1))
+        return step * self.near(first, last)
 
     def floating(self) -> float:
         """A float."""
@@ -355,8 +408,12 @@ class _Sample:
         return key if shape == () else jax.random.split(key, math.prod(shape)).reshape(shape)
 
 
+_NUMBERS = (0, False)
+
+
 def _turn(declaration: FieldDeclaration, counted: bool) -> tuple[int, bool]:
-    """The order of drawing: numbers, collections with a given length, arrays; those that fix a size first."""
-    if declaration.declared.element:
+    """The order of drawing: plain values, collections, arrays; those with a given length last, but arrays first."""
+    declared = declaration.declared
+    if declared.element:
         return 2, not counted
-    return int(counted), False
+    return int(counted or bool(declared.parts or declared.refers)), counted
