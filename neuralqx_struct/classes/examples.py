@@ -188,7 +188,7 @@ class _Sample:
                 return
         raise unfit
 
-    def near(self, low: float, high: float) -> int:
+    def near(self, low: Any, high: Any) -> int:
         """A whole number within bounds; half of those in far reaches are drawn by their logarithm."""
         if self.reach == 1 or self.random.integers(2):
             return int(self.random.integers(low, high + 1))
