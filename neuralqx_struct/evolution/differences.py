@@ -217,7 +217,7 @@ def _same_fields(a: StructDeclaration, b: StructDeclaration) -> bool:
 #: The lowest score of two names of one field.
 _LIKELY = 0.6
 #: Comparing names is slow: among more pairs than this no likely ones are looked for.
-_MOST_PAIRS = 40_000
+MOST_PAIRS = 40_000
 
 
 def probable_renames(
@@ -231,7 +231,7 @@ def probable_renames(
     """
     removed = {name: d for name, d in old.stored.items() if name not in new.fields}
     added = {name: d for name, d in new.stored.items() if name not in old.fields}
-    if len(removed) * len(added) > _MOST_PAIRS:
+    if len(removed) * len(added) > MOST_PAIRS:
         return []
     scored = [(-_likeness(a, removed[a], b, added[b]), a, b) for a, b in product(removed, added)]
     found: list[tuple[str, str, float]] = []

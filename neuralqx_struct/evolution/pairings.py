@@ -15,12 +15,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from typing import Any, Literal
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.differences import probable_renames
+from neuralqx_struct.evolution.differences import MOST_PAIRS, probable_renames
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_type
 from neuralqx_struct.evolution.steps import apply_to_document, step_text
 from neuralqx_struct.evolution.steps.arrays import plain_size
@@ -28,7 +28,7 @@ from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types import NO_VALUE, Array, Type
+from neuralqx_struct.types import NO_VALUE, Array
 from neuralqx_struct.types.text import format_type
 
 #: The place of a difference, as keys from the document.
@@ -231,8 +231,8 @@ def _ways(pairing: Pairing) -> Iterator[Way]:
         yield from _renamed(pairing, a, b)
     if max(len(pairing.gone), len(pairing.come)) <= _MOST:
         yield from sorted(filter(pairing.settles, _combined(pairing)), key=_unlikeness)
-    for same_dtype in (True, False):
-        for a, b in [*_only_partners(pairing, same_dtype=same_dtype)]:
+    if len(pairing.gone) * len(pairing.come) <= MOST_PAIRS:
+        for a, b in _partners(pairing):
             yield from _renamed(pairing, a, b)
 
 
@@ -251,22 +251,22 @@ def _renamed(pairing: Pairing, a: str, b: str) -> Iterator[Way]:
     yield Way((a,), (b,), tuple(steps), words)
 
 
-def _only_partners(pairing: Pairing, *, same_dtype: bool) -> Iterator[tuple[str, str]]:
-    """Yields fields that go and come and have no other partner of their type, or of their shape."""
-    known = pairing.work.known
-
-    def alike(a: Type, b: Type) -> bool:
-        if not same_dtype and isinstance(a, Array) and isinstance(b, Array):
-            a = replace(a, dtype=b.dtype)
-        return same_type(a, b, known)
-
-    only = {
-        a: [b for b, new in pairing.come.items() if alike(old.declared, new.declared)]
-        for a, old in pairing.gone.items()
-    }
-    for a, partners in only.items():
-        if len(partners) == 1 and sum(partners == others for others in only.values()) == 1:
-            yield a, partners[0]
+def _partners(pairing: Pairing) -> Iterator[tuple[str, str]]:
+    """Yields fields that go and come of one type, then arrays that differ in dtype alone and have no other partner."""
+    known, pairs = pairing.work.known, [*product(pairing.gone.items(), pairing.come.items())]
+    for (a, old), (b, new) in pairs:
+        if same_type(old.declared, new.declared, known):
+            yield a, b
+    recast = []
+    for (a, old), (b, new) in pairs:
+        have, want = old.declared, new.declared
+        if not isinstance(have, Array) or not isinstance(want, Array):
+            continue
+        if same_type(replace(have, dtype=want.dtype), want, known):
+            recast.append((a, b))
+    for a, b in recast:
+        if sum(a in pair or b in pair for pair in recast) == 1:
+            yield a, b
 
 
 def _ask_one(way: Way, pairing: Pairing) -> None:
@@ -288,7 +288,6 @@ def are(names: Sequence[str]) -> str:
     return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-_SHOWN = 4  # fields of the same type that a question lists
 _MOST = 12  # fields that come or go at once in one struct; with more, parts of arrays are not looked for
 _MOST_PARTS = 6  # arrays that may be joined along an axis; with more, only some of them are tried
 
@@ -362,14 +361,10 @@ def _unlikeness(way: Way) -> tuple[bool, float, bool]:
 def _ask_removed(pairing: Pairing, name: str) -> None:
     declaration, work = pairing.gone[name], pairing.work
     *kept, lossy = pairing.removals(name)
-    alike = _alike(declaration, pairing.come, work)
     about = [place_of(pairing.name, name)]
-    if declaration.has_default and kept and not alike and work.take(about, kept[0]):
+    if declaration.has_default and kept and work.take(about, kept[0]):
         return
-    shown = format_type(declaration.declared)
-    question = f"{name}, {shown}, is gone: may its values be lost?"
-    if alike:
-        question += f" (if it became {alike}, write a rename)"
+    question = f"{name}, {format_type(declaration.declared)}, is gone: may its values be lost?"
     answers = [("the value that a downgrade puts in its place", [step]) for step in kept[:1]]
     work.ask(about, question, *answers, ("no downgrade", [lossy]))
 
@@ -377,22 +372,11 @@ def _ask_removed(pairing: Pairing, name: str) -> None:
 def _ask_added(pairing: Pairing, name: str) -> None:
     declaration, work = pairing.come[name], pairing.work
     steps = pairing.additions(name)
-    alike = _alike(declaration, pairing.gone, work)
     about = [place_of(pairing.name, name)]
-    if declaration.has_default and steps and not alike and work.take(about, steps[0]):
+    if declaration.has_default and steps and work.take(about, steps[0]):
         return
     shown = format_type(declaration.declared)
     question = f"{name}, {shown}, is new: what do old payloads get?"
-    if alike:
-        question += f" (if it was {alike}, write a rename)"
     if not steps:
         question += f" No value of {shown} can be written: let it be `{shown} | null`, or write a step that computes it."
     work.ask(about, question, *(("this value, or another", [step]) for step in steps[:1]))
-
-
-def _alike(declaration: FieldDeclaration, others: Fields, work: Work) -> str:
-    """The fields of the same type, in words."""
-    known, wanted = work.known, declaration.declared
-    names = [name for name, other in others.items() if same_type(other.declared, wanted, known)]
-    more = [f"one of {len(names) - _SHOWN} others"] if len(names) > _SHOWN else []
-    return " or ".join([*names[:_SHOWN], *more])

@@ -1277,3 +1277,21 @@ def test_an_unknown_member_in_an_ordered_dict_becomes_the_default():
     new = doc({"a": "dict[str, E]"}, 2, [], enums={"E": {"members": ["q"], "default": "q"}})
     there = apply(ordered(payload(old, {"a": {"x": "p"}})), plan(series_of([old, new]), 1, 2))
     assert there.document["manifest"]["fields"]["a"]["items"] == [["x", "q"]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "into", "hint"),
+    [
+        ("h, 3 * h", {"b": "h", "c": "2 * h"}, "axis 1 is that long: write `axis: 1`"),
+        ("h, m", {"b": "h", "c": "h"}, "write sizes that sum to h"),
+        ("n, h", {"b": "h", "c": 2}, "declare `n: {equals: h + 2}` under dims, if it is so"),
+        ("h + 3, h", {"b": "h", "c": 2}, "write sizes that sum to h + 3"),
+    ],
+)
+def test_a_split_on_the_wrong_axis_is_given_one_that_fits(shape, into, hint):
+    old = doc({"a": f"float32[{shape}]", "sizes": "int8[h, m, n]"})
+    split = s.split(field="a", into=into)
+    with pytest.raises(SchemaError) as caught:
+        s.apply_to_document(old, split, old)
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.hint) == ("NQX309", hint)

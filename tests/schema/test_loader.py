@@ -43,6 +43,14 @@ def test_the_example_schemas(parser, path):
     assert list(positions_of(read_text(as_json, format="json"))) == list(positions_of(source))
 
 
+def test_a_file_of_another_kind_is_not_to_be_renamed(tmp_path):
+    (tmp_path / "weights.npz").write_bytes(b"PK")
+    with pytest.raises(SchemaError) as caught:
+        read_file(tmp_path / "weights.npz")
+    (found,) = caught.value.diagnostics
+    assert "rename" not in found.hint and "neuralqx-struct inspect" in found.hint
+
+
 def test_formats_follow_the_suffix(tmp_path):
     for name, text in [("a.yaml", "a: no"), ("a.YML", "a: no"), ("a.json", '{"a": "no"}')]:
         (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
