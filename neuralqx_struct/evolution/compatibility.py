@@ -1,6 +1,6 @@
 """Compatibility: would the new version of a schema still read old payloads, and the old version new ones?
 
-Contains :func:`verdict`, which judges versions by a mode of ``schema/modes.py``, and :func:`breaking`, the command for CI:
+Contains :func:`verdict`, which judges versions by a mode of ``schema/migration.py``, and :func:`breaking`, the command for CI:
 it compares the schemas of a folder with earlier ones and applies waivers. A verdict uses the same plans as loading
 (``plans.py``), so it predicts loading exactly.
 
@@ -40,9 +40,8 @@ from neuralqx_struct.evolution.plans import Unknown, plan
 from neuralqx_struct.evolution.proof import resolved, result_of
 from neuralqx_struct.schema.lint import Findings, finding
 from neuralqx_struct.schema.lock import lock_entry, payload_fingerprint
-from neuralqx_struct.schema.migration import Declaration
+from neuralqx_struct.schema.migration import MODES, Declaration
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.modes import MODES
 from neuralqx_struct.schema.series import Series, series_of
 from neuralqx_struct.schema.text.loader import read_file
 from neuralqx_struct.schema.uses import Find

@@ -22,13 +22,13 @@ from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, shown
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_size, same_type
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint
+from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import (
     DimDeclaration,
     Document,
     FieldDeclaration,
     StructDeclaration,
 )
-from neuralqx_struct.schema.modes import MODES
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.scopes import (
     reachable,

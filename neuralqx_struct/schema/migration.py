@@ -1,4 +1,4 @@
-"""Migration steps as written under ``migrations:`` in a schema file: one Pydantic model per step.
+"""Migration steps as written under ``migrations:`` in a schema file, one Pydantic model per step, and compatibility modes.
 
 Contains the arguments of each step. Its effect on declarations and payloads and its inverse are in its record in the
 table of ``evolution/steps``, which fails at import if a model here has no record there.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, ParamSpec, Self, TypeVar, cast, get_args
 
 from pydantic import (
@@ -356,4 +357,41 @@ _WANTED = {
     "too_short": "more entries",
     "string_too_short": "text that is not empty",
     "missing": "an argument",
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Compatibility modes: Confluent's seven, under their names.
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One compatibility mode.
+
+    Attributes:
+        name: Its name in schema files and on the command line.
+        directions: The readings that have to work: ``backward``, the new version reads payloads of the one before;
+            ``forward``, the one before reads payloads of the new version.
+        transitive: True if they have to work with all earlier versions.
+        strictness: A larger one promises more; lowering it is reported.
+    """
+
+    name: str
+    directions: tuple[str, ...]
+    transitive: bool
+    strictness: int
+
+
+#: All modes by name.
+MODES = {
+    mode.name: mode
+    for mode in (
+        Mode("none", (), transitive=False, strictness=0),
+        Mode("backward", ("backward",), transitive=False, strictness=3),
+        Mode("backward-transitive", ("backward",), transitive=True, strictness=4),
+        Mode("forward", ("forward",), transitive=False, strictness=1),
+        Mode("forward-transitive", ("forward",), transitive=True, strictness=2),
+        Mode("full", ("backward", "forward"), transitive=False, strictness=5),
+        Mode("full-transitive", ("backward", "forward"), transitive=True, strictness=6),
+    )
 }

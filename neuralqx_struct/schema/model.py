@@ -30,8 +30,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions import parse as parse_expression
 from neuralqx_struct.references import SchemaRef
-from neuralqx_struct.schema.migration import Declaration, Migration, Name
-from neuralqx_struct.schema.modes import MODES
+from neuralqx_struct.schema.migration import MODES, Declaration, Migration, Name
 from neuralqx_struct.types import TYPES, Type, walk_type
 from neuralqx_struct.types.scalars import Scalar
 from neuralqx_struct.types.text import format_type, parse_type

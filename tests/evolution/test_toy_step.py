@@ -16,9 +16,8 @@ from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps.operations import StepKind
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.schema.language import language_schema
-from neuralqx_struct.schema.migration import Migration, Name, Step, StepItem, builder
+from neuralqx_struct.schema.migration import MODES, Migration, Mode, Name, Step, StepItem, builder
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.modes import MODES, Mode
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.types import ListOf
 from tests.builders import payload, value

@@ -10,7 +10,7 @@ from neuralqx_struct.errors import has_errors
 from neuralqx_struct.evolution.changes import LIMITS
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.suggestions import suggest
-from neuralqx_struct.schema.modes import MODES
+from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.schema.uses import among, link

@@ -7,7 +7,7 @@ import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.lock import payload_fingerprint
-from neuralqx_struct.schema.modes import MODES
+from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.tools.linting import lint
 from tests.histories.declarations import IDENTITY, from_node, same, to_node

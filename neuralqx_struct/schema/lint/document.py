@@ -23,8 +23,8 @@ from neuralqx_struct.schema.lint import Check, Findings, Speller, fields_of, fin
 from neuralqx_struct.schema.lint.expressions import EXPRESSION_CHECKS, SIZE_CHECKS
 from neuralqx_struct.schema.lint.types import TYPE_CHECKS
 from neuralqx_struct.schema.lint.values import VALUE_CHECKS
+from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
-from neuralqx_struct.schema.modes import MODES
 from neuralqx_struct.schema.text import KeyPath
 from neuralqx_struct.types import type_names, walk_type
 from neuralqx_struct.types.text import format_type
