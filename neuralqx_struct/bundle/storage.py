@@ -343,10 +343,10 @@ def open_bundle(path: Path) -> Opened:
 def names_at(path: Path) -> list[str]:
     """The names in the folder of a bundle, also while a writer replaces it; empty if there is no folder."""
     for _ in range(_LOOKS):
-        place = current(path)
-        if place is None or not os.path.isdir(place):  # noqa: PTH112 - Path.is_dir raises where it may not look
+        try:
+            held = Folder(current(path) or path)
+        except OSError:
             continue
-        held = Folder(place)
         names = held.names()
         stays = MANIFEST in names or not held.replaced()
         held.close()

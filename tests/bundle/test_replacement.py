@@ -4,7 +4,10 @@ Every number in a bundle is that of its step (``programs/replacing_writer.py``),
 readers are processes and threads of their own; every operation that reads a bundle takes part.
 """
 
+import errno
+import fcntl
 import gc
+import os
 import shutil
 import subprocess
 import sys
@@ -18,8 +21,12 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
+from neuralqx_struct.bundle import atomic, reading
 from neuralqx_struct.bundle.conversion import convert
-from tests.builders import ROOT
+from neuralqx_struct.bundle.storage import names_at
+from neuralqx_struct.stores import store as store_terms
+from neuralqx_struct.stores.store import BundleReadError
+from tests.builders import ROOT, bounded
 from tests.programs import replacing_writer
 
 CASES = {
@@ -162,3 +169,122 @@ def test_readers_of_a_bundle_that_is_replaced_see_one_of_them(tmp_path, case):
 @pytest.mark.parametrize("case", CASES)
 def test_thousands_of_looks_at_a_bundle_that_is_replaced(tmp_path, case):
     assert looked(tmp_path, case, 120).total() > 2000
+
+
+# --- one moment of the exchange -------------------------------------------------------------------------------------
+
+
+def replaced_after(monkeypatch, target, name, path, store):
+    """A writer replaces the bundle right after the first call of a function."""
+    original, calls = getattr(target, name), []
+
+    def call(*arguments, **options):
+        result = original(*arguments, **options)
+        calls.append(name)
+        if len(calls) == 1:
+            bundle.write(path, replacing_writer.payload(2), overwrite=True, store=store)
+        return result
+
+    monkeypatch.setattr(target, name, call)
+    return calls
+
+
+@pytest.mark.parametrize("store", ["npz", "orbax"])
+def test_a_bundle_that_is_replaced_while_it_is_opened_is_opened_again(tmp_path, monkeypatch, store):
+    path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1), store=store)
+    calls = replaced_after(monkeypatch, reading, "_examined", path, store)
+    assert step_of(bundle.read(path)) == 2
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("store", ["npz", "safetensors", "orbax"])
+@pytest.mark.parametrize("mmap", [True, False])
+def test_an_open_bundle_stays_what_it_was(tmp_path, store, mmap):
+    path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1), store=store)
+    held = bundle.read(path, mmap=mmap)
+    with bundle.opened(path) as source:
+        bundle.write(path, replacing_writer.payload(2), overwrite=True, store=store)
+        assert step_of(held) == step_of(source.payload()) == 1
+        assert source.damage() == []
+        out = bundle.write_linked(source, tmp_path / "out", source.document)
+    assert step_of(bundle.read(out)) == 1
+    assert step_of(bundle.read(path)) == 2
+    names = sorted(entry.name for entry in tmp_path.iterdir())
+    assert len(names) == (3 if store == "orbax" else 2)  # the writer leaves what is read
+    del held, source
+    gc.collect()
+    bundle.write(path, replacing_writer.payload(3), overwrite=True, store=store)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["ckpt", "out"]
+
+
+@pytest.mark.parametrize("missing", ["locks", "descriptors"])
+def test_where_a_folder_cannot_be_held_a_replaced_one_is_reported(tmp_path, monkeypatch, missing):
+    """Without locks the writer removes the files; without descriptors they have no name any more."""
+    path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1), store="orbax")
+    if missing == "locks":
+        monkeypatch.setattr(fcntl, "flock", no_locks)
+    else:
+        monkeypatch.setattr(store_terms, "_DESCRIPTORS", str(tmp_path / "nothing"))
+    for verify in (True, False):
+        assert step_of(bundle.read(path, verify=verify)) == 1
+        held = bundle.read(path, verify=verify)
+        bundle.write(path, replacing_writer.payload(1), overwrite=True, store="orbax")
+        with pytest.raises(BundleReadError, match="got it replaced or removed") as caught:
+            step_of(held)
+        assert caught.value.code == "NQX401" and str(path) in str(caught.value)
+
+
+def no_locks(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def test_a_lock_that_a_writer_holds_too_long_is_not_waited_for(tmp_path, monkeypatch):
+    path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1), store="orbax")
+    descriptor = os.open(path, os.O_RDONLY)
+    assert atomic.lock(descriptor)
+    with bounded():
+        assert step_of(bundle.read(path)) == 1
+    os.close(descriptor)
+
+
+def test_a_name_that_another_file_has_by_now_is_not_linked(tmp_path):
+    path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1))
+    with bundle.opened(path) as source:
+        other = bundle.write(tmp_path / "other", replacing_writer.payload(2))
+        (other / "arrays.npz").replace(path / "arrays.npz")
+        out = bundle.write_linked(source, tmp_path / "out", source.document)
+    assert step_of(bundle.read(out)) == 1
+
+
+def test_a_source_that_is_cut_off_is_not_copied(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EXDEV, "no")
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1))
+    with bundle.opened(path) as source:
+        os.truncate(path / "arrays.npz", 1000)
+        with pytest.raises(s.IntegrityError, match=r"arrays.npz: expected \d+ more bytes"):
+            bundle.write_linked(source, tmp_path / "out", source.document)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["ckpt"]
+
+
+@pytest.mark.parametrize("work", [convert, s.migrate])
+def test_a_bundle_is_not_written_into_its_own_source(tmp_path, work):
+    path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1))
+    (tmp_path / "link").symlink_to(path)
+    for out in (path / "sub", tmp_path / "link" / "deep" / "sub", path / ".." / "ckpt" / "x.zip"):
+        with pytest.raises(FileExistsError, match="outside of") as caught:
+            work(path, out)
+        assert caught.value.code == "NQX431"
+    with pytest.raises(FileExistsError, match="outside of"):
+        work(tmp_path / "link", path / "sub")
+    assert sorted(entry.name for entry in path.iterdir()) == ["arrays.npz", "manifest.json"]
+
+
+def test_names_in_a_folder_are_those_of_one_bundle(tmp_path, monkeypatch):
+    path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1))
+    assert names_at(path) == ["arrays.npz", "manifest.json"]
+    assert names_at(tmp_path / "nothing") == names_at(path / "manifest.json") == []
+    path.rename(tmp_path / ".ckpt.old-0123456789ab")
+    assert names_at(path) == ["arrays.npz", "manifest.json"]
