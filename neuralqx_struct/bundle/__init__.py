@@ -13,16 +13,24 @@ Example:
     (5, [])
 """
 
+from pathlib import Path
+from typing import Any, NamedTuple
+
 from neuralqx_struct.bundle.atomic import BundleExistsError, BundleWriteError
-from neuralqx_struct.bundle.reading import OpenBundle, opened, read, read_manifest, survey, verify
+from neuralqx_struct.bundle.reading import OpenBundle, around, opened
 from neuralqx_struct.bundle.storage import BundleMissingError
 from neuralqx_struct.bundle.writing import require_apart, seal, write, write_linked
+from neuralqx_struct.errors import Diagnostic, StructError
+from neuralqx_struct.manifest import Limits, collector_paused
+from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.stores.store import Progress
 
 __all__ = [
     "BundleExistsError",
     "BundleMissingError",
     "BundleWriteError",
     "OpenBundle",
+    "Survey",
     "opened",
     "read",
     "read_manifest",
@@ -33,3 +41,104 @@ __all__ = [
     "write",
     "write_linked",
 ]
+
+
+def read_manifest(path: str | Path, *, limits: Limits | None = None) -> dict[str, Any]:
+    """The checked manifest of a bundle; needs neither numpy nor the array files.
+
+    Args:
+        path: A folder, a zip, or a ``manifest.json``.
+        limits: Sizes above which it is refused.
+
+    Raises:
+        SerializationError: There is no manifest, or it has problems: all of them.
+        IntegrityError: Its bytes were changed.
+    """
+    with opened(path, limits, alone=True) as found:
+        return found.sound_document()
+
+
+class Survey(NamedTuple):
+    """The result of :func:`survey`.
+
+    Attributes:
+        document: The manifest, also if only its digest is wrong; None if it is no manifest.
+        findings: The problems.
+        data: The bytes of the manifest, if there are any.
+    """
+
+    document: dict[str, Any] | None
+    findings: list[Diagnostic]
+    data: bytes
+
+
+def survey(path: str | Path, *, limits: Limits | None = None) -> Survey:
+    """The manifest, and every problem of it and of the sizes of the array files; reads no array.
+
+    Args:
+        path: A folder, a zip, or a ``manifest.json``, whose array files are then not looked for.
+        limits: Sizes above which it is refused.
+
+    Raises:
+        BundleMissingError: There is nothing at the path.
+    """
+    data = b""
+    try:
+        with opened(path, limits, alone=True) as found:
+            data = found.data
+            if not found.is_sound:
+                found.sound_document()
+            return Survey(found.document, found.findings + found.size_findings(), data)
+    except BundleMissingError:
+        raise
+    except StructError as error:
+        return Survey(None, list(error.diagnostics), data)
+
+
+@collector_paused()
+def read(
+    path: str | Path,
+    *,
+    verify: bool = True,
+    mmap: bool = True,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+) -> Payload:
+    """Reads a bundle: the manifest now, each array on access.
+
+    Args:
+        path: The folder or zip, or the ``manifest.json`` in a folder.
+        verify: Check every byte of an array when it is read.
+        mmap: Map the arrays; otherwise they are copied into private memory.
+        limits: Sizes above which it is refused.
+        progress: Called with bytes verified and bytes in all, now and when arrays are read.
+
+    Raises:
+        SerializationError: There is no bundle, or its manifest has problems: all of them.
+        IntegrityError: Its parts do not agree with each other.
+        UntrustedError: It holds pickles, links, or sizes that readers refuse.
+    """
+    with opened(path, limits) as found:
+        return found.payload(verify=verify, mmap=mmap, progress=progress)
+
+
+def verify(
+    path: str | Path, *, limits: Limits | None = None, progress: Progress | None = None
+) -> list[Diagnostic]:
+    """Every damage in a bundle, at once; reads every byte.
+
+    Args:
+        path: The folder or zip, or the ``manifest.json`` in a folder.
+        limits: Sizes above which it is refused.
+        progress: Called with bytes verified and bytes in all.
+
+    Returns:
+        The findings: ``info`` for unused arrays, ``warning`` for files that the manifest does not name.
+    """
+    path = around(path)
+    try:
+        with opened(path, limits) as found:
+            damage = found.damage(progress)
+    except StructError as error:
+        damage = list(error.diagnostics)
+    return [d.in_file(str(path)) for d in damage]

@@ -8,8 +8,9 @@ Example:
     >>> import tempfile
     >>> from neuralqx_struct.bundle import write
     >>> path = write(f"{tempfile.mkdtemp()}/ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
-    >>> read_manifest(path)["manifest"], read(path).document["manifest"], verify(path)
-    (5, 5, [])
+    >>> with opened(path) as source:
+    ...     source.payload().document["manifest"], source.damage()
+    (5, [])
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.bundle.atomic import current
 from neuralqx_struct.bundle.storage import (
     FOREIGN_MEMBERS,
     MANIFEST,
-    BundleMissingError,
     Opened,
     manifest_bytes,
     missing,
@@ -34,7 +34,7 @@ from neuralqx_struct.bundle.storage import (
     refused_reading,
 )
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
-from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, Limits, collector_paused
+from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import (
     HeldArrays,
     Payload,
@@ -215,25 +215,22 @@ def _least(record: Mapping[str, Any]) -> int:
 
 
 @contextmanager
-def opened(path: str | Path, limits: Limits | None = None) -> Iterator[OpenBundle]:
+def opened(
+    path: str | Path, limits: Limits | None = None, *, alone: bool = False
+) -> Iterator[OpenBundle]:
     """Opens a bundle for all that is done inside.
 
     Args:
         path: The folder or zip, or the ``manifest.json`` in a folder.
         limits: Sizes above which it is refused.
+        alone: Open a ``manifest.json`` without the files beside it.
 
     Raises:
         SerializationError: There is no bundle, or its manifest cannot be parsed.
     """
-    with _opened(around(path), limits or DEFAULT_LIMITS) as found:
-        yield found
-
-
-@contextmanager
-def _opened(path: Path, limits: Limits) -> Iterator[OpenBundle]:
-    """Opens the bundle at a path, or a ``manifest.json`` alone."""
+    path = Path(path) if alone else around(path)
     with naming(path):
-        found = _settled(path, limits)
+        found = _settled(path, limits or DEFAULT_LIMITS)
     try:
         yield found
     finally:
@@ -316,110 +313,6 @@ def around(path: str | Path) -> Path:
     """The bundle that a path belongs to: for a ``manifest.json``, its folder."""
     path = Path(path)
     return path.parent if path.suffix == ".json" and os.path.isfile(path) else path  # noqa: PTH113 - see _named
-
-
-# Operations
-
-
-def read_manifest(path: str | Path, *, limits: Limits | None = None) -> dict[str, Any]:
-    """The checked manifest of a bundle; needs neither numpy nor the array files.
-
-    Args:
-        path: A folder, a zip, or a ``manifest.json``.
-        limits: Sizes above which it is refused.
-
-    Raises:
-        SerializationError: There is no manifest, or it has problems: all of them.
-        IntegrityError: Its bytes were changed.
-    """
-    with _opened(Path(path), limits or DEFAULT_LIMITS) as found:
-        return found.sound_document()
-
-
-class Survey(NamedTuple):
-    """The result of :func:`survey`.
-
-    Attributes:
-        document: The manifest, also if only its digest is wrong; None if it is no manifest.
-        findings: The problems.
-        data: The bytes of the manifest, if there are any.
-    """
-
-    document: dict[str, Any] | None
-    findings: list[Diagnostic]
-    data: bytes
-
-
-def survey(path: str | Path, *, limits: Limits | None = None) -> Survey:
-    """The manifest, and every problem of it and of the sizes of the array files; reads no array.
-
-    Args:
-        path: A folder, a zip, or a ``manifest.json``, whose array files are then not looked for.
-        limits: Sizes above which it is refused.
-
-    Raises:
-        BundleMissingError: There is nothing at the path.
-    """
-    data = b""
-    try:
-        with _opened(Path(path), limits or DEFAULT_LIMITS) as found:
-            data = found.data
-            if not found.is_sound:
-                found.sound_document()
-            return Survey(found.document, found.findings + found.size_findings(), data)
-    except BundleMissingError:
-        raise
-    except StructError as error:
-        return Survey(None, list(error.diagnostics), data)
-
-
-@collector_paused()
-def read(
-    path: str | Path,
-    *,
-    verify: bool = True,
-    mmap: bool = True,
-    limits: Limits | None = None,
-    progress: Progress | None = None,
-) -> Payload:
-    """Reads a bundle: the manifest now, each array on access.
-
-    Args:
-        path: The folder or zip, or the ``manifest.json`` in a folder.
-        verify: Check every byte of an array when it is read.
-        mmap: Map the arrays; otherwise they are copied into private memory.
-        limits: Sizes above which it is refused.
-        progress: Called with bytes verified and bytes in all, now and when arrays are read.
-
-    Raises:
-        SerializationError: There is no bundle, or its manifest has problems: all of them.
-        IntegrityError: Its parts do not agree with each other.
-        UntrustedError: It holds pickles, links, or sizes that readers refuse.
-    """
-    with opened(path, limits) as found:
-        return found.payload(verify=verify, mmap=mmap, progress=progress)
-
-
-def verify(
-    path: str | Path, *, limits: Limits | None = None, progress: Progress | None = None
-) -> list[Diagnostic]:
-    """Every damage in a bundle, at once; reads every byte.
-
-    Args:
-        path: The folder or zip, or the ``manifest.json`` in a folder.
-        limits: Sizes above which it is refused.
-        progress: Called with bytes verified and bytes in all.
-
-    Returns:
-        The findings: ``info`` for unused arrays, ``warning`` for files that the manifest does not name.
-    """
-    path = around(path)
-    try:
-        with opened(path, limits) as found:
-            damage = found.damage(progress)
-    except StructError as error:
-        damage = list(error.diagnostics)
-    return [d.in_file(str(path)) for d in damage]
 
 
 # Arrays

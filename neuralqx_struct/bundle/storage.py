@@ -31,7 +31,8 @@ from neuralqx_struct.errors import IntegrityError, SerializationError, Untrusted
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
 from neuralqx_struct.stores.files import opened
-from neuralqx_struct.stores.store import BundleReadError, OpenFolder, Source, Target, write_all
+from neuralqx_struct.stores.orbax import OpenFolder
+from neuralqx_struct.stores.store import BundleReadError, Source, Target, write_all
 
 MANIFEST: Final = "manifest.json"
 FOREIGN_MEMBERS: Final = {"version", "manifest", "arrays"}  # the members that neuraLQX writes

@@ -192,18 +192,10 @@ class FileArrays(StoredArrays):
             made.flags.writeable = False
         return made
 
-    def verify(self, name: str, header_too: int | None = None) -> Diagnostic | None:
-        """Compares the stored bytes of an array with its checksum.
-
-        Args:
-            name: The array.
-            header_too: A checksum of header and array to compare with instead.
-        """
+    def verify(self, name: str) -> Diagnostic | None:
+        """Compares the stored bytes of an array with its checksum."""
         entry = self._entries[name]
         tick = self._access.tick
-        if header_too is not None:
-            entry = entry._replace(crc32=header_too, with_lead=True)
-            tick = None
         try:
             if entry.packed is None:
                 found = self._bytes(entry, tick, check=True)[2]
@@ -286,15 +278,10 @@ class FileFormat:
 
 def compare(
     layout: FileFormat, source: Source, records: Records, access: Access
-) -> tuple[FileArrays, list[Diagnostic], dict[str, Any]]:
-    """Compares the directory of a file with the records; reads no array.
-
-    Returns:
-        The arrays without a problem, the findings, and the descriptions of those arrays by name.
-    """
+) -> tuple[FileArrays, list[Diagnostic]]:
+    """The arrays of a file that agree with their records, and findings about the others; reads no array."""
     found: list[Diagnostic] = []
     entries: dict[str, Entry] = {}
-    described: dict[str, Any] = {}
     view, private = memoryview(b""), None
     try:
         view, private = opened(source, mmap=access.mmap)
@@ -309,7 +296,6 @@ def compare(
                     continue
                 try:
                     entries[name] = layout.entry(view, item, record)
-                    described[name] = item
                 except StructError as error:
                     found += about_each(name, error)
             for key in layout.keys(access.superseded).values() if unclaimed else ():
@@ -317,7 +303,7 @@ def compare(
         found += unrecorded(map(layout.name, unclaimed))
     except StructError as error:
         found += error.diagnostics
-    return FileArrays(view, private, entries, access), found, described
+    return FileArrays(view, private, entries, access), found
 
 
 def file_store(layout: FileFormat, **facts: Any) -> Store:
@@ -347,13 +333,13 @@ def file_store(layout: FileFormat, **facts: Any) -> Store:
         return records
 
     def read(source: Source, records: Records, access: Access = WHOLE) -> FileArrays:
-        arrays, found, _ = compare(layout, source, records, access)
+        arrays, found = compare(layout, source, records, access)
         raise_findings(found, str(source) if isinstance(source, os.PathLike) else store.file)
         return arrays
 
     def verify(source: Source, records: Records, access: Access = WHOLE) -> list[Diagnostic]:
         whole = replace(access, verify=True, mmap=True)
-        arrays, found, _ = compare(layout, source, records, whole)
+        arrays, found = compare(layout, source, records, whole)
         problems = map(arrays.verify, arrays)
         return found + [problem for problem in problems if problem is not None]
 

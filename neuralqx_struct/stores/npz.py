@@ -17,13 +17,12 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple
 
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_named, storage_dtype
-from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError, UntrustedError
+from neuralqx_struct.errors import IntegrityError, UntrustedError
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.stores.archive import (
     STORED,
@@ -34,16 +33,10 @@ from neuralqx_struct.stores.archive import (
     read_directory,
 )
 from neuralqx_struct.stores.archive_writer import ArchiveWriter
-from neuralqx_struct.stores.files import Entry, FileArrays, FileFormat, compare, file_store, opened
+from neuralqx_struct.stores.files import Entry, FileFormat, file_store
 from neuralqx_struct.stores.store import (
-    WHOLE,
-    Access,
-    Records,
-    Source,
     Tick,
     Written,
-    about,
-    about_each,
     bytes_of,
     logical_dtype,
     require_possible,
@@ -233,52 +226,4 @@ _FORMAT: Final = FileFormat(
 )
 
 
-def _verify(source: Source, records: Records, access: Access = WHOLE) -> list[Diagnostic]:
-    """Every problem of a file, those of zip's own checksums too."""
-    access = replace(access, verify=True, mmap=True)
-    arrays, found, members = compare(_FORMAT, source, records, access)
-    if any(not d.path for d in found):
-        arrays, lost = _by_records(source, records, access)
-        found += lost
-    for name in arrays:
-        problem = arrays.verify(name)
-        if problem is not None:
-            found.append(problem)
-        elif name in members and arrays.verify(name, members[name].crc32) is not None:
-            message = (
-                "expected the checksum in the zip directory to be that of the member, got another"
-            )
-            found.append(about("NQX407", name, message, "np.load and unzip refuse this array"))
-    return found
-
-
-def _by_records(
-    source: Source, records: Records, access: Access
-) -> tuple[FileArrays, list[Diagnostic]]:
-    """Locates the arrays by their records alone, for a file with a damaged directory."""
-    try:
-        view, _ = opened(source, mmap=True)
-    except StructError:
-        view = memoryview(b"")
-    entries: dict[str, Entry] = {}
-    lost: list[Diagnostic] = []
-    for name, record in records.items():
-        if "offset" not in record or "crc32" not in record:
-            continue
-        try:
-            kind = _kind(record["dtype"], tuple(record["shape"]))
-        except StructError as error:
-            lost += about_each(name, error)
-            continue
-        at = record["offset"]
-        if at + kind.nbytes <= len(view):
-            entries[name] = Entry(kind.dtype, kind.shape, at, kind.nbytes, record["crc32"])
-        else:
-            message = f"expected {kind.nbytes} bytes at byte {at}, got a file of {len(view)}"
-            lost.append(about("NQX408", name, message))
-    return FileArrays(view, None, entries, access), lost
-
-
-NPZ: Final = file_store(
-    _FORMAT, name="npz", suffix="npz", compression="optional", streams=True, verify=_verify
-)
+NPZ: Final = file_store(_FORMAT, name="npz", suffix="npz", compression="optional", streams=True)

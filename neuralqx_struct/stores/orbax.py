@@ -13,7 +13,7 @@ import os
 import stat
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -36,7 +36,7 @@ from neuralqx_struct.stores.orbax_writing import begin
 from neuralqx_struct.stores.store import (
     WHOLE,
     Access,
-    OpenFolder,
+    BundleReadError,
     Records,
     Source,
     Store,
@@ -60,8 +60,54 @@ if TYPE_CHECKING:
 
 _AHEAD: Final = 4  # parts of an array that are requested at a time
 _ROOM: Final = 256 << 20  # and their bytes, if they are more than one
+_DESCRIPTORS: Final = "/proc/self/fd"
 #: The errors that tensorstore raises for damaged files.
 _FAULTS: Final = (ValueError, KeyError, OSError, RuntimeError, NotImplementedError, TypeError)
+
+
+class OpenFolder(os.PathLike[str]):
+    """A folder in an open bundle, found again by the descriptor of the bundle while the bundle changes its name.
+
+    Args:
+        bundle: The descriptor of the bundle, of which this object keeps a copy, and so its lock.
+        place: The path of the folder in it.
+        locked: No writer removes its files.
+    """
+
+    def __init__(self, bundle: int, place: Path, *, locked: bool) -> None:
+        self._place = place
+        self._descriptor = os.dup(bundle)
+        path = Path(_DESCRIPTORS, str(self._descriptor), place.name)
+        by_descriptor = path.is_dir()
+        self._path = path if by_descriptor else place
+        self._stable = by_descriptor and locked
+
+    def __fspath__(self) -> str:
+        return str(self._path)
+
+    def __str__(self) -> str:
+        return str(self._place)
+
+    def require_same(self, *, failed: bool) -> None:
+        """Checks that the files are still those of the bundle that was opened.
+
+        Args:
+            failed: Reading failed; else files that were found by descriptor, under a lock, are the same.
+
+        Raises:
+            BundleReadError: A writer has replaced the bundle, or it was removed.
+        """
+        if self._stable and not failed:
+            return
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self._place.parent.stat(), os.fstat(self._descriptor)):
+                return
+        message = "expected the bundle to stay while it is read, got it replaced or removed"
+        raise BundleReadError(message, file=str(self._place.parent), hint="read it again")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
 
 
 class _Arrays(StoredArrays):

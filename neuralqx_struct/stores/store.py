@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -54,58 +53,10 @@ Target = Path | BinaryIO
 """A new array file: a path, or an open file that is written from its position on."""
 
 
-_DESCRIPTORS: Final = "/proc/self/fd"
-
-
 class BundleReadError(SerializationError, OSError):
     """The system refused to read a bundle, such as for a missing permission or a broken disk."""
 
     default_code = "NQX401"
-
-
-class OpenFolder(os.PathLike[str]):
-    """A folder in an open bundle, found again by the descriptor of the bundle while the bundle changes its name.
-
-    Args:
-        bundle: The descriptor of the bundle, of which this object keeps a copy, and so its lock.
-        place: The path of the folder in it.
-        locked: No writer removes its files.
-    """
-
-    def __init__(self, bundle: int, place: Path, *, locked: bool) -> None:
-        self._place = place
-        self._descriptor = os.dup(bundle)
-        path = Path(_DESCRIPTORS, str(self._descriptor), place.name)
-        by_descriptor = path.is_dir()
-        self._path = path if by_descriptor else place
-        self._stable = by_descriptor and locked
-
-    def __fspath__(self) -> str:
-        return str(self._path)
-
-    def __str__(self) -> str:
-        return str(self._place)
-
-    def require_same(self, *, failed: bool) -> None:
-        """Checks that the files are still those of the bundle that was opened.
-
-        Args:
-            failed: Reading failed; else files that were found by descriptor, under a lock, are the same.
-
-        Raises:
-            BundleReadError: A writer has replaced the bundle, or it was removed.
-        """
-        if self._stable and not failed:
-            return
-        with suppress(FileNotFoundError):
-            if os.path.samestat(self._place.parent.stat(), os.fstat(self._descriptor)):
-                return
-        message = "expected the bundle to stay while it is read, got it replaced or removed"
-        raise BundleReadError(message, file=str(self._place.parent), hint="read it again")
-
-    def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
-            os.close(self._descriptor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle import atomic, reading
 from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.bundle.storage import names_at
-from neuralqx_struct.stores import store as store_terms
+from neuralqx_struct.stores import orbax
 from neuralqx_struct.stores.store import BundleReadError
 from tests.builders import ROOT, bounded
 from tests.programs import replacing_writer
@@ -224,7 +224,7 @@ def test_where_a_folder_cannot_be_held_a_replaced_one_is_reported(tmp_path, monk
     if missing == "locks":
         monkeypatch.setattr(fcntl, "flock", no_locks)
     else:
-        monkeypatch.setattr(store_terms, "_DESCRIPTORS", str(tmp_path / "nothing"))
+        monkeypatch.setattr(orbax, "_DESCRIPTORS", str(tmp_path / "nothing"))
     for verify in (True, False):
         assert step_of(bundle.read(path, verify=verify)) == 1
         held = bundle.read(path, verify=verify)
