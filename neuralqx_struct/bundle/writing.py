@@ -58,7 +58,6 @@ from neuralqx_struct.stores.store import (
     Records,
     Store,
     Target,
-    about,
     file_of,
     store_named,
     store_of,
@@ -280,13 +279,13 @@ def write_linked(
     """Writes a bundle of the array files of another one, without writing their bytes again.
 
     In folders the array files get a second name (a hard link; a copy if the system has none), so the cost
-    does not depend on their size. Arrays of the source without a record in the document stay in the file
-    and are recorded as unused, unless nothing in their file is used any more.
+    does not depend on their size. Arrays of the source without a record in the document stay in their files
+    and are recorded as unused, unless no array of the source is used any more.
 
     Args:
         source: The bundle that has the bytes.
         target: The new bundle.
-        document: Its manifest. Records of arrays taken over need only ``dtype`` and ``shape``.
+        document: Its manifest. Arrays that are taken over keep their records.
         changed: New arrays, and those that replace one of the same name; they go into a file of their
             own, in the store of the source.
         overwrite: As for :func:`write`.
@@ -308,8 +307,8 @@ def write_linked(
 
         payload = Payload(dict(document), HeldArrays(names, fetch))
         return write(target, payload, overwrite=overwrite, progress=progress, limits=limits)
-    with naming(source.path):
-        records, files = _carried(document, original, changed)
+    records = _carried(document, original, changed)
+    files = dict.fromkeys(map(file_of, records.values()))
     store = store_of(original)
     fresh = _free_name(store, set(map(file_of, original.values())))
     added = {name: given[name] for name in changed if name in given}
@@ -351,31 +350,20 @@ def _require_sound(document: dict[str, Any], target: Path, limits: Limits) -> No
 
 def _carried(
     document: Mapping[str, Any], original: Records, changed: Mapping[str, Array]
-) -> tuple[dict[str, Any], list[str]]:
-    """Returns records of the arrays taken over, unused ones included, and the files that hold used ones."""
-    records: dict[str, Any] = {}
-    found = []
-    for name, record in document["arrays"].items():
-        if name in changed:
-            continue
-        if name not in original:
-            message = "expected an array of the source or a changed one, got neither"
-            found.append(about("NQX409", name, message))
-            continue
-        old = original[name]
-        kept = {key: value for key, value in record.items() if key not in _OF_BYTES}
-        records[name] = kept | {key: old[key] for key in _OF_BYTES if key in old}
-        if (kept.get("dtype"), kept.get("shape")) != (old["dtype"], old["shape"]):
-            message = f"expected {old['dtype']}{old['shape']} as in the source, got another record"
-            hint = "an array whose bytes change belongs into changed="
-            found.append(about("NQX412", name, message, hint))
-    raise_findings(found)
-    used = [file_of(record) for record in records.values() if "unused" not in record]
-    files = list(dict.fromkeys(used))
-    for name, old in original.items():
-        if name not in records and name not in changed:
-            records[name] = {**old, "unused": True}
-    return {name: r for name, r in records.items() if file_of(r) in files}, files
+) -> dict[str, Any]:
+    """The records of the arrays that are taken over; unused ones too, if any is used.
+
+    An array that the document lacks keeps its record: its file may replace an older array of that name in
+    another file, which nothing else accounts for.
+    """
+    given = document["arrays"]
+    kept = {name: record for name, record in original.items() if name not in changed}
+    if not any(name in given and "unused" not in record for name, record in kept.items()):
+        return {}
+    for name, record in kept.items():
+        if name not in given:
+            kept[name] = {**record, "unused": True}
+    return kept
 
 
 def _free_name(store: Store, taken: set[str]) -> str:

@@ -1162,3 +1162,41 @@ def test_a_migration_does_not_offer_to_replace_what_is_there(tmp_path):
     (found,) = caught.value.diagnostics
     assert (found.code, found.file) == ("NQX431", str(tmp_path / "new"))
     assert found.hint == "choose another path; a migration never replaces a file or folder"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Array files that several migrations share.
+
+
+def test_an_array_that_one_migration_rewrites_and_the_next_removes(tmp_path):
+    def version(number, fields, *steps):
+        data = {
+            "language": "1",
+            "schema": "lab.files",
+            "version": number,
+            "root": "State",
+            "structs": {"State": {"fields": fields}},
+        }
+        if steps:
+            data["migrations"] = [{"from": number - 1, "steps": [*steps]}]
+        return document_from_data(data, "")
+
+    w = {"w": {"type": "array", "dtype": "float64", "shape": [50]}}
+    versions = series_of(
+        [
+            version(1, {**w, "a": "float32[2, 3]"}),
+            version(2, {**w, "a": "float32[3, 2]"}, {"transpose": {"field": "a"}}),
+            version(3, w, {"remove": {"field": "a", "undo_default": [[0, 0]] * 3}}),
+        ]
+    )
+    arrays = {"w": np.arange(50.0), "a": np.arange(6, dtype="f4").reshape(2, 3)}
+    path = bundle.write(tmp_path / "1", payload(versions.at(1), arrays))
+    for to in (2, 3, 2, 1):
+        done = migrate(path, tmp_path / f"{path.name}-{to}", to=to, schema=versions)
+        assert done.linked
+        path = done.out
+        assert {d.severity for d in bundle.verify(path)} <= {"info"}
+        held = bundle.read(path)
+        assert np.array_equal(held.arrays["w"], np.arange(50.0))
+        if to == 2 and path.name.count("-") == 1:
+            assert np.array_equal(held.arrays["a"], arrays["a"].T)
