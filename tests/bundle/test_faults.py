@@ -19,12 +19,12 @@ from tests.builders import invoke
 from tests.programs import replacing_writer
 
 WRITERS = {
-    "convert": ("convert", "SRC", "OUT"),
-    "convert to zip": ("convert", "SRC", "OUT.zip"),
-    "convert to safetensors": ("convert", "SRC", "OUT", "--store", "safetensors"),
-    "convert compressed": ("convert", "SRC", "OUT", "--compress"),
-    "convert to orbax": ("convert", "SRC", "OUT", "--store", "orbax"),
-    "convert from orbax": ("convert", "ORBAX", "OUT"),
+    "convert": ("convert", "SRC", "--out", "OUT"),
+    "convert to zip": ("convert", "SRC", "--out", "OUT.zip"),
+    "convert to safetensors": ("convert", "SRC", "--out", "OUT", "--store", "safetensors"),
+    "convert compressed": ("convert", "SRC", "--out", "OUT", "--compress"),
+    "convert to orbax": ("convert", "SRC", "--out", "OUT", "--store", "orbax"),
+    "convert from orbax": ("convert", "ORBAX", "--out", "OUT"),
     "migrate the manifest": ("migrate", "SRC", "--out", "OUT", "--schema", "SCHEMA", "--to", "2"),
     "migrate arrays": ("migrate", "SRC", "--out", "OUT", "--schema", "SCHEMA"),
     "migrate to zip": ("migrate", "SRC", "--out", "OUT.zip", "--schema", "SCHEMA"),
@@ -146,7 +146,7 @@ def test_the_old_bundle_stays_on_a_full_disk(places, disk, form, store):
     assert caught.value.code == "NQX406"
     assert contents(path) == before
     assert [entry.name for entry in disk.iterdir()] == [form]
-    done = run(("convert", "SRC", "OUT", "--overwrite"), places, path)
+    done = run(("convert", "SRC", "--out", "OUT", "--overwrite"), places, path)
     require_failure(done, places, "No space left on device")
     assert contents(path) == before
     assert [entry.name for entry in disk.iterdir()] == [form]
