@@ -63,13 +63,8 @@ class Text:
         return {"not": {"pattern": "\n"}, **handler(schema)}
 
 
-Base64 = Annotated[
-    str,
-    Text(
-        "base64 text",
-        "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
-    ),
-]
+# That the length is a multiple of 4 is checked in payload.py: Python's engine would take 30 bytes for each character.
+Base64 = Annotated[str, Text("base64 text", "^[A-Za-z0-9+/]*={0,2}$")]
 # Reading decimal digits takes time that grows with the square of their number.
 Decimal = Annotated[
     str, Text("an integer in at most 100,000 decimal digits", "^-?[0-9]+$", 100_001)

@@ -192,6 +192,7 @@ NUMPY_SCALAR: Final = NodeKind(
     elements="constant",
 )
 BYTES: Final = NodeKind(m.BytesNode, _show_bytes, leaf=True)
+BYTEARRAY: Final = NodeKind(m.BytearrayNode, _show_bytes, leaf=True)
 FLOAT: Final = NodeKind(m.FloatNode, lambda node: Shown("float", node["value"]), leaf=True)
 BIGINT: Final = NodeKind(
     m.BigintNode,
@@ -254,7 +255,7 @@ for _kind in (
     ),
     NodeKind(m.NamedtupleNode, _show_class, leaf=False),
     BYTES,
-    NodeKind(m.BytearrayNode, _show_bytes, leaf=True),
+    BYTEARRAY,
     NodeKind(m.ReferenceNode, lambda node: Shown("reference", node["name"]), leaf=True),
     NodeKind(m.RangeNode, _show_parts("start", "stop", "step"), leaf=True),
     FLOAT,

@@ -31,9 +31,18 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Findings, Limits
 from neuralqx_struct.manifest.check import check_manifest
-from neuralqx_struct.manifest.kinds import ARRAY, BIGINT, FULL, NUMPY_SCALAR, nodes_by_kind, show
+from neuralqx_struct.manifest.kinds import (
+    ARRAY,
+    BIGINT,
+    BYTEARRAY,
+    BYTES,
+    FULL,
+    NUMPY_SCALAR,
+    nodes_by_kind,
+    show,
+)
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.printing import read_decimal
+from neuralqx_struct.printing import brief_scalar, read_decimal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -188,6 +197,9 @@ def check_arrays(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diag
     _measure(described, limits, found)
     if any(map(_misfit, described)):
         _find_misfits(root, found)
+    texts = nodes[BYTES.tag] + nodes[BYTEARRAY.tag]
+    if any(map(_is_cut, texts)):
+        _find_cut(root, found)
     unused = [name for name, record in records.items() if "unused" in record]
     in_memory = not isinstance(arrays, StoredArrays)
     held = set(arrays)
@@ -318,6 +330,18 @@ def _find_misfits(root: Any, found: Findings) -> None:
             value = show(node["value"]).value
             message = f"expected a value of dtype {node['dtype']}, got {value}"
             found.add("NQX612", format_path(path), message)
+
+
+def _is_cut(node: Mapping[str, Any]) -> bool:
+    """Whether the base64 text of a node has characters of an incomplete group."""
+    return len(node["base64"]) % 4 != 0
+
+
+def _find_cut(root: Any, found: Findings) -> None:
+    for path, node in BYTES.within(root) + BYTEARRAY.within(root):
+        if _is_cut(node):
+            message = f"expected base64 text, got {brief_scalar(node['base64'])}"
+            found.add("NQX614", format_path(path), message)
 
 
 _CLASSES: Final = {

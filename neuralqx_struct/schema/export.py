@@ -193,8 +193,8 @@ def _bounds(member: FieldDeclaration) -> Iterable[Rule]:
         yield numeric
     shortest, longest = member.min_length, member.max_length
     strings = _given({"minLength": shortest, "maxLength": longest})
-    if member.pattern is not None and not re.search(r"\(\?|\\[AZdDsSwWbB]", member.pattern):
-        strings["pattern"] = f"^(?:{member.pattern})$"  # what is left means the same in ECMA 262
+    if member.pattern is not None and _is_portable(member.pattern):
+        strings["pattern"] = f"^(?:{member.pattern})$"
     if strings:
         yield strings
     items = _given({"minItems": shortest, "maxItems": longest})
@@ -206,6 +206,12 @@ def _bounds(member: FieldDeclaration) -> Iterable[Rule]:
     if member.finite:
         other_kind = {"properties": {"__kind__": {"not": {"const": "float"}}}}
         yield {"if": {"type": "object"}, "then": other_kind}
+
+
+def _is_portable(pattern: str) -> bool:
+    """True for a pattern that means the same in ECMA 262, and has few repeats: other engines may try all their ways."""
+    foreign = re.search(r"\(\?|\\[AZdDsSwWbB]", pattern)
+    return foreign is None and len(re.findall(r"[*+?{|]", pattern)) <= 3
 
 
 def _given(rules: Rule) -> Rule:

@@ -12,6 +12,7 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import iter_nodes
 from neuralqx_struct.manifest.payload import Payload, check, raise_findings
 from neuralqx_struct.paths import FieldName, format_path
+from tests.builders import document
 
 
 def node(name="w", dtype="float32", shape=(2,)):
@@ -270,3 +271,14 @@ def test_what_is_described_and_not_stored_has_a_limit(tree, codes):
         assert check(held, Limits(full_bytes=1 << 60)) == []
         with pytest.raises(UntrustedError):
             raise_findings(check(held))
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bytearray"])
+@pytest.mark.parametrize(
+    ("text", "codes"), [("", []), ("AAA=", []), ("A", ["NQX614"]), ("AAAAA=", ["NQX614"])]
+)
+def test_base64_is_whole(kind, text, codes):
+    node = {"__kind__": "list", "items": [{"__kind__": kind, "base64": text}]}
+    found = check(Payload(document(node), {}))
+    assert [d.code for d in found] == codes
+    assert [d.path for d in found] == ["$[0]"] * len(codes)

@@ -276,3 +276,12 @@ def test_other_tools_read_it(tmp_path, root):
         [*checker, str(tmp_path / "bad.json")], check=False, capture_output=True, text=True
     )
     assert done.returncode == 1 and "$.manifest.fields.kernel.dtype" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("pattern", "exported"), [("[a-z]+-[0-9]*", True), ("[a-z]*[a-z]*A" * 20, False)]
+)
+def test_other_engines_get_no_pattern_that_they_would_match_for_ever(pattern, exported):
+    field = f'  Net: {{fields: {{name: {{type: str, kind: static, pattern: "{pattern}"}}}}}}'
+    schema = s.load_schema(f"{HEAD}structs:\n{field}\n")
+    assert (pattern in json.dumps(payload_schema(schema.document))) == exported
