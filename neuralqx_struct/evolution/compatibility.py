@@ -34,8 +34,8 @@ from pydantic import Field, StrictStr, ValidationError
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
 from neuralqx_struct.evolution.against import Baseline, baseline, folder_of_schemas, schemas_below
 from neuralqx_struct.evolution.changes import LIMITS
-from neuralqx_struct.evolution.diff import diff_documents, limits_between
-from neuralqx_struct.evolution.differences import differences
+from neuralqx_struct.evolution.diff import diff_documents
+from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.plans import Unknown, plan
 from neuralqx_struct.evolution.proof import resolved, result_of
 from neuralqx_struct.schema.lint import Findings, finding
@@ -200,12 +200,20 @@ def _problems(
     known: Series, writer: Document, reader: Document, unknown: Unknown, *, steps: bool
 ) -> Iterator[Diagnostic]:
     """Yields the reasons why payloads of one version cannot be loaded by another one."""
-    yield from (
-        _by_steps(known, writer, reader, unknown) if steps else _alone(writer, reader, unknown)
-    )
-    for change in limits_between(writer, reader, known.documents.values() if steps else ()):
-        hint = "values outside are refused: keep the limit, or waive it with a reason"
-        yield replace(change.to_diagnostic(hint), severity="error")
+    direction, code = "backward", "NQX270"
+    old, new = writer, reader
+    if reader.version < writer.version:
+        direction, code = "forward", "NQX271"
+        old, new = reader, writer
+    if steps:
+        yield from _by_steps(known, writer, reader, unknown, code)
+    else:
+        yield from _alone(writer, reader, unknown, code)
+    for change in diff_documents(old, new, known.documents.values() if steps else ()):
+        limited = change.code in LIMITS and change.path.startswith("$.structs")
+        if limited and change.breaks(direction):
+            hint = "values outside are refused: keep the limit, or waive it with a reason"
+            yield change.to_diagnostic(hint)
     for identity, used in reader.used.items():
         start = writer.used.get(identity)
         if start is not None and start.version != used.version and identity in known.others:
@@ -216,7 +224,7 @@ def _problems(
 
 
 def _by_steps(
-    known: Series, writer: Document, reader: Document, unknown: Unknown
+    known: Series, writer: Document, reader: Document, unknown: Unknown, limit: str
 ) -> Iterator[Diagnostic]:
     try:
         hops = plan(known, writer.version, reader.version, unknown=unknown).hops
@@ -224,25 +232,33 @@ def _by_steps(
         yield from error.diagnostics
         return
     for hop in hops:
+        result = result_of(hop.stages, hop.old)
         # A downgrade may still be refused by the data, where the newer version allows more values.
-        for problem in differences(result_of(hop.stages, hop.old), hop.new):
+        for problem in differences(result, hop.new):
             hint = "a downgrade is refused where a payload makes use of the difference"
             yield replace(problem, hint=hint).to_diagnostic("NQX307")
+        for fact in unproved(result, hop.new):
+            yield fact.to_diagnostic(limit)
 
 
-def _alone(writer: Document, reader: Document, unknown: Unknown) -> Iterator[Diagnostic]:
+def _alone(
+    writer: Document, reader: Document, unknown: Unknown, limit: str
+) -> Iterator[Diagnostic]:
     """Yields the findings about two documents without any steps: Avro's resolution, with exact promotion alone."""
     old, new = sorted((writer, reader), key=lambda document: document.version)
     codes: dict[str, str] = {}
     for change in diff_documents(old, new):
         if change.direction != "none" and change.code not in LIMITS:
             codes.setdefault(change.path, change.code)
-    for problem in resolved(writer, reader, drop=unknown != "error").problems:
+    made = resolved(writer, reader, drop=unknown != "error")
+    for problem in made.problems:
         code = "NQX210"
         if problem.missing:
             code = "NQX202" if reader is new else "NQX203"
         found = problem.to_diagnostic("NQX415")
         yield found if problem.extra else replace(found, code=codes.get(found.path, code))
+    for fact in unproved(made.document, reader):
+        yield fact.to_diagnostic(limit)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.changes import (
-    LIMITS,
     Change,
     Changes,
     Path,
@@ -157,22 +156,6 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
         else:
             changes.append(change)
     return sorted(changes, key=lambda change: _ORDER[change.severity])
-
-
-def limits_between(
-    writer: Document, reader: Document, between: Iterable[Document] = ()
-) -> list[Change]:
-    """Returns the limits of a reader that payloads of a writer need not keep: no step resolves them.
-
-    Args:
-        writer: The version of the payloads.
-        reader: The version that reads them.
-        between: Versions whose steps lead from one to the other.
-    """
-    direction = "backward" if reader.version > writer.version else "forward"
-    old, new = sorted((writer, reader), key=lambda document: document.version)
-    changes = diff_documents(old, new, between)
-    return [change for change in changes if change.code in LIMITS and change.breaks(direction)]
 
 
 def edited_version(written: Mapping[str, Any], reader: Series, own: Series | None) -> Diagnostic:

@@ -33,6 +33,7 @@ from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.scopes import (
     reachable,
     shared_sizes,
+    single_structs,
     sizes_of_struct,
     start_of,
     unproved_sizes,
@@ -366,28 +367,12 @@ def _compare_dim(found: Changes, name: str, former: str, old: Document, new: Doc
 
 def _local_sizes(document: Document) -> set[str]:
     """The names of sizes that a payload may show more than once, each with a value of its own."""
-    once = _held_once(document)
+    single = single_structs(document)
     found: set[str] = set()
     seen: set[str] = set()
     for name in reachable(document)[0]:
         struct = document.structs[name]
         names = set[str]().union(*struct.sizes) - {*struct.params}
-        found |= names & seen if name in once else names
+        found |= names & seen if name in single else names
         seen |= names
     return found
-
-
-def _held_once(document: Document) -> set[str]:
-    """The structs of which a payload has one instance at most."""
-    users: dict[str, list[str]] = {document.root: [""]}
-    for owner in reachable(document)[0]:
-        for declaration in document.structs[owner].stored.values():
-            many = any(part.many for part in walk_type(declaration.declared))
-            for part in walk_type(declaration.declared):
-                users.setdefault(part.refers, []).extend([owner] * (1 + many))
-    once = {""}
-    while (
-        more := {name for name, held in users.items() if len(held) == 1 and held[0] in once} - once
-    ):
-        once |= more
-    return once

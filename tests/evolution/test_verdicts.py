@@ -66,6 +66,9 @@ def test_verdicts_of_single_changes(name):
 LIMITED = {
     "equals given": ({}, {"n": {"equals": "2 * m"}}, False, True),
     "min given": ({}, {"n": {"min": 3}}, False, True),
+    "max given": ({"n": {}}, {"n": {"max": 3}}, False, True),
+    "max raised": ({"n": {"max": 3}}, {"n": {"max": 4}}, True, False),
+    "max kept": ({"n": {"max": 3}}, {"n": {"max": 3}}, True, True),
     "max removed": ({"n": {"max": 3}}, {}, True, False),
     "equals changed": ({"n": {"equals": "2 * m"}}, {"n": {"equals": "3 * m"}}, False, False),
     "one size for the tree": ({}, {"n": {}}, False, True),

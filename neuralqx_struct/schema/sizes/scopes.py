@@ -193,7 +193,7 @@ def unproved_sizes(
     """
     equations = {name: dim.equation for name, dim in have.dims.items() if dim.equation is not None}
     known = {**equations, **new}
-    single = _single_structs(have) & _single_structs(want)
+    single = single_structs(have) & single_structs(want)
     for name, structs in shared_sizes(want).items():
         dim, at = want.dims[name], ("dims", name)
         names = new[name].names if name in new else {name}
@@ -209,6 +209,10 @@ def unproved_sizes(
         least = _least(new.get(name, parse(name)), have, known)
         if dim.min and dim.min > least:
             yield at, f"expected {name} >= {dim.min}, got {name} >= {least}", _KEEP
+        most = _most(new.get(name, parse(name)), have)
+        if dim.max is not None and (most is None or most > dim.max):
+            got = "any size" if most is None else f"{name} <= {most}"
+            yield at, f"expected {name} <= {dim.max}, got {got}", _KEEP
     for name in sorted(given_sizes(want) - _given_to(have, new)):
         message = f"expected {name} to be the size of that name, got any int"
         hint = "rename the field or the size: a static int of the root gives the size of its name"
@@ -218,7 +222,7 @@ def unproved_sizes(
 _KEEP = "keep it, or put the sizes that are meant into arrays of a new name"
 
 
-def _single_structs(document: Document) -> set[str]:
+def single_structs(document: Document) -> set[str]:
     """The structs of which a payload holds at most one instance."""
     held: dict[str, list[str]] = {}
     times: Counter[str] = Counter()
@@ -282,3 +286,11 @@ def _least(size: Expression, have: Document, known: Mapping[str, Expression]) ->
             return own
         total += count * math.prod(least.get(atom, 0) for atom in atoms)
     return max(total, own)
+
+
+def _most(size: Expression, have: Document) -> int | None:
+    """An upper bound of a size, if one is known."""
+    if size.text.isdecimal():
+        return int(size.text)
+    dim = have.dims.get(size.text)
+    return None if dim is None else dim.max
