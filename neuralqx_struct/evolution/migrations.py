@@ -17,12 +17,12 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.storage import is_folder_path
 from neuralqx_struct.dtypes import dtype_named
-from neuralqx_struct.errors import Diagnostic, MigrationError, StructError
+from neuralqx_struct.errors import Diagnostic, MigrationError, Severity, StructError
 from neuralqx_struct.evolution.diff import edited_version
 from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_members
@@ -88,20 +88,23 @@ def resolve(
         >>> resolve(bundle.read("tests/golden/format-1/vmc_state_1"), series, to=2).document["schema"]["version"]
         2
     """
-    return _resolve(payload, series, to, unknown, [] if report is None else report, others, trust)[
-        0
-    ]
+    return resolve_by_plan(
+        payload, series, to=to, unknown=unknown, report=report, others=others, trust=trust
+    )[0]
 
 
-def _resolve(  # noqa: PLR0917 - the arguments of resolve
+def resolve_by_plan(
     payload: Payload,
     series: Series | None,
+    *,
     to: int | str,
-    unknown: Unknown,
-    report: list[Diagnostic],
-    others: Iterable[Series],
-    trust: Iterable[str],
+    unknown: Unknown = "error",
+    report: list[Diagnostic] | None = None,
+    others: Iterable[Series] = (),
+    trust: Iterable[str] = (),
 ) -> tuple[Payload, Plan]:
+    """As :func:`resolve`, with the plan."""
+    report = [] if report is None else report
     carried = carried_series(payload.document)
     known = _known(payload.document, series, carried)
     written = payload.document["schema"]
@@ -214,41 +217,29 @@ def _without_unknown(
     payload: Payload, document: Document, unknown: Unknown, report: list[Diagnostic]
 ) -> Payload:
     """Refuses or drops stored fields that the wanted version does not declare, as the caller asks."""
-    prefix, found = f"{document.id}@{document.version}:", []
+    manifest, prefix = payload.document["manifest"], f"{document.id}@{document.version}:"
     strays = []
-    for path, node in STRUCT.within(payload.document["manifest"]):
-        if node["type"].startswith(prefix):
-            struct = document.structs.get(node["type"].removeprefix(prefix))
-            for name in node["fields"] if struct is not None else ():
-                if struct is not None and name not in struct.stored:
-                    where = format_path((*path, FieldName(name)))
-                    strays.append((node, name))
-                    found.append(
-                        (
-                            where,
-                            f"expected no field {name!r} in version {document.version}, got a stored one",
-                        )
-                    )
-    if not found:
+    for path, node in STRUCT.within(manifest):
+        struct = document.structs.get(node["type"].removeprefix(prefix))
+        declared = node["fields"] if struct is None else struct.stored
+        for name in [name for name in node["fields"] if name not in declared]:
+            wanted = f"expected no field {name!r} in version {document.version}, got a stored one"
+            hint = "pass unknown='drop' to leave it out, or add a `remove` step to the schema"
+            where = format_path((*path, FieldName(name)))
+            strays.append(Diagnostic("NQX415", "error", wanted, path=where, hint=hint))
+            del node["fields"][name]
+    if not strays:
         return payload
     if unknown == "error":
-        hint = "pass unknown='drop' to leave it out, or add a `remove` step to the schema"
-        raise MigrationError(
-            Diagnostic("NQX415", "error", message, path=where, hint=hint)
-            for where, message in found
-        )
-    for node, name in strays:
-        del node["fields"][name]
-    severity: Literal["warning", "info"] = "warning" if unknown == "warn" else "info"
-    report += [
-        Diagnostic("NQX415", severity, f"{message}; it was dropped", path=where)
-        for where, message in found
-    ]
-    named = {n["name"] for _, n in ARRAY.within(payload.document["manifest"])}
+        raise MigrationError(strays)
+    severity: Severity = "warning" if unknown == "warn" else "info"
+    for found in strays:
+        message = f"{found.message}; it was dropped"
+        report.append(replace(found, severity=severity, message=message, hint=None))
+    named = {node["name"] for _, node in ARRAY.within(manifest)}
     records = {name: record for name, record in payload.document["arrays"].items() if name in named}
-    return Payload(
-        with_members(payload.document, arrays=records), HeldArrays(payload.arrays, names=records)
-    )
+    made = with_members(payload.document, arrays=records)
+    return Payload(made, HeldArrays(payload.arrays, names=records))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -325,7 +316,7 @@ def migrate(
         with bundle.opened(path, limits) as source:
             bundle.require_apart(source.path, out)
             payload = source.payload()
-            result, way = _resolve(payload, series, to, "error", report, (), trust)
+            result, way = resolve_by_plan(payload, series, to=to, report=report, trust=trust)
             _check_result(result, series)
             if dry_run:
                 return Migrated(way, tuple(report), None, linked=False)

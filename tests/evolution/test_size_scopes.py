@@ -93,6 +93,9 @@ def test_an_equation_is_not_proved_with_names_that_a_parameter_hides():
         data["migrations"] = [{"from": 1, "steps": [*steps]}] if number == 2 else []
         return document_from_data(data, "test")
 
+    for shape in ("float32[2 * n]", "float32[m]"):
+        found = prove(version(1, "float32[m]"), version(2, shape))
+        assert [d.code for d in found] == ([] if shape == "float32[m]" else ["NQX305"])
     reshape = {"reshape": {"field": "w", "shape": ["2", "n"], "in": "Layer"}}
     old, new = version(1, "float32[m]"), version(2, "float32[2, n]", [reshape])
     assert [d.code for d in prove(old, new) if d.severity == "error"] == ["NQX305"]

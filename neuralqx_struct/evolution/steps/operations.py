@@ -125,11 +125,7 @@ class Scope:
         return self.field(name, member).declared
 
     def require_free(self, name: str, member: str, leaving: Iterable[str] = ()) -> None:
-        """Checks that payloads hold no field of a name, except one that the same step removes.
-
-        Raises:
-            SchemaError: NQX304.
-        """
+        """Checks that payloads hold no field of a name, except one that the same step removes (NQX304)."""
         found = self.struct.fields.get(name)
         if found is not None and found.stored and name not in leaving:
             message = f"expected a name that is free, got {name!r}, which {self.name} has already"
@@ -137,11 +133,7 @@ class Scope:
             refuse("NQX304", member, message, hint)
 
     def require_sizes(self, sizes: Iterable[Extent], member: str, code: str = "NQX105") -> None:
-        """Checks that payloads fix all names in some sizes.
-
-        Raises:
-            SchemaError: ``code``: they do not.
-        """
+        """Checks that payloads fix all names in some sizes; else raises ``code``."""
         wanted = {name for size in sizes if size is not ... for name in size.names}
         missing = wanted - shown_sizes(self.document, self.name) if wanted else wanted
         if missing:
@@ -161,15 +153,7 @@ class Scope:
     def check_value(
         self, value: Any, declared: Type, document: Document, member: str, *, sized: bool = True
     ) -> None:
-        """Checks that a value in a step is of a type, and with ``sized`` that payloads show the sizes that it needs.
-
-        Args:
-            value: The plain value.
-            declared: The type.
-            document: Declares its structs and enums.
-            member: The member of the step.
-            sized: Whether sizes are checked.
-        """
+        """Checks that a value in a step is of a type, and with ``sized`` that payloads show the sizes that it needs."""
         builder = _Sized(document, self) if sized else NodeBuilder(document)
         try:
             read_value(value, declared, builder)
@@ -332,11 +316,7 @@ def may_stop(where: str, member: str = "") -> Diagnostic:
 
 
 def find_struct(document: Document, name: str, member: str) -> StructDeclaration:
-    """A struct of a declaration.
-
-    Raises:
-        SchemaError: NQX304: no such struct at this point of the migration.
-    """
+    """A struct of a declaration; raises NQX304 if it has none of the name."""
     if name not in document.structs:
         hint = did_you_mean(name, document.structs)
         hint = hint or f"structs here: {', '.join(document.structs)}"
@@ -371,11 +351,7 @@ def arrays_of(declared: Type) -> list[Any]:
 
 
 def each_array(declared: Type, change: Callable[[Any], Type], step: str) -> Type:
-    """The type with every array in it changed, also inside lists, tuples, dicts and unions.
-
-    Raises:
-        SchemaError: NQX304: there is no array in it; NQX306: the step has no effect.
-    """
+    """The type with every array in it changed; raises NQX304 without an array, NQX306 without an effect."""
     arrays, shown = arrays_of(declared), format_type(declared)
     if not arrays:
         refuse("NQX304", "field", f"expected a field that holds an array to {step}, got {shown}")
@@ -389,11 +365,7 @@ def each_array(declared: Type, change: Callable[[Any], Type], step: str) -> Type
 def only_branch(
     declared: Type, is_meant: Callable[[Type], Any], words: str, member: str = "field"
 ) -> tuple[Any, Callable[[Type], Type]]:
-    """The one branch of ``T`` or ``T | null``, and a function that replaces it.
-
-    Raises:
-        SchemaError: NQX304: the type is another one.
-    """
+    """The one branch of ``T`` or ``T | null``, and a function that replaces it; raises NQX304 for other types."""
     found, nullable = declared.solid, declared.nullable
     if len(found) == 1 and is_meant(found[0]):
         return found[0], lambda other: union_of((other, Null())) if nullable else other
