@@ -88,7 +88,6 @@ def differences(have: Document, want: Document) -> list[Difference]:
     """
     have = have if have.tied is not None else start_of(have, want)
     new = new_sizes(have, want)
-    known = {**new, **equations(want, have)}
     found: list[Difference] = []
     if have.root != want.root:
         hint = (
@@ -100,6 +99,7 @@ def differences(have: Document, want: Document) -> list[Difference]:
     (have_structs, have_enums), (want_structs, want_enums) = reachable(have), reachable(want)
     for name in want_structs:
         if name in have_structs:
+            known = {**new, **equations(want, have, struct=name)}
             found += _in_struct(name, have.structs[name], want.structs[name], known)
     for name in want_enums:
         if name in have_enums:

@@ -21,7 +21,8 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from neuralqx_struct.expressions import Expression, from_ast, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS
@@ -180,8 +181,8 @@ def substitute(declared: Type, names: Mapping[str, Expression]) -> Type:
 _OUTSIDE = "··"
 _ROOT = f"root{_OUTSIDE}"
 _DIM = f"dim{_OUTSIDE}"
-#: Structs inside structs, and characters of a size, that are looked at.
-_DEEPEST, _LONGEST = 16, 200
+#: Levels of structs inside structs, structs in all, and characters of a size that are looked at.
+_DEEPEST, _MOST, _LONGEST = 16, 2000, 200
 
 
 def _named(name: str) -> Expression:
@@ -232,8 +233,8 @@ def shown_sizes(document: Document, struct: str, *, always: bool = False) -> set
         form = polynomial(equation, {})
         equal.append({**form, (name,): form.get((name,), 0) - 1})
     known = set[str]()
-    for name, field in names.fields.items():
-        if field.kind == "static" and field.declared == INT:
+    for name, given in names.fields.items():
+        if given.kind == "static" and given.declared == INT:
             known.add(names.outside(name, names.root).text)
     before = -1
     while len(known) > before:
@@ -243,6 +244,7 @@ def shown_sizes(document: Document, struct: str, *, always: bool = False) -> set
     return known
 
 
+@lru_cache(maxsize=1024)
 def _names_in(text: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
 
@@ -255,11 +257,13 @@ class _Names:
         document: The declaration.
         struct: The struct.
         always: Whether lists and dicts may be empty, and factors zero.
+        budget: Bounds the structs inside structs that are looked at.
     """
 
     document: Document
     struct: str
     always: bool = False
+    budget: Iterator[int] = field(default_factory=lambda: iter(range(_MOST)))
 
     @property
     def root(self) -> str:
@@ -299,13 +303,15 @@ class _Names:
         names = {atom for atom in unknown[0] if atom not in known}
         factors = {atom for atom in unknown[0] if atom in known}
         linear = len(names) == 1 and len(factors) == len(unknown[0]) - 1
-        return names if linear and (factors <= self.positive() or not self.always) else set()
+        if linear and not (factors and self.always and factors - self.positive()):
+            return names
+        return set()
 
     def positive(self) -> set[str]:
         """The names of sizes that are never zero."""
         found = {name for name, dim in self.document.dims.items() if dim.min}
-        for name, field in self.fields.items():
-            if (field.ge or 0) > 0 or (field.gt is not None and field.gt >= 0):
+        for name, given in self.fields.items():
+            if (given.ge or 0) > 0 or (given.gt is not None and given.gt >= 0):
                 found.add(name)
         return {self.outside(name, self.root).text for name in found}
 
@@ -313,9 +319,9 @@ class _Names:
         self, struct: str, names: Mapping[str, Expression], mark: str
     ) -> Iterator[Expression]:
         """Yields the sizes that every instance of a struct shows, also inside the structs that it always has."""
-        if mark.count(_OUTSIDE) > _DEEPEST:  # a struct inside itself
-            return
-        for field, declaration in self.document.structs[struct].stored.items():
+        if mark.count(_OUTSIDE) > _DEEPEST or next(self.budget, None) is None:
+            return  # a struct inside itself, or each of many inside each of many
+        for name, declaration in self.document.structs[struct].stored.items():
             for part in _held(declaration.declared, always=self.always):
                 sizes = (*part.extents, *part.arguments)
                 given = [self.bound(size, names, mark) for size in sizes if size is not ...]
@@ -324,7 +330,7 @@ class _Names:
                     yield from given
                 else:
                     inside = dict(zip(inner.params, given, strict=False))
-                    yield from self.sizes(part.refers, inside, f"{mark}{field}{_OUTSIDE}")
+                    yield from self.sizes(part.refers, inside, f"{mark}{name}{_OUTSIDE}")
 
 
 def _held(declared: Type, *, always: bool) -> Iterator[Type]:

@@ -11,7 +11,7 @@ from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
-from tests.builders import conforms, doc, payload, same, up, value
+from tests.builders import bounded, conforms, doc, payload, same, up, value
 
 WIDTHS = (2, 3)  # of the two instances; the other names have other values
 
@@ -169,3 +169,11 @@ def test_a_step_needs_sizes_of_its_own_scope():
     old = doc({"width": "int", "x": "int8[width]", "layer": "Layer"}, **structs)
     with pytest.raises(SchemaError, match="got width, which no array there fixes"):
         s.apply_to_document(old, s.reshape(field="w", shape=["width"], within="Layer"), old)
+
+
+def test_structs_in_structs_in_structs_are_looked_at_a_few_times():
+    structs = {f"S{i}": dict.fromkeys("abcdefgh", f"S{i + 1}") for i in range(14)}
+    structs["S14"] = {"x": "int8[n]"}
+    document = doc({**dict.fromkeys("abcdefgh", "S0"), "w": "int8[k]"}, structs=structs)
+    with bounded(), pytest.raises(SchemaError, match="got n"):
+        s.apply_to_document(document, s.reshape(field="w", shape=["n"]), document)
