@@ -136,8 +136,14 @@ def new_sizes(have: Document, want: Document) -> dict[str, Expression]:
                 # One size for all instances cannot be one that each has to itself.
                 own = b in want.dims and name != have.root and not a.names <= have.dims.keys()
                 own |= a.text == ANY and times[b] != 1
+                own |= not a.names.isdisjoint(have.structs[name].params)
+                own |= b in want.structs[name].params
                 facing.setdefault(b, []).append("" if own else a.text)
-    taken = {*shared_sizes(have)}.union(*_struct_sizes(have))
+    taken = {*have.dims} - have.fresh
+    taken = taken.union(*_struct_sizes(have))
+    for each in shared_sizes(have).keys() - have.fresh:
+        equation = have.dims[each].equation
+        taken |= equation.names if equation else frozenset()
     found = {}
     for name, (size, *others) in facing.items():
         same = {*others} <= {size} and not (size == ANY and others)

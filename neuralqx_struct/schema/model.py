@@ -2,10 +2,6 @@
 
 Owns :class:`Document` and its parts. ``reading.py`` makes a document from a file, ``language.py`` publishes the JSON
 Schema of the models, ``lint/`` checks the document as a whole, and ``types/`` reads its types.
-
-Example:
-    >>> FieldDeclaration(type="array", dtype="float32", shape=["n"]).text
-    'float32[n]'
 """
 
 from __future__ import annotations
@@ -294,6 +290,7 @@ class Document(Declaration):
     _used: Mapping[str, Document] = PrivateAttr(default_factory=dict)
     _unusable: Mapping[int, SchemaError] = PrivateAttr(default_factory=dict)
     _tied: Mapping[str, FieldDeclaration] | None = PrivateAttr(None)
+    _fresh: frozenset[str] = PrivateAttr(frozenset())
 
     @property
     def used(self) -> Mapping[str, Document]:
@@ -327,18 +324,23 @@ class Document(Declaration):
         """Between the steps of a migration, the fields that give sizes in its payloads, by size."""
         return self._tied
 
+    @property
+    def fresh(self) -> frozenset[str]:
+        """Between the steps of a migration, the dims that only its target declares."""
+        return self._fresh
+
     def stage(
-        self, dims: Mapping[str, DimDeclaration], tied: Mapping[str, FieldDeclaration]
+        self, fresh: Mapping[str, DimDeclaration], tied: Mapping[str, FieldDeclaration]
     ) -> Document:
-        """The document with other dims, as the start of a migration."""
-        copy = self.model_copy(update={"dims": dict(dims)})
-        copy._tied = tied  # noqa: SLF001 - the same class
+        """The document as the start of a migration."""
+        copy = self.model_copy(update={"dims": {**self.dims, **fresh}})
+        copy._tied, copy._fresh = tied, self._fresh | fresh.keys()  # noqa: SLF001 - the same class
         return copy
 
     def retied(self, old: FieldDeclaration, new: FieldDeclaration) -> Document:
         """The document after a step that gave a field another name, and another declaration of the same type."""
         tied = {size: new if field is old else field for size, field in (self._tied or {}).items()}
-        return self if self._tied is None else self.stage(self.dims, tied)
+        return self if self._tied is None else self.stage({}, tied)
 
     def place_of(self, name: str) -> tuple[Document, str]:
         """The document that declares a struct or an enum, and its name there: ``lab.optim.Adam`` is one of another.

@@ -133,6 +133,10 @@ def shared_sizes(document: Document) -> dict[str, set[str]]:
     for struct in reachable(document)[0]:
         for name in sizes_of_struct(document, struct).keys() & document.dims.keys():
             found.setdefault(name, set()).add(struct)
+    given = int_fields(document)
+    for name, dim in document.dims.items():
+        if name in given or dim.equation is not None or dim.min:
+            found.setdefault(name, set())
     waiting = [*found]
     while waiting:
         equation = document.dims[waiting.pop()].equation
@@ -197,7 +201,8 @@ def unproved_sizes(
     for name, structs in shared_sizes(want).items():
         dim, at = want.dims[name], ("dims", name)
         names = new[name].names if name in new else {name}
-        if not names <= have.dims.keys() and not (len(structs) == 1 and structs <= single):
+        once = {want.root} if name in int_fields(want) else single
+        if not names <= have.dims.keys() and (len(structs) > 1 or not structs <= once):
             message = f"expected one size {name} for the whole tree, got one for each instance"
             hint = f"keep {name} a size of each instance: declare the dim under another name"
             yield at, message, hint
@@ -268,12 +273,12 @@ def start_of(old: Document, target: Document) -> Document:
         names.update(struct.params)
     for dim in old.dims.values():
         names |= dim.equation.names if dim.equation else frozenset()
-    dims = dict(old.dims)
+    fresh: dict[str, DimDeclaration] = {}
     for name, dim in target.dims.items():
-        if name not in names and name not in dims:
+        if name not in names and name not in old.dims:
             bound = None if dim.equals is not None else dim.min
-            dims[name] = DimDeclaration(equals=dim.equals, min=bound)
-    return old.stage(dims, int_fields(old))
+            fresh[name] = DimDeclaration(equals=dim.equals, min=bound)
+    return old.stage(fresh, int_fields(old))
 
 
 def _least(size: Expression, have: Document, known: Mapping[str, Expression]) -> int:
