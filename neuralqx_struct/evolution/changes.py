@@ -114,6 +114,8 @@ _NUMBERS: Mapping[tuple[Direction, Category, Severity], tuple[int, ...]] = {
 #: Direction, category and severity by code.
 RULES = {f"NQX{number}": rule for rule, numbers in _NUMBERS.items() for number in numbers}
 
+#: A code, a message with ``{}`` for an entry of a list, and members that are not those of the code.
+Entry = tuple[str, str, Mapping[str, Any]]
 #: Codes of limits on values: no step removes them, whatever the direction.
 LIMITS = frozenset(("NQX223", "NQX270", "NQX271"))
 
@@ -180,27 +182,22 @@ class Changes:
                 self.add("NQX234", at, f"{name} changed", a, b)
 
     def entries(
-        self,
-        at: Path,
-        old: Iterable[str],
-        new: Iterable[str],
-        gone: tuple[str, str],
-        come: tuple[str, str],
+        self, at: Path, old: Iterable[str], new: Iterable[str], gone: Entry, come: Entry
     ) -> None:
-        """Adds changes for entries of one list alone: a code, and a message with ``{}`` for the entry."""
+        """Adds changes for entries of one list alone."""
         for entry in old:
             if entry not in new:
-                self.add(gone[0], at, gone[1].format(entry), entry)
+                self.add(gone[0], at, gone[1].format(entry), entry, **gone[2])
         for entry in new:
             if entry not in old:
-                self.add(come[0], at, come[1].format(entry), None, entry)
+                self.add(come[0], at, come[1].format(entry), None, entry, **come[2])
 
     def aliases(self, at: Path, old: Iterable[str], new: Iterable[str]) -> None:
         """Adds changes of the former names of a field or a struct."""
         known = self.former_path(at)[-1]
         others = [alias for alias in new if alias != known]
-        gone, come = ("NQX207", "alias {} was removed"), ("NQX234", "alias {} was added")
-        self.entries(at, old, others, gone, come)
+        gone: Entry = ("NQX207", "alias {} was removed", {})
+        self.entries(at, old, others, gone, ("NQX234", "alias {} was added", {}))
 
     def bounds(self, at: Path, old: Any, new: Any, names: Mapping[str, int]) -> None:
         """Adds changes of bounds; ``names`` has 1 for those of which a larger number is tighter."""
@@ -257,8 +254,8 @@ def compare_fields(found: Changes, at: Path, old: FieldDeclaration, new: FieldDe
         found.add("NQX234", at, f"type {old.text} became {new.text}", *texts)
     if old.kind != new.kind:
         found.add("NQX230", at, f"kind {old.kind} became {new.kind}", old.kind, new.kind)
-    gone, come = ("NQX232", "tag {} was removed"), ("NQX234", "tag {} was added")
-    found.entries(at, old.tags, new.tags, gone, come)
+    gone: Entry = ("NQX232", "tag {} was removed", {})
+    found.entries(at, old.tags, new.tags, gone, ("NQX234", "tag {} was added", {}))
     found.aliases(at, old.aliases, new.aliases)
     _compare_defaults(found, at, old, new)
     found.bounds(at, old, new, _BOUNDS)

@@ -22,6 +22,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.changes import (
     Change,
     Changes,
+    Entry,
     Path,
     Position,
     compare_fields,
@@ -278,8 +279,8 @@ def _compare_struct(
         found.add("NQX231", fields, message)
     before = [name for name in old.reserved if name not in new.fields]
     after = [name for name in new.reserved if name not in old.fields]
-    gone, come = ("NQX206", "{} is no longer reserved"), ("NQX234", "{} is reserved now")
-    found.entries((*at, "reserved"), before, after, gone, come)
+    freed: Entry = ("NQX206", "{} is no longer reserved", {})
+    found.entries((*at, "reserved"), before, after, freed, ("NQX234", "{} is reserved now", {}))
     found.aliases(at, old.aliases, new.aliases)
     _compare_constraints(found, (*at, "constraints"), old, new)
     if old.params != new.params:
@@ -361,7 +362,8 @@ def _compare_constraints(
         if after[text] != before[text]:
             message = f"the message of constraint {text} changed"
             found.add("NQX234", at, message, before[text], after[text])
-    gone, come = ("NQX271", "constraint {} was removed"), ("NQX270", "constraint {} was added")
+    gone: Entry = ("NQX271", "constraint {} was removed", {})
+    come: Entry = ("NQX270", "constraint {} was added", {})
     found.entries(at, sorted(before), sorted(after), gone, come)
 
 

@@ -18,7 +18,7 @@ from itertools import product, starmap
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, Severity
-from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, shown
+from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, Entry, shown
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_size, same_type
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint
@@ -314,14 +314,13 @@ def compare_enum(found: Changes, name: str, old: Document, new: Document) -> Non
         found.add(code, at, f"enum {name} was {how}", before and name, after and name)
         return
     a, b = before.default, after.default
-    kept: dict[str, Any] = {} if b is None else {"direction": "none", "severity": "warning"}
-    known: dict[str, Any] = {} if a is None else {"direction": "none", "severity": "info"}
-    for member in before.members:
-        if member not in after.members:
-            found.add("NQX250", at, f"member {member} was removed", member, **kept)
-    for member in after.members:
-        if member not in before.members:
-            found.add("NQX251", at, f"member {member} was added", None, member, **known)
+    removed: Entry = ("NQX250", "member {} was removed", {})
+    added: Entry = ("NQX251", "member {} was added", {})
+    if b is not None:
+        removed = (*removed[:2], {"direction": "none", "severity": "warning"})
+    if a is not None:
+        added = (*added[:2], {"direction": "none", "severity": "info"})
+    found.entries(at, before.members, after.members, removed, added)
     members = before.members, after.members
     if members[0] != members[1] and sorted(members[0]) == sorted(members[1]):
         found.add("NQX234", at, "the order of members changed", *members)

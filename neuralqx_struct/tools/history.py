@@ -105,16 +105,12 @@ def _folder(path: Path) -> Path:
 
 def _replace(file: Path, text: str) -> None:
     """Writes a file completely or not at all."""
-    number, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
-    stage = Path(name)
+    stage = file.with_name(f".{file.name}-{os.getpid()}")
     try:
-        with os.fdopen(number, "w", encoding="utf-8") as opened:
-            opened.write(text)
-        stage.chmod(0o644)
+        stage.write_text(text, encoding="utf-8")
         stage.replace(file)
-    except BaseException:
+    finally:
         stage.unlink(missing_ok=True)
-        raise
 
 
 @dataclass(frozen=True, slots=True)
