@@ -319,15 +319,15 @@ def _compare_branches(found: Changes, at: Path, old: Type, new: Type) -> None:
         return
     texts = format_type(old), format_type(new)
     parts = len(old.parts) == len(new.parts) > 0
-    if isinstance(old, Array) and isinstance(new, Array):
-        _compare_dtypes(found, at, old.dtype, new.dtype)
-        _compare_shapes(found, at, old.shape, new.shape)
+    if old.element and new.element:
+        _compare_dtypes(found, at, old.element, new.element)
+        _compare_shapes(found, at, old.extents, new.extents)
     elif isinstance(old, Key) and isinstance(new, Key):
         if old.impl != new.impl:
             message = f"the key's implementation {old.impl} became {new.impl}"
             breaks = FORWARD if new.impl is None else {}
             found.add("NQX215", at, message, old.impl, new.impl, **breaks)
-        _compare_shapes(found, at, old.shape, new.shape)
+        _compare_shapes(found, at, old.extents, new.extents)
     elif old.refers and old.refers == new.refers:
         arguments = ([size.text for size in each.arguments] for each in (old, new))
         found.add("NQX222", at, f"the arguments of {old.refers} changed", *arguments)
@@ -362,17 +362,17 @@ def _compare_dtypes(found: Changes, at: Path, old: str, new: str) -> None:
 def _compare_shapes(
     found: Changes, at: Path, old: tuple[Extent, ...], new: tuple[Extent, ...]
 ) -> None:
-    texts = [f"[{format_extents(shape)}]" for shape in (old, new)]
-    message, known = f"shape {texts[0]} became {texts[1]}", found.known
-    if ... in new and readable_as(Array("bool", old), Array("bool", new), known):
-        if old != new:
+    known, sizes = found.known, [*zip(old, new, strict=False)]
+    if len(old) != len(new) or any((a is ...) != (b is ...) for a, b in sizes):
+        texts = [f"[{format_extents(shape)}]" for shape in (old, new)]
+        message = f"shape {texts[0]} became {texts[1]}"
+        if readable_as(Array("bool", old), Array("bool", new), known):
             found.add("NQX222", at, message, *texts, **FORWARD)
+        else:
+            found.add("NQX220", at, message, *texts)
         return
-    if len(old) != len(new) or (... in old) != (... in new):
-        found.add("NQX220", at, message, *texts)
-        return
-    for axis, (a, b) in enumerate(zip(old, new, strict=True)):
-        if same_size(a, b, known) or a is ... or b is ...:
+    for axis, (a, b) in enumerate(sizes):
+        if a is ... or b is ... or same_size(a, b, known):
             continue
         reads = same_size(a, b, {**found.sizes, **known})
         read = same_size(b, a, {**found.back, **known})

@@ -88,6 +88,7 @@ FIELDS = {
     "a dim made symbolic": (f("int8[3]"), f("int8[n]"), "NQX222", "forward"),
     "any shape": (f("int8[3]"), f("int8[...]"), "NQX222", "forward"),
     "any shape before": (f("int8[...]"), f("int8[3]"), "NQX220", "both"),
+    "other axes first": (f("int8[..., 3]"), f("int8[3, ...]"), "NQX220", "both"),
     "size spelled otherwise": (f("int8[2 * n]"), f("int8[n + n]"), "NQX221", "none"),
     "type kind": (f("int"), f("str"), "NQX210", "both"),
     "array to scalar": (f("float32[]"), f("float"), "NQX210", "both"),

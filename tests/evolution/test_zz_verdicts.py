@@ -1,0 +1,215 @@
+"""The law of verdicts: `breaking` agrees with loads by readers that really have only the other version."""
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import neuralqx_struct as s
+from neuralqx_struct.classes.compiler import classes_of
+from neuralqx_struct.errors import has_errors
+from neuralqx_struct.evolution.changes import LIMITS
+from neuralqx_struct.evolution.compatibility import verdict
+from neuralqx_struct.evolution.suggestions import suggest
+from neuralqx_struct.schema.migration import MODES
+from neuralqx_struct.schema.reading import document_from_data
+from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.schema.uses import among, link
+
+
+def doc(fields, version=1, **members):
+    data = {"language": "1", "schema": "lab.law", "version": version, "root": "A"}
+    structs = {"A": {"fields": fields}, **members.pop("structs", {})}
+    return document_from_data({**data, "structs": structs, **members}, "test")
+
+
+def loads(writer, reader, unknown, key=0, used=()):
+    """Whether an installation with one version alone loads an example of the other; the bundle has the writer's series."""
+    series = series_of([reader, writer] if writer.migrations else [writer])
+    series = series_of([link(d, among(used)) for d in series.documents.values()])
+    try:
+        given = s.example(classes_of(series, writer.version)[writer.root], key=key).to_state_dict()
+    except s.ValidationError:
+        assume(False)
+    cls = classes_of(series_of([reader]), reader.version, own=True)[reader.root]
+    try:
+        s.from_state_dict(given, load_cls=cls, unknown=unknown)
+    except s.StructError as error:
+        return error
+    return None
+
+
+CASES = {
+    "a required field added": ({}, {"a": "int"}, False, True),
+    "float32 to float64": ({"a": "float32[2]"}, {"a": "float64[2]"}, True, False),
+    "float64 to float32": ({"a": "float64[2]"}, {"a": "float32[2]"}, False, True),
+    "float32 to float16": ({"a": "float32[2]"}, {"a": "float16[2]"}, False, True),
+    "int8 to float64": ({"a": "int8[2]"}, {"a": "float64[2]"}, True, False),
+    "a limit added": ({"a": "int"}, {"a": {"type": "int", "ge": 0}}, False, True),
+    "a limit removed": ({"a": {"type": "int", "ge": 0}}, {"a": "int"}, True, False),
+    "a size given": ({"a": "int8[n]"}, {"a": "int8[2]"}, False, True),
+    "one size made two": ({"a": "int8[n]", "b": "int8[n]"}, {"a": "int8[n]", "b": "int8[m]"}, True, False),
+    "a renamed size": ({"a": "int8[n]", "b": "int8[n]"}, {"a": "int8[m]", "b": "int8[m]"}, True, True),
+    "any sizes made one": ({"a": "int8[_]", "b": "int8[_]"}, {"a": "int8[n]", "b": "int8[n]"}, False, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_verdicts_of_single_changes(name):
+    old, new, backward, forward = CASES[name]
+    first, second = doc(old), doc(new, 2)
+    for steps in (True, False):
+        for mode, expected in (("backward", backward), ("forward", forward)):
+            found = verdict(first, second, mode, unknown="drop", steps=steps)
+            assert has_errors(found) is not expected, found
+
+
+LIMITED = {
+    "equals given": ({}, {"n": {"equals": "2 * m"}}, False, True),
+    "min given": ({}, {"n": {"min": 3}}, False, True),
+    "max given": ({"n": {}}, {"n": {"max": 3}}, False, True),
+    "max raised": ({"n": {"max": 3}}, {"n": {"max": 4}}, True, False),
+    "max kept": ({"n": {"max": 3}}, {"n": {"max": 3}}, True, True),
+    "max removed": ({"n": {"max": 3}}, {}, True, False),
+    "equals changed": ({"n": {"equals": "2 * m"}}, {"n": {"equals": "3 * m"}}, False, False),
+    "one size for the tree": ({}, {"n": {}}, False, True),
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_verdicts_of_dims(name):
+    old, new, backward, forward = LIMITED[name]
+    fields, inner = {"a": "int8[n]", "m": "int8[m]", "x": "B"}, {"B": {"fields": {"w": "int8[n]"}}}
+    first, second = (
+        doc(fields, version, dims=dims, structs=inner) for version, dims in ((1, old), (2, new))
+    )
+    for mode, expected in (("backward", backward), ("forward", forward)):
+        found = verdict(first, second, mode)
+        assert has_errors(found) is not expected, found
+        assert {d.code for d in found} <= LIMITS
+
+
+def test_a_struct_that_is_held_once_has_no_size_of_its_own():
+    inner = {"B": {"fields": {"w": "int8[n]"}}}
+    first, second = (
+        doc({"x": "B"}, structs=inner),
+        doc({"x": "B"}, 2, structs=inner, dims={"n": {}}),
+    )
+    assert verdict(first, second, "full") == []
+    several = {"x": "B", "y": "B | null"}
+    first, second = doc(several, structs=inner), doc(several, 2, structs=inner, dims={"n": {}})
+    assert [d.code for d in verdict(first, second, "full")] == ["NQX270"]
+
+
+def test_limits_follow_renames_by_steps():
+    first = doc(
+        {"a": "int"}, structs={"A": {"fields": {"a": "int"}, "constraints": [{"expr": "a > 0"}]}}
+    )
+    renamed = {"fields": {"b": "int"}, "constraints": [{"expr": "b > 0"}]}
+    steps = [s.steps.migration(1, [s.steps.rename(field="a", to="b")])]
+    second = doc({}, 2, structs={"A": renamed}).model_copy(update={"migrations": steps})
+    assert verdict(first, second, "full") == []
+    limited = {"fields": {"b": {"type": "int", "le": 5}}, "constraints": [{"expr": "b > 0"}]}
+    second = doc({}, 2, structs={"A": limited}).model_copy(update={"migrations": steps})
+    (found,) = verdict(first, second, "full")
+    assert (found.code, found.path) == ("NQX270", "$.structs.A.fields.b")
+
+
+def used(steps, fields):
+    """Two versions of a schema that uses two versions of another one."""
+    versions = []
+    for version, declared in enumerate(fields, 1):
+        structs = {"B": {"fields": declared}}
+        data = {"language": "1", "schema": "lab.inner", "version": version, "root": "B"}
+        migrations = {"migrations": [{"from": 1, "steps": steps}]} if steps and version == 2 else {}
+        versions.append(document_from_data({**data, "structs": structs, **migrations}, "test"))
+    users = [doc({"x": "lab.inner.B"}, v, uses=[f"lab.inner@{v}"]) for v in (1, 2)]
+    return [link(user, among(versions)) for user in users]
+
+
+@pytest.mark.parametrize("unknown", ["error", "warn", "drop"])
+@pytest.mark.parametrize(
+    ("steps", "fields", "backward", "forward"),
+    [
+        ([], ({"w": "int8[2]"}, {"w": "float64[2]"}), True, False),
+        ([], ({"w": "float64[2]"}, {"w": "float32[2]"}), False, True),
+        ([{"remove": {"field": "w", "lossy": True}}], ({"w": "int"}, {}), True, False),
+        ([{"remove": {"field": "w", "undo_default": 1}}], ({"w": "int"}, {}), True, True),
+    ],
+)
+def test_used_schemas_count(steps, fields, backward, forward, unknown):
+    old, new = used(steps, fields)
+    assert has_errors(verdict(old, new, "backward", unknown=unknown)) is not backward
+    found = verdict(old, new, "forward", unknown=unknown)
+    assert has_errors(found) is not forward
+    assert all(d.path == "$.uses" and "of lab.inner" in d.message for d in found)
+
+
+TYPES = [
+    "int", "float", "str", "bool", "int | null", "int | str", "int8[n]", "int16[n]", "float32[n]", "float64[n]", "float32[m]",
+    "float32[n, m]", "float16[3]", "complex64[n]", "list[int]", "list[int8[n]]", "dict[str, float]", "Mode", "In", "list[In]", "In | null",
+    "float32[k]", "float32[n] | null", {"type": "int", "default": 3}, {"type": "int", "ge": 0}, {"type": "int", "ge": 2, "le": 9},
+    {"type": "float32[n] | null", "default": None}, {"type": "int8[n]", "aliases": ["c"]}, {"type": "Mode", "default": "slow"},
+]  # fmt: skip
+FIELDS = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(TYPES), min_size=1, max_size=4)
+INNERS = st.dictionaries(
+    st.sampled_from("nwx"),
+    st.sampled_from(["int", "float32[n]", "int8[n]", "float64[n]", {"type": "int", "default": 1}]),
+    min_size=1,
+    max_size=2,
+)
+MEMBERS = st.sampled_from(
+    [["fast", "slow"], ["slow"], {"members": ["slow", "new"], "default": "slow"}]
+)
+DIMS = st.sampled_from(
+    [
+        {},
+        {"n": {}},
+        {"n": {"min": 2}},
+        {"n": {}, "m": {}, "k": {"equals": "n + m"}},
+        {"m": {"max": 4}},
+    ]
+)
+SIDE = st.tuples(FIELDS, INNERS, MEMBERS, DIMS)
+
+
+def side(version, parts):
+    fields, inner, members, dims = parts
+    structs = {"In": {"fields": inner}}
+    sizes = {"sizes": "int8[n, m]"} if dims else {}
+    return doc({**fields, **sizes}, version, structs=structs, enums={"Mode": members}, dims=dims)
+
+
+def check(old, new, unknown, key):
+    """For each direction: compatible means that payloads load; incompatible without limits that none does."""
+    found = {}
+    for direction in ("backward", "forward"):
+        judged = verdict(old, new, direction, unknown=unknown)
+        found[direction] = has_errors(judged)
+        writer, reader = (old, new) if direction == "backward" else (new, old)
+        error = loads(writer, reader, unknown, key)
+        depends = {d.code for d in judged} <= {*LIMITS, "NQX307"}
+        if error is not None and any(d.code in ("NQX213", "NQX214") for d in error.diagnostics):
+            continue  # an exact cast that a step declares is refused by the data
+        assert found[direction] or error is None, (direction, error)
+        assert not found[direction] or depends or error is not None, (direction, judged)
+    for name, mode in MODES.items():
+        broken = has_errors(verdict(old, new, name, unknown=unknown))
+        assert broken is any(found[direction] for direction in mode.directions)
+
+
+@settings(max_examples=600, deadline=None)
+@given(SIDE, SIDE, st.sampled_from(["error", "warn", "drop"]), st.integers(0, 9))
+def test_a_verdict_without_steps_is_what_loading_does(before, after, unknown, key):
+    aliased = [n for n, t in after[0].items() if isinstance(t, dict) and "aliases" in t]
+    assume("c" not in aliased and len(aliased) < 2)
+    check(side(1, before), side(2, after), unknown, key)
+
+
+@settings(max_examples=600, deadline=None)
+@given(SIDE, SIDE, st.sampled_from(["error", "warn", "drop"]), st.integers(0, 9))
+def test_a_verdict_with_steps_is_what_loading_does(before, after, unknown, key):
+    old, new = side(1, before), side(2, after)
+    found = suggest(old, new)
+    assume(all(each.answers for each in found))
+    steps = [step for each in found for step in each.answers[0].steps]
+    check(old, new.model_copy(update={"migrations": [s.steps.migration(1, steps)]}), unknown, key)
