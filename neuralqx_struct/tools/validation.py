@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
 from neuralqx_struct.manifest import MOST_FINDINGS
-from neuralqx_struct.manifest.kinds import STRUCT, children, iter_nodes
+from neuralqx_struct.manifest.kinds import STRUCT, iter_nodes
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.references import SchemaRef, is_schema_ref
@@ -127,7 +127,7 @@ def _schema_findings(document: dict[str, Any], wanted: Series | None) -> Finding
     """Compares the tree with the schema of the caller, or with those in the manifest."""
     written, root = document.get("schema"), document["manifest"]
     if written is None and wanted is None and not document.get("schemas"):
-        return _unknown_findings(root, {})
+        return _tree_findings(root, {}, None)
     known, found = _carried(document)
     if found:
         return found
@@ -138,28 +138,10 @@ def _schema_findings(document: dict[str, Any], wanted: Series | None) -> Finding
         known[wanted.id] = wanted  # takes precedence over the bundle's own
     # Without the member `schema`, structs name their schema; only its fingerprint is unknown then.
     root_ref = _schema_of(root)
-    named = root_ref is not None and wanted is not None and root_ref.id == wanted.id
-    if written is None and (wanted is None or named):
-        found = _unknown_findings(root, known)
-    else:
+    named = wanted is None or (root_ref is not None and root_ref.id == wanted.id)
+    if written is not None or not named:
         found = _identity_findings(written, known, wanted, own)
     return found or _tree_findings(root, known, expected=written)
-
-
-def _unknown_findings(root: Any, known: Mapping[str, Series]) -> Findings:
-    """Finds outermost structs of unknown schemas or versions."""
-    found = []
-    for path, _, ref in _outermost(root, _schema_of):
-        series = known.get(ref.id)
-        if series is not None and ref.version in series.documents:
-            continue
-        versions = "none is known"
-        if series is not None:
-            versions = f"known: {', '.join(map(str, series.versions))}"
-        message = f"expected a known version of {ref.id}, got {ref.version} ({versions})"
-        hint = "restore the members `schema` and `schemas` of the manifest, or pass the schema (--schema)"
-        found.append(Diagnostic("NQX404", "error", message, format_path(path), hint=hint))
-    return found
 
 
 def _lint_errors(series: Series, version: int) -> Findings:
@@ -232,28 +214,26 @@ def _plain_findings(root: Any, wanted: Series) -> Findings:
 def _tree_findings(
     root: Any, known: Mapping[str, Series], expected: Mapping[str, Any] | None
 ) -> Findings:
-    """Compares every outermost struct of a known schema with its declaration."""
+    """Compares every outermost struct of a schema with its declaration."""
     from neuralqx_struct.schema.conformance import conform, see_node
 
-    def known_ref(node: Any) -> SchemaRef | None:
-        ref = _schema_of(node)
-        if ref is None or ref.id not in known or ref.version not in known[ref.id].documents:
-            return None
-        return ref
-
-    if expected is not None:
-        ref = known_ref(root)
-        if ref is None or ref[:2] != (expected["id"], expected["version"]):
-            document = known[expected["id"]].at(expected["version"])
-            return conform(document, document.root, root, see_node)
+    root_ref = _schema_of(root)
+    if expected is not None and (root_ref is None or not _is_of(root_ref, expected)):
+        document = known[expected["id"]].at(expected["version"])
+        return conform(document, document.root, root, see_node)
     wrong: dict[tuple[str, int], Findings] = {}
     found: Findings = []
-    for path, node, ref in _outermost(root, known_ref):
+    for path, node, ref in _outermost(root):
+        series = known.get(ref.id)
+        if series is None or ref.version not in series.documents:
+            if expected is None:
+                found.append(_unknown(path, ref, series))
+            continue
         key = (ref.id, ref.version)
         if key not in wrong:
-            wrong[key] = _lint_errors(known[ref.id], ref.version)
+            wrong[key] = _lint_errors(series, ref.version)
             found += wrong[key]
-        document = known[ref.id].at(ref.version)
+        document = series.at(ref.version)
         if wrong[key]:
             continue
         if ref.name in document.structs:
@@ -265,22 +245,36 @@ def _tree_findings(
     return found
 
 
+def _is_of(ref: SchemaRef, expected: Mapping[str, Any]) -> bool:
+    return (ref.id, ref.version) == (expected["id"], expected["version"])
+
+
+def _unknown(path: Path, ref: SchemaRef, series: Series | None) -> Diagnostic:
+    """The finding about a struct of an unknown schema or version."""
+    versions = "none is known"
+    if series is not None:
+        versions = f"known: {', '.join(map(str, series.versions))}"
+    message = f"expected a known version of {ref.id}, got {ref.version} ({versions})"
+    hint = (
+        "restore the members `schema` and `schemas` of the manifest, or pass the schema (--schema)"
+    )
+    return Diagnostic("NQX404", "error", message, format_path(path), hint=hint)
+
+
 def _schema_of(node: Any) -> SchemaRef | None:
     """The schema reference of a struct; None for plain Python classes and other nodes."""
     return SchemaRef.parse(node["type"]) if STRUCT.matches(node) else None
 
 
-def _outermost(
-    root: Any, ref_of: Callable[[Any], SchemaRef | None]
-) -> Iterator[tuple[Path, Any, SchemaRef]]:
-    """Yields structs that have a reference and are in no other one that has, with their paths."""
-    inside: set[int] = set()
+def _outermost(root: Any) -> Iterator[tuple[Path, Any, SchemaRef]]:
+    """Yields structs of schemas that are in no other such struct, with their paths."""
+    outer: Path | None = None
     for path, node in iter_nodes(root):
-        if type(node) is not dict:
+        if outer is not None and path[: len(outer)] == outer:
             continue
-        ref = ref_of(node)
-        within = id(node) in inside
-        if within or ref is not None:
-            inside |= {id(child) for _, child in children(node)}
-        if ref is not None and not within:
+        ref = _schema_of(node)
+        if ref is not None:
             yield path, node, ref
+            outer = path
+        if outer == ():
+            return

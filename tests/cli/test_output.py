@@ -12,6 +12,7 @@ from neuralqx_struct.cli import commands, reports
 from neuralqx_struct.cli.commands import report_schema
 from neuralqx_struct.cli.table import COMMANDS, GROUPS
 from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.tools.formatting import format_schema
 from tests.builders import ROOT, bounded, invoke
 
 SCHEMA = ROOT / "schemas" / "vmc_state"
@@ -306,8 +307,43 @@ def test_fmt_leaves_files_with_errors(here):
     assert (here / "v1.yaml").read_text() == UNTIDY.replace("fields", "field")
 
 
+HEAD = V1.partition("structs:")[0] + "structs:\n  Point:\n    fields:\n"
+LARGE = {
+    "fields": HEAD + "".join(f"      f{n}: int  # {n}\n" for n in range(5000)),
+    "comments": "# c\n" * 100_000 + V1,
+    "one comment": V1 + "# " * 200_000,
+    "quotes": HEAD + "      x: {type: int, doc: '" + "# \\n" * 50_000 + "'}\n",
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_files_are_formatted_in_bounded_time(here, name):
+    (here / "v1.yaml").write_text(LARGE[name])
+    with bounded():
+        assert invoke("schema", "fmt", "v1.yaml").exit_code == 0
+    made = (here / "v1.yaml").read_text()
+    assert made.count("#") == LARGE[name].count("#")
+    assert invoke("schema", "fmt", "v1.yaml", "--check").exit_code == 0
+
+
 def test_list(here):
     (here / "schemas" / "point").mkdir(parents=True)
     (here / "schemas" / "point" / "v1.yaml").write_text(V1)
     assert invoke("schema", "list").stdout == "lab.point  versions 1  schemas/point\n"
     assert invoke("schema", "list", "nothing").exit_code == 2
+
+
+def test_every_schema_of_the_repository_can_be_formatted():
+    formatted = 0
+    for folder in ("schemas", "tests/suite"):
+        for file in (ROOT / folder).rglob("*.yaml"):
+            text = file.read_text()
+            try:
+                made = format_schema(text, str(file))
+            except s.SchemaError as error:
+                assert error.code != "NQX000"
+                continue
+            formatted += 1
+            assert format_schema(made) == made
+            assert made.count("#") == text.count("#")
+    assert formatted > 200
