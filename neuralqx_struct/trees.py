@@ -215,11 +215,17 @@ def partition(obj: T, filter: Filter, *, report: Report = None) -> tuple[T, T]: 
     Returns:
         The object with the leaves that match, and the one with the others.
     """
-    leaves, treedef, paths = _flattened_with_paths(obj)
-    pairs = list(zip(leaves, matches(zip(paths, leaves, strict=True), filter, report), strict=True))
+    pairs, treedef = _matched(obj, filter, report)
     kept = [leaf if hit else None for leaf, hit in pairs]
     rest = [None if hit else leaf for leaf, hit in pairs]
     return tree_unflatten(treedef, kept), tree_unflatten(treedef, rest)
+
+
+def _matched(obj: Any, wanted: Filter, report: Report) -> tuple[list[tuple[Any, bool]], Any]:
+    """The leaves with whether they match a filter, and the structure."""
+    leaves, treedef, paths = _flattened_with_paths(obj)
+    hits = matches(zip(paths, leaves, strict=True), wanted, report)
+    return list(zip(leaves, hits, strict=True)), treedef
 
 
 def combine(*parts: T) -> T:
@@ -301,8 +307,7 @@ def map_where(
         raise TypeError(
             f"map_where(): expected a function of a leaf as the third argument, got a {type(function).__name__}"
         )
-    leaves, treedef, paths = _flattened_with_paths(obj)
-    hits = matches(zip(paths, leaves, strict=True), filter, report)
-    leaves = [function(leaf) if hit else leaf for leaf, hit in zip(leaves, hits, strict=True)]
+    pairs, treedef = _matched(obj, filter, report)
+    leaves = [function(leaf) if hit else leaf for leaf, hit in pairs]
     changed: T = tree_unflatten(treedef, leaves)
     return changed

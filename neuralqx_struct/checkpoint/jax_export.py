@@ -122,10 +122,7 @@ def aux_from_bytes(cls: Any, data: bytes) -> tuple[Any, ...]:
         SerializationError: The bytes are something else, or are of a class with other static fields.
     """
     layout: Layout = cls.__nqx_layout__
-    try:
-        payload = json.loads(bytes(data))
-    except (ValueError, RecursionError):
-        payload = None
+    payload = _json(data)
     if not isinstance(payload, dict):
         raise SerializationError(
             f"expected the static fields of {cls.__name__} as JSON, got something else",
@@ -149,22 +146,24 @@ def aux_from_bytes(cls: Any, data: bytes) -> tuple[Any, ...]:
     return layout.pair({**dict.fromkeys(layout.nodes), **values}, cls.__name__)[1]
 
 
+def _json(data: bytes) -> Any:
+    """The value of a JSON text; None for other bytes."""
+    try:
+        return json.loads(bytes(data))
+    except (ValueError, RecursionError):
+        return None
+
+
 def paths_from_bytes(data: bytes) -> tuple[TreePath, ...]:
     """The treedef node of a PathTree from the JSON of its paths.
 
     Raises:
         SerializationError: The bytes are something else.
     """
-    try:
-        paths: Any = json.loads(bytes(data))
-    except (ValueError, RecursionError):
-        paths = None
+    paths = _json(data)
     lists = isinstance(paths, list) and all(isinstance(path, list) for path in paths)
-    if (
-        not lists
-        or not all(isinstance(part, str) for path in paths for part in path)
-        or paths != sorted(paths)
-    ):
+    texts = lists and all(isinstance(part, str) for path in paths for part in path)
+    if not texts or paths != sorted(paths):
         raise SerializationError(
             "expected the sorted paths of a PathTree as JSON, got something else",
             code="NQX401",

@@ -11,11 +11,11 @@ Example:
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
@@ -42,7 +42,6 @@ from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.filters import FilterError, parse
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
-from neuralqx_struct.manifest.check import check_values
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.manifest.payload import Payload, check, raise_findings
 from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class
@@ -90,17 +89,17 @@ def from_state_dict(
     payload: Values,
     *,
     load_cls: type | None = None,
-    select: Any = None,
-    abstract: bool = False,
-    as_numpy: bool = False,
-    unknown: Unknown = "error",
-    fill: Values | None = None,
-    trust: Sequence[str] = (),
     limits: Limits | None = None,
-    report: list[Diagnostic] | None = None,
-    raw: bool = False,
+    **options: Any,
 ) -> Any:
-    """The object of a state dict; the inverse of :func:`to_state_dict`, with the arguments of :func:`load`.
+    """The object of a state dict; the inverse of :func:`to_state_dict`.
+
+    Args:
+        payload: The result of :func:`to_state_dict`.
+        load_cls: The class that the root must be.
+        limits: Sizes above which the payload is refused.
+        **options: ``select``, ``abstract``, ``as_numpy``, ``unknown``, ``fill``, ``trust``, ``report`` and ``raw`` of
+            :func:`load`.
 
     Raises:
         SerializationError: The payload is malformed or does not fit, with every problem.
@@ -111,22 +110,9 @@ def from_state_dict(
         raise SerializationError(message, code="NQX401", hint=hint)
     document = {name: value for name, value in payload.items() if name != "array_data"}
     held = Payload(document, payload["array_data"])
-    limits = limits or DEFAULT_LIMITS
-    raise_findings(check_values(document, limits=limits) or check(held, limits))
+    raise_findings(check(held, limits or DEFAULT_LIMITS))
     # The caller can write into the arrays of the payload, so the result gets copies.
-    options = _options(
-        load_cls,
-        copies=True,
-        select=select,
-        abstract=abstract,
-        as_numpy=as_numpy,
-        unknown=unknown,
-        fill=fill,
-        trust=trust,
-        report=report,
-        raw=raw,
-    )
-    return _restored(held, options)
+    return _restored(held, replace(_options(load_cls, **options), copies=True))
 
 
 @overload
@@ -214,13 +200,14 @@ def load(
 def _options(
     load_cls: Any,
     *,
-    select: Any,
-    unknown: Unknown,
-    fill: Values | None,
-    trust: Iterable[str],
-    report: list[Diagnostic] | None,
-    raw: bool,
-    **flags: Any,
+    select: Any = None,
+    abstract: bool = False,
+    as_numpy: bool = False,
+    unknown: Unknown = "error",
+    fill: Values | None = None,
+    trust: Iterable[str] = (),
+    report: list[Diagnostic] | None = None,
+    raw: bool = False,
 ) -> DecodeOptions:
     """The load options as one record; the package of the requested class is trusted."""
     if unknown not in ("error", "warn", "drop"):
@@ -241,7 +228,8 @@ def _options(
         root=load_cls,
         report=[] if report is None else report,
         raw=raw,
-        **flags,
+        abstract=abstract,
+        as_numpy=as_numpy,
     )
 
 
@@ -262,7 +250,7 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
         options = _with_classes(options, known)
     if shardings is not None and not options.abstract and not options.as_numpy:
         targets = _targets(payload, options, shardings)
-        options = dataclasses.replace(options, targets=targets)
+        options = replace(options, targets=targets)
     decoder = StructDecoder(payload.arrays, options)
     try:
         with collector_paused():
@@ -350,7 +338,7 @@ def _require_class(value: Any, load_cls: Any) -> None:
 def _targets(payload: Payload, options: DecodeOptions, shardings: Any) -> Mapping[int, Any]:
     """The sharding of each array, before any is read; nothing for a payload that decoding will refuse."""
     met: dict[int, Any] = {}
-    shapes_only = dataclasses.replace(options, abstract=True, met=met, report=[])
+    shapes_only = replace(options, abstract=True, met=met, report=[])
     decoder = StructDecoder(payload.arrays, shapes_only)
     try:
         shapes = decoder.decode(payload.document["manifest"])
@@ -400,7 +388,7 @@ def _with_classes(options: DecodeOptions, known: Mapping[str, Series]) -> Decode
     def choices(ref: str, cls: type) -> Mapping[str, type[enum.Enum]]:
         return next((own.enums[cls] for own in bound_documents(ref, root) if cls in own.enums), {})
 
-    return dataclasses.replace(options, build_class=build, choices=choices)
+    return replace(options, build_class=build, choices=choices)
 
 
 def _same_payloads(first: Any, second: Any) -> bool:

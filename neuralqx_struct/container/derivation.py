@@ -27,7 +27,7 @@ from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationErr
 from neuralqx_struct.fieldspec import Names, Values, is_struct
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.struct.pytree import Layout, Pair
-from neuralqx_struct.struct.registration import Flat, register_pytree_type
+from neuralqx_struct.struct.registration import Flat, names_of, register_pytree_type
 
 C = TypeVar("C")
 Items = list[tuple[Hashable, Any]]
@@ -322,8 +322,8 @@ def derive(
             f"derive(): expected the containers by keyword, got {got}\n"
             '  name the attributes that hold arrays: @derive(containers=["mean"]); @derive alone has none to go by'
         )
-    nodes = _names(containers, "containers")
-    statics = _names(keep, "keep")
+    nodes = names_of("derive()", "containers", containers)
+    statics = names_of("derive()", "keep", keep)
     named = (*nodes, *statics)
     twice = sorted({name for name in named if named.count(name) > 1})
     if twice:
@@ -362,14 +362,6 @@ def derive(
         return cls
 
     return decorate
-
-
-def _names(given: Any, argument: str) -> Names:
-    if isinstance(given, Iterable) and not isinstance(given, str):
-        names = tuple(given)
-        if all(isinstance(name, str) for name in names):
-            return names
-    raise TypeError(f"derive(): expected a list of attribute names as {argument}, got {given!r}")
 
 
 def _check_names(cls: type, names: Names) -> None:

@@ -157,6 +157,17 @@ def register_pytree_type(
     return cls
 
 
+def names_of(where: str, argument: str, given: Any) -> Names:
+    """A collection of names as a tuple; raises TypeError for anything else, also for one name alone."""
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        names = tuple(given)
+        if all(isinstance(name, str) for name in names):
+            return names
+    raise TypeError(
+        f"{where}: expected a list of attribute names as {argument}, got {given!r}; write ['name']"
+    )
+
+
 def register_attrs_type(
     cls: type,
     *,
@@ -182,15 +193,8 @@ def register_attrs_type(
     """
     if not isinstance(cls, type):
         raise TypeError(f"register_attrs_type(): expected a class, got {cls!r}")
-    if isinstance(node_fields, str) or isinstance(static_fields, str):
-        raise TypeError(
-            f"{class_ref(cls)}: expected tuples of attribute names, got a name; write ('name',)"
-        )
-    nodes, statics = tuple(node_fields), tuple(static_fields)
-    if not all(isinstance(name, str) for name in (*nodes, *statics)):
-        raise TypeError(
-            f"{class_ref(cls)}: expected names of attributes, got {(*nodes, *statics)!r}"
-        )
+    nodes = names_of(class_ref(cls), "node_fields", node_fields)
+    statics = names_of(class_ref(cls), "static_fields", static_fields)
     if not (constructor is None or callable(constructor)):
         raise TypeError(
             f"{class_ref(cls)}: expected a function of a dict as constructor, got {constructor!r}"

@@ -215,7 +215,7 @@ def test_a_class_that_cleans_up_after_its_instances_is_not_asked_to_before_there
         ),
         (
             lambda cls: s.register_attrs_type(cls, node_fields=(1,)),
-            r"expected names of attributes, got \(1,\)",
+            r"expected a list of attribute names as node_fields, got \(1,\)",
         ),
         (
             lambda cls: s.register_attrs_type(cls, node_fields=("a",), constructor=3),
