@@ -13,23 +13,61 @@ from dataclasses import InitVar
 from textwrap import indent
 from typing import Any
 
-from neuralqx_struct.errors import ValidationError
+from neuralqx_struct.errors import FrozenStructError, ValidationError
 from neuralqx_struct.fieldspec import MISSING, FieldSpec, Hook, Specs, Values
 from neuralqx_struct.printing import Text
 from neuralqx_struct.struct.declarations import required_positional
 from neuralqx_struct.struct.equality import EXACT_TYPES, OpaqueRef
 from neuralqx_struct.struct.lifecycle import (
-    assign,
     build,
+    convert,
+    finish,
     is_false,
     note_converter,
-    settle,
     untraced,
 )
-from neuralqx_struct.struct.pytree import MARK, put
+from neuralqx_struct.struct.pytree import MARK, is_frozen, put
 
 _FACTORY = Text("<factory>")
 _MOST_ARGUMENTS = 500
+
+#: The key in ``__dict__`` of the InitVars that ``super().__init__`` got, until ``__post_init__`` takes them.
+INIT_VARS = "_nqx_init_vars"
+
+
+def refuse_frozen(self: Any) -> None:
+    """Refuse a second call of a constructor, which would change a frozen instance."""
+    # A new instance refers to nothing but its class; this is faster than to look for an absent attribute.
+    if gc.get_referents(self) != [type(self)] and is_frozen(self):
+        raise FrozenStructError(
+            "expected __init__ once, got a call on an instance that is frozen",
+            path=type(self).__name__,
+            hint="make a changed copy: obj.replace(...), or a new instance of the class",
+        )
+
+
+def assign(self: Any, given: Values, init_vars: Values) -> bool:
+    """Step 1 for the arguments of a constructor that another ``__init__`` has called; False if there is no other.
+
+    Raises:
+        FrozenStructError: The instance is complete already.
+    """
+    refuse_frozen(self)
+    if type(self).__nqx_generated_init__:
+        return False
+    if init_vars:
+        self.__dict__[INIT_VARS] = {**self.__dict__.get(INIT_VARS, {}), **init_vars}
+    for name, value in given.items():
+        if value is not MISSING:
+            self.__dict__[name] = convert(self, name, value)
+    return True
+
+
+def settle(self: Any, values: Values) -> None:
+    """Steps 2 to 6 for values that are converted."""
+    self.__dict__.update(values)
+    finish(self, {})
+
 
 _NAMESPACE: Values = {
     "_nqx_missing": MISSING,

@@ -7,7 +7,6 @@ completed; the stored pair is ``pytree.py``.
 
 from __future__ import annotations
 
-import gc
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -15,11 +14,11 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
-from neuralqx_struct.errors import Diagnostic, FrozenStructError, StructError, ValidationError
+from neuralqx_struct.errors import Diagnostic, StructError, ValidationError
 from neuralqx_struct.fieldspec import MISSING, FieldKind, Values
 from neuralqx_struct.printing import brief
 from neuralqx_struct.struct.equality import EXACT_TYPES, static_key
-from neuralqx_struct.struct.pytree import Pair, is_frozen, load_pair, store_pair
+from neuralqx_struct.struct.pytree import Pair, load_pair, store_pair
 
 try:  # JAX has no public function that returns whether it is tracing
     from jax._src.core import trace_state_clean
@@ -32,11 +31,6 @@ except ImportError:
 
 #: True if JAX is known not to trace.
 untraced = trace_state_clean
-
-#: The key in ``__dict__`` of the InitVars that ``super().__init__`` got, until ``__post_init__`` takes them.
-INIT_VARS = "_nqx_init_vars"
-#: In ``__dict__`` while a user's ``__init__`` runs: constructors that it calls are not the outermost one.
-IN_INIT = "_nqx_in_init"
 
 CONCRETIZATION_ERRORS = (
     jax.errors.ConcretizationTypeError,
@@ -84,34 +78,6 @@ def _note_hook(error: Exception, during: str, alternative: str) -> None:
 # Construction.
 
 
-def refuse_frozen(self: Any) -> None:
-    """Refuse a second call of a constructor, which would change a frozen instance."""
-    # A new instance refers to nothing but its class; this is faster than to look for an absent attribute.
-    if gc.get_referents(self) != [type(self)] and is_frozen(self):
-        raise FrozenStructError(
-            "expected __init__ once, got a call on an instance that is frozen",
-            path=type(self).__name__,
-            hint="make a changed copy: obj.replace(...), or a new instance of the class",
-        )
-
-
-def assign(self: Any, given: Values, init_vars: Values) -> bool:
-    """Step 1 for the arguments of a constructor that another ``__init__`` has called; False if there is no other.
-
-    Raises:
-        FrozenStructError: The instance is complete already.
-    """
-    refuse_frozen(self)
-    if type(self).__nqx_generated_init__:
-        return False
-    if init_vars:
-        self.__dict__[INIT_VARS] = {**self.__dict__.get(INIT_VARS, {}), **init_vars}
-    for name, value in given.items():
-        if value is not MISSING:
-            self.__dict__[name] = convert(self, name, value)
-    return True
-
-
 def build(self: Any, given: Values, init_vars: Values) -> None:
     """Steps 1 to 6 for the arguments of the constructor, or for the fields that a user's ``__init__`` has assigned."""
     values = self.__dict__
@@ -123,12 +89,6 @@ def build(self: Any, given: Values, init_vars: Values) -> None:
             value = make_default()
         values[name] = convert(self, name, value)
     finish(self, init_vars)
-
-
-def settle(self: Any, values: Values) -> None:
-    """Steps 2 to 6 for values that are converted."""
-    self.__dict__.update(values)
-    finish(self, {})
 
 
 def convert(self: Any, name: str, value: Any) -> Any:
@@ -196,6 +156,9 @@ def verify(self: Any) -> None:
     pair = load_pair(self)
     if cls.__nqx_plain__:
         cls.__nqx_layout__.pair(dict(cls.__nqx_layout__.values(pair)), cls.__name__)
+        return
+    known_pair = cls.__nqx_known_pair__
+    if known_pair is not None and known_pair(cls, pair) is not None:
         return
     values = self._nqx_values()
     sample = object.__new__(cls)

@@ -26,7 +26,7 @@ from neuralqx_struct.fieldspec import (
 from neuralqx_struct.references import bind, register_ref
 from neuralqx_struct.schema.migration import Migration
 from neuralqx_struct.struct.binding import SchemaBinding, check_keywords, schema_binding
-from neuralqx_struct.struct.constructor import generate_init, is_straight
+from neuralqx_struct.struct.constructor import INIT_VARS, generate_init, is_straight, refuse_frozen
 from neuralqx_struct.struct.declarations import (
     InitVarSpec,
     check_static_default,
@@ -41,10 +41,13 @@ from neuralqx_struct.struct.equality import (
     static_hash,
     value_hash,
 )
-from neuralqx_struct.struct.lifecycle import IN_INIT, INIT_VARS, build, read_missing, refuse_frozen
+from neuralqx_struct.struct.lifecycle import build, read_missing
 from neuralqx_struct.struct.pytree import Layout, register_struct
 
 __all__ = ["StructABCMeta", "StructMeta"]
+
+#: In ``__dict__`` while a user's ``__init__`` runs: constructors that it calls are not the outermost one.
+IN_INIT = "_nqx_in_init"
 
 #: How ``==`` compares two values of a field, and how they are hashed.
 Comparison: TypeAlias = tuple[Hook, Hook | None]
