@@ -512,7 +512,7 @@ class TestRegistering:
             s.register_attrs_type(Edge, node_fields=["flux"])
 
     def test_one_name_is_no_collection(self):
-        with pytest.raises(TypeError, match="tuples of attribute names"):
+        with pytest.raises(TypeError, match="a list of attribute names"):
             s.register_attrs_type(type("Edge", (), {}), node_fields="flux")
 
 
