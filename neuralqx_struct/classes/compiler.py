@@ -35,6 +35,7 @@ from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.functions import FUNCTIONS
+from neuralqx_struct.fieldspec import field
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import register_ref
@@ -56,6 +57,7 @@ _CLASSES: dict[str, dict[str, Any]] = {}
 _COMPILING = threading.RLock()
 _HOOKS: dict[str, Callable[..., Any]] = {}
 _MOST_RESULTS = 64  # of a derived field
+_OURS = ("neuralqx_struct", "")  # packages; generated code has no name
 _EXACT = frozenset({bool, int, str, type(None)})  # equal values of these types are the same value
 
 
@@ -176,12 +178,7 @@ def load_schema(where: str | Path) -> Schema:
 
 
 def register_hook(name: str, function: Callable[..., Any]) -> None:
-    """Make a Python function available to schema files as ``converter: name`` or ``validator: name``.
-
-    Args:
-        name: The name that files use.
-        function: ``converter(value)`` or ``validator(value)``.
-    """
+    """Make a function of a value available to schema files as ``converter: name`` or ``validator: name``."""
     _HOOKS[name] = function
 
 
@@ -206,11 +203,8 @@ def _hook(name: str | None) -> Callable[..., Any] | None:
 def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[str, Any]:
     """The Struct classes of one version, by name; the same ones for every document of the same fingerprint.
 
-    Args:
-        series: The documents.
-        version: The version.
-        own: True for a schema that the user has loaded: its classes migrate by its steps from now on, and readers find its
-            references. Schemas from a bundle never override the user's.
+    Those of a schema that the user has loaded, with ``own``, migrate by its steps from now on, and readers find their
+    references. Schemas from a bundle never override the user's.
     """
     document = series.at(version)
     fingerprint = full_fingerprint(document)
@@ -221,11 +215,10 @@ def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[st
             _CLASSES[fingerprint] = made
         classes = _CLASSES[fingerprint]
         for cls in classes.values():
+            if own or "__nqx_series__" not in cls.__dict__:
+                type.__setattr__(cls, "__nqx_series__", series)
             if own:
-                type.__setattr__(cls, "__nqx_series__", series)
                 register_ref(cls)
-            elif "__nqx_series__" not in cls.__dict__:
-                type.__setattr__(cls, "__nqx_series__", series)
     return MappingProxyType(classes)
 
 
@@ -275,15 +268,16 @@ def _rebuild(data: Any, name: str) -> Any:
 
 
 def _field(document: Document, declaration: FieldDeclaration, where: str) -> Any:
-    from neuralqx_struct.fieldspec import field
-
     metadata: dict[str, Any] = {"tags": tuple(declaration.tags)}
     for extra in ("unit", "deprecated", "examples"):
         if getattr(declaration, extra):
             metadata[extra] = getattr(declaration, extra)
+    kind = declaration.kind
+    if declaration.derivation is not None and kind == "node":
+        kind = "static"
     options: dict[str, Any] = {
-        "static": declaration.kind == "static",
-        "pytree": declaration.kind != "opaque",
+        "static": kind == "static",
+        "pytree": kind != "opaque",
         "doc": declaration.doc or None,
         "metadata": metadata,
         "aliases": declaration.aliases,
@@ -293,11 +287,7 @@ def _field(document: Document, declaration: FieldDeclaration, where: str) -> Any
         "kw_only": True,
     }
     if declaration.derivation is not None:
-        kind = "static" if declaration.kind == "node" else declaration.kind
-        return field(
-            **options | {"static": kind == "static", "pytree": kind != "opaque", "init": False},
-            derived=derivation(declaration.derivation),
-        )
+        return field(**options, init=False, derived=derivation(declaration.derivation))
     validators = [hook for hook in [_hook(declaration.validator)] if hook is not None]
     if declaration.has_default:
         try:
@@ -372,10 +362,7 @@ def _frames_of_ours() -> int:
     """The number of frames of this package above the caller: the warning names the first other one."""
     frame: types.FrameType | None = sys._getframe(1)  # noqa: SLF001 - as warnings and logging do
     level = 1
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] not in ("neuralqx_struct", ""):
-            break
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in _OURS:
         frame, level = frame.f_back, level + 1
     return level
 

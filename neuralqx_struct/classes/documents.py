@@ -136,6 +136,15 @@ def described(cls: type) -> tuple[Document, str, Mapping[str, type]]:
     return series.at(own.version), name, {**classes_of(series, own.version), name: cls}
 
 
+def classes_in(document: Document) -> Mapping[str, Any]:
+    """The classes behind the names of a document: those that are bound to it, else those made of it."""
+    from neuralqx_struct.classes.compiler import classes_of
+
+    for bound in bound_documents(document.ref(document.root)):
+        return bound.classes
+    return classes_of(series_of([document]), document.version)
+
+
 def bound_document(cls: Any) -> ClassDocument | None:
     """The document of a class that is bound to a schema itself; None for all others.
 

@@ -2,12 +2,6 @@
 
 Sizes follow from dims and their equations, values from types, defaults and constraints. The constructor checks the
 result; where it refuses, another instance is drawn, with larger numbers from time to time.
-
-Example:
-    >>> from neuralqx_struct.classes.compiler import load_schema
-    >>> state = example(load_schema("schemas/vmc_state").VMCState, dims={"n_sites": 6})
-    >>> state.kernel.shape[0], state.sampler.sigma.shape[1]
-    (6, 6)
 """
 
 from __future__ import annotations
@@ -22,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from neuralqx_struct.classes.documents import described
+from neuralqx_struct.classes.documents import classes_in, described
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError, did_you_mean
 from neuralqx_struct.expressions import Expression
@@ -37,7 +31,6 @@ from neuralqx_struct.types import Extent, Type, walk_type
 _TRIES = 400  # how many examples the constructor may refuse
 _DEEPEST = 4  # structs inside structs; deeper, lists are as short as allowed and optional structs are absent
 _SIZES = (2, 5)  # of dims without bounds
-_DRAWS = 20  # of all dims for each of them
 _MOST_NUMBERS = 1 << 20  # in an array, for each reach
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -71,18 +64,26 @@ def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) ->
         (True, False)
     """
     if not isinstance(cls, type) or not is_struct(cls):
-        root = getattr(cls, "root", type(cls))
-        hint = (
-            f"; did you mean {root.__name__}?" if isinstance(root, type) and is_struct(root) else ""
-        )
+        meant = getattr(cls, "root", type(cls))
+        known = isinstance(meant, type) and is_struct(meant)
+        hint = f"; did you mean {meant.__name__}?" if known else ""
         raise TypeError(f"example(): expected a Struct class, got {brief(cls)}{hint}")
     document, name, classes = described(cls)
-    shown = _check_dims(document, dims or {})
+    _check_dims(document, dims or {})
     seeds = np.random.SeedSequence(_seed(key)).spawn(_TRIES)
     for number, seed in enumerate(seeds):
-        random, reach = np.random.default_rng(seed), 2 ** (number // 50)
-        most = math.inf if dims else _MOST_NUMBERS * reach
-        sample = _Sample(document, classes, random, dict(dims or {}), {}, shown, reach, most)
+        reach = 2 ** (number // 50)
+        sample = _Sample(
+            document=document,
+            classes=classes,
+            random=np.random.default_rng(seed),
+            sizes=dict(dims or {}),
+            root={},
+            shown=_shown_dims(document),
+            reach=reach,
+            smallest=_SIZES[0] if reach == 1 else 0,
+            most=math.inf if dims else _MOST_NUMBERS * reach,
+        )
         try:
             return sample.struct(name, {})
         except ValidationError as error:
@@ -96,19 +97,28 @@ def _seed(key: Any) -> list[int]:
     return [int(word) for word in np.asarray(key).astype(np.uint64).ravel()]
 
 
-def _check_dims(document: Document, dims: Mapping[str, int]) -> list[str]:
-    """The declared dims that an instance determines, by its sizes or by equations."""
-    shown = dict.fromkeys(sorted(root_ints(document)))
-    for struct in document.structs.values():
-        for declaration in struct.stored.values():
-            for extent in extents_of(declaration):
-                shown |= dict.fromkeys(sorted(extent.names))
-    known = {**dict.fromkeys(document.dims), **shown}
+def _check_dims(document: Document, dims: Mapping[str, int]) -> None:
+    known = {**dict.fromkeys(document.dims), **_sizes_in(document)}
     for name in dims:
         if name not in known:
             hint = did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}"
             message = f"expected a dim of {document.id}, got {name!r}"
             raise SchemaError(message, code="NQX103", path="dims", hint=hint)
+
+
+def _sizes_in(document: Document) -> dict[str, None]:
+    """The names of sizes that arrays and static ints of the root show."""
+    found = dict.fromkeys(sorted(root_ints(document)))
+    for struct in document.structs.values():
+        for declaration in struct.stored.values():
+            for extent in extents_of(declaration):
+                found |= dict.fromkeys(sorted(extent.names))
+    return found
+
+
+def _shown_dims(document: Document) -> list[str]:
+    """The declared dims that an instance determines, by its sizes or by equations."""
+    shown = _sizes_in(document)
     for _ in document.dims:
         for name, dim in document.dims.items():
             if dim.equation is not None and dim.equation.names <= shown.keys():
@@ -133,10 +143,11 @@ class _Sample:
         root: Static ints of the root, by name.
         shown: Dims that an instance determines.
         reach: How large sizes and ints may be, in multiples of the usual.
+        smallest: The smallest size.
         most: The largest number of elements of an array.
         local: Sizes of this instance.
         depth: The number of structs around it.
-        field: The field of the value.
+        field: The field of the value; ``path`` is its struct and name.
     """
 
     document: Document
@@ -146,10 +157,12 @@ class _Sample:
     root: dict[str, Any]
     shown: list[str]
     reach: int
+    smallest: int
     most: float
     local: dict[str, int] = field(default_factory=dict)
     depth: int = -1
     field: Any = None
+    path: str = ""
 
     # --- sizes -----------------------------------------------------------------------------------------------------
 
@@ -159,7 +172,7 @@ class _Sample:
             declared = self.document.dims[name]
             least, most = declared.min or 0, math.inf if declared.max is None else declared.max
             if declared.equation is None:
-                start = min(max(least, self.least), most)
+                start = min(max(least, self.smallest), most)
                 self.sizes[name] = self.near(start, min(start + _SIZES[1] * self.reach, most))
             else:
                 found = replace(self, local={}).number(declared.equation)
@@ -167,26 +180,6 @@ class _Sample:
                     raise _unfit(f"expected {least} <= {name} <= {most}, got {found}")
                 self.sizes[name] = found
         return self.sizes[name]
-
-    @property
-    def least(self) -> int:
-        """The smallest size to draw."""
-        return _SIZES[0] if self.reach == 1 else 0
-
-    def settle(self) -> None:
-        """Draws the dims that an instance shows, before any array is made."""
-        given = dict(self.sizes)
-        for _ in range(_DRAWS):
-            try:
-                for name in self.shown:
-                    self.dim(name)
-            except ValidationError as error:
-                unfit = error
-                self.sizes.clear()
-                self.sizes |= given
-            else:
-                return
-        raise unfit
 
     def near(self, low: Any, high: Any) -> int:
         """A whole number within bounds; half of those in far reaches are drawn by their logarithm."""
@@ -211,7 +204,7 @@ class _Sample:
         for known in (self.local, self.sizes, self.root):
             if name in known:
                 return known[name]
-        self.local[name] = self.near(self.least, _SIZES[1] * self.reach - 1)
+        self.local[name] = self.near(self.smallest, _SIZES[1] * self.reach - 1)
         return self.local[name]
 
     def shape(self, extents: Sequence[Extent]) -> tuple[int, ...]:
@@ -237,44 +230,35 @@ class _Sample:
         """The values of the fields of the struct."""
         values: dict[str, Any] = {} if self.depth else self.given()
         declaration = self.document.structs[name]
-        counted = lengths_in(declaration)
+        lengths = lengths_in(declaration)
         fields = {n: d for n, d in bounded(declaration).items() if d.derivation is None}
-        # Numbers come first: sizes may be equal to static ints of the root, and lengths to any.
-        for field_name in sorted(fields, key=lambda n: _turn(fields[n], n in counted)):
-            self.field = fields[field_name]
-            if self.depth == 0 and _turn(self.field, field_name in counted) > _NUMBERS:
-                self.settle()
+        turns = {
+            field_name: _turn(fields[field_name], field_name in lengths) for field_name in fields
+        }
+        for field_name in sorted(fields, key=turns.__getitem__):
+            self.field, self.path = fields[field_name], f"{name}.{field_name}"
+            if self.depth == 0 and turns[field_name]:
+                for dim in self.shown:  # sizes that do not fit are found before arrays are made
+                    self.dim(dim)
             if self.field.kind == "opaque" and self.field.has_default:
                 continue
-            if field_name in counted:
-                self.count(counted[field_name], values)
+            if field_name in lengths:
+                self.count(lengths[field_name], values)
             if field_name not in values:
-                values[field_name] = self.value(f"{name}.{field_name}", self.field)
+                values[field_name] = self.field.declared.example(self)
             if self.depth == 0 and isinstance(values[field_name], int):
                 self.root[field_name] = values[field_name]
         return values
 
     def given(self) -> dict[str, int]:
         """The fields of the root that the sizes of the caller determine."""
-        dims, root = self.document.dims, self.document.structs[self.document.root]
-        given = {
-            n: self.sizes[n] for n in root_ints(self.document) & self.sizes.keys() - dims.keys()
-        }
-        for name in dims.keys() & self.sizes.keys():
-            equation = dims[name].equation
-            if (
-                equation is not None and equation.text in root.fields
-            ):  # `heads: {equals: n_heads}`: heads determines n_heads
-                given[equation.text] = self.sizes[name]
+        ints = root_ints(self.document)
+        given = {name: size for name, size in self.sizes.items() if name in ints}
+        for name, dim in self.document.dims.items():
+            # `heads: {equals: n_heads}`: heads determines n_heads
+            if name in self.sizes and dim.equation is not None and dim.equation.text in ints:
+                given[dim.equation.text] = self.sizes[name]
         return given
-
-    def value(self, path: str, field: FieldDeclaration) -> Any:
-        """The value of a field; errors name it."""
-        try:
-            return field.declared.example(self)
-        except SchemaError as error:
-            found = error.diagnostics[0]
-            raise SchemaError(found.message, code=found.code, path=path, hint=found.hint) from None
 
     def count(self, length: ast.expr, values: Mapping[str, Any]) -> None:
         """Gives the field the length that a constraint demands, if it is known."""
@@ -314,14 +298,16 @@ class _Sample:
 
     def inner_struct(self, declared: Type) -> Any:
         """An instance of the struct that a type names."""
-        name = declared.refers
-        pairs = zip(self.document.structs[name].params, declared.arguments, strict=False)
-        return self.struct(name, {param: self.number(size) for param, size in pairs})
-
-    def member(self, enum: str, name: str) -> Any:
-        """A member: of a Python Enum, or its name."""
-        cls = self.classes.get(enum)
-        return name if cls is None else cls[name]
+        owner, name = self.document.place_of(declared.refers)
+        sizes = map(self.number, declared.arguments)
+        bound = dict(zip(owner.structs[name].params, sizes, strict=False))
+        if owner is self.document:
+            return self.struct(name, bound)
+        inside = replace(
+            self, document=owner, classes=classes_in(owner), sizes={}, root={}, depth=-1
+        )
+        inside.shown = _shown_dims(owner)
+        return inside.struct(name, bound)
 
     def length(self, item: Type) -> int:
         """The length of a collection."""
@@ -339,11 +325,10 @@ class _Sample:
     def interval(self, low: float, high: float, least: float) -> tuple[float, float]:
         """The interval that bounds leave, near to [low, high]; open bounds are moved by ``least``."""
         field = self.field
-        floors = [-math.inf if field.ge is None else field.ge]
-        floors += [] if field.gt is None else [field.gt + least]
-        ceilings = [math.inf if field.le is None else field.le]
-        ceilings += [] if field.lt is None else [field.lt - least]
-        bottom, top = max(floors), min(ceilings)
+        floors = [field.ge, None if field.gt is None else field.gt + least, -math.inf]
+        ceilings = [field.le, None if field.lt is None else field.lt - least, math.inf]
+        bottom = max(bound for bound in floors if bound is not None)
+        top = min(bound for bound in ceilings if bound is not None)
         width = high - low
         start = min(max(low, bottom), top)
         if bottom == -math.inf and top < low:
@@ -361,9 +346,8 @@ class _Sample:
     def floating(self) -> float:
         """A float."""
         low, high = self.interval(0.0, 1.0, 1e-6)
-        if self.field.multiple_of:
-            return float(self.field.multiple_of * math.ceil(low / self.field.multiple_of))
-        return float(self.random.uniform(low, high))
+        step = self.field.multiple_of
+        return float(step * math.ceil(low / step) if step else self.random.uniform(low, high))
 
     def text(self) -> str:
         """Returns text; for a pattern the default."""
@@ -371,11 +355,11 @@ class _Sample:
         if field.pattern is not None:
             if field.has_default and field.default is not None:
                 return str(field.default)
-            raise SchemaError(
-                f"expected `examples:` or a default for text like {field.pattern!r}, got neither",
-                code="NQX107",
-                hint="list examples in the schema: `examples: [...]`",
+            message = (
+                f"expected `examples:` or a default for text like {field.pattern!r}, got neither"
             )
+            hint = "list examples in the schema: `examples: [...]`"
+            raise SchemaError(message, code="NQX107", path=self.path, hint=hint)
         return "".join(self.one_of(_LETTERS) for _ in range(self.count_up_to(8)))
 
     def array(self, dtype: str, shape: tuple[int, ...]) -> Any:
@@ -386,21 +370,17 @@ class _Sample:
 
     def numbers(self, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
         """Returns random numbers of a dtype's family."""
-        family = DTYPES[dtype].family
-        if family == "bool":
-            return self.random.integers(0, 2, shape)
-        if family in ("integer", "unsigned"):
-            most = min(9, 2 ** DTYPES[dtype].significand - 1)
-            low, high = self.interval(0, most, 1)
+        known = DTYPES[dtype]
+        if known.exponents is None:  # bool, too
+            low, high = self.interval(0, min(9, 2**known.significand - 1), 1)
             return self.random.integers(int(low), int(high) + 1, shape)
         field = self.field
         if any(bound is not None for bound in (field.ge, field.gt, field.le, field.lt)):
             return np.asarray(self.random.uniform(*self.interval(0.0, 1.0, 1e-3), shape))
         drawn = np.asarray(self.random.standard_normal(shape))
-        if family == "complex":
+        if known.family == "complex":
             return drawn + 1j * self.random.standard_normal(shape)
-        # A dtype of powers of two alone has no sign and no zero.
-        return np.exp2(np.round(drawn)) if dtype == "float8_e8m0fnu" else drawn
+        return np.exp2(np.round(drawn)) if "negative" in known.lacks else drawn
 
     def key(self, impl: str | None, shape: tuple[int, ...]) -> Any:
         """Returns random keys."""
@@ -408,12 +388,10 @@ class _Sample:
         return key if shape == () else jax.random.split(key, math.prod(shape)).reshape(shape)
 
 
-_NUMBERS = (0, False)
-
-
-def _turn(declaration: FieldDeclaration, counted: bool) -> tuple[int, bool]:
-    """The order of drawing: plain values, collections, arrays; those with a given length last, but arrays first."""
+def _turn(declaration: FieldDeclaration, counted: bool) -> int:
+    """The order of drawing: plain values, as sizes may be equal to them; then what has no given length; arrays last."""
     declared = declaration.declared
     if declared.element:
-        return 2, not counted
-    return int(counted or bool(declared.parts or declared.refers)), counted
+        return 3 if counted else 4
+    plain = not any(branch.parts or branch.refers for branch in declared.branches)
+    return 0 if plain else 1 + counted

@@ -253,5 +253,7 @@ class Named(Type):
     def example(self, sample: Any) -> Any:
         members = sample.document.members_of(self.name)
         if members is not None:
-            return sample.member(self.name, sample.one_of(members))
+            name = sample.one_of(members)
+            enum = sample.classes.get(self.name)  # of Python
+            return name if enum is None else enum[name]
         return sample.inner_struct(self)

@@ -265,3 +265,30 @@ def test_lengths_that_a_constraint_gives_are_met():
     made = s.example(cls, key=3)
     assert (len(made.layers), made.betas.shape, made.alphas.shape) == (40, (80,), (80,))
     assert len(made.table) == len(made.rows) and len(made.names) == 40
+
+
+def test_structs_of_other_documents_have_dims_of_their_own(tmp_path):
+    texts = {
+        "optim": "dims: {n: {min: 7}}\nenums: {M: [a, b]}\nstructs:\n  A: {fields: {mu: 'float32[n]', m: M}}\n",
+        "state": "uses: [lab.optim@1]\ndims: {n: {max: 3}}\nstructs:\n"
+        "  A: {fields: {w: 'float32[n]', o: lab.optim.A, e: lab.optim.M}}\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        head = f'language: "1"\nschema: lab.{name}\nversion: 1\nroot: A\n'
+        (tmp_path / name / "v1.yaml").write_text(head + text)
+    made = s.example(s.load_schema(tmp_path / "state").A)
+    assert len(made.w) <= 3 and len(made.o.mu) >= 7 and {made.o.m, made.e} <= {"a", "b"}
+
+
+class Adam(s.Struct, schema="lab.bound_adam", version=1):
+    mu: object
+    steps: int = s.field(static=True, default=3)
+
+
+class Holder(s.Struct, schema="lab.bound_outer", version=1):
+    adam: Adam
+
+
+def test_structs_of_other_bound_classes():
+    assert type(s.example(Holder).adam) is Adam
