@@ -252,10 +252,10 @@ def _docstring(document: Document, name: str) -> str:
     declaration = document.structs[name]
     head = declaration.doc or f"Struct {name} of {document.id} version {document.version}."
     lines: list[str] = []
-    for field, described in declaration.fields.items():
+    for each, described in declaration.fields.items():
         if described.doc or described.unit:
             unit = f" In {described.unit}." if described.unit else ""
-            lines.append(f"    {field}: {' '.join(described.doc.split())}{unit}".rstrip())
+            lines.append(f"    {each}: {' '.join(described.doc.split())}{unit}".rstrip())
     return "\n".join([head, "", "Attributes:", *lines]) if lines else head
 
 
