@@ -73,6 +73,10 @@ Digest = Annotated[str, Text("'sha256:' and 64 hexadecimal digits", "^sha256:[0-
 #: Control characters and those that change the direction of text: names have none, as messages show them.
 _STEERING = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff"
 Name = Annotated[str, Text("a name without control characters", f"^[^{_STEERING}]*$")]
+ClassRef = Annotated[
+    str,
+    Text("a class reference without control characters", f"^[^{_STEERING}]*$", code="NQX501"),
+]
 ClassName = Annotated[
     str,
     Text(

@@ -17,6 +17,7 @@ from typing_extensions import TypedDict, get_original_bases, is_typeddict
 from neuralqx_struct.manifest.constraints import (
     Base64,
     ClassName,
+    ClassRef,
     Decimal,
     Digest,
     Exactly,
@@ -199,7 +200,7 @@ class EnumNode(Record):
     """A member of an Enum."""
 
     __kind__: Literal["enum"]
-    type: Name
+    type: ClassRef
     name: Name
 
 
@@ -303,7 +304,7 @@ class NamedtupleNode(Record):
     """A namedtuple."""
 
     __kind__: Literal["namedtuple"]
-    type: Name
+    type: ClassRef
     fields: dict[str, Node]
 
 
@@ -311,7 +312,7 @@ class PytreeDataclassNode(Record):
     """A dataclass."""
 
     __kind__: Literal["pytree-dataclass"]
-    type: Name
+    type: ClassRef
     fields: dict[str, Node]
 
 
@@ -319,7 +320,7 @@ class RegisteredPytreeFlattenNode(Record):
     """An instance of a class registered with JAX: its children and auxiliary data."""
 
     __kind__: Literal["registered-pytree"]
-    type: Name
+    type: ClassRef
     mode: Literal["flatten"]
     children: list[Node]
     aux: Node
@@ -329,7 +330,7 @@ class RegisteredPytreeSerializerNode(Record):
     """An instance of a registered class, as its serializer returned it."""
 
     __kind__: Literal["registered-pytree"]
-    type: Name
+    type: ClassRef
     mode: Literal["serializer"]
     payload: Node
 
