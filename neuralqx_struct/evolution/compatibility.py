@@ -24,7 +24,7 @@ documents are found is for ``schema/uses.py``, how they are applied for ``plans.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -39,7 +39,7 @@ from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.plans import Unknown, plan
 from neuralqx_struct.evolution.proof import resolved, result_of
 from neuralqx_struct.schema.lint import Findings, finding
-from neuralqx_struct.schema.lock import lock_entry, payload_fingerprint
+from neuralqx_struct.schema.lock import WAIVERS_NAME, lock_entry, payload_fingerprint
 from neuralqx_struct.schema.migration import MODES, Declaration
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, series_of
@@ -89,8 +89,6 @@ def skew_between(older: Document, newer: Document, find: Find) -> Findings:
                 first.remedy or f"add the missing file of {identity}",
             )
 
-
-WAIVERS_NAME = "waivers.yaml"
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The verdict on one version.
@@ -333,7 +331,7 @@ def breaking(
             hint = "keep its files: payloads need them to be read"
             gone = Diagnostic("NQX404", "error", message, file=str(path), hint=hint)
             found.append(accepted.waived(gone, identity))
-    return [*found, *accepted.unused()]
+    return [*found, *accepted.unused(now)]
 
 
 def _judged(
@@ -390,10 +388,13 @@ class _Accepted:
                 return replace(finding, severity="info", message=message)
         return finding
 
-    def unused(self) -> Iterator[Diagnostic]:
-        """Yields findings about waivers that are no longer needed."""
+    def unused(self, judged: Container[str]) -> Iterator[Diagnostic]:
+        """Yields findings about waivers that are no longer needed, but those for schemas beside that were not judged."""
         for position, waiver in enumerate(self.waivers):
-            if position not in self.used:
-                message = f"expected a finding {waiver.code} for the waiver, got none"
-                at = f"$.waivers[{position}]"
-                yield Diagnostic("NQX293", "warning", message, at, self.file, hint="remove it")
+            name = waiver.schema_id or ""
+            beside = Path(self.file).parent / name.rpartition(".")[2]
+            if position in self.used or (name not in judged and any(beside.glob("v*.*"))):
+                continue
+            message = f"expected a finding {waiver.code} for the waiver, got none"
+            at = f"$.waivers[{position}]"
+            yield Diagnostic("NQX293", "warning", message, at, self.file, hint="remove it")

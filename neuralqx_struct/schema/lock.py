@@ -25,6 +25,8 @@ from neuralqx_struct.schema.sizes.scopes import named_from_root, once, reachable
 from neuralqx_struct.types.text import format_type
 
 LOCK_NAME = "schema.lock"
+#: The file of accepted findings, beside the folders of schemas.
+WAIVERS_NAME = "waivers.yaml"
 
 #: The fingerprints of one version, by ``payload`` and ``full``.
 LockEntry = dict[str, str]

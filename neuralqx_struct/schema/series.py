@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.schema.lock import payload_fingerprint, payload_fingerprints
+from neuralqx_struct.schema.lock import WAIVERS_NAME, payload_fingerprint, payload_fingerprints
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.text import Source
@@ -286,7 +286,8 @@ def _earlier(series: Series, find: Find) -> Iterable[Document]:
 
 def version_files(folder: Path) -> list[Path]:
     """The files of a folder that can be versions of a schema."""
-    return sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and p.is_file())
+    files = [path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file()]
+    return sorted(path for path in files if path.name != WAIVERS_NAME)
 
 
 def schema_folders(path: Path) -> list[Path]:

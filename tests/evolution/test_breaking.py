@@ -22,6 +22,7 @@ from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.schema.lock import format_lock, lock_entry
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
+from neuralqx_struct.tools.linting import lint
 from tests.builders import ROOT
 
 SUITE = ROOT / "tests" / "suite" / "compatibility"
@@ -283,6 +284,29 @@ def test_waivers(repository, waiver, expected):
     assert codes(s.breaking(repository, against="git:main", waivers=repository / "mine.yaml")) == [
         ("NQX415", "error")
     ]
+
+
+def test_waivers_are_no_schema_and_those_of_schemas_beside_are_left_alone(repository):
+    (repository / "net" / "v2.yaml").write_text(V2)
+    other = repository / "fresh"
+    other.mkdir()
+    (other / "v1.yaml").write_text(V1.replace("lab.net", "lab.fresh"))
+    waivers = [
+        {"code": "NQX415", "schema": f"lab.{name}", "reason": "x"} for name in ("net", "fresh")
+    ]
+    (repository / "waivers.yaml").write_text(json.dumps({"waivers": waivers}))
+    assert codes(s.breaking(repository / "net", against="git:main")) == [("NQX415", "info")]
+    assert codes(s.breaking(repository, against="git:main")) == [
+        ("NQX415", "info"),
+        ("NQX293", "warning"),
+    ]
+    assert not [d for d in lint(repository) if (d.file or "").endswith("waivers.yaml")]
+
+
+def test_the_shipped_schemas_break_nothing():
+    for mode in ("backward-transitive", None):
+        found = s.breaking(ROOT / "schemas", against=str(ROOT / "schemas"), mode=mode)
+        assert {d.severity for d in found} == {"info"}
 
 
 def test_a_waiver_needs_a_reason(repository):
