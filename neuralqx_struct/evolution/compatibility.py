@@ -37,7 +37,7 @@ from neuralqx_struct.evolution.changes import LIMITS
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.plans import Unknown, plan
-from neuralqx_struct.evolution.proof import resolved, result_of
+from neuralqx_struct.evolution.proof import prove, resolved, result_of
 from neuralqx_struct.schema.lint import Findings, finding
 from neuralqx_struct.schema.lock import WAIVERS_NAME, lock_entry, payload_fingerprint
 from neuralqx_struct.schema.migration import MODES, Declaration
@@ -77,7 +77,10 @@ def skew_between(older: Document, newer: Document, find: Find) -> Findings:
         try:
             between = [find(identity, number) for number in range(low + 1, min(high, low + _MOST))]
             known |= {document.version: document for document in between if document is not None}
-            plan(series_of(known.values()), start, end)
+            for hop in plan(series_of(known.values()), start, end).hops:
+                refused = [d for d in prove(hop.old, hop.new) if d.severity == "error"]
+                if refused and start < end:
+                    raise MigrationError(refused)
         except StructError as error:
             first, *others = error.diagnostics
             more = f"\nand {len(others)} more problems" if others else ""

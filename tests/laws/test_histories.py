@@ -1,0 +1,33 @@
+"""The law of evolution: what lint accepts loads, as an independent model of the steps expects, up and down, on disk too.
+
+The model and the random histories are in `tests/histories/`. `python -m tests.programs.try_histories 1000000 1020000`
+tries seeds for which nothing was fixed, as many as you like.
+"""
+
+import pytest
+
+from tests.histories import history
+from tests.histories.comparison import Comparison
+
+
+def check(folder, seeds):
+    loads = 0
+    for seed in seeds:
+        made = history(seed)
+        place = folder / str(seed)
+        place.mkdir()
+        compared = Comparison(made, place).run()
+        assert compared.wrong == [], made
+        loads += compared.loads
+    assert loads > len(seeds)  # lint refuses some histories, not all
+
+
+@pytest.mark.parametrize("first", range(0, 160, 20))
+def test_what_lint_accepts_loads_as_the_model_expects(tmp_path, first):
+    check(tmp_path, range(first, first + 20))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 3000, 100))
+def test_thousands_of_histories(tmp_path, first):
+    check(tmp_path, range(first, first + 100))
