@@ -11,7 +11,7 @@ from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.types.records import NO_VALUE, Extent, Node, Rule, Type
+from neuralqx_struct.types.records import NO_VALUE, Extent, Rule, Type
 from neuralqx_struct.types.scalars import kind_rule
 from neuralqx_struct.types.text import (
     Builder,
@@ -108,10 +108,6 @@ class Array(Type):
 
     def readable_as(self, want: Array, compare: Any) -> bool:
         return self.dtype == want.dtype and compare.shapes(self.shape, want.shape)
-
-    def shown_sizes(self, node: Node) -> Iterator[tuple[Expression, int]]:
-        if node["__kind__"] in ("array", "full") and node["dtype"] == self.dtype:
-            yield from _aligned(self.shape, node["shape"])
 
     def read(self, value: Any, builder: Builder) -> Any:
         known, numbers = DTYPES[self.dtype], [*numbers_in(value)]
@@ -212,10 +208,6 @@ class Key(Type):
 
     def readable_as(self, want: Key, compare: Any) -> bool:
         return want.impl in (None, self.impl) and compare.shapes(self.shape, want.shape)
-
-    def shown_sizes(self, node: Node) -> Iterator[tuple[Expression, int]]:
-        if node["__kind__"] == "prng-key":
-            yield from _aligned(self.shape, node["data"]["shape"][:-1])
 
     def read(self, value: Any, builder: Builder) -> Any:
         raise not_a_value(value, self)

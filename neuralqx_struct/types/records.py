@@ -154,10 +154,6 @@ class Type(ABC):
         """A node with other children, in the order of :meth:`children`."""
         return node
 
-    def shown_sizes(self, node: Node) -> Iterator[tuple[Expression, int]]:
-        """Yields the sizes that a node shows, each with its declaration."""
-        return iter(())
-
     # --- values in files ---------------------------------------------------------------------------------------------
 
     @abstractmethod

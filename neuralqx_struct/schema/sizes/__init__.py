@@ -222,32 +222,6 @@ def linear_form(
     return _linear(expression.tree, unknown, names)
 
 
-def linear_unknown(
-    expression: Expression, unknown: str, names: Mapping[str, Any], value: int
-) -> int | None:
-    """The solution of ``expression == value`` for one name.
-
-    Args:
-        expression: A dim expression.
-        unknown: The name to solve for.
-        names: The values of its other names.
-        value: The value of the expression.
-
-    Returns:
-        The one whole number that solves it; None where there is none or the expression is not linear in the name.
-
-    Example:
-        >>> from neuralqx_struct.expressions import parse
-        >>> linear_unknown(parse("2*n + 1"), "n", {}, 9)
-        4
-    """
-    form = linear_form(expression, frozenset({unknown}), names)
-    if form is None or form[0] == 0:
-        return None
-    solution = (value - form[1]) / form[0]
-    return int(solution) if solution.denominator == 1 else None
-
-
 def _linear(node: ast.expr, unknown: frozenset[str], names: Mapping[str, Any]) -> Form | None:
     match node:
         case ast.Name(id=name) if name in unknown:

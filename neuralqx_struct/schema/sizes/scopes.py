@@ -25,7 +25,6 @@ from neuralqx_struct.schema.model import (
     DimDeclaration,
     Document,
     FieldDeclaration,
-    StructDeclaration,
 )
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import Type, walk_type
@@ -97,33 +96,6 @@ def sizes_of_struct(document: Document, name: str) -> Counter[str]:
             found[size] += times
     for parameter in struct.params:
         del found[parameter]
-    return found
-
-
-def shown_sizes(struct: StructDeclaration) -> Iterator[frozenset[str]]:
-    """Yields the names in each size that every instance of a struct shows: null and empty lists show none."""
-    for field in struct.stored.values():
-        yield from _shown(field.declared)
-
-
-def _shown(declared: Type) -> frozenset[frozenset[str]]:
-    if len(declared.branches) > 1:
-        return frozenset.intersection(*map(_shown, declared.branches))
-    if declared.many:
-        return frozenset()
-    return frozenset(size.names for size in declared.extents if size is not ...)
-
-
-def present_structs(document: Document) -> set[str]:
-    """The structs of which every payload holds an instance."""
-    found: set[str] = set()
-    waiting = [document.root]
-    while waiting:
-        name = waiting.pop()
-        if name in document.structs and name not in found:
-            found.add(name)
-            fields = document.structs[name].stored.values()
-            waiting += [f.declared.refers for f in fields if not f.declared.many]
     return found
 
 
