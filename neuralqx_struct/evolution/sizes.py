@@ -108,6 +108,7 @@ def _is_any(have: Extent, want: Extent) -> bool:
     return have is not ... and want is not ... and want.text == ANY
 
 
+@lru_cache(maxsize=1024)  # each load asks for those of its steps
 def extent(size: int | str) -> Expression:
     """A size as steps write it, as an expression."""
     return parse(str(size))
