@@ -239,7 +239,7 @@ def fmt(paths: Sequence[Path], check: bool) -> Report:
                     hint = f"neuralqx-struct schema fmt {file}"
                     found.append(Diagnostic("NQX016", "error", message, file=str(file), hint=hint))
                 else:
-                    file.write_text(made, encoding="utf-8")
+                    _replace_text(file, made)
         return found
 
     done = each(paths, rewrite, "in the canonical layout")

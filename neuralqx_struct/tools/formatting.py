@@ -119,16 +119,20 @@ def _paths(data: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
 def _comments(text: str) -> Iterator[tuple[int, str, bool]]:
     """Yields line, comment and whether it is alone on its line; blank lines are empty comments."""
     scalars = [token for token in yaml.scan(text) if isinstance(token, yaml.ScalarToken)]
-    starts = [token.start_mark.index for token in scalars]
+    starts = []
+    for token in scalars:
+        start = token.start_mark.index
+        # A comment may follow the | or > that begins a block text.
+        starts.append(text.find("\n", start) if token.style in ("|", ">") else start)
     position = 0
-    for number, line in enumerate(text.splitlines(keepends=True), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         inside = bisect_right(starts, position) - 1
         if not line.strip() and (inside < 0 or scalars[inside].end_mark.index <= position):
             yield number, "", True
-        for found in _COMMENT.finditer(line.rstrip("\n")):
+        for found in _COMMENT.finditer(line):
             place = position + found.start()
             inside = bisect_right(starts, place) - 1
             if inside < 0 or scalars[inside].end_mark.index <= place:
                 yield number, found.group().rstrip(), not line[: found.start()].strip()
                 break
-        position += len(line)
+        position += len(line) + 1

@@ -12,6 +12,7 @@ from neuralqx_struct.cli import commands, reports
 from neuralqx_struct.cli.commands import report_schema
 from neuralqx_struct.cli.table import COMMANDS, GROUPS
 from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.tools import formatting
 from neuralqx_struct.tools.formatting import format_schema
 from tests.builders import ROOT, bounded, invoke
 
@@ -331,6 +332,22 @@ def test_list(here):
     (here / "schemas" / "point" / "v1.yaml").write_text(V1)
     assert invoke("schema", "list").stdout == "lab.point  versions 1  schemas/point\n"
     assert invoke("schema", "list", "nothing").exit_code == 2
+
+
+def test_another_meaning_is_never_written(here, monkeypatch):
+    other = V1.replace("int", "float")
+    monkeypatch.setattr(formatting, "_with_comments", lambda *_, **__: other)
+    (here / "v1.yaml").write_text(V1)
+    done = invoke("schema", "fmt", "v1.yaml")
+    assert (done.exit_code, "expected a layout with the same meaning" in done.stdout) == (1, True)
+    assert (here / "v1.yaml").read_text() == V1
+
+
+def test_comments_behind_long_texts_move_above(here):
+    text = V1 + "doc: |  # long\n  some\n\n  text\n"
+    made = format_schema(text)
+    assert "# long" in made and format_schema(made) == made
+    assert format_schema(V1.replace("\n", "\r\n")) == format_schema(V1)
 
 
 def test_every_schema_of_the_repository_can_be_formatted():
