@@ -42,6 +42,7 @@ from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.filters import FilterError, parse
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
+from neuralqx_struct.manifest.check import check_values
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.manifest.payload import Payload, check, raise_findings
 from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class
@@ -110,7 +111,8 @@ def from_state_dict(
         raise SerializationError(message, code="NQX401", hint=hint)
     document = {name: value for name, value in payload.items() if name != "array_data"}
     held = Payload(document, payload["array_data"])
-    raise_findings(check(held, limits or DEFAULT_LIMITS))
+    limits = limits or DEFAULT_LIMITS
+    raise_findings(check_values(document, limits=limits) or check(held, limits))
     # The caller can write into the arrays of the payload, so the result gets copies.
     return _restored(held, replace(_options(load_cls, **options), copies=True))
 
