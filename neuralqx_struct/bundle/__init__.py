@@ -1,9 +1,8 @@
 """Bundles: a folder, or a zip of the same members, that holds ``manifest.json`` and the array files.
 
 Reading checks everything before it is used; writing is atomic. ``storage.py`` opens folders and zips,
-``reading.py`` and ``writing.py`` read and write bundles, ``atomic.py`` replaces targets, ``conversion.py``
-writes a bundle in another form, ``background.py`` writes one while the program goes on. Manifests are read
-without numpy.
+``reading.py`` and ``writing.py`` read and write bundles, ``conversion.py`` makes new ones of old ones,
+``atomic.py`` replaces targets. Manifests are read without numpy.
 
 Example:
     >>> import tempfile
@@ -17,9 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from neuralqx_struct.bundle.atomic import BundleExistsError, BundleWriteError
+from neuralqx_struct.bundle.conversion import require_apart, seal, write_linked
 from neuralqx_struct.bundle.reading import OpenBundle, around, opened
 from neuralqx_struct.bundle.storage import BundleMissingError
-from neuralqx_struct.bundle.writing import require_apart, seal, write, write_linked
+from neuralqx_struct.bundle.writing import write
 from neuralqx_struct.errors import Diagnostic, StructError
 from neuralqx_struct.manifest import Limits, collector_paused
 from neuralqx_struct.manifest.payload import Payload

@@ -1,4 +1,7 @@
-"""Conversion: writes a bundle in another form or store; its values stay the same.
+"""New bundles of old ones: in another form or store, with the same files, or with a new digest.
+
+:func:`convert` keeps all values. :func:`write_linked` takes over the files of another bundle, as a migration
+of the manifest alone does. :func:`seal` repairs the digest after an edit by hand.
 
 Bundles of neuraLQX become bundles of this library. Arrays pass one at a time, each verified; if no byte of
 them would change, their files get a second name instead. No class is looked up: a bundle is converted
@@ -6,7 +9,7 @@ without the code that wrote it. ``evolution/migrations.py`` changes schema versi
 
 Example:
     >>> import tempfile
-    >>> source = bundle.write(f"{tempfile.mkdtemp()}/ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
+    >>> source = write(f"{tempfile.mkdtemp()}/ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
     >>> convert(source, f"{tempfile.mkdtemp()}/ckpt.zip").out.name
     'ckpt.zip'
 """
@@ -14,26 +17,46 @@ Example:
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from neuralqx_struct import bundle
-from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, is_folder_path
+from neuralqx_struct.bundle.atomic import BundleExistsError, refusals_named, sync_folder
+from neuralqx_struct.bundle.reading import OpenBundle, around, naming, opened
+from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST, is_folder_path
+from neuralqx_struct.bundle.writing import (
+    formatted,
+    new_bundle,
+    recorded,
+    signed,
+    write,
+    write_file,
+)
 from neuralqx_struct.errors import StructError
-from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
+from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import FLOAT
-from neuralqx_struct.manifest.payload import HeldArrays, Payload
+from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays, raise_findings
+from neuralqx_struct.manifest.text import reseal
 from neuralqx_struct.stores.store import (
     Progress,
+    Records,
+    Store,
     file_of,
     store_of,
     store_of_file,
+    ticking,
     total_bytes,
 )
 
-__all__ = ["Converted", "convert"]
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+__all__ = ["Converted", "convert", "require_apart", "seal", "write_linked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +121,7 @@ def convert(
         IntegrityError: Bytes of the source are damaged; nothing was written.
     """
     source, out = Path(source), Path(out)
-    with bundle.opened(source, limits) as held:
+    with opened(source, limits) as held:
         payload = held.payload()
         document = payload.document
         records = document["arrays"]
@@ -115,17 +138,17 @@ def convert(
             and all(_unchanged(record, chosen) for record in kept.values())
         )
         if linked:
-            bundle.write_linked(held, out, document, overwrite=overwrite)
+            write_linked(held, out, document, overwrite=overwrite)
             if progress is not None:
                 progress(nbytes, nbytes)
             return Converted(out, chosen, len(kept), nbytes, unused, linked)
-        bundle.require_apart(held.path, out)
+        require_apart(held.path, out)
         if foreign:
             document = {**document, "manifest": _with_strict_numbers(document["manifest"])}
         written = Payload({**document, "arrays": kept}, HeldArrays(payload.arrays, names=kept))
         options: dict[str, Any] = {"overwrite": overwrite, "store": chosen, "compress": compress}
         try:
-            bundle.write(out, written, progress=progress, **options)
+            write(out, written, progress=progress, **options)
         except StructError as error:
             raise error.in_file(str(source)) from error.__cause__
     return Converted(out, chosen, len(kept), nbytes, unused, linked)
@@ -150,3 +173,136 @@ def _with_strict_numbers(root: Any) -> Any:
                 held[key] = value.copy()
                 stack.append(held[key])
     return top[0]
+
+
+# The files of another bundle
+
+
+def write_linked(
+    source: OpenBundle,
+    target: str | Path,
+    document: Mapping[str, Any],
+    *,
+    changed: Mapping[str, Array] | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+) -> Path:
+    """Writes a bundle of the array files of another one, without writing their bytes again.
+
+    In folders the array files get a second name (a hard link; a copy if the system has none), so the cost
+    does not depend on their size. Arrays of the source without a record in the document stay in their files
+    and are recorded as unused, unless no array of the source is used any more.
+
+    Args:
+        source: The bundle that has the bytes.
+        target: The new bundle.
+        document: Its manifest. Arrays that are taken over keep their records.
+        changed: New arrays, and those that replace one of the same name; they go into a file of their
+            own, in the store of the source.
+        overwrite: As for :func:`write`.
+        progress: Called with (bytes done, bytes in all) of the arrays in ``changed``.
+        limits: As for :func:`write`.
+
+    Raises:
+        SerializationError: The document names arrays that neither the source nor ``changed`` has, or is not sound.
+    """
+    target, changed, limits = Path(target), changed or {}, limits or DEFAULT_LIMITS
+    given = document["arrays"]
+    original = source.sound_document()["arrays"]
+    records = _carried(document, original, changed)
+    files = dict.fromkeys(map(file_of, records.values()))
+    store = store_of(original)
+    fresh = _free_name(store, set(map(file_of, original.values())))
+    added = {name: given[name] for name in changed if name in given}
+    sound = {**document, "arrays": {**records, **added}}
+    raise_findings(check_manifest(sound, limits=limits), str(target))
+    require_apart(source.path, target)
+    with new_bundle(target, overwrite=overwrite) as new:
+        for file in files:
+            new.take(source.held, file)
+        if changed:
+            tick = ticking(progress, added)
+            written = new.put(fresh, lambda place: store.write(place, changed, tick=tick))
+            for name, record in written.items():
+                records[name] = recorded(given.get(name, {}), record, fresh)
+        made = signed(document, records)
+        raise_findings(check_arrays(Payload(made, HeldArrays(records)), limits), str(target))
+        new.finish(formatted(made, limits))
+    return target
+
+
+def require_apart(source: Path, target: Path) -> None:
+    """Checks that a new bundle is not written into the folder that it is made from.
+
+    Raises:
+        SerializationError: It is.
+    """
+    inner, outer = Path(os.path.realpath(target)), Path(os.path.realpath(source))
+    if outer in inner.parents:
+        message = f"expected a target outside of {source}, got one inside"
+        hint = "the input is never changed: choose another path"
+        raise BundleExistsError(message, file=str(target), hint=hint)
+
+
+def _carried(
+    document: Mapping[str, Any], original: Records, changed: Mapping[str, Array]
+) -> dict[str, Any]:
+    """The records of the arrays that are taken over; unused ones too, if any is used.
+
+    An array that the document lacks keeps its record: its file may replace an older array of that name in
+    another file, which nothing else accounts for.
+    """
+    given = document["arrays"]
+    kept = {name: record for name, record in original.items() if name not in changed}
+    if not any(name in given and "unused" not in record for name, record in kept.items()):
+        return {}
+    for name, record in kept.items():
+        if name not in given:
+            kept[name] = {**record, "unused": True}
+    return kept
+
+
+def _free_name(store: Store, taken: set[str]) -> str:
+    """A name for a further array file of a store."""
+    name, number = store.file, 0
+    while name in taken:
+        number += 1
+        name = f"arrays-{number}.{store.suffix}"
+    return name
+
+
+def seal(path: str | Path) -> None:
+    """Recomputes the digest of a manifest that was edited by hand; changes and checks nothing else.
+
+    Args:
+        path: A folder, a zip, or a ``manifest.json``.
+
+    Raises:
+        SerializationError: There is no manifest, or it is not even JSON.
+    """
+    path = around(path)
+    with opened(path) as source:
+        with naming(path):
+            data = reseal(source.data)
+        if source.held.is_folder:
+            _replace_manifest(path, data)
+            return
+        with new_bundle(path, overwrite=True) as new:
+            for name in source.held.names():
+                if name != MANIFEST:
+                    new.take(source.held, name)
+            new.finish(data)
+
+
+def _replace_manifest(folder: Path, data: bytes) -> None:
+    """Replaces the manifest alone, in one step. The file of a killed writer counts as the bundle's."""
+    temporary = folder / f".{MANIFEST}.tmp-{os.urandom(6).hex()}"
+    with refusals_named(folder / MANIFEST):
+        try:
+            write_file(temporary, data)
+            temporary.replace(folder / MANIFEST)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(folder)

@@ -1,31 +1,33 @@
-"""Writes bundles, each completely or not at all: new ones, and new ones of the bytes of old ones.
+"""Writes bundles, each completely or not at all. ``atomic.py`` replaces the target.
 
-:func:`write` writes all arrays, :func:`write_linked` takes over the files of another bundle, as a migration
-of the manifest alone does, :func:`seal` repairs the digest after an edit by hand. ``atomic.py`` replaces
-the target.
+:func:`write` waits. :func:`begin` writes a bundle while the program goes on, or by several processes
+together: the first process opens the new bundle, every process writes its shards, and when all of them are
+on the disk the first one adds the manifest and lets the bundle replace its target. The store writes
+(:attr:`Store.begin <neuralqx_struct.stores.store.Store>`), ``stores/hosts.py`` keeps the processes together.
 
 Example:
     >>> import tempfile
-    >>> from neuralqx_struct.bundle import opened, read_manifest
-    >>> path = write(f"{tempfile.mkdtemp()}/ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
-    >>> with opened(path) as source:
-    ...     out = write_linked(source, f"{path}2", {"version": 1, "manifest": 6, "arrays": {}})
-    >>> read_manifest(out)["manifest"]
-    6
+    >>> payload = Payload({"version": 1, "manifest": 5, "arrays": {}}, {})
+    >>> write(f"{tempfile.mkdtemp()}/ckpt", payload).name
+    'ckpt'
+    >>> pending = begin(f"{tempfile.mkdtemp()}/ckpt", lambda: payload, store_named("orbax"))
+    >>> pending.wait().name, pending.done
+    ('ckpt', True)
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import stat
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self, TypeVar, cast
+from typing import Any, BinaryIO, Final, Self, TypeVar, cast
 
-from neuralqx_struct.bundle.atomic import BundleExistsError, refusals_named, staged, sync_folder
-from neuralqx_struct.bundle.reading import OpenBundle, around, naming, opened
+from neuralqx_struct.bundle.atomic import staged
 from neuralqx_struct.bundle.storage import (
     FOREIGN_MEMBERS,
     MANIFEST,
@@ -42,34 +44,21 @@ from neuralqx_struct.manifest import (
     Limits,
     collector_paused,
 )
-from neuralqx_struct.manifest.check import check_manifest
-from neuralqx_struct.manifest.payload import (
-    HeldArrays,
-    Payload,
-    StoredArrays,
-    check,
-    check_arrays,
-    raise_findings,
-)
-from neuralqx_struct.manifest.text import format_manifest, parse_manifest, reseal
+from neuralqx_struct.manifest.payload import Payload, StoredArrays, check, raise_findings
+from neuralqx_struct.manifest.text import format_manifest, parse_manifest
 from neuralqx_struct.stores.archive_writer import ArchiveWriter
+from neuralqx_struct.stores.hosts import agreed, rank
 from neuralqx_struct.stores.store import (
     Progress,
     Records,
     Store,
     Target,
-    file_of,
     store_named,
-    store_of,
     ticking,
     write_all,
 )
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-
+_LOG = logging.getLogger("neuralqx_struct")
 _T = TypeVar("_T")
 # Members of a record about the stored bytes of an array, not about the array.
 _OF_BYTES: Final = ("crc32", "chunk", "chunk_crc32", "offset", "nbytes", "file")
@@ -144,20 +133,21 @@ class NewBundle:
             limits: Sizes above which the manifest is refused.
         """
         given = document["arrays"]
-        named = {name: _recorded(given[name], records[name], file) for name in given}
-        self.finish(formatted(_signed(document, named), limits))
+        named = {name: recorded(given[name], records[name], file) for name in given}
+        self.finish(formatted(signed(document, named), limits))
 
     def finish(self, manifest: bytes) -> None:
         """Writes the manifest and flushes everything to the disk."""
         if self._archive is None:
-            _write_file(self._stage / MANIFEST, manifest)
+            write_file(self._stage / MANIFEST, manifest)
             return
         self._archive.add(MANIFEST, manifest)
         self._archive.close()
         os.fsync(self._raw.fileno())
 
 
-def _write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
+    """Writes a new file and flushes it to the disk."""
     with path.open("xb", buffering=0) as file:
         write_all(cast("BinaryIO", file), memoryview(data))
         os.fsync(file.fileno())
@@ -239,7 +229,7 @@ def write(
     return path
 
 
-def _recorded(old: Mapping[str, Any], new: Mapping[str, Any], file: str) -> dict[str, Any]:
+def recorded(old: Mapping[str, Any], new: Mapping[str, Any], file: str) -> dict[str, Any]:
     """A new record that keeps the members of the old one that are not about its stored bytes."""
     kept = {name: value for name, value in old.items() if name not in _OF_BYTES}
     record = {**kept, **new}
@@ -248,7 +238,7 @@ def _recorded(old: Mapping[str, Any], new: Mapping[str, Any], file: str) -> dict
     return record
 
 
-def _signed(document: Mapping[str, Any], records: Mapping[str, Any]) -> dict[str, Any]:
+def signed(document: Mapping[str, Any], records: Mapping[str, Any]) -> dict[str, Any]:
     """The document with its records and its writer."""
     return {"$schema": SCHEMA_URL, "writer": dict(WRITER), **document, "arrays": dict(records)}
 
@@ -263,149 +253,125 @@ def formatted(document: dict[str, Any], limits: Limits = DEFAULT_LIMITS) -> byte
     return data
 
 
-# New bundles of the bytes of old ones
+# Bundles that are written while the program goes on
 
 
-def write_linked(
-    source: OpenBundle,
-    target: str | Path,
-    document: Mapping[str, Any],
+class PendingBundle:
+    """A bundle that is being written; :func:`~neuralqx_struct.export` returns it for ``asynchronous=True``.
+
+    Its arrays are safe already: they may be donated, and numpy arrays written into. The bundle replaces its
+    target when all of it is on the disk, whether or not anybody waits, or never.
+
+    Attributes:
+        path: The path of the bundle.
+    """
+
+    def __init__(self, path: Path, finish: Callable[[], None]) -> None:
+        self.path = path
+        self._failure: BaseException | None = None
+        self._agreed = False
+        self._thread = threading.Thread(target=self._run, args=(finish,), name=f"export to {path}")
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        if not self.done:
+            state = "being written"
+        else:
+            state = "written" if self._failure is None else "failed"
+        return f"<PendingBundle {str(self.path)!r}: {state}>"
+
+    @property
+    def done(self) -> bool:
+        """True when this process has no more to do, whatever the result."""
+        return not self._thread.is_alive()
+
+    def wait(self) -> Path:
+        """Waits until the bundle is complete.
+
+        Every process of the program must call this, as it must call ``export``; no process returns before
+        all can read the bundle.
+
+        Returns:
+            The path.
+
+        Raises:
+            SerializationError: The bundle was not written, in whichever of the processes, and the target
+                is unchanged; raised again by further calls.
+        """
+        self._thread.join()
+        if not self._agreed:
+            self._agreed = True
+            try:
+                agreed(self._outcome)
+            except Exception as failure:
+                self._failure = failure
+                raise
+        self._outcome()
+        return self.path
+
+    def _outcome(self) -> bytes:
+        if self._failure is not None:
+            raise self._failure
+        return b""
+
+    def _run(self, finish: Callable[[], None]) -> None:
+        try:
+            finish()
+        except BaseException as failure:  # noqa: BLE001 - raised by wait(), and logged if nobody waits
+            self._failure = failure
+            _LOG.error("%s: the bundle was not written: %s", self.path, failure)
+
+
+def _folder(place: Target) -> bytes:
+    assert isinstance(place, Path)
+    return os.fsencode(place.absolute())
+
+
+def begin(
+    path: str | Path,
+    make: Callable[[], Payload],
+    store: Store,
     *,
-    changed: Mapping[str, Array] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
-    limits: Limits | None = None,
-) -> Path:
-    """Writes a bundle of the array files of another one, without writing their bytes again.
-
-    In folders the array files get a second name (a hard link; a copy if the system has none), so the cost
-    does not depend on their size. Arrays of the source without a record in the document stay in their files
-    and are recorded as unused, unless no array of the source is used any more.
+) -> PendingBundle:
+    """Begins to write a bundle; every process of the program calls this with the same arguments.
 
     Args:
-        source: The bundle that has the bytes.
-        target: The new bundle.
-        document: Its manifest. Arrays that are taken over keep their records.
-        changed: New arrays, and those that replace one of the same name; they go into a file of their
-            own, in the store of the source.
-        overwrite: As for :func:`write`.
-        progress: Called with (bytes done, bytes in all) of the arrays in ``changed``.
-        limits: As for :func:`write`.
+        path: The folder, on a file system that all processes see.
+        make: Returns the payload; of arrays that are spread over processes, each has its own part.
+        store: A store that writes in the background.
+        overwrite: Replace an existing bundle.
+        progress: Called with (bytes done, bytes in all), also by the thread that writes.
 
     Raises:
-        SerializationError: The document names arrays that neither the source nor ``changed`` has, or is not sound.
+        SerializationError: As :func:`~neuralqx_struct.bundle.write`, as far as it is known now; in all processes.
     """
-    target, changed, limits = Path(target), changed or {}, limits or DEFAULT_LIMITS
-    given = document["arrays"]
-    original = source.sound_document()["arrays"]
-    if not all("crc32" in record for record in original.values()):  # of neuraLQX
-        arrays = source.payload().arrays
-        names = {name: name for name in given if name in arrays or name in changed}
+    assert store.begin is not None
+    path = Path(path)
+    payload = Payload({}, {})
+    new: NewBundle | None = None
+    with ExitStack() as opened:
 
-        def fetch(name: str) -> Array:
-            return changed[name] if name in changed else arrays[name]
+        def open_first() -> bytes:
+            nonlocal payload, new
+            payload = make()
+            raise_findings(check(payload), str(path))
+            store.require_form(folder=is_folder_path(path))
+            if rank():
+                return b""
+            new = opened.enter_context(new_bundle(path, overwrite=overwrite))
+            return new.put(store.file, _folder)
 
-        payload = Payload(dict(document), HeldArrays(names, fetch))
-        return write(target, payload, overwrite=overwrite, progress=progress, limits=limits)
-    records = _carried(document, original, changed)
-    files = dict.fromkeys(map(file_of, records.values()))
-    store = store_of(original)
-    fresh = _free_name(store, set(map(file_of, original.values())))
-    added = {name: given[name] for name in changed if name in given}
-    _require_sound({**document, "arrays": {**records, **added}}, target, limits)
-    require_apart(source.path, target)
-    with new_bundle(target, overwrite=overwrite) as new:
-        for file in files:
-            new.take(source.held, file)
-        if changed:
-            tick = ticking(progress, added)
-            written = new.put(fresh, lambda place: store.write(place, changed, tick=tick))
-            for name, record in written.items():
-                records[name] = _recorded(given.get(name, {}), record, fresh)
-        made = _signed(document, records)
-        raise_findings(check_arrays(Payload(made, HeldArrays(records)), limits), str(target))
-        new.finish(formatted(made, limits))
-    return target
+        target = Path(os.fsdecode(agreed(open_first)[0]))
+        tick = ticking(progress, payload.document["arrays"])
+        records = store.begin(target, payload.arrays, tick=tick)
+        kept = opened.pop_all()
 
+    def complete() -> None:
+        with kept:
+            written = records()
+            if new is not None:
+                new.complete(payload.document, written, store.file)
 
-def require_apart(source: Path, target: Path) -> None:
-    """Checks that a new bundle is not written into the folder that it is made from.
-
-    Raises:
-        SerializationError: It is.
-    """
-    inner, outer = Path(os.path.realpath(target)), Path(os.path.realpath(source))
-    if outer in inner.parents:
-        message = f"expected a target outside of {source}, got one inside"
-        hint = "the input is never changed: choose another path"
-        raise BundleExistsError(message, file=str(target), hint=hint)
-
-
-def _require_sound(document: dict[str, Any], target: Path, limits: Limits) -> None:
-    found = check_manifest(document, limits=limits)
-    if not found:
-        found = check_arrays(Payload(document, HeldArrays(document["arrays"])), limits)
-    raise_findings(found, str(target))
-
-
-def _carried(
-    document: Mapping[str, Any], original: Records, changed: Mapping[str, Array]
-) -> dict[str, Any]:
-    """The records of the arrays that are taken over; unused ones too, if any is used.
-
-    An array that the document lacks keeps its record: its file may replace an older array of that name in
-    another file, which nothing else accounts for.
-    """
-    given = document["arrays"]
-    kept = {name: record for name, record in original.items() if name not in changed}
-    if not any(name in given and "unused" not in record for name, record in kept.items()):
-        return {}
-    for name, record in kept.items():
-        if name not in given:
-            kept[name] = {**record, "unused": True}
-    return kept
-
-
-def _free_name(store: Store, taken: set[str]) -> str:
-    """A name for a further array file of a store."""
-    name, number = store.file, 0
-    while name in taken:
-        number += 1
-        name = f"arrays-{number}.{store.suffix}"
-    return name
-
-
-def seal(path: str | Path) -> None:
-    """Recomputes the digest of a manifest that was edited by hand; changes and checks nothing else.
-
-    Args:
-        path: A folder, a zip, or a ``manifest.json``.
-
-    Raises:
-        SerializationError: There is no manifest, or it is not even JSON.
-    """
-    path = around(path)
-    with opened(path) as source:
-        with naming(path):
-            data = reseal(source.data)
-        if source.held.is_folder:
-            _replace_manifest(path, data)
-            return
-        with new_bundle(path, overwrite=True) as new:
-            for name in source.held.names():
-                if name != MANIFEST:
-                    new.take(source.held, name)
-            new.finish(data)
-
-
-def _replace_manifest(folder: Path, data: bytes) -> None:
-    """Replaces the manifest alone, in one step. The file of a killed writer counts as the bundle's."""
-    temporary = folder / f".{MANIFEST}.tmp-{os.urandom(6).hex()}"
-    with refusals_named(folder / MANIFEST):
-        try:
-            _write_file(temporary, data)
-            temporary.replace(folder / MANIFEST)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        sync_folder(folder)
+    return PendingBundle(path, complete)

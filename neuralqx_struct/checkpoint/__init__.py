@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.background import PendingBundle, begin
+from neuralqx_struct.bundle.writing import PendingBundle, begin
 from neuralqx_struct.checkpoint.loading import (
     LoadOptions,
     ReadOptions,
@@ -137,7 +137,7 @@ def export(
             are saved anyway, and ``load(path, raw=True)`` reads them.
 
     Returns:
-        The path; with ``asynchronous`` a :class:`~neuralqx_struct.bundle.background.PendingBundle`, whose
+        The path; with ``asynchronous`` a :class:`~neuralqx_struct.bundle.writing.PendingBundle`, whose
         ``wait()`` returns it.
 
     Raises:
