@@ -22,6 +22,7 @@ import errno
 import hashlib
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -304,13 +305,13 @@ def _clean_up(target: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        import shutil
+    import shutil
 
-        shutil.rmtree(path, ignore_errors=True)
-        return
     with suppress(OSError):
-        path.unlink(missing_ok=True)
+        if stat.S_ISDIR(path.lstat().st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
 # Replacement

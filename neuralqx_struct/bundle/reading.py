@@ -125,9 +125,13 @@ class OpenBundle:
         Raises:
             SerializationError: It has problems: all that can be found without the arrays.
         """
-        with naming(self.path):
-            raise_findings(self.findings)
+        self._raise(self.findings)
         return self.document
+
+    def _raise(self, found: list[Diagnostic]) -> None:
+        if found:
+            with naming(self.path):
+                raise_findings(found)
 
     def _source(self, file: str) -> tuple[Store, Source]:
         """The store and the place of an array file."""
@@ -165,10 +169,8 @@ class OpenBundle:
                     replace(d, file=where) if d.file in (None, file) else d
                     for d in error.diagnostics
                 )
-        with naming(self.path):
-            raise_findings(found)
-            payload = Payload(document, _BundleArrays(homes))
-            raise_findings(check_arrays(payload, self._limits))
+        payload = Payload(document, _BundleArrays(homes))
+        self._raise(found or check_arrays(payload, self._limits))
         return payload
 
     def size_findings(self) -> list[Diagnostic]:
