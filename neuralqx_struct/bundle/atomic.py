@@ -293,10 +293,7 @@ def _completed(work: Callable[[], object]) -> None:
 
 def _clean_up(target: Path) -> None:
     """Removes the files of killed writers, and finishes or undoes their replacement."""
-    busy = False
-    for stage in _siblings(target, "tmp"):
-        if not _discard(stage, own=False):
-            busy = True
+    busy = [stage for stage in _siblings(target, "tmp") if not _discard(stage, own=False)]
     for kept in () if busy else _siblings(target, "old"):
         if os.path.lexists(target):
             _discard(kept, own=False)
