@@ -26,6 +26,7 @@ from neuralqx_struct.evolution.steps import apply_to_document, step_text
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.schema.bounds import scalar_misses
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import NO_VALUE, Array
@@ -131,13 +132,17 @@ def place_of(struct: str, name: str) -> Place:
 
 
 def values_for(declaration: FieldDeclaration, document: Document) -> Iterator[Any]:
-    """Yields the declared default, then a neutral value of the type, as far as there are such."""
+    """Yields the declared default, then values of the type that the field's limits allow, a neutral one first."""
     if declaration.has_default:
         yield declaration.default
-    declared = declaration.declared
-    value = declared.neutral(document)
-    if value is not NO_VALUE:
-        yield value
+    neutral = declaration.declared.neutral(document)
+    if neutral is None:
+        yield None
+    for value in (neutral, declaration.ge, declaration.le, *(declaration.choices or ())):
+        if value is None or value is NO_VALUE:
+            continue
+        if not isinstance(value, (int, float, str)) or not scalar_misses(declaration, value):
+            yield value
 
 
 # ---------------------------------------------------------------------------------------------------------------------

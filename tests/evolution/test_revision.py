@@ -443,6 +443,23 @@ def test_lossless_steps_come_first():
     )
 
 
+def test_values_of_steps_keep_the_limits_of_their_field():
+    first, second = (
+        {"language": "1", "schema": "lab.a", "root": "A", "version": v} for v in (1, 2)
+    )
+    fields = {
+        "a": {"type": "int", "ge": 2},
+        "b": {"type": "str", "choices": ["x", "y"]},
+        "c": {"type": "int", "gt": 0},
+    }
+    first["structs"], second["structs"] = {"A": {"fields": {}}}, {"A": {"fields": fields}}
+    documents = [document_from_data(data, "t") for data in (first, second)]
+    asked = [
+        [step.default for a in each.answers for step in a.steps] for each in suggest(*documents)
+    ]
+    assert asked == [[2], ["x"], []]
+
+
 def test_the_documentation_shows_a_question_as_it_is_asked(folder):
     page = (ROOT / "docs" / "diagnostics.md").read_text()
     shown = re.search(r"^## NQX318 .*?(?=^## )", page, re.MULTILINE | re.DOTALL)[0]
