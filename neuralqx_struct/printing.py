@@ -113,16 +113,18 @@ def _sequence(value: Any, many: int) -> Iterator[tuple[Any, Any]]:
     yield UNLABELLED, value[-1]
 
 
+def _first(entries: Iterable[Any], count: int, many: int) -> Iterator[tuple[Any, Any]]:
+    yield from islice(entries, many)
+    if count > many:
+        yield UNLABELLED, _left_out(count - many, many)
+
+
 def _set(value: Any, many: int) -> Iterator[tuple[Any, Any]]:
-    yield from ((UNLABELLED, item) for item in islice(value, many))
-    if len(value) > many:
-        yield UNLABELLED, _left_out(len(value) - many, many)
+    return _first(((UNLABELLED, item) for item in value), len(value), many)
 
 
 def _mapping(value: Any, many: int) -> Iterator[tuple[Any, Any]]:
-    yield from islice(value.items(), many)
-    if len(value) > many:
-        yield UNLABELLED, _left_out(len(value) - many, many)
+    return _first(value.items(), len(value), many)
 
 
 #: Returns the labels and values of a container, given how many to show.
