@@ -136,6 +136,12 @@ REFUSED = {
         {"x": zeros(2), "y": zeros(4), "a": 2, "b": 3},
         ("NQX305", "$.structs.A.fields.a"),
     ),
+    "min of a new dim that an int gives": (
+        doc({"m": INT}),
+        doc({"m": INT}, 2, [], dims={"m": {"min": 3}}),
+        {"m": 1},
+        ("NQX305", "$.dims.m"),
+    ),
     "inline beside a size of the same name": (
         doc({"x": "float32[k]", "l": "L"}, structs=L),
         doc({"x": "float32[k]", "w": "float32[k]"}, 2, [steps.inline(field="l", fields=["w"])]),

@@ -246,11 +246,13 @@ def start_of(old: Document, target: Document) -> Document:
     for dim in old.dims.values():
         names |= dim.equation.names if dim.equation else frozenset()
     fresh: dict[str, DimDeclaration] = {}
+    tied = int_fields(old)
     for name, dim in target.dims.items():
         if name not in names and name not in old.dims:
-            bound = None if dim.equals is not None else dim.min
+            free = dim.equals is None and name not in tied
+            bound = dim.min if free else None
             fresh[name] = DimDeclaration(equals=dim.equals, min=bound)
-    return old.stage(fresh, int_fields(old))
+    return old.stage(fresh, tied)
 
 
 def _least(size: Expression, have: Document, known: Mapping[str, Expression]) -> int:
