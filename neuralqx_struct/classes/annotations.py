@@ -32,9 +32,9 @@ from neuralqx_struct.types import (
     PyTree,
     TupleOf,
     Type,
-    Union,
     type_of_class,
 )
+from neuralqx_struct.types.text import union_of
 
 
 class Naming(Protocol):
@@ -109,7 +109,7 @@ def _first(args: tuple[Any, ...], naming: Naming) -> Type:
 
 
 def _list(args: tuple[Any, ...], naming: Naming) -> Type:
-    return ListOf(type_of(args[0], naming))
+    return ListOf(_first(args, naming))
 
 
 def _tuple(args: tuple[Any, ...], naming: Naming) -> Type:
@@ -127,10 +127,8 @@ def _union(args: tuple[Any, ...], naming: Naming) -> Type:
     for arg in args:
         option = type_of(arg, naming)
         options += option.branches
-    unique = tuple(dict.fromkeys(_widened(option, options) for option in options))
-    if PyTree() in unique:
-        return PyTree()
-    return Union(unique) if len(unique) > 1 else unique[0]
+    found = union_of(_widened(option, options) for option in options)
+    return PyTree() if PyTree() in found.branches else found
 
 
 def _widened(option: Type, options: Iterable[Type]) -> Type:
@@ -138,18 +136,15 @@ def _widened(option: Type, options: Iterable[Type]) -> Type:
 
     A reader could not tell them apart.
     """
-    if not isinstance(option, Array) or ... in option.shape:
+    if not option.element or ... in option.extents:
         return option
-    shapes = [
-        other.shape
+    alike = [
+        other.extents
         for other in options
-        if isinstance(other, Array)
-        and other.dtype == option.dtype
-        and len(other.shape) == len(option.shape)
-        and ... not in other.shape
+        if other.looks_like() == option.looks_like() and ... not in other.extents
     ]
-    axes = zip(*shapes, strict=True)
-    return Array(option.dtype, tuple(axis[0] if len({*axis}) == 1 else _ANY for axis in axes))
+    axes = zip(*alike, strict=True)
+    return Array(option.element, tuple(axis[0] if len({*axis}) == 1 else _ANY for axis in axes))
 
 
 def _literal(args: tuple[Any, ...], _: Naming) -> Type | None:
@@ -157,9 +152,7 @@ def _literal(args: tuple[Any, ...], _: Naming) -> Type | None:
     if not all(type(value) in (str, int, bool, float) for value in values):
         return None
     options: list[Type] = [LiteralOf(values)] if values else []
-    if None in args:
-        options.append(Null())
-    return Union(tuple(options)) if len(options) > 1 else options[0]
+    return union_of([*options, Null()] if None in args else options)
 
 
 def _numpy_array(args: tuple[Any, ...], _: Naming) -> Type | None:

@@ -126,16 +126,11 @@ def _record_of(word: str) -> Any:
 
 def _dotted(node: ast.expr, text: str) -> str:
     """The name of a struct or enum of another schema, behind its identity: ``lab.optim.Adam``."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        raise wrong(
-            text,
-            "expected the name of a struct behind the identity of its schema, such as lab.optim.Adam",
-        )
-    return ".".join([node.id, *reversed(parts)])
+    name = ast.unparse(node)
+    if re.fullmatch(r"\w+(\.\w+)+", name):
+        return name
+    expected = "expected the name of a struct behind the identity of its schema"
+    raise wrong(text, f"{expected}, such as lab.optim.Adam")
 
 
 def parse_extent(node: ast.expr) -> Extent:
