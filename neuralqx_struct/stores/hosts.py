@@ -25,8 +25,10 @@ _FAILED: Final = b"-"
 
 def count() -> int:
     """The number of processes."""
-    jax: Any = sys.modules.get("jax")
-    return 1 if jax is None else int(jax.process_count())
+    if "jax" not in sys.modules:
+        return 1
+    jax: Any = importlib.import_module("jax")  # waits for another thread that is importing it
+    return int(jax.process_count())
 
 
 def rank() -> int:
