@@ -85,12 +85,8 @@ def skew_between(older: Document, newer: Document, find: Find) -> Findings:
             first, *others = error.diagnostics
             more = f"\nand {len(others)} more problems" if others else ""
             message = f"expected a way for {identity} from version {start} to {end}, got none\n{first.message}{more}"
-            yield finding(
-                "NQX316",
-                ("uses", index),
-                message,
-                first.remedy or f"add the missing file of {identity}",
-            )
+            hint = first.remedy or f"add the missing file of {identity}"
+            yield finding("NQX316", ("uses", index), message, hint)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
