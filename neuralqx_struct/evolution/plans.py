@@ -259,7 +259,7 @@ def apply(
     for hop in plan.hops:
         for used in _used_plans(payload, hop, others or {}):
             payload = apply(payload, used, others=others, report=report, trust=trust)
-        payload = _applied(payload, hop, report, trust)
+        payload = _applied(payload, hop, [*_enum_steps(hop, others or {})], report, trust)
     identity = payload.document.get("schema") or {}
     if not plan.hops or identity.get("id") != plan.id:
         return payload
@@ -293,7 +293,28 @@ def _used_plans(payload: Payload, hop: Hop, others: Mapping[str, Series]) -> lis
     return plans
 
 
-def _applied(payload: Payload, hop: Hop, report: list[Diagnostic], trust: Iterable[str]) -> Payload:
+def _enum_steps(hop: Hop, others: Mapping[str, Series]) -> Iterator[tuple[Step, Document]]:
+    """Yields the steps of used schemas on enums that fields of this schema name, each with the document it starts from."""
+    ends = hop.new.used_versions
+    for identity, start in hop.old.used.items():
+        end = ends.get(identity, start.version)
+        if end == start.version or identity not in others:
+            continue
+        for each in plan(others[identity], start.version, end, unknown=hop.unknown).hops:
+            for stage in each.stages:
+                step = kind(stage.step).in_enum(stage.step, identity)
+                if step is not None:
+                    used = {**hop.old.used, identity: stage.before}
+                    yield step, hop.old.linked(used, hop.old.unusable)
+
+
+def _applied(
+    payload: Payload,
+    hop: Hop,
+    enum_steps: Iterable[tuple[Step, Document]],
+    report: list[Diagnostic],
+    trust: Iterable[str],
+) -> Payload:
     functions = {
         name: find_function(name, own=hop.own, trust=trust)
         for step in hop.steps
@@ -301,6 +322,8 @@ def _applied(payload: Payload, hop: Hop, report: list[Diagnostic], trust: Iterab
     }
     manifest, find = payload.document["manifest"], functions.__getitem__
     workspace = Workspace(hop.old, manifest, payload.arrays, hop.new, report, find)
+    for step, before in enum_steps:
+        apply_to_workspace(workspace, step, before, before)
     for stage in hop.stages:
         start = len(report)
         apply_to_workspace(workspace, stage.step, stage.before, stage.after)

@@ -1,5 +1,7 @@
 """Migrations through lists, nested structs and shared documents, up and down by number, from files."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,61 @@ def test_loading_and_state_dicts_take_the_same_way(folder):
     ) == 6  # the rate of each layer; two are shared
     assert schema.root.from_state_dict(old.to_state_dict()) == new
     assert schema.at(1).root.load(new.export(folder / "three")) == old
+
+
+PART = """language: "1"
+schema: lab.part
+version: {version}
+root: Part
+enums: {{M: [{members}]}}
+structs: {{Part: {{fields: {{mode: M}}}}}}
+{more}"""
+RENAMES = [
+    {"off": "spare", "on": "off"},
+    {"spare": "on"},
+]
+
+
+@pytest.fixture
+def owners(tmp_path):
+    """A schema whose own fields have the enum of a used one, whose two members swap their names."""
+    steps = ", ".join(
+        f"{{map_enum: {{enum: M, values: {json.dumps(values)}}}}}" for values in RENAMES
+    )
+    files = {
+        "part/v1": PART.format(version=1, members="'on', 'off'", more=""),
+        "part/v2": PART.format(
+            version=2, members="'off', 'on'", more=f"migrations: [{{from: 1, steps: [{steps}]}}]\n"
+        ),
+    }
+    for version in (1, 2):
+        files[f"owner/v{version}"] = f"""language: "1"
+schema: lab.owner
+version: {version}
+root: Owner
+uses: [lab.part@{version}]
+structs:
+  Owner: {{fields: {{own: lab.part.M, many: "list[lab.part.M | null]", part: "lab.part.Part | null"}}}}
+"""
+    files["owner/v2"] += "migrations: [{from: 1, steps: []}]\n"
+    for name, text in files.items():
+        file = tmp_path / f"{name}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    return tmp_path / "owner"
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_members_of_used_enums_are_renamed_in_the_fields_of_the_user(owners, tmp_path, held):
+    schema = s.load_schema(owners)
+    old = schema.at(1)
+    part = old["lab.part.Part"](mode="off") if held else None
+    before = old.Owner(own="on", many=["off", None, "on"], part=part)
+    before.export(tmp_path / "old")
+    after = schema.load(tmp_path / "old")
+    assert (after.own, after.many) == ("off", ["on", None, "off"])
+    assert after.part is None or after.part.mode == "on"
+    new = s.migrate(tmp_path / "old", tmp_path / "new", schema=owners).out
+    assert schema.load(new) == after
+    back = s.migrate(new, tmp_path / "back", to=1, schema=owners).out
+    assert s.load_schema(owners).at(1).load(back) == before

@@ -370,6 +370,14 @@ def _suggest_map_enum(gap: Gap) -> Iterator[Step]:
         yield map_enum(field=gap.field, within=gap.within, **given)
 
 
+def _elsewhere(step: MapEnum, schema: str) -> MapEnum | None:
+    """The step for the fields of a schema that uses this one; None if it is not about an enum."""
+    if step.enum is None:
+        return None
+    # A name with the schema before it, which no file may write here.
+    return step.model_copy(update={"enum": f"{schema}.{step.enum}"})
+
+
 map_enum = builder(MapEnum)
 MAP_ENUM = StepKind(
     model=MapEnum,
@@ -381,4 +389,5 @@ MAP_ENUM = StepKind(
     suggest=_suggest_map_enum,
     question=lambda _: "what becomes of the strings that are gone?",
     answer="these names, or others",
+    in_enum=_elsewhere,
 )

@@ -274,6 +274,7 @@ class StepKind(Generic[S]):
         carried: Returns the names of fields whose data goes on under another name or in another struct.
         renames_field: True if ``field`` becomes ``to``.
         renames_struct: True if ``struct`` becomes ``to``.
+        in_enum: Returns the same step for an enum as another schema names it, for steps on the members of an enum.
     """
 
     model: type[S]
@@ -292,6 +293,7 @@ class StepKind(Generic[S]):
     carried: Callable[[S], Iterable[str]] = _none
     renames_field: bool = False
     renames_struct: bool = False
+    in_enum: Callable[[S, str], S | None] = lambda *_: None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
