@@ -305,8 +305,7 @@ def test_waivers_are_no_schema_and_those_of_schemas_beside_are_left_alone(reposi
 
 def test_the_shipped_schemas_break_nothing():
     for mode in ("backward-transitive", None):
-        found = s.breaking(ROOT / "schemas", against=str(ROOT / "schemas"), mode=mode)
-        assert {d.severity for d in found} == {"info"}
+        assert s.breaking(ROOT / "schemas", against=str(ROOT / "schemas"), mode=mode) == []
 
 
 def test_a_waiver_needs_a_reason(repository):
