@@ -37,7 +37,7 @@ from neuralqx_struct.evolution.changes import LIMITS
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.plans import Unknown, plan
-from neuralqx_struct.evolution.proof import prove, resolved, result_of
+from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
 from neuralqx_struct.schema.lint import Findings, finding
 from neuralqx_struct.schema.lock import WAIVERS_NAME, lock_entry, payload_fingerprint
 from neuralqx_struct.schema.migration import MODES, Declaration
@@ -150,7 +150,9 @@ def verdict(
             pair = f"version {reader.version} cannot read payloads of version {writer.version}"
             for each in _problems(known, writer, reader, unknown, steps=steps):
                 message = f"{each.message}\n{direction}: {pair}"
-                found.append(replace(each, severity="error", message=message))
+                broken = replace(each, severity="error", message=message)
+                # Members of an enum that become its default are read, with another meaning.
+                found.append(each if each.code == "NQX250" else broken)
     return list(dict.fromkeys(found))
 
 
@@ -197,11 +199,8 @@ def _problems(
     known: Series, writer: Document, reader: Document, unknown: Unknown, *, steps: bool
 ) -> Iterator[Diagnostic]:
     """Yields the reasons why payloads of one version cannot be loaded by another one."""
-    direction, code = "backward", "NQX270"
-    old, new = writer, reader
-    if reader.version < writer.version:
-        direction, code = "forward", "NQX271"
-        old, new = reader, writer
+    old, new = sorted((writer, reader), key=lambda document: document.version)
+    direction, code = ("backward", "NQX270") if new is reader else ("forward", "NQX271")
     if steps:
         yield from _by_steps(known, writer, reader, unknown, code)
     else:
@@ -214,8 +213,7 @@ def _problems(
     for identity, used in reader.used.items():
         start = writer.used.get(identity)
         if start is not None and start.version != used.version and identity in known.others:
-            others = known.others[identity]
-            for each in _problems(others, start, used, unknown, steps=steps):
+            for each in _problems(known.others[identity], start, used, unknown, steps=steps):
                 message = f"{each.path} of {identity}: {each.message}"
                 yield replace(each, path="$.uses", file=None, line=None, message=message)
 
@@ -230,6 +228,7 @@ def _by_steps(
         return
     for hop in hops:
         result = result_of(hop.stages, hop.old)
+        yield from defaulted(result, hop.new)
         # A downgrade may still be refused by the data, where the newer version allows more values.
         for problem in differences(result, hop.new):
             hint = "a downgrade is refused where a payload makes use of the difference"
@@ -247,6 +246,7 @@ def _alone(
     for change in diff_documents(old, new):
         if change.direction != "none" and change.code not in LIMITS:
             codes.setdefault(change.path, change.code)
+    yield from defaulted(writer, reader)
     made = resolved(writer, reader, drop=unknown != "error")
     for problem in made.problems:
         code = "NQX210"

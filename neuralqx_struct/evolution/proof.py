@@ -238,7 +238,7 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
         problems = made.problems + unproved(made.document, new)
         found = [problem.to_diagnostic("NQX301") for problem in problems]
         found = [replace(each, message=f"{each.message}\n{why}") for each in found]
-        return found or [*_defaulted(old, new), *_stops(made.document, new)]
+        return found or [*defaulted(old, new), *_stops(made.document, new)]
     try:
         stages = stages_of(old, [item.step for item in migration.steps], new)
     except SchemaError as error:
@@ -254,13 +254,13 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
         return found
     return [
         *found,
-        *_defaulted(result, new),
+        *defaulted(result, new),
         *_stops(result, new),
         *_no_downgrade(old, stages, new),
     ]
 
 
-def _defaulted(have: Document, want: Document) -> Iterator[Diagnostic]:
+def defaulted(have: Document, want: Document) -> Iterator[Diagnostic]:
     """Yields NQX250 for members of enums that become the default."""
     for name, enum in want.enums.items():
         members = have.enums[name].members if name in have.enums else []

@@ -13,13 +13,14 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions.evaluation import evaluate_tree
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.model import FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches
 from neuralqx_struct.types.text import plain_value
 
-__all__ = ["length_misses", "scalar_misses"]
+__all__ = ["check_limits", "length_misses", "scalar_misses"]
 
 
 def _is_multiple(value: float, bound: float) -> bool:
@@ -77,6 +78,18 @@ def scalar_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
     if choices is not None and value not in choices and plain_value(value) not in choices:
         found.append(f"expected one of {', '.join(map(repr, choices))}, got {brief_scalar(value)}")
     return found
+
+
+def check_limits(declaration: FieldDeclaration, value: Any, member: str) -> None:
+    """Checks a value that a step gives to a field.
+
+    Raises:
+        SchemaError: NQX107: the bounds or choices of the field refuse it; ``member`` is where the step has it.
+    """
+    misses = scalar_misses(declaration, value) if value is not None else []
+    if misses:
+        hint = "write a value within the limits of the field"
+        raise SchemaError("; ".join(misses), code="NQX107", path=member, hint=hint)
 
 
 # --- constraints of structs on one field alone ------------------------------------------------------------

@@ -23,7 +23,7 @@ from neuralqx_struct.schema.lock import format_lock, lock_entry
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.tools.linting import lint
-from tests.builders import ROOT
+from tests.builders import ROOT, doc
 
 SUITE = ROOT / "tests" / "suite" / "compatibility"
 CELLS = [
@@ -425,3 +425,15 @@ def test_a_verdict_is_what_loading_does(  # noqa: PLR0917
                         before,
                         after,
                     )
+
+
+@pytest.mark.parametrize("steps", [True, False])
+def test_members_that_become_the_default_are_reported_but_break_nothing(steps):
+    def version(number, members):
+        enum = {"members": members, "default": "x"}
+        return doc({"e": "E"}, number, [] if steps and number > 1 else None, enums={"E": enum})
+
+    old, new = version(1, ["x", "y"]), version(2, ["x"])
+    (found,) = verdict(old, new, "backward", steps=steps)
+    assert (found.code, found.severity) == ("NQX250", "warning")
+    assert "stored values y become 'x'" in found.message

@@ -13,7 +13,7 @@ from neuralqx_struct.errors import MigrationError, SchemaError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import apply, plan
-from neuralqx_struct.evolution.proof import stages_of, undone
+from neuralqx_struct.evolution.proof import prove, stages_of, undone
 from neuralqx_struct.evolution.sizes import readable_as, same_size, substitute
 from neuralqx_struct.evolution.values import cast, join_complex, part_complex, promotes
 from neuralqx_struct.expressions import parse
@@ -1295,3 +1295,20 @@ def test_a_split_on_the_wrong_axis_is_given_one_that_fits(shape, into, hint):
         s.apply_to_document(old, split, old)
     (found,) = caught.value.diagnostics
     assert (found.code, found.hint) == ("NQX309", hint)
+
+
+LIMITED = {"type": "int", "ge": 0}
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted", "step"),
+    [
+        ({"a": "int"}, {"a": "int", "b": LIMITED}, s.add(field="b", default=-1)),
+        ({"a": "int | null"}, {"a": LIMITED}, s.fill(field="a", value=-1)),
+        ({"a": "int", "b": LIMITED}, {"a": "int"}, s.remove(field="b", undo_default=-1)),
+    ],
+)
+def test_values_in_steps_keep_the_limits_of_their_fields(fields, wanted, step):
+    (found,) = prove(doc(fields), doc(wanted, 2, [step]))
+    assert (found.code, found.severity) == ("NQX107", "error")
+    assert "expected >= 0, got -1" in found.message

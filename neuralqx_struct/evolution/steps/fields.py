@@ -25,6 +25,7 @@ from neuralqx_struct.evolution.steps.operations import (
 )
 from neuralqx_struct.evolution.values import map_texts, shown_node
 from neuralqx_struct.paths import Path
+from neuralqx_struct.schema.bounds import check_limits
 from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.migration import Add, Fill, MapEnum, Remove, Rename, Step, builder
 from neuralqx_struct.schema.model import Document, EnumDeclaration
@@ -73,6 +74,7 @@ def _add(step: Add, scope: Scope) -> Document:
         refuse("NQX304", "field", f"expected {where}, got {step.field!r}", hint)
     declaration = wanted[step.field]
     scope.check_value(step.default, declaration.declared, target, "default")
+    check_limits(declaration, step.default, "default")
     known = with_named(scope.document, declaration.declared, target)
     return scope.moved(known).replaced((), {step.field: declaration})
 
@@ -129,6 +131,7 @@ def _remove(step: Remove, scope: Scope) -> Document:
     if _undoes(step):
         # Whether payloads of the new version show its sizes, the inverse decides.
         scope.check_value(step.undo_default, declared, scope.document, "undo_default", sized=False)
+        check_limits(scope.field(step.field), step.undo_default, "undo_default")
     return scope.replaced((step.field,), {})
 
 
@@ -171,6 +174,7 @@ def _fill(step: Fill, scope: Scope) -> Document:
     filled = union_of(declared.solid)
     scope.check_value(step.value, filled, scope.document, "value")
     made = scope.adopt(step.field, filled, declaration)
+    check_limits(made, step.value, "value")
     return scope.replaced((step.field,), {step.field: made})
 
 
