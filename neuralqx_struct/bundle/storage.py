@@ -346,6 +346,9 @@ def names_at(path: Path) -> list[str]:
     for _ in range(_LOOKS):
         try:
             held = Folder(current(path) or path)
+        except FileNotFoundError:
+            time.sleep(_PAUSE / 10)  # a writer without an exchange is between its two renames
+            continue
         except OSError:
             continue
         names = held.names()

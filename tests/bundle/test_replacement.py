@@ -160,12 +160,7 @@ def looked(tmp_path, case, seconds):
     return looks
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_readers_of_a_bundle_that_is_replaced_see_one_of_them(tmp_path, case):
-    looked(tmp_path, case, 2)
-
-
-@pytest.mark.slow
+@pytest.mark.slow  # its readers need a machine of their own; single moments are tested below
 @pytest.mark.parametrize("case", CASES)
 def test_thousands_of_looks_at_a_bundle_that_is_replaced(tmp_path, case):
     assert looked(tmp_path, case, 120).total() > 2000
