@@ -24,6 +24,7 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ from neuralqx_struct.errors import SerializationError
 _E = TypeVar("_E", bound=OSError)
 _Foreign = Callable[[Path], str | None]
 _LOOKS = 4
+_PAUSES = 64
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
@@ -149,9 +151,6 @@ def _state(path: Path) -> tuple[int, int, int] | None:
     return seen.st_dev, seen.st_ino, seen.st_ctime_ns
 
 
-# Temporary names
-
-
 def _prefix(target: Path, kind: str) -> str:
     """The prefix of temporary names; a digest replaces a long name, as names have a limit."""
     name = target.name
@@ -219,9 +218,7 @@ def _leads_to(path: Path, descriptor: int) -> bool:
 
 
 def _unlock(descriptor: int) -> None:
-    with suppress(
-        ImportError, OSError
-    ):  # forked processes share the lock, so closing is not enough
+    with suppress(ImportError, OSError):  # closing is not enough where forked processes share it
         import fcntl
 
         fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -267,11 +264,14 @@ class _Stage:
 def _discard(path: Path, *, own: bool) -> bool:
     """Removes a temporary; False if a process uses it, or may use it as the system has no locks.
 
-    Args:
-        path: The temporary.
-        own: It belongs to this writer.
+    ``own``: it belongs to this writer.
     """
     done, descriptor = _locked(path)
+    for _ in range(_PAUSES if own else 0):  # another writer may be about to unlock it
+        if done is not False or not os.path.lexists(path):
+            break
+        time.sleep(0.002)
+        done, descriptor = _locked(path)
     free = own if done is None else done
     try:
         if free:
@@ -347,7 +347,7 @@ def _place(stage: Path, target: Path, *, overwrite: bool, foreign: _Foreign) -> 
     """Gives the stage the name of the target; the old target gets the stage's name, or is removed."""
     while True:
         _refuse(target, overwrite=overwrite, foreign=foreign)
-        if os.path.lexists(target):
+        if overwrite and os.path.lexists(target):
             _replace(stage, target)
             return
         with suppress(FileExistsError):  # another writer was faster

@@ -287,3 +287,21 @@ def test_a_target_that_another_writer_replaces_meanwhile_is_looked_at_again(tmp_
     with replacement.staged(target, folder=True, overwrite=True, foreign=foreign) as stage:
         (stage / "new").touch()
     assert (target / "new").exists() and len(seen) >= 2
+
+
+def test_a_writer_that_is_overtaken_after_its_last_look_overwrites_nothing(tmp_path, monkeypatch):
+    path, looks, look = tmp_path / "ckpt", [], replacement._refuse
+
+    def overtaken(*arguments, **options):
+        look(*arguments, **options)
+        looks.append(arguments)
+        if len(looks) == 2:  # the first is before anything is written
+            monkeypatch.setattr(replacement, "_refuse", look)
+            bundle.write(path, simple(1.0))
+
+    monkeypatch.setattr(replacement, "_refuse", overtaken)
+    with pytest.raises(FileExistsError):
+        bundle.write(path, simple(2.0))
+    assert len(looks) == 2
+    assert (bundle.read(path).arrays["w"] == 1.0).all()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["ckpt"]
