@@ -1,6 +1,7 @@
 """Shared builders of the tests: manifests, payloads, schema documents, migrations, filters, and edits of bundles."""
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import io
@@ -265,6 +266,24 @@ BAD = [
         "$.manifest",
     ),
 ]
+
+
+def mutated(sample, place, how, value, name):
+    """A copy of plain JSON with one place replaced, removed, or a value inserted beside it."""
+    made = copy.deepcopy(sample)
+    parent = made
+    for key in place[:-1]:
+        parent = parent[key]
+    if how == "replace":
+        parent[place[-1]] = copy.deepcopy(value)
+    elif how == "remove":
+        del parent[place[-1]]
+    elif isinstance(parent, dict):
+        parent[name] = copy.deepcopy(value)
+    else:
+        parent.insert(0, copy.deepcopy(value))
+    return made
+
 
 FORMS = ["ckpt", "ckpt.zip"]
 

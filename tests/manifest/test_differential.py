@@ -8,7 +8,6 @@ The exceptions, each counted by a test of its own below:
 - Readers refuse members that occur twice, and text that is half of a surrogate pair.
 """
 
-import copy
 import json
 
 import jsonschema
@@ -22,7 +21,7 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.manifest.text import read_document
-from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document
+from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document, mutated
 
 SCHEMA = json.loads((ROOT / "schemas/manifest/1.json").read_text())
 PYTHON = jsonschema.Draft202012Validator(SCHEMA)
@@ -89,19 +88,7 @@ PLACES = [(sample, place) for sample in SAMPLES for place in places(sample) if p
 )
 def test_all_agree_on_mutated_manifests(chosen, how, value, name):
     sample, place = chosen
-    mutated = copy.deepcopy(sample)
-    parent = mutated
-    for key in place[:-1]:
-        parent = parent[key]
-    if how == "replace":
-        parent[place[-1]] = copy.deepcopy(value)
-    elif how == "remove":
-        del parent[place[-1]]
-    elif isinstance(parent, dict):
-        parent[name] = copy.deepcopy(value)
-    else:
-        parent.insert(0, copy.deepcopy(value))
-    assert len(set(verdicts(mutated))) == 1, (place, how, value)
+    assert len(set(verdicts(mutated(sample, place, how, value, name)))) == 1, (place, how, value)
 
 
 # -- documented exceptions

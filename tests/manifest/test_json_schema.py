@@ -14,7 +14,7 @@ from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.export import manifest_schema
-from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document
+from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document, mutated
 
 PUBLISHED = ROOT / "schemas/manifest/1.json"
 SCHEMA = json.loads(PUBLISHED.read_text())
@@ -147,19 +147,7 @@ PLACES = [(sample, place) for sample in SAMPLES for place in places(sample) if p
 )
 def test_all_judges_agree_on_mutated_manifests(chosen, how, value, name):
     sample, place = chosen
-    mutated = copy.deepcopy(sample)
-    parent = mutated
-    for key in place[:-1]:
-        parent = parent[key]
-    if how == "replace":
-        parent[place[-1]] = copy.deepcopy(value)
-    elif how == "remove":
-        del parent[place[-1]]
-    elif isinstance(parent, dict):
-        parent[name] = copy.deepcopy(value)
-    else:
-        parent.insert(0, copy.deepcopy(value))
-    said = verdicts(mutated)
+    said = verdicts(mutated(sample, place, how, value, name))
     assert len(set(said)) == 1, (said, place, how, value)
 
 
