@@ -93,6 +93,32 @@ def invoke(*words, input=None):  # noqa: A002
     return CliRunner().invoke(app, [str(word) for word in words], input=input)
 
 
+# --- commands ---
+
+POINT_V1 = """language: "1"
+schema: lab.point
+version: 1
+root: Point
+structs:
+  Point:
+    fields:
+      x: {type: "float32[n]", tags: [trainable]}
+      step: int
+"""
+POINT_V2 = (
+    POINT_V1.replace("version: 1", "version: 2").replace(
+        "step: int", "count: {type: int, default: 0}"
+    )
+    + "migrations:\n  - {from: 1, steps: [{rename: {field: step, to: count}}]}\n"
+)
+
+
+def report(*words):
+    """The result of a command, and its JSON."""
+    result = invoke(*words, "--format", "json")
+    return result, json.loads(result.stdout)
+
+
 # --- manifests and bundles ---
 
 ARRAY = {"__kind__": "array", "name": "w", "dtype": "float32", "shape": [2, 3]}

@@ -22,43 +22,23 @@ from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_text
-from tests.builders import ROOT, invoke
+from tests.builders import POINT_V1, POINT_V2, ROOT, invoke, report
 
 VALID = "valid (arrays not read: verify reads them)"
 SCHEMAS = ROOT / "schemas"
-
-V1 = """language: "1"
-schema: lab.point
-version: 1
-root: Point
-structs:
-  Point:
-    fields:
-      x: {type: "float32[n]", tags: [trainable]}
-      step: int
-"""
-V2 = (
-    V1.replace("version: 1", "version: 2").replace("step: int", "count: {type: int, default: 0}")
-    + "migrations:\n  - {from: 1, steps: [{rename: {field: step, to: count}}]}\n"
-)
-
-
-def report(*words):
-    result = invoke(*words, "--format", "json")
-    return result, json.loads(result.stdout)
 
 
 @pytest.fixture
 def schema(tmp_path):
     folder = tmp_path / "schema"
     folder.mkdir()
-    (folder / "v1.yaml").write_text(V1)
-    (folder / "v2.yaml").write_text(V2)
+    (folder / "v1.yaml").write_text(POINT_V1)
+    (folder / "v2.yaml").write_text(POINT_V2)
     return folder
 
 
 def write_bundle(path, **members):
-    document = parse_document(read_text(V1))
+    document = parse_document(read_text(POINT_V1))
     node = {"__kind__": "array", "name": "x", "dtype": "float32", "shape": [3], "leaf": "numpy"}
     data = {
         "version": 1,
@@ -225,7 +205,7 @@ def test_version_and_help():
 def bad_schema(old, new):
     def make(tmp_path):
         path = tmp_path / "v1.yaml"
-        path.write_text(V1.replace(old, new))
+        path.write_text(POINT_V1.replace(old, new))
         return "schema", "lint", path
 
     return make
@@ -446,7 +426,7 @@ def test_an_interrupt_ends_quietly(monkeypatch, ckpt):
 
 FINDINGS = (
     Diagnostic(
-        "NQX203", "error", "50% gone,\r\nreally", "$.a['b:c']", "a,b:c.yaml", 3, 7, "mend it"
+        "NQX203", "error", "50% gone,\r\nreally", "$.a['b:c']", "a,b:c.yaml", 3, 7, "fix it"
     ),
     Diagnostic("NQX104", "warning", "unused"),
     Diagnostic("NQX425", "info", "defaulted"),
@@ -458,7 +438,7 @@ REPORT = reports.Report(
 
 def test_github_annotations_are_escaped():
     assert reports.FORMATS["github"]("diff", REPORT).splitlines() == [
-        "::error file=a%2Cb%3Ac.yaml,line=3,col=7,title=NQX203::$.a['b:c']: 50%25 gone,\\r%0Areally%0Amend it",
+        "::error file=a%2Cb%3Ac.yaml,line=3,col=7,title=NQX203::$.a['b:c']: 50%25 gone,\\r%0Areally%0Afix it",
         "::warning title=NQX104::unused",
         "::notice title=NQX425::defaulted",
         "the result",

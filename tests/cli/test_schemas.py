@@ -1,6 +1,5 @@
 """The commands about schemas that write something, and those that draw."""
 
-import json
 import os
 import sys
 
@@ -10,35 +9,15 @@ import yaml
 from neuralqx_struct.classes.compiler import load_schema
 from neuralqx_struct.cli import reports
 from neuralqx_struct.tools.linting import lint
-from tests.builders import invoke
-
-V1 = """language: "1"
-schema: lab.point
-version: 1
-root: Point
-structs:
-  Point:
-    fields:
-      x: {type: "float32[n]", tags: [trainable]}
-      step: int
-"""
-V2 = (
-    V1.replace("version: 1", "version: 2").replace("step: int", "count: {type: int, default: 0}")
-    + "migrations:\n  - {from: 1, steps: [{rename: {field: step, to: count}}]}\n"
-)
-
-
-def report(*words):
-    result = invoke(*words, "--format", "json")
-    return result, json.loads(result.stdout)
+from tests.builders import POINT_V1, POINT_V2, invoke, report
 
 
 @pytest.fixture
 def schema(tmp_path):
     folder = tmp_path / "point"
     folder.mkdir()
-    (folder / "v1.yaml").write_text(V1)
-    (folder / "v2.yaml").write_text(V2)
+    (folder / "v1.yaml").write_text(POINT_V1)
+    (folder / "v2.yaml").write_text(POINT_V2)
     return folder
 
 
@@ -65,7 +44,7 @@ def test_graph(schema, of, first):
 
 @pytest.mark.parametrize("command", ["show", "graph", "stub"])
 def test_schemas_with_errors_are_not_shown(tmp_path, command):
-    (tmp_path / "v1.yaml").write_text(V1.replace("step: int", "step: Int"))
+    (tmp_path / "v1.yaml").write_text(POINT_V1.replace("step: int", "step: Int"))
     result, data = report("schema", command, tmp_path)
     assert result.exit_code == 1
     assert data["diagnostics"][0]["code"] == "NQX101"
@@ -180,14 +159,16 @@ def test_json_schema_of_what_is_not_there(schema, which, code, exit_code):
 
 
 def test_json_schema_of_what_is_wrong(tmp_path):
-    (tmp_path / "v1.yaml").write_text(V1.replace("step: int", "step: Int"))
+    (tmp_path / "v1.yaml").write_text(POINT_V1.replace("step: int", "step: Int"))
     assert report("schema", "json-schema", f"{tmp_path}@1")[0].exit_code == 1
 
 
 # --- lint ----------------------------------------------------------------------------------------------------------
 
-ERRORS = V1.replace("step: int", "step: innt").replace("root: Point", "root: Point\ndims: {m: {}}")
-WARNINGS = V1.replace("root: Point", "root: Point\ndims: {m: {}}")
+ERRORS = POINT_V1.replace("step: int", "step: innt").replace(
+    "root: Point", "root: Point\ndims: {m: {}}"
+)
+WARNINGS = POINT_V1.replace("root: Point", "root: Point\ndims: {m: {}}")
 UNUSED = "expected a dim that some shape uses, got 'm', which none does"
 NO_TYPE = "expected a type, got 'innt'"
 SEEN_WARNING = f"x.yaml:5:8: NQX104 warning: {UNUSED}\n  remove it\n"
@@ -203,7 +184,7 @@ NOTED_OPEN = f"::error file=x.yaml,line=1,col=5,title=NQX001::$: {OPEN}%0Aclose 
 FINE = "x.yaml: no errors\n"
 WARNING, ERROR = ("NQX104", "warning", 5, 8), ("NQX101", "error", 10, 13)
 LINTED = {
-    "clean": (V1, 0, [], FINE, FINE),
+    "clean": (POINT_V1, 0, [], FINE, FINE),
     "warnings": (WARNINGS, 0, [WARNING], SEEN_WARNING + FINE, NOTED_WARNING + FINE),
     "errors and warnings": (
         ERRORS,
@@ -256,6 +237,6 @@ def test_new_freeze_and_history(monkeypatch, tmp_path):
 
 
 def test_golden_payloads_of_broken_schemas_are_not_asked(schema):
-    (schema / "v1.yaml").write_text(V1.replace("step: int", "step: Int"))
+    (schema / "v1.yaml").write_text(POINT_V1.replace("step: int", "step: Int"))
     codes = {d["code"] for d in report("schema", "lint", "--golden", schema)[1]["diagnostics"]}
     assert codes and not codes & {"NQX314", "NQX315"}
