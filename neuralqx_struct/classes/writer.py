@@ -11,6 +11,7 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import inspect
 import itertools
@@ -33,7 +34,8 @@ from neuralqx_struct.schema.uses import among, link
 from neuralqx_struct.struct.binding import ClassDocument, SchemaBinding
 from neuralqx_struct.struct.declarations import annotation_of
 from neuralqx_struct.types import Named, Type, type_names
-from neuralqx_struct.types.text import format_type, plain_value
+from neuralqx_struct.types.records import type_of_class, walk_type
+from neuralqx_struct.types.text import NodeBuilder, format_type, plain_value
 
 #: Returns the document of a class that is a version of a schema, else None.
 DocumentOf = Callable[[type], Document | None]
@@ -103,6 +105,7 @@ class _Writer:
         self.used: dict[str, Document] = {}
         self.names: dict[type, str] = {}
         self.notes: list[Diagnostic] = []
+        self.defaults: dict[tuple[str, str], Any] = {}
         self._where = ""
 
     def note(self, message: str, hint: str | None = None) -> None:
@@ -120,10 +123,11 @@ class _Writer:
                 self.enums[name] = {"members": [member.name for member in cls], **written_doc(cls)}
             else:
                 self.structs[name] = {**written_doc(cls), "fields": {}}
-                self._declare_fields(cls, self.structs[name]["fields"])
+                self._declare_fields(cls, name)
         return self.names[cls]
 
-    def _declare_fields(self, cls: Any, fields: dict[str, Any]) -> None:
+    def _declare_fields(self, cls: Any, struct: str) -> None:
+        fields = self.structs[struct]["fields"]
         docs = documented_fields(cls)
         outer = self._where
         for spec in cls.__nqx_fields__.values():
@@ -135,6 +139,7 @@ class _Writer:
                 )
             else:
                 fields[spec.name] = self._field(cls, spec, docs.get(spec.name, ""))
+                self.defaults[struct, spec.name] = spec.default
         self._where = outer
 
     def _field(self, cls: type, spec: FieldSpec, doc: str) -> dict[str, Any]:
@@ -192,7 +197,30 @@ class _Writer:
             wrong = list(_errors(document))
         if wrong:
             raise SchemaError(replace(found, path="", file=name) for found in wrong)
-        return document
+        dropped = [self._leave_out_ambiguous(document, *each) for each in self.defaults.items()]
+        return link(document_from_data(data, name), find) if any(dropped) else document
+
+    def _leave_out_ambiguous(self, document: Document, key: tuple[str, str], value: Any) -> bool:
+        """Leaves out a default whose text another option of the type reads; returns True if it did."""
+        struct, field = key
+        declaration = document.structs[struct].stored.get(field)
+        if declaration is None or not declaration.has_default or value is MISSING:
+            return False
+        unions = [part for part in walk_type(declaration.declared) if len(part.solid) > 1]
+        leaves = list(_leaves(value))
+        if all(reads_back(union, leaf, document) for union in unions for leaf in leaves):
+            return False
+        self._where = f"{struct}.{field}"
+        self._drop_default(
+            struct, field, "left out: a default that a file holds as another option's value"
+        )
+        return True
+
+    def _drop_default(self, struct: str, field: str, reason: str, hint: str | None = None) -> None:
+        declared = self.structs[struct]["fields"][field]
+        declared.pop("default", None)
+        declared.pop("reset", None)
+        self.note(reason, hint)
 
     def _leave_out(self, finding: Diagnostic) -> None:
         match path_keys(finding.path):
@@ -200,9 +228,8 @@ class _Writer:
                 declared = self.structs[struct]["fields"][field]
                 self._where = f"{struct}.{field}"
                 if member == "default":
-                    declared.pop("default", None)
-                    declared.pop("reset", None)
-                    self.note(f"left out: a default\n{finding.message}", finding.hint)
+                    reason = f"left out: a default\n{finding.message}"
+                    self._drop_default(struct, field, reason, finding.hint)
                 else:
                     declared["type"] = "pytree"
                     expected = "expected a type that the schema language has, got pytree instead"
@@ -242,6 +269,33 @@ def plain_default(spec: FieldSpec) -> Any:
         return plain_value(spec.default)
     makers: tuple[Any, ...] = (dict, list)
     return spec.default_factory() if spec.default_factory in makers else MISSING
+
+
+def reads_back(union: Type, value: Any, document: Document) -> bool:
+    """True if a union reads the plain value of one of its values as that value.
+
+    A path in ``str | path`` becomes text, and a member of ``Phase | str`` has no sign that it was one.
+    """
+    builder = NodeBuilder(document)
+    plain = plain_value(value)
+    nodes: list[Any] = []
+    for option in union.branches:
+        with contextlib.suppress(SchemaError):
+            nodes.append(option.read(plain, builder))
+    if isinstance(value, enum.Enum):
+        return len(nodes) < 2
+    cls: type = type(value)
+    record = type_of_class(cls)
+    return record is None or not nodes or repr(nodes[0]) == repr(record.read(plain, builder))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yields the items of nested tuples; the value itself if it is no tuple."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 def _is_plain(value: Any, plain: Any) -> bool:

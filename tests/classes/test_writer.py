@@ -417,6 +417,26 @@ def test_defaults_that_do_not_fit_their_type_are_left_out_with_a_note(hint, defa
     assert report[0].message.startswith("left out: a default\nexpected a default of type")
 
 
+@pytest.mark.parametrize(
+    ("hint", "default", "kept"),
+    [
+        (Phase | str, Phase.WARM, False),
+        (Phase | str, "WARM", True),
+        (Phase | None, Phase.WARM, True),
+        (str | pathlib.Path, pathlib.Path("x"), False),
+        (float | int, 2, False),
+        (bool | int, 1, True),
+        (tuple[str | Phase, ...], (Phase.WARM, "a"), False),
+        (tuple[str | int, ...], (1, "a"), True),
+    ],
+)
+def test_defaults_of_unions_are_left_out_where_a_file_gives_another_value(hint, default, kept):
+    _, read, report = declared(hint, default=default)
+    assert read.has_default == kept
+    expected = "left out: a default that a file holds as another option's value"
+    assert [note.message for note in report] == ([] if kept else [expected])
+
+
 def test_static_fields_that_hold_lists_become_pytree():
     _, read, report = declared(list[int], static=True)
     assert (read.text, read.kind) == ("pytree", "static")
