@@ -14,12 +14,14 @@ from __future__ import annotations
 import enum
 import functools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from neuralqx_struct import bundle
+from neuralqx_struct.checkpoint.likeness import differences, shardings_of
+from neuralqx_struct.checkpoint.options import LoadOptions, ReadOptions, decode_options
 from neuralqx_struct.checkpoint.placement import placed, targets_of
 from neuralqx_struct.classes.documents import (
     bound_document,
@@ -39,7 +41,7 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import Values, is_struct
-from neuralqx_struct.filters import FilterError, parse
+from neuralqx_struct.filters import FilterError
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
 from neuralqx_struct.manifest.check import check_values
@@ -55,29 +57,6 @@ __all__ = ["LoadOptions", "ReadOptions", "from_state_dict", "load"]
 
 _LOG = logging.getLogger("neuralqx_struct")
 T = TypeVar("T")
-
-
-class ReadOptions(TypedDict, total=False):
-    """The options of :func:`from_state_dict` but ``load_cls``, for type checkers."""
-
-    select: Any
-    abstract: bool
-    as_numpy: bool
-    unknown: Unknown
-    fill: Values | None
-    trust: Sequence[str]
-    limits: Limits | None
-    report: list[Diagnostic] | None
-    raw: bool
-
-
-class LoadOptions(ReadOptions, total=False):
-    """The options of :func:`load` but ``load_cls``, for type checkers."""
-
-    mmap: bool
-    verify: bool
-    shardings: Any
-    progress: Progress | None
 
 
 @overload
@@ -99,8 +78,8 @@ def from_state_dict(
         payload: The result of :func:`to_state_dict`.
         load_cls: The class that the root must be.
         limits: Sizes above which the payload is refused.
-        **options: ``select``, ``abstract``, ``as_numpy``, ``unknown``, ``fill``, ``trust``, ``report`` and ``raw`` of
-            :func:`load`.
+        **options: ``select``, ``abstract``, ``as_numpy``, ``unknown``, ``fill``, ``trust``, ``report``, ``raw``,
+            ``dtype`` and ``like`` of :func:`load`.
 
     Raises:
         SerializationError: The payload is malformed or does not fit, with every problem.
@@ -114,7 +93,10 @@ def from_state_dict(
     limits = limits or DEFAULT_LIMITS
     raise_findings(check_values(document, limits=limits) or check(held, limits))
     # The caller can write into the arrays of the payload, so the result gets copies.
-    return _restored(held, replace(_options(load_cls, **options), copies=True))
+    given = replace(decode_options(load_cls, **options), copies=True)
+    value = _restored(held, given)
+    shardings = None if given.like is None else shardings_of(given.like)
+    return value if shardings is None else placed(value, shardings)
 
 
 @overload
@@ -139,6 +121,8 @@ def load(
     report: list[Diagnostic] | None = None,
     progress: Progress | None = None,
     raw: bool = False,
+    dtype: Any = None,
+    like: Any = None,
 ) -> Any:
     """Loads a bundle.
 
@@ -162,8 +146,16 @@ def load(
         limits: Sizes above which the bundle is refused.
         report: A list that receives the defaulted, dropped and cast items.
         progress: Called with bytes read and bytes in all.
-        raw: Return nested dicts, lists and arrays, without classes and without a schema; ``load_cls``, ``unknown`` and
-            ``fill`` then have no effect.
+        raw: Return nested dicts, lists and arrays, without classes and without a schema; ``load_cls``, ``unknown``,
+            ``fill`` and ``like`` then have no effect.
+        dtype: A dtype for all floating arrays, or a mapping from dtypes or families (``floating``, ``integer``) to
+            dtypes, such as ``{"float32": "bfloat16"}``. Arrays are converted after the steps of migrations; ``report``
+            receives each. Floating and complex numbers are rounded, whole numbers that do not fit are an error. Random
+            keys and Python numbers stay as they are. The result has to match its declaration: one of ``float32[n]`` alone
+            cannot be loaded as bfloat16, one of ``floating[n]`` can.
+        like: An object of the wanted structure, such as a new state; arrays may be ``jax.ShapeDtypeStruct``. It gives the
+            values of fields that were not saved, and the shardings unless ``shardings`` does. Other classes, keys, shapes
+            or dtypes than its own are errors, all at once. Of a Struct, it gives ``load_cls`` too.
 
     Returns:
         The object.
@@ -179,7 +171,7 @@ def load(
         held = bundle.read(
             path, verify=verify and not abstract, mmap=mmap, limits=limits, progress=progress
         )
-        options = _options(
+        options = decode_options(
             load_cls,
             select=select,
             abstract=abstract,
@@ -189,7 +181,11 @@ def load(
             trust=trust,
             report=report,
             raw=raw,
+            dtype=dtype,
+            like=like,
         )
+        if shardings is None and options.like is not None:
+            shardings = shardings_of(options.like)
         value = _restored(held, options, shardings)
         if progress is not None:  # not all bytes need have been read
             total = sum(record.get("nbytes", 0) for record in held.document["arrays"].values())
@@ -197,42 +193,6 @@ def load(
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
     return value if shardings is None else placed(value, shardings)
-
-
-def _options(
-    load_cls: Any,
-    *,
-    select: Any = None,
-    abstract: bool = False,
-    as_numpy: bool = False,
-    unknown: Unknown = "error",
-    fill: Values | None = None,
-    trust: Iterable[str] = (),
-    report: list[Diagnostic] | None = None,
-    raw: bool = False,
-) -> DecodeOptions:
-    """The load options as one record; the package of the requested class is trusted."""
-    if unknown not in ("error", "warn", "drop"):
-        raise ValueError(f"unknown=: expected 'error', 'warn' or 'drop', got {unknown!r}")
-    if raw:
-        load_cls, fill = None, None
-    if load_cls is not None:
-        if not isinstance(load_cls, type):
-            raise TypeError(f"load_cls=: expected a class or None, got {load_cls!r}")
-        trust = (*trust, load_cls.__module__.partition(".")[0])
-    if select is not None:
-        select = Selection(parse(select) if isinstance(select, str) else select)
-    return DecodeOptions(
-        trust=tuple(trust),
-        select=select,
-        unknown=unknown,
-        fill=dict(fill or {}),
-        root=load_cls,
-        report=[] if report is None else report,
-        raw=raw,
-        abstract=abstract,
-        as_numpy=as_numpy,
-    )
 
 
 def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -> Any:
@@ -269,6 +229,10 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
         level = logging.WARNING if diagnostic.severity == "warning" else logging.INFO
         _LOG.log(level, "%s", diagnostic)
     _require_class(value, options.root)
+    if options.like is not None:
+        found = [*differences(value, options.like, whole=options.select is None)]
+        if found:
+            raise SerializationError(found)
     for name in options.fill.keys() - decoder.seen_fields:
         message = (
             f"expected names of fields in fill=, got {name!r}, which no Struct of this payload has"

@@ -59,6 +59,8 @@ class DecodeOptions:
         choices: Returns the Enum classes of fields that are saved as text, for a schema reference and its class.
         report: Receives findings about defaults and dropped fields.
         raw: Return the fields of classes as dicts.
+        conversions: The dtypes that arrays get, by those that they have.
+        like: An object of the wanted structure, which has the values of fields that were not saved; None for none.
     """
 
     trust: Sequence[str] = ()
@@ -75,6 +77,8 @@ class DecodeOptions:
     choices: Callable[[str, type], Mapping[str, type[enum.Enum]]] = lambda _ref, _cls: {}
     report: list[Diagnostic] = field(default_factory=list)
     raw: bool = False
+    conversions: Mapping[str, str] = field(default_factory=dict)
+    like: Any = None
 
     @property
     def runs_hooks(self) -> bool:

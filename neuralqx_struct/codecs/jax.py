@@ -22,12 +22,12 @@ from neuralqx_struct.codecs.classes import CLASS_CODECS, ClassDecoder, DecodeOpt
 from neuralqx_struct.codecs.nodes import Codec, Codecs, Encoder, unsaveable
 from neuralqx_struct.codecs.plain import PLAIN_CODECS, decode_full
 from neuralqx_struct.codecs.pytrees import FOREIGN_CODEC, REGISTERED_CODEC, STRUCT_CODEC
-from neuralqx_struct.dtypes import ML_DTYPES, dtype_named
-from neuralqx_struct.errors import (
-    SerializationError,
-)
+from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, dtype_named
+from neuralqx_struct.dtypes.casts import cast as cast_array
+from neuralqx_struct.errors import Diagnostic, MigrationError, SerializationError
 from neuralqx_struct.manifest.kinds import ARRAY, KINDS, PRNG_KEY
 from neuralqx_struct.manifest.payload import StoredArrays
+from neuralqx_struct.paths import format_path
 from neuralqx_struct.struct.binding import ClassDocument
 from neuralqx_struct.struct.equality import is_key_array
 
@@ -55,6 +55,7 @@ class StructDecoder(ClassDecoder):
             set()
         )  # of all Structs that were read: names that `fill` may use
         self.stand_in: jax.ShapeDtypeStruct | None = None  # the leaf that filters see
+        self.conversions = options.conversions
         self._held: dict[str, np.ndarray[Any, Any]] = {}
         self._shared: dict[tuple[str, Any, Any], Any] = {}
 
@@ -62,7 +63,7 @@ class StructDecoder(ClassDecoder):
         """An array: read or abstract, numpy or JAX, or None if it is not selected."""
         options, saved = self.options, node.get("leaf")
         as_numpy = options.as_numpy or saved == "numpy"
-        if as_numpy and options.runs_hooks:
+        if as_numpy and options.runs_hooks and not self.conversions:
             return self._array(node)
         dtype = dtype_named(node["dtype"])
         shape = tuple(node["shape"])
@@ -70,19 +71,28 @@ class StructDecoder(ClassDecoder):
             seen = _abstract(shape, dtype) if self.stand_in is None else self.stand_in
             if not options.select(self.path, seen):
                 return None
+        dtype = self._converted(dtype)
         if options.abstract:
             return self._abstract_leaf(node, shape, dtype)
-        if as_numpy:
-            return self._array(node)
-        if saved != "jax" and not _fits_jax(dtype):
-            return self._array(node)
-        _require_jax(node, dtype)
+        if as_numpy or (saved != "jax" and not _fits_jax(dtype)):
+            return self._array(node, dtype)
+        _require_jax(dtype)
         if not ARRAY.matches(node):
-            return self._jax_array(node, None)
+            return self._jax_array(node, dtype, None)
         target = options.targets.get(id(node))
         # One array of the file stays one array, also where several nodes name it.
-        key = (node["name"], (node.get("weak_type", False), target), node["dtype"])
-        return self.shared(key, lambda: self._jax_array(node, target))
+        key = (node["name"], (node.get("weak_type", False), target), dtype)
+        return self.shared(key, lambda: self._jax_array(node, dtype, target))
+
+    def _converted(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """The dtype that an array gets; notes it if that is another."""
+        wanted = self.conversions.get(dtype.name)
+        if wanted is None:
+            return dtype
+        message = f"was cast from {dtype.name} to {wanted}"
+        found = Diagnostic("NQX425", "info", message, format_path(self.path))
+        self.options.report.append(found)
+        return dtype_named(wanted)
 
     def _abstract_leaf(self, node: Members, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         weak = "weak_type" in node and node.get("leaf") != "numpy" and dtype.kind not in "USmM"
@@ -91,14 +101,15 @@ class StructDecoder(ClassDecoder):
             self.options.met[id(node)] = leaf
         return leaf
 
-    def _jax_array(self, node: Members, target: Any) -> jax.Array:
+    def _jax_array(self, node: Members, dtype: np.dtype[Any], target: Any) -> jax.Array:
         if target is None:
             # Unlike jnp.asarray, device_put of an aligned memory map shares its pages on CPUs. An array that can still be
             # written must not be shared: JAX arrays never change.
-            held = self._array(node)
+            held = self._array(node, dtype)
             array = jax.device_put(held.copy() if held.flags.writeable else held)
         else:
-            array = _spread(self.arrays, node["name"], tuple(node["shape"]), target)
+            convert = functools.partial(self._convert, dtype=dtype)
+            array = _spread(self.arrays, node["name"], tuple(node["shape"]), target, convert)
         return _weakened(array) if node.get("weak_type") else array
 
     def shared(self, key: tuple[str, Any, Any], make: Callable[[], Any]) -> Any:
@@ -107,7 +118,14 @@ class StructDecoder(ClassDecoder):
             self._shared[key] = make()
         return self._shared[key]
 
-    def _array(self, node: Members) -> np.ndarray[Any, Any]:
+    def _array(self, node: Members, dtype: Any = None) -> np.ndarray[Any, Any]:
+        """An array as numpy's, converted to a dtype."""
+        if dtype is not None and dtype_named(node["dtype"]) != dtype:
+            key = (node.get("name", ""), id(node) if "name" not in node else None, dtype)
+            made: np.ndarray[Any, Any] = self.shared(
+                key, lambda: self._convert(self._array(node), dtype)
+            )
+            return made
         if not ARRAY.matches(node):
             return decode_full(node, self)
         name: str = node["name"]
@@ -115,6 +133,17 @@ class StructDecoder(ClassDecoder):
         if held is None:
             held = self._held[name] = self.array(node)
         return self.shared(("copy", name, None), held.copy) if self.options.copies else held
+
+    def _convert(self, array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """An array of another dtype; whole numbers have to fit."""
+        if array.dtype == dtype:
+            return array
+        exact = DTYPES[dtype.name].exponents is None
+        try:
+            return cast_array(array, dtype.name, exact=exact, path=format_path(self.path))
+        except MigrationError as error:
+            hint = "choose a dtype that holds its values in dtype="
+            raise SerializationError(replace(d, hint=hint) for d in error.diagnostics) from None
 
 
 def _fits_jax(dtype: np.dtype[Any]) -> bool:
@@ -124,13 +153,13 @@ def _fits_jax(dtype: np.dtype[Any]) -> bool:
     )
 
 
-def _require_jax(node: Members, dtype: np.dtype[Any]) -> None:
+def _require_jax(dtype: np.dtype[Any]) -> None:
     if not _in_jax(dtype):
-        message = f"expected a dtype that JAX has, got {node['dtype']}"
+        message = f"expected a dtype that JAX has, got {dtype}"
         raise SerializationError(message, code="NQX411", hint="load with as_numpy=True")
     if not _fits_jax(dtype):
         narrow = jax.dtypes.canonicalize_dtype(dtype)
-        expected = f"expected 64-bit mode for a JAX array of {node['dtype']}"
+        expected = f"expected 64-bit mode for a JAX array of {dtype}"
         switch = 'jax.config.update("jax_enable_x64", True)'
         raise SerializationError(
             f"{expected}, got x64 off, which would cut it to {narrow}",
@@ -159,7 +188,11 @@ def _abstract(shape: tuple[int, ...], dtype: Any, *, weak_type: bool = False) ->
 
 
 def _spread(
-    arrays: Mapping[str, np.ndarray[Any, Any]], name: str, shape: tuple[int, ...], target: Any
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+    name: str,
+    shape: tuple[int, ...],
+    target: Any,
+    convert: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]],
 ) -> jax.Array:
     """An array whose shards are read one by one, each straight to its devices."""
     homes: dict[Any, list[jax.Device]] = {}
@@ -172,7 +205,7 @@ def _spread(
     else:
         parts = (arrays[name][region] for region in regions)
     shards = []
-    for part, devices in zip(parts, homes.values(), strict=True):
+    for part, devices in zip(map(convert, parts), homes.values(), strict=True):
         for device in devices:
             place = jax.sharding.SingleDeviceSharding(device, memory_kind=target.memory_kind)
             shards.append(jax.device_put(part, place))
@@ -221,6 +254,7 @@ def _encode_key(value: jax.Array, encoder: StructEncoder) -> Members:
 def _decode_key(node: Members, decoder: StructDecoder) -> Any:
     impl, words = node["impl"], node["data"]
     data = _abstract(tuple(words["shape"]), dtype_named(words["dtype"]))
+    conversions, decoder.conversions = decoder.conversions, {}
     try:
         if decoder.options.select is not None:  # filters select keys, not their words
             decoder.stand_in = _abstract_key(data, impl)
@@ -239,6 +273,7 @@ def _decode_key(node: Members, decoder: StructDecoder) -> Any:
         raise SerializationError(message, code="NQX420") from None
     finally:
         decoder.stand_in = None
+        decoder.conversions = conversions
 
 
 def _abstract_key(words: jax.ShapeDtypeStruct, impl: str) -> Any:

@@ -38,7 +38,7 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.fieldspec import FieldSpec, is_struct, tagged
 from neuralqx_struct.filters.predicates import node_tags
 from neuralqx_struct.manifest.kinds import KINDS, STRUCT
-from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.references import class_ref, is_schema_ref, stored_class
 from neuralqx_struct.struct.lifecycle import verify
 from neuralqx_struct.struct.pytree import holder_of, path_part
@@ -264,6 +264,11 @@ def _fill_in(
     path = f"{format_path(decoder.path)}.{name}"
     if name in options.fill:
         values[name] = options.fill[name]
+    elif options.like is not None and (held := _value_at(options.like, (*decoder.path, name))):
+        (values[name],) = held
+        if spec.should_serialize:
+            message = "took the value of like=, the payload has none"
+            options.report.append(Diagnostic("NQX425", "info", message, path))
     elif spec.has_default:
         values[name] = spec.make_default()
         if not spec.reset and spec.should_serialize:
@@ -278,6 +283,16 @@ def _fill_in(
             )
         message = "expected a stored value or a default, got neither"
         decoder.problems.append(Diagnostic("NQX414", "error", message, path, hint=hint))
+
+
+def _value_at(value: Any, path: Path) -> tuple[Any, ...]:
+    """The value at a path of an object, in a tuple; an empty one if there is none."""
+    for part in path:
+        try:
+            value = getattr(value, str(part)) if is_struct(value) else value[part]
+        except (AttributeError, TypeError, LookupError):
+            return ()
+    return (value,)
 
 
 _SEVERITY: Mapping[Unknown, Severity] = {"error": "error", "warn": "warning", "drop": "info"}

@@ -18,10 +18,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.dtypes import DTYPES, promotes
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.sizes import readable_as, same_size, same_type
-from neuralqx_struct.evolution.values import promotes
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.model import FieldDeclaration
 from neuralqx_struct.schema.text import path_text

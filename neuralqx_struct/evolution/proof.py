@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from neuralqx_struct.dtypes import promotes
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import Difference, differences, unproved
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind
 from neuralqx_struct.evolution.steps.operations import Scope, arrays_of
 from neuralqx_struct.evolution.suggestions import explained
-from neuralqx_struct.evolution.values import promotes
 from neuralqx_struct.expressions.evaluation import can_fail
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.migration import Step

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuralqx_struct.dtypes import DTYPES, dtype_named
+from neuralqx_struct.dtypes import DTYPES, cast, dtype_named, promotes
 from neuralqx_struct.errors import MigrationError, SchemaError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove, stages_of, undone
 from neuralqx_struct.evolution.sizes import readable_as, same_size, substitute
-from neuralqx_struct.evolution.values import cast, join_complex, part_complex, promotes
+from neuralqx_struct.evolution.values import join_complex, part_complex
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check
 from neuralqx_struct.schema.migration import StepItem

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 
-from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.dtypes import DTYPES, promotes
+from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
@@ -32,8 +33,7 @@ from neuralqx_struct.evolution.steps.operations import (
     only_branch,
     refuse,
 )
-from neuralqx_struct.evolution.values import cast as cast_array
-from neuralqx_struct.evolution.values import compact, promotes, shown_node
+from neuralqx_struct.evolution.values import compact, shown_node
 from neuralqx_struct.manifest.kinds import FULL, PRNG_KEY
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.migration import (

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, dtype_named
+from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, dtype_named, promotes
+from neuralqx_struct.dtypes.casts import cast
 from neuralqx_struct.errors import MigrationError
-from neuralqx_struct.evolution.values import cast, promotes
 
 PARTS = {"complex64": "float32", "complex128": "float64"}
 REAL = [name for name in DTYPES if name not in {"bool", *PARTS}]

@@ -1,8 +1,13 @@
-"""Dtypes of stored arrays: their properties without numpy, and numpy's dtype for each name.
+"""Dtypes of stored arrays: their properties without numpy, numpy's dtype for each name, and promotion.
 
 Example:
     >>> DTYPES["bfloat16"].bits, dtype_named("bfloat16").itemsize
     (16, 2)
+
+:func:`promotes` is the question which dtypes hold every value of which others; ``casts.py`` converts arrays.
+
+    >>> promotes("int16", "float32"), promotes("int32", "float32")
+    (True, False)
 """
 
 from __future__ import annotations
@@ -116,6 +121,44 @@ DTYPES: Mapping[str, Dtype] = {
     "complex64": Dtype("complex", 64, 24, (-149, 127)),
     "complex128": Dtype("complex", 128, 53, (-1074, 1023)),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Dtypes of which an array has any one.
+
+    Attributes:
+        members: Names of the dtypes, as ``jax.numpy.issubdtype`` has them.
+        usual: The dtype of arrays that are made of plain numbers.
+    """
+
+    members: tuple[str, ...]
+    usual: str
+
+
+def _family(usual: str, *families: str) -> Family:
+    members = [name for name, dtype in DTYPES.items() if dtype.family in families]
+    return Family(tuple(members), usual)
+
+
+#: The families that declarations and ``load(dtype=)`` may name; truth values are no numbers.
+FAMILIES: Final[Mapping[str, Family]] = {
+    "floating": _family("float32", "floating"),
+    "integer": _family("int32", "integer", "unsigned"),
+    "number": _family("float32", "integer", "unsigned", "floating", "complex"),
+}
+
+
+def dtypes_of(name: str) -> tuple[str, ...]:
+    """The dtypes that a name means: those of a family, one for a dtype, none for other names.
+
+    Example:
+        >>> dtypes_of("int8"), len(dtypes_of("integer")), dtypes_of("bfloat17")
+        (('int8',), 12, ())
+    """
+    if name in FAMILIES:
+        return FAMILIES[name].members
+    return (name,) if name in DTYPES else ()
 
 
 # The number formats that ml_dtypes adds to numpy. Several bear a numpy kind that .npy files cannot express.
@@ -239,3 +282,32 @@ def storage_dtype(name: str) -> str:
     if name in ML_DTYPES:
         return "|u1" if dtype.itemsize == 1 else f"<u{dtype.itemsize}"
     return dtype.str
+
+
+def promotes(old: str, new: str) -> bool:
+    """True if every value of one dtype is a value of another and means the same.
+
+    Args:
+        old: Name of the dtype that is stored.
+        new: Name of the dtype that is wanted.
+
+    Returns:
+        False also for bool to numbers: exact, but no longer a truth value; that needs a cast step.
+
+    Example:
+        >>> promotes("uint8", "bfloat16"), promotes("bool", "int8"), promotes("float16", "bfloat16")
+        (True, False, False)
+    """
+    if old == new:
+        return True
+    a, b = DTYPES.get(old), DTYPES.get(new)
+    if a is None or b is None or "bool" in (a.family, b.family):
+        return False
+    if b.exponents is None:
+        return a.family in ("unsigned", b.family) and a.significand <= b.significand
+    if a.significand > b.significand or (a.family == "complex" and b.family != "complex"):
+        return False
+    low, high = a.range
+    if a.exponents is None:
+        low, high = 1, max(-low, high)
+    return b.range[0] <= low and high <= b.range[1] and b.lacks <= a.lacks
