@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuralqx_struct.dtypes import DTYPES, cast, dtype_named, promotes
+from neuralqx_struct.dtypes import DTYPES, dtype_named, promotes
+from neuralqx_struct.dtypes.casts import cast
 from neuralqx_struct.errors import MigrationError, SchemaError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.differences import differences
