@@ -247,13 +247,17 @@ class Place:
         declared = self.before.structs[self.struct].fields[name].declared
         return self.with_fields({name: map_leaves(self.field(name), declared, changed, (name,))})
 
+    def known_size(self, extent: Expression) -> int | None:
+        """The number that an extent is at this instance; None if no array in the payload fixes it."""
+        return self.workspace.sizes(self.path, self.before).size(extent)
+
     def size(self, extent: Expression) -> int:
-        """The number that an extent is at this instance.
+        """As :meth:`known_size`.
 
         Raises:
             MigrationError: NQX413: no array in the payload fixes it.
         """
-        found = self.workspace.sizes(self.path, self.before).size(extent)
+        found = self.known_size(extent)
         if found is None:
             message = f"expected a payload that fixes the size {extent.text}, got one that does not"
             hint = "declare `equals:` for the dim, or write the size as a number in the step"

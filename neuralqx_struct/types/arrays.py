@@ -84,6 +84,14 @@ class Array(Type):
     def element(self) -> str:  # type: ignore[override]
         return self.dtype
 
+    @property
+    def families(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (DTYPES[self.dtype].family,)
+
+    @property
+    def axes(self) -> int | None:  # type: ignore[override]
+        return None if ... in self.shape else len(self.shape)
+
     def with_sizes(self, change: Callable[[Any], Any]) -> Type:
         return replace(self, shape=tuple(map(change, self.shape)))
 

@@ -85,6 +85,15 @@ class ListOf(Collection):
     def parts(self) -> tuple[Type, ...]:
         return (self.item,)
 
+    @property
+    def families(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.item.families if self.axes else ()
+
+    @property
+    def axes(self) -> int | None:  # type: ignore[override]
+        plain = self.item.axes == 0 and not self.item.element
+        return 1 if plain else None
+
     @classmethod
     def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
         if args is None:

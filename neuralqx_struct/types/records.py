@@ -104,6 +104,10 @@ class Type(ABC):
     element: str = ""
     #: The implementation of random keys, ``_`` for any; empty for other types.
     key_impl: str = ""
+    #: Families of the dtypes of numbers that the values are, or that they are made of; empty for other types.
+    families: tuple[str, ...] = ()
+    #: The axes of those numbers, 0 for a single one; None for other types and where values differ.
+    axes: int | None = None
     #: The type of the values under keys that payloads choose.
     below: Type | None = None
 

@@ -91,6 +91,10 @@ class Scalar(Type):
     def words(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.name,)
 
+    @property
+    def axes(self) -> int | None:  # type: ignore[override]
+        return 0 if self.families else None
+
     def __reduce__(self) -> Any:
         return _in_table, (self.name,)
 

@@ -220,4 +220,6 @@ class Comparison:
 
     def may_stop(self):
         """Whether a step may refuse data that its reader is given, as lint names it."""
-        return any(e.name == "cast" for hop in self.history.hops for e in hop.all_edits)
+        return any(
+            e.name in ("cast", "convert") for hop in self.history.hops for e in hop.all_edits
+        )

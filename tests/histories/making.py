@@ -176,7 +176,7 @@ class Maker:
             for key, held in struct.fields.items()
         }
         for key, held in struct.fields.items():
-            if "ge" in held.members:
+            if "ge" in held.members and fields[key] is not None:
                 fields[key] = max(fields[key], held.members["ge"])
         return Instance(version.prefix + name, fields, sizes)
 

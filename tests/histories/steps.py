@@ -15,6 +15,7 @@ from tests.histories.declarations import (
     instances,
     mapped,
     names_in,
+    text,
     visible,
 )
 
@@ -491,12 +492,110 @@ def rename_struct(make, new):
     return Edit("rename_struct", [{"rename_struct": {"struct": name, "to": to}}], up)
 
 
+def numeric(kind):
+    """The first part of a type that is a number, a list of numbers, or an array of at most one axis."""
+    match kind:
+        case ("int",) | ("float",) | ("list", ("int",)) | ("list", ("float",)):
+            return kind
+        case ("array", dtype, extents):
+            return kind if len(extents) < 2 and dtype != "complex64" else None
+        case ("null" | "list" | "dict", inner):
+            return numeric(inner)
+    return None
+
+
+def replaced(kind, old, new):
+    return new if kind == old else (kind[0], replaced(kind[1], old, new))
+
+
+def new_form(make, new, struct, have):
+    """Another type for the numbers of a type, and a function that makes them of a value and the sizes seen."""
+    single = make.one([kind for kind in (("int",), ("float",)) if kind != have])
+
+    def number(value, kind=single):
+        made = int(value) if kind == ("int",) else float(value)
+        if made != value:
+            raise Stop
+        return made
+
+    if have[0] == "array":
+        if have[1] == "bool":
+            single = ("bool",)
+        made = ("list", single) if have[2] else single
+        change = (lambda x: x) if single == ("bool",) else number
+
+        def unpacked(value, _):
+            return [change(x.item()) for x in value] if have[2] else change(value.item())
+
+        return made, unpacked
+    if have[0] == "list" and make.chance(0.3):
+        return ("list", single), lambda value, _: [number(x) for x in value]
+    if have[0] != "list" and make.chance(0.5):
+        return single, lambda value, _: number(value)
+    dtype = make.one(["int8", "int32", "float16", "float32", "float64"])
+    extent = make.one([FREE, "q", 2, *visible(new, struct)])
+
+    def packed(value, sizes):
+        if (
+            have[0] == "list"
+            and extent != FREE
+            and len(value) != evaluate(extent, {"q": len(value)} | sizes)
+        ):
+            raise Stop
+        return exactly(
+            np.array(value, "float64" if have[-1] in ("float", ("float",)) else "int64"), dtype
+        )
+
+    return ("array", dtype, (extent,) if have[0] == "list" else ()), packed
+
+
+def convert(make, new):
+    def wanted(held):
+        return "ge" not in held.members and numeric(held.type)
+
+    struct, key = pick(make, new, wanted)
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    have = numeric(held.type)
+    to, change = new_form(make, new, struct, have)
+    if any(
+        "q" in names_in(e)
+        for s in new.structs.values()
+        for f in s.fields.values()
+        for t in inner_types(f.type)
+        if t[0] == "array"
+        for e in t[2]
+    ):
+        return None
+    types = {k: f.type for k, f in new.structs[struct].fields.items()}
+    held.type = replaced(held.type, have, to)
+
+    def changed(kind, value, sizes):
+        if kind == have:
+            return change(value, sizes)
+        if value is None:
+            return None
+        if kind[0] == "list":
+            return [changed(kind[1], x, sizes) for x in value]
+        if kind[0] == "dict":
+            return {k: changed(kind[1], x, sizes) for k, x in value.items()}
+        return changed(kind[1], value, sizes)
+
+    def up(values, _):
+        values[key] = changed(types[key], values[key], seen_sizes(types, values))
+
+    steps = step("convert", struct, new, field=key, to=text(to))
+    return Edit("convert", steps, on_instances(new, struct, up))
+
+
 STEPPED = [
     rename,
     add_scalar,
     add_array,
     remove,
     cast,
+    convert,
     transpose,
     reshape,
     merge,

@@ -27,6 +27,7 @@ from neuralqx_struct.evolution.steps.arrays import (
     unwrap_key,
     wrap_key,
 )
+from neuralqx_struct.evolution.steps.conversions import CONVERT, convert
 from neuralqx_struct.evolution.steps.fields import (
     ADD,
     FILL,
@@ -62,6 +63,7 @@ __all__ = [
     "apply_to_document",
     "apply_to_workspace",
     "cast",
+    "convert",
     "cost",
     "fill",
     "function",
@@ -94,6 +96,7 @@ STEPS: dict[str, StepKind[Any]] = {
         WRAP_KEY,
         UNWRAP_KEY,
         CAST,
+        CONVERT,
         TRANSPOSE,
         RESHAPE,
         MAP_ENUM,

@@ -22,6 +22,7 @@ from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
+from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -38,12 +39,12 @@ from neuralqx_struct.manifest.kinds import FULL, PRNG_KEY
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.migration import (
     Cast,
+    Convert,
     Reshape,
     Step,
     Transpose,
     UnwrapKey,
     WrapKey,
-    builder,
 )
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Array, Extent, Key, Node, Type
@@ -53,13 +54,18 @@ from neuralqx_struct.types.text import format_type
 # cast
 
 
+def require_admission(step: Cast | Convert) -> None:
+    """Checks that a step which may change values admits it (NQX308)."""
+    if not step.exact and not step.lossy:
+        message = "expected lossy: true beside exact: false, got nothing"
+        refuse("NQX308", "exact", message, "it admits that values may change")
+
+
 def _cast(step: Cast, scope: Scope) -> Document:
     if step.dtype not in DTYPES:
         hint = did_you_mean(step.dtype, DTYPES)
         refuse("NQX102", "dtype", f"expected a dtype, got {step.dtype!r}", hint)
-    if not step.exact and not step.lossy:
-        message = "expected lossy: true beside exact: false, got nothing"
-        refuse("NQX308", "exact", message, "it admits that values may change")
+    require_admission(step)
 
     def change(array: Array) -> Array:
         return Array(step.dtype, array.shape)

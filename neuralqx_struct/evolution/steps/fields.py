@@ -14,6 +14,7 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -27,7 +28,7 @@ from neuralqx_struct.evolution.values import map_texts, shown_node
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.bounds import check_limits
 from neuralqx_struct.schema.conformance import see_node
-from neuralqx_struct.schema.migration import Add, Fill, MapEnum, Remove, Rename, Step, builder
+from neuralqx_struct.schema.migration import Add, Fill, MapEnum, Remove, Rename, Step
 from neuralqx_struct.schema.model import Document, EnumDeclaration
 from neuralqx_struct.types import Named, Node, Type, map_type, walk_type
 from neuralqx_struct.types.text import format_type, union_of

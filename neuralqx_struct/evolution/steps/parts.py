@@ -17,6 +17,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.payload_tree import Place, Thunk
 from neuralqx_struct.evolution.sizes import constant, extent, may_be_negative, same_size, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
+from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
@@ -31,7 +32,7 @@ from neuralqx_struct.evolution.values import (
     join_complex,
     part_complex,
 )
-from neuralqx_struct.schema.migration import Merge, Split, Step, builder
+from neuralqx_struct.schema.migration import Merge, Split, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import Array, Extent, Node

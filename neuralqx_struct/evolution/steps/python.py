@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.steps.builders import built
 from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
@@ -33,7 +34,7 @@ from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.manifest.kinds import ARRAY, iter_nodes
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.conformance import conform, see_node
-from neuralqx_struct.schema.migration import Python, Remove, Step, built
+from neuralqx_struct.schema.migration import Python, Remove, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Node, walk_type
 from neuralqx_struct.types.text import format_type

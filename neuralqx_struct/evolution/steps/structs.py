@@ -14,6 +14,7 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import same_type, substitute
+from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -27,7 +28,7 @@ from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.manifest.kinds import DICT, PAIRS, STRUCT, parts_of
 from neuralqx_struct.paths import FieldName
-from neuralqx_struct.schema.migration import Inline, Move, RenamePath, RenameStruct, Step, builder
+from neuralqx_struct.schema.migration import Inline, Move, RenamePath, RenameStruct, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes.scopes import int_fields, sizes_of_struct
 from neuralqx_struct.types import Named, Node, Type, map_type, walk_type

@@ -1,0 +1,292 @@
+"""The step convert, between the forms of numbers: int, float, list of numbers, array. It is its own inverse.
+
+Example:
+    >>> format_type(_changed_type(parse_type("list[float | null]"), parse_type("float32[]")))
+    'list[float32[] | null]'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from neuralqx_struct.dtypes import dtype_named, promotes
+from neuralqx_struct.dtypes.casts import cast as cast_array
+from neuralqx_struct.errors import Diagnostic, SchemaError
+from neuralqx_struct.evolution.differences import size_names
+from neuralqx_struct.evolution.payload_tree import Place, Thunk
+from neuralqx_struct.evolution.sizes import same_type
+from neuralqx_struct.evolution.steps.arrays import require_admission
+from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.steps.operations import Gap, Scope, StepKind, may_stop, refuse
+from neuralqx_struct.evolution.values import shown_node
+from neuralqx_struct.manifest.kinds import LIST, elements_of
+from neuralqx_struct.paths import Path
+from neuralqx_struct.schema.conformance import see_node
+from neuralqx_struct.schema.migration import Convert, Step
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.types import Node, Type
+from neuralqx_struct.types.text import format_type, number_value, parse_type
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: The dtypes of arrays that hold Python's numbers, by their families.
+_WIDEST = {
+    "bool": "bool",
+    "integer": "int64",
+    "unsigned": "uint64",
+    "floating": "float64",
+    "complex": "complex128",
+}
+#: Numbers of an array that become a list: a manifest takes no more nodes.
+_MOST = 1_000_000
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Declarations
+
+
+def _is_source(have: Type, to: Type) -> bool:
+    """True if a type has numbers in as many axes as another."""
+    return have.axes is not None and have.axes == to.axes
+
+
+def _sources(declared: Type, to: Type) -> Iterator[Type]:
+    """Yields the types inside a type that a conversion changes, and those that are the new one already.
+
+    Raises:
+        SchemaError: NQX304: one is among several options, which only values could tell apart.
+    """
+    if _is_source(declared, to):
+        yield declared
+        return
+    for part in declared.parts:
+        found = [*_sources(part, to)]
+        if found and len(declared.solid) > 1:
+            message = f"expected a number, or `number | null`, got {format_type(declared)}"
+            refuse("NQX304", "field", message, "write a `python` step")
+        yield from found
+
+
+def _changed_type(declared: Type, to: Type) -> Type:
+    if _is_source(declared, to):
+        return to
+    return declared.with_parts(tuple(_changed_type(part, to) for part in declared.parts))
+
+
+def _wanted(step: Convert) -> Type:
+    """The type that numbers get.
+
+    Raises:
+        SchemaError: The text is no type, or NQX304: a type of something else.
+    """
+    try:
+        to = parse_type(step.to)
+    except SchemaError as error:
+        found = error.diagnostics[0]
+        refuse(found.code, "to", found.message, found.hint)
+    if to.axes is None or (to.axes > 1):
+        message = (
+            f"expected a number, a list of numbers or an array of at most one axis, got {step.to}"
+        )
+        refuse("NQX304", "to", message, "write a type such as float, list[int] or float64[n]")
+    return to
+
+
+def _convert(step: Convert, scope: Scope) -> Document:
+    require_admission(step)
+    to, declared = _wanted(step), scope.type(step.field)
+    sources = [*_sources(declared, to)]
+    shown = format_type(declared)
+    if not sources:
+        wanted = "single numbers" if to.axes == 0 else "lists of numbers, or arrays of one axis"
+        refuse("NQX304", "field", f"expected a field that holds {wanted}, got {shown}")
+    if all(source == to for source in sources):
+        message = f"expected a step with an effect, got one that leaves {shown} as it is"
+        refuse("NQX306", "field", message)
+    if to.element and any(source.element and source != to for source in sources):
+        message = f"expected numbers that are no arrays, got {shown}"
+        refuse("NQX306", "field", message, "`cast` changes the dtype of an array")
+    _require_sizes(scope, to, "to", "NQX105")
+    return scope.with_type(step.field, lambda have: _changed_type(have, to))
+
+
+def _require_sizes(scope: Scope, declared: Type, member: str, code: str) -> None:
+    """Checks that payloads show the sizes of a new array, as far as the array itself does not fix them."""
+    sizes = [size for size in declared.extents if size is not ... and not size.text.isidentifier()]
+    scope.require_sizes(sizes, member, code)
+
+
+def _convert_back(step: Convert, scope: Scope, after: Document) -> list[Step]:
+    sources = dict.fromkeys(_sources(scope.type(step.field), _wanted(step)))
+    first, *others = sources
+    if others:
+        shown = ", ".join(map(format_type, sources))
+        refuse("NQX307", "field", f"expected one type to go back to, got {shown}")
+    _require_sizes(scope.moved(after), first, "field", "NQX307")
+    return [Convert(field=step.field, to=format_type(first))]
+
+
+def _dtype(to: Type, have: Type) -> str:
+    """The dtype that numbers get, if they become an array or not."""
+    kind = have.families[0] if have.families[0] in to.families else to.families[0]
+    return to.element or _WIDEST[kind]
+
+
+def _holds_all(have: Type, to: Type) -> bool:
+    """True if every number of one type is one of another; Python's int, of two families, has no limit."""
+    stored = have.element or _WIDEST[have.families[0]]
+    return len(have.families) == 1 and promotes(stored, _dtype(to, have))
+
+
+def _review(step: Convert, scope: Scope) -> Iterator[Diagnostic]:
+    """Yields NQX320 where a number may not fit, or a list not be as long as another array."""
+    to, declared = _wanted(step), scope.type(step.field)
+    sources = [source for source in _sources(declared, to) if source != to]
+    if step.exact and not all(_holds_all(source, to) for source in sources):
+        where = f"with a number of {format_type(sources[0])} that {step.to} does not hold"
+        yield may_stop(where, "to")
+    taken = size_names(scope.document) | scope.target.dims.keys()
+    single = declared.solid == (sources[0],)
+    for size in map(str, to.extents):
+        if size != ANY and not (single and size.isidentifier() and size not in taken):
+            yield may_stop(f"with a list that is not {size} long", "to")
+
+
+def _suggest(gap: Gap) -> Iterator[Step]:
+    to = _difference(gap.have, gap.want, gap)
+    if to is not None:
+        yield convert(field=gap.field, to=format_type(to), within=gap.within)
+
+
+def _difference(have: Type, want: Type, gap: Gap) -> Type | None:
+    """The form that numbers have in one type, where they have another one in the other."""
+    if have.axes is not None and have.axes == want.axes:
+        same = (have.element and want.element) or same_type(have, want, gap.known)
+        return None if same else want
+    pairs = (have.parts, want.parts)
+    if len(have.branches) > 1 or len(want.branches) > 1:
+        pairs = (have.solid, want.solid)
+    found = (_difference(a, b, gap) for a, b in zip(*pairs, strict=False))
+    return next(filter(None, found), None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Payloads
+
+
+def _convert_payload(step: Convert, place: Place) -> Node:
+    to = _wanted(step)
+    declared = place.before.structs[place.struct].fields[step.field].declared
+
+    def changed(node: Node, have: Type, at: Path) -> Node:
+        if _is_source(have, to):
+            return node if have == to else _converted(node, have, step, place, at)
+        if len(have.branches) > 1:
+            fits = node is not None and len(have.solid) == 1
+            return changed(node, have.solid[0], at) if fits else node
+        found = have.children(node)
+        made = [changed(each, part, (*at, key)) for key, part, each in found]
+        return have.with_children(node, made) if found else node
+
+    return place.with_fields(
+        {step.field: changed(place.field(step.field), declared, (step.field,))}
+    )
+
+
+def _converted(node: Node, have: Type, step: Convert, place: Place, at: Path) -> Node:
+    """The node of the same numbers in another form."""
+    to, exact = _wanted(step), step.exact
+    where = place.note(f"was converted from {format_type(have)} to {format_type(to)}", *at)
+    numbers = _numbers(node, have, place, at)
+    dtype = _dtype(to, have)
+
+    def compute() -> np.ndarray:
+        return cast_array(numbers.read(), dtype, exact=exact, path=where)
+
+    if not to.element:
+        return _plain_node(compute().tolist())
+    for size, found in zip(to.extents, numbers.shape, strict=True):
+        known = None if size is ... else place.known_size(size)
+        if known not in (None, found):
+            message = f"expected {known} numbers for {format_type(to)}, got {found}"
+            raise place.error("NQX412", message, *at)
+    made_of = (Convert.name, exact, *numbers.made_of)
+    return place.workspace.store(dtype, numbers.shape, compute, made_of)
+
+
+class _Numbers(NamedTuple):
+    """The numbers of a node: their shape, their identity, and a function that reads them."""
+
+    shape: list[int]
+    made_of: tuple[Any, ...]
+    read: Thunk
+
+
+def _numbers(node: Node, have: Type, place: Place, at: Path) -> _Numbers:
+    if not have.element:
+        return _plain_numbers(node, have, place, at)
+    shape = place.shape(node, *at)
+    if len(shape) != have.axes or sum(shape) > _MOST:
+        wanted = f"{format_type(have)} with at most {_MOST:,} numbers"
+        raise place.error("NQX412", f"expected {wanted}, got shape {shape}", *at)
+    return _Numbers(shape, place.identity(node), place.load(node))
+
+
+def _plain_numbers(node: Node, have: Type, place: Place, at: Path) -> _Numbers:
+    """The numbers of a list, or a single one; an array without axes, as jit makes them, may be one."""
+    if have.axes and not LIST.matches(node):
+        raise place.error("NQX411", f"expected a list, got {shown_node(node)}", *at)
+    items, single = (node["items"], have.parts[0]) if have.axes else ([node], have)
+    for item in items:
+        if not single.accepts(place.before, see_node(item)):
+            message = f"expected {format_type(single)}, got {shown_node(item)}"
+            raise place.error("NQX411", message, *at)
+    shape = [len(items)] if have.axes else []
+    made_of = [place.identity(item) if elements_of(item) else repr(item) for item in items]
+
+    def read() -> np.ndarray:
+        values = [place.load(i)() if elements_of(i) else number_value(i) for i in items]
+        try:
+            return _array(values, single.families).reshape(shape)
+        except OverflowError:
+            message = "expected integers of at most 64 bits, got a larger one"
+            raise place.error("NQX213", message, *at) from None
+
+    return _Numbers(shape, (*made_of,), read)
+
+
+def _array(values: list[Any], families: Iterable[str]) -> np.ndarray:
+    """An array of Python's numbers; raises OverflowError where one is too large."""
+    import numpy as np
+
+    first, *others = [dtype_named(_WIDEST[family]) for family in families]
+    try:
+        return np.array(values, first)
+    except OverflowError:
+        for other in others:
+            return np.array(values, other)
+        raise
+
+
+def _plain_node(value: Any) -> Node:
+    from neuralqx_struct.codecs.nodes import Encoder
+    from neuralqx_struct.codecs.plain import PLAIN_CODECS
+
+    return Encoder(PLAIN_CODECS).encode(value)
+
+
+convert = builder(Convert)
+CONVERT = StepKind(
+    model=Convert,
+    declare=_convert,
+    rewrite=_convert_payload,
+    inverse=_convert_back,
+    cost="streaming",
+    suggest=_suggest,
+    review=_review,
+    answer="the same numbers in another form",
+    checks_values=True,
+)
