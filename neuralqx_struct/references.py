@@ -33,6 +33,8 @@ _ALIASES: dict[str, str] = {}
 # The class of each version of each schema.
 _BOUND: dict[str, dict[int, type]] = {}
 
+#: The identity of a schema: names with dots between them.
+IDENTITY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 # No version has more digits, and int() refuses more than 4,300.
 _SCHEMA_REF = re.compile(r"([^@:]+)@([1-9][0-9]{0,17})(?::([^@:]+))?")
 _CLASS_REF = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d][\w.<>]*")

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct.cli import reports
-from neuralqx_struct.cli.reports import ArgumentError, Report, each
+from neuralqx_struct.cli.arguments import parse_limit
+from neuralqx_struct.cli.reports import each
+from neuralqx_struct.cli.results import ArgumentError, Report, failure
 from neuralqx_struct.cli.schemas import existing, written
 from neuralqx_struct.errors import Diagnostic, has_errors
 
@@ -36,15 +38,20 @@ def demo(folder: Path | None) -> Report:
     return Report(members=asdict(figures))
 
 
-def validate(paths: Sequence[Path], schema: Path | None, json_schema: Path | None) -> Report:
+def _schemas(schema: Any) -> Any:
+    """The schemas of ``--schema``, read once: a path, those of the project file, or None."""
+    if schema is None:
+        return None
+    from neuralqx_struct.schema.catalogue import schemas_given
+
+    return schemas_given(existing(schema) if isinstance(schema, Path) else schema)
+
+
+def validate(paths: Sequence[Path], schema: Any, json_schema: Path | None) -> Report:
     """Checks manifests against the published format and their schemas."""
     from neuralqx_struct.tools import validation
 
-    wanted: Any = None
-    if schema is not None:
-        from neuralqx_struct.schema.series import load_series
-
-        wanted = load_series(existing(schema))
+    wanted = _schemas(schema)
     good = "valid (arrays not read: verify reads them)"
 
     def check(path: Path) -> list[Diagnostic]:
@@ -123,21 +130,24 @@ def migrate(
     *,
     to: str,
     out: Path | None,
-    schema: Path | None,
+    schema: Any,
     dry_run: bool,
-    trust: Sequence[str] | None,
+    trust: Sequence[str],
+    limits: Sequence[str],
 ) -> Report:
     """Writes a bundle, or every bundle of a folder, in another version."""
     if out is None and not dry_run:
         raise ArgumentError("expected --out PATH, or --dry-run", "--out")
     from neuralqx_struct.evolution import folders, migrations
+    from neuralqx_struct.manifest import Limits
 
     target = out or bundle.with_name(f"{bundle.name}-migrated")
     options: dict[str, Any] = {
         "to": to if to == "head" else int(to),
-        "schema": None if schema is None else existing(schema),
+        "schema": _schemas(schema),
         "dry_run": dry_run,
-        "trust": trust or (),
+        "trust": trust,
+        "limits": Limits(**dict(map(parse_limit, limits))),
     }
     members: dict[str, Any] = {"out": None if dry_run else target, "dry_run": dry_run}
     end = "nothing was written (--dry-run)" if dry_run else f"written to {target}"
@@ -149,12 +159,12 @@ def migrate(
         return _of_folder(folder, end, members)
     if not dry_run:
         _free(target, "remove it, or choose another --out")
-    if schema is None and to == "head":
+    if not isinstance(schema, Path) and to == "head":
         planned = migrations.migrate(bundle, target, **{**options, "dry_run": True})
-        if not planned.plan.hops:
+        if not planned.plan.hops and (schema is None or schema.get(planned.plan.id) is None):
             message = f"expected a schema with newer versions, got only version {planned.plan.to_version} of {planned.plan.id} in the bundle"
-            hint = "pass the folder of the schema: --schema SCHEMA"
-            return reports.failure("NQX400", message, hint, str(bundle))
+            hint = "pass the folder of the schema: --schema SCHEMA, or name it in a project file"
+            return failure("NQX400", message, hint, str(bundle))
     with reports.progress_bar("migrating") as advance:
         done = migrations.migrate(bundle, target, **options, progress=advance)
     members["plan"] = _plan(done.plan)

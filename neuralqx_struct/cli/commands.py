@@ -1,83 +1,26 @@
-"""Records of commands and their arguments, functions that make frequent arguments, and plain calls.
+"""Records of commands, the values of their arguments, and plain calls.
 
-The records themselves are in ``table.py``. A call is plain if it has only arguments, options in full with their values as
-next words, and no mistake. All others (help, completion, ``--format=json``) need the parser: importing typer takes as
-long as checking a small bundle.
-
-Example:
-    >>> choice("of", "The drawing.", "structs", "versions").convert("versions")
-    'versions'
+The records themselves are in ``table.py``, arguments in ``arguments.py``. A call is plain if it has only arguments,
+options in full with their values as next words, and no mistake. All others (help, completion, ``--format=json``) need
+the parser: importing typer takes as long as checking a small bundle.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from neuralqx_struct.cli.reports import (
-    FORMATS,
-    REPORT_VERSION,
-    ArgumentError,
-    Output,
-    Report,
-    failure,
-    run,
-)
+from neuralqx_struct.cli.arguments import COMMON, Argument
+from neuralqx_struct.cli.reports import remark, run
+from neuralqx_struct.cli.results import REPORT_VERSION, ArgumentError, Output, Report, failure
+from neuralqx_struct.errors import Diagnostic, SchemaError, StructError
 
 EXIT_CODES: Final = {0: "clean", 1: "findings of severity error", 2: "could not run"}
-REQUIRED: Final[Any] = object()
 _STDIN: Final = Path("-")
 _MOST_INPUT = 2**28  # bytes; a manifest may have as many
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument or option of a command.
-
-    Attributes:
-        name: The parameter of the command's function.
-        help: Help in one sentence.
-        metavar: The value in help and errors.
-        flag: The option, such as ``--schema``; empty for an argument by position.
-        short: The option in one letter, such as ``-q``.
-        type: ``Path``, ``str`` or ``bool``.
-        default: The value if it is left out, or ``REQUIRED``.
-        many: True if it may be given several times.
-        choices: The only values, if they are fixed.
-        check: Raises ValueError for a value that is refused.
-        reads: True for the path of a file or bundle that is read: ``-`` is the standard input.
-        imports: True if it names a module: those of the working directory are found, as with ``python -m``.
-    """
-
-    name: str
-    help: str
-    metavar: str = ""
-    flag: str = ""
-    short: str = ""
-    type: Any = Path
-    default: Any = REQUIRED
-    many: bool = False
-    choices: tuple[str, ...] = ()
-    check: Callable[[str], None] | None = None
-    reads: bool = False
-    imports: bool = False
-
-    @property
-    def required(self) -> bool:
-        """True if it may not be left out."""
-        return self.default is REQUIRED
-
-    def convert(self, word: str) -> Any:
-        """The value of a word; raises ValueError if it is refused."""
-        if self.choices and word not in self.choices:
-            *most, last = self.choices
-            raise ValueError(f"expected {', '.join(most)} or {last}, got {word!r}")
-        if self.check is not None:
-            self.check(word)
-        return self.type(word)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +53,9 @@ class Command:
     def call(self, values: dict[str, Any]) -> int:
         """Runs the command and prints its report; returns the exit code."""
         output = Output(**{argument.name: values.pop(argument.name) for argument in COMMON})
-        if any(argument.imports and values[argument.name] for argument in self.arguments):
-            here = str(Path.cwd())
-            if "" not in sys.path and here not in sys.path:
-                sys.path.insert(0, here)
         reading = [each for each in self.arguments if each.reads and _has_input(values[each.name])]
         if not reading:
-            return run(self.name, output, lambda: self.run(**values))
+            return run(self.name, output, lambda: self._report(values))
         import tempfile
 
         with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +68,65 @@ class Command:
                 values[argument.name] = place
                 if argument.many:
                     values[argument.name] = [place if path == _STDIN else path for path in given]
-            return run(self.name, output, lambda: self.run(**values), {str(place): "<stdin>"})
+            return run(self.name, output, lambda: self._report(values), {str(place): "<stdin>"})
+
+    def _report(self, values: dict[str, Any]) -> Report:
+        """The report of the command; values that are left out come from the project file."""
+        if not any(a.project or a.schema or a.imports for a in self.arguments):
+            return self.run(**values)
+        from neuralqx_struct.tools.project import find_project
+
+        try:
+            project = find_project()
+        except StructError as error:
+            return Report(failures=error.diagnostics)
+        left_out = [a for a in self.arguments if a.project and values[a.name] in (None, [], ())]
+        for argument in left_out:
+            value = getattr(project, argument.project)
+            values[argument.name] = [value] if argument.many and isinstance(value, Path) else value
+        granted = [a for a in left_out if a.imports and values[a.name]]
+        if granted:
+            _import_from(project.folder.resolve(), only=True)
+        elif any(a.imports and values[a.name] for a in self.arguments):
+            _import_from(Path.cwd())
+        for argument in self.arguments:
+            if argument.schema and values[argument.name]:
+                values[argument.name] = _found(argument, values[argument.name], project)
+        known = {*sys.modules}
+        try:
+            report = self.run(**values)
+        finally:
+            trusted = [name for a in granted for name in values[a.name]]
+            imported = [name for name in trusted if name in sys.modules and name not in known]
+            if imported:
+                remark(f"imported {', '.join(imported)}, which {project.file} trusts")
+        return replace(report, diagnostics=(*project.found, *report.diagnostics))
+
+
+def _import_from(folder: Path, *, only: bool = False) -> None:
+    """Lets modules of a folder be imported; with ``only`` none of the working directory, unless it is that folder."""
+    here = str(Path.cwd())
+    if only and here != str(folder) and sys.path[:1] in ([""], [here]):  # as `python -m` has it
+        del sys.path[0]
+    if str(folder) not in sys.path and not ("" in sys.path and str(folder) == here):
+        sys.path.insert(0, str(folder))
+
+
+def _found(argument: Argument, value: Any, project: Any) -> Any:
+    """The paths that a schema argument names; raises SchemaError for all that name none."""
+    if not isinstance(value, list):
+        plain = value in argument.also or not isinstance(value, (str, Path))
+        return value if plain else argument.type(project.find(value))
+    paths = []
+    problems: list[Diagnostic] = []
+    for each in value:
+        try:
+            paths.append(_found(argument, each, project))
+        except StructError as error:
+            problems += error.diagnostics
+    if problems:
+        raise SchemaError(problems)
+    return paths
 
 
 def _has_input(value: Any) -> bool:
@@ -150,47 +147,6 @@ def _stored_input(folder: Path) -> Path | None:
     place.write_bytes(data)
     return place
 
-
-# --- frequent arguments -------------------------------------------------------------------------------------------
-
-
-def word(name: str, help: str, metavar: str, **more: Any) -> Argument:  # noqa: A002
-    """An argument by position that is no path."""
-    return Argument(name, help, metavar, type=str, **more)
-
-
-def option(
-    name: str,
-    help: str,  # noqa: A002
-    metavar: str,
-    **more: Any,
-) -> Argument:
-    """An option with one value, a text unless another type is given; its flag is ``--name``."""
-    facts = {"flag": f"--{name}", "type": str, "default": None, **more}
-    return Argument(name, help, metavar, **facts)
-
-
-def choice(name: str, help: str, *choices: str) -> Argument:  # noqa: A002
-    """An option with fixed values, of which the first is the default."""
-    metavar = f"[{'|'.join(choices)}]"
-    return option(name, help, metavar, default=choices[0], choices=choices)
-
-
-def switch(name: str, help: str, short: str = "") -> Argument:  # noqa: A002
-    """An option without a value."""
-    flag = "--" + name.replace("_", "-")
-    return Argument(name, help, flag=flag, short=short, type=bool, default=False)
-
-
-#: The options of every command; their names are the members of :class:`~neuralqx_struct.cli.reports.Output`.
-COMMON: Final = (
-    choice("format", "How to print the results.", *FORMATS),
-    choice(
-        "color", "Colours; NO_COLOR and FORCE_COLOR decide for auto.", "auto", "always", "never"
-    ),
-    switch("quiet", "Leave out verdicts, counts and progress bars.", "-q"),
-    switch("verbose", "Print tracebacks and the time taken.", "-v"),
-)
 
 # --- plain calls --------------------------------------------------------------------------------------------------
 
@@ -216,10 +172,14 @@ def plain_values(command: Command, words: Sequence[str]) -> dict[str, Any] | Non
         >>> plain_values(COMMANDS["schema lint"], ["--help"])
     """
     options: Mapping[str, Argument] = {each.flag: each for each in command.all_arguments}
+    off = {each.off: each for each in command.arguments if each.off}
     positions = [argument for argument in command.arguments if not argument.flag]
     values: dict[str, Any] = {}
     rest = iter(words)
     for value in rest:
+        if value in off:
+            values[off[value].name] = False
+            continue
         argument = options.get(value)
         if argument is not None and argument.type is bool:
             values[argument.name] = True

@@ -14,8 +14,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from neuralqx_struct.cli.commands import EXIT_CODES, Argument, Command
-from neuralqx_struct.cli.reports import FORMATS, ArgumentError, failure
+from neuralqx_struct.cli.arguments import Argument
+from neuralqx_struct.cli.commands import EXIT_CODES, Command
+from neuralqx_struct.cli.reports import FORMATS
+from neuralqx_struct.cli.results import ArgumentError, failure
 from neuralqx_struct.cli.table import COMMANDS, GROUPS
 
 
@@ -132,7 +134,8 @@ def _parameter(argument: Argument) -> inspect.Parameter:
     default = inspect.Parameter.empty if argument.required else argument.default
     if default is None:
         kind |= None
-    names = filter(None, [argument.flag, argument.short])
+    flag = f"{argument.flag}/{argument.off}" if argument.off else argument.flag
+    names = filter(None, [flag, argument.short])
     declared = typer.Option(*names, **options) if argument.flag else typer.Argument(**options)
     annotation = Annotated[kind, declared]
     keyword = inspect.Parameter.KEYWORD_ONLY

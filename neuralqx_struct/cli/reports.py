@@ -1,4 +1,4 @@
-"""Reports: the results of a command, printed as text, JSON, GitHub annotations or SARIF, and the exit code.
+"""Printing of reports as text, JSON, GitHub annotations or SARIF, and the exit code; ``results.py`` has the record.
 
 :func:`run` turns every error of a command into a report, so no command ends in a traceback. Results go to stdout,
 everything else to stderr.
@@ -19,71 +19,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from neuralqx_struct.cli.results import (
+    REPORT_VERSION,
+    ArgumentError,
+    Output,
+    Report,
+    of_error,
+)
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printable, printable_lines
-
-REPORT_VERSION = 1
-
-
-class ArgumentError(ValueError):
-    """Arguments that do not fit together; ``flag`` is the option to change."""
-
-    def __init__(self, message: str, flag: str) -> None:
-        super().__init__(message)
-        self.flag = flag
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The results of a command.
-
-    Attributes:
-        text: The result in words.
-        diagnostics: The findings.
-        members: The result as JSON members, besides those of every report.
-        failures: Reasons why the command could not do its work, or a part of it.
-        layout: How ``text`` is printed: as lines; as a verdict, which ``--quiet`` leaves out; as an outline, which
-            terminals show as a tree; or as a document, which may go into a file, so the findings go to stderr.
-    """
-
-    text: str = ""
-    diagnostics: tuple[Diagnostic, ...] = ()
-    members: Mapping[str, Any] = field(default_factory=dict)
-    failures: tuple[Diagnostic, ...] = ()
-    layout: Literal["lines", "verdict", "outline", "document"] = "lines"
-
-    @property
-    def exit_code(self) -> int:
-        """0 clean, 1 findings of severity error, 2 could not run."""
-        if self.failures:
-            return 2
-        return 1 if has_errors(self.diagnostics) else 0
-
-    @property
-    def everything(self) -> tuple[Diagnostic, ...]:
-        """Findings and failures."""
-        return (*self.diagnostics, *self.failures)
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """The options of every command.
-
-    Attributes:
-        format: One of :data:`FORMATS`.
-        color: ``auto``, ``always`` or ``never``.
-        quiet: True to leave out verdicts, counts and progress.
-        verbose: True to print tracebacks and the time that a command took.
-    """
-
-    format: str = "text"
-    color: str = "auto"
-    quiet: bool = False
-    verbose: bool = False
-
 
 _DEFAULT: Final = Output()
 _OUTPUT: Final = ContextVar("output", default=_DEFAULT)
@@ -257,36 +203,6 @@ FORMATS: dict[str, Callable[[str, Report], str]] = {
 # --- running a command --------------------------------------------------------------------------------------------
 
 
-def could_not_run(error: BaseException) -> bool:
-    """True for errors that are not about the content of the input: it is missing, unreadable, or the target exists."""
-    refused = isinstance(error, StructError) and error.code == "NQX400"
-    return refused or isinstance(error, OSError) or isinstance(error.__cause__, OSError)
-
-
-def failure(code: str, message: str, hint: str | None = None, file: str | None = None) -> Report:
-    """The report of a command that could not do its work."""
-    return Report(failures=(Diagnostic(code, "error", message, file=file, hint=hint),))
-
-
-def _of_error(command: str, error: Exception) -> Report:
-    if isinstance(error, StructError):
-        if could_not_run(error):
-            return Report(failures=error.diagnostics)
-        return Report(diagnostics=error.diagnostics)
-    if isinstance(error, OSError):
-        file = None if error.filename is None else os.fsdecode(error.filename)
-        message = f"expected a file that can be used, got: {error.strerror or error}"
-        return failure("NQX400", message, file=file)
-    if isinstance(error, ModuleNotFoundError) and error.name in ("jax", "jaxlib"):
-        message = f"expected the package {error.name}, which {command} needs, got none"
-        return failure("NQX400", message, "install it: pip install jax")
-    if isinstance(error, ImportError):
-        return failure("NQX400", f"{type(error).__name__}: {error}", "install it, or check --trust")
-    message = f"expected no failure inside the program, got {type(error).__name__}: {error}"
-    hint = "please report this with the input that led to it; --verbose shows where it happened"
-    return failure("NQX000", message, hint)
-
-
 def each(paths: Sequence[Path], check: Callable[[Path], list[Diagnostic]], good: str) -> Report:
     """Checks every path, also after one that cannot be read."""
     found: list[Diagnostic] = []
@@ -296,7 +212,7 @@ def each(paths: Sequence[Path], check: Callable[[Path], list[Diagnostic]], good:
         try:
             own = check(path)
         except (StructError, OSError) as error:
-            report = _of_error("", error)
+            report = of_error("", error)
             found += report.diagnostics
             failures += report.failures
             continue
@@ -365,7 +281,7 @@ def _report(command: str, body: Callable[[], Report]) -> Report:
             import traceback
 
             traceback.print_exception(error)
-        return _of_error(command, error)
+        return of_error(command, error)
 
 
 def _summary(diagnostics: Iterable[Diagnostic]) -> str:
@@ -383,6 +299,11 @@ def narrate(line: str) -> None:
     if not output.quiet:
         stream = sys.stdout if output.format == "text" else sys.stderr
         print(line, file=stream, flush=True)
+
+
+def remark(line: str) -> None:
+    """Prints a line on stderr, also where ``--quiet`` leaves out verdicts: one about trust."""
+    sys.stderr.write(f"{printable(line)}\n")
 
 
 @contextmanager

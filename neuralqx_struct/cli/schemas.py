@@ -11,9 +11,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from neuralqx_struct.cli.reports import Report, each, failure
+from neuralqx_struct.cli.reports import each
+from neuralqx_struct.cli.results import Report, failure
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean, has_errors
-from neuralqx_struct.references import SchemaRef
 
 # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -148,31 +148,7 @@ def _published(which: str) -> dict[str, Any]:
         return schema
     from neuralqx_struct.schema.export import payload_schema
 
-    ref = SchemaRef.parse(which)
-    if ref is not None and not Path(which).exists():
-        series = _series_named(ref.id)
-        return payload_schema(_without_errors(series, series.at(ref.version)))
-    series = _series_named(which)
-    return payload_schema(_without_errors(series, series.head))
-
-
-def _series_named(name: str) -> Any:
-    """The schema at a path, or the one in ``schemas`` with an identity."""
-    from neuralqx_struct.evolution.against import schemas_below
-    from neuralqx_struct.schema.series import load_series
-
-    if Path(name).exists():
-        return load_series(Path(name))
-    folder = Path("schemas")
-    known = schemas_below(folder) if folder.is_dir() else {}
-    if name in known:
-        return known[name]
-    message = f"expected language, manifest, report, the path of a schema or the identity of one in schemas/, got {name!r}"
-    hint = (
-        did_you_mean(name, ["language", "manifest", "report", *known])
-        or "such as schemas/vmc_state@3"
-    )
-    raise _refused(message, hint)
+    return payload_schema(_series_without_errors(Path(which)).head)
 
 
 def _refused(message: str, hint: str | None) -> SchemaError:

@@ -11,11 +11,33 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from neuralqx_struct.cli import bundles, schemas
-from neuralqx_struct.cli.commands import REQUIRED, Argument, Command, choice, option, switch, word
+from neuralqx_struct.cli.arguments import (
+    FOLDER,
+    LIMITS,
+    MODE,
+    OUT,
+    PATHS,
+    REQUIRED,
+    SCHEMA,
+    SCHEMA_FOLDER,
+    SCHEMA_PATH,
+    SCHEMA_PATHS,
+    STORE,
+    TRUST,
+    WAIVERS,
+    Argument,
+    check_version,
+    choice,
+    option,
+    switch,
+    word,
+)
+from neuralqx_struct.cli.commands import Command
 
 #: The groups of commands with their help; a command of a group has its name as first word.
 GROUPS: Final = {
@@ -23,34 +45,6 @@ GROUPS: Final = {
     "schema": "Check and show schema files.",
 }
 
-
-def _check_version(text: str) -> None:
-    if text != "head" and not text.removeprefix("-").isdecimal():
-        raise ValueError(f"expected a version, 'head' or a negative number, got {text!r}")
-
-
-_BUNDLES = "Bundles: folders, zips or manifest.json files."
-PATHS = Argument("paths", _BUNDLES, "PATH", many=True, reads=True)
-SCHEMA = option(
-    "schema",
-    "Schema folder or file; without it, the bundle's own.",
-    "SCHEMA",
-    type=Path,
-    reads=True,
-)
-OUT = option("out", "Output file; printed if left out.", "FILE", type=Path)
-SCHEMA_PATH = Argument("path", "A schema folder (its newest version) or file.", "PATH", reads=True)
-TRUST = option(
-    "trust",
-    "Import it and run its python steps.",
-    "MODULE",
-    default=(),
-    many=True,
-    imports=True,
-)
-SCHEMA_PATHS = Argument(
-    "paths", "Schema files, schema folders, or their parent.", "PATH", many=True, reads=True
-)
 
 _ROWS = (
     Command(
@@ -122,8 +116,8 @@ _ROWS = (
         run=bundles.diff,
         help="Compare two schemas or bundles. A folder means its newest version.",
         arguments=(
-            Argument("old", "A schema file, schema folder or bundle.", "A", reads=True),
-            Argument("new", "The one to compare it with.", "B", reads=True),
+            Argument("old", "A schema or bundle.", "A", reads=True, schema=True),
+            Argument("new", "The one to compare it with.", "B", reads=True, schema=True),
         ),
         members=("changes",),
     ),
@@ -138,14 +132,17 @@ _ROWS = (
                 "A path, git:REVISION, a schema.lock, or a bundle.",
                 "REF",
                 default=REQUIRED,
+                schema=True,
             ),
             Argument(
                 "path",
-                "A schema file, schema folder, or their parent.",
-                "PATH",
-                default=Path("schemas"),
+                "A schema file, folder or ID, or the folder of all schemas.",
+                "SCHEMA",
+                default=None,
+                schema=True,
+                project="schemas",
             ),
-            option("mode", "Such as full-transitive; by default each schema's own.", "MODE"),
+            MODE,
             choice("unknown", "The load policy to judge by.", "error", "warn", "drop"),
             choice(
                 "category",
@@ -153,7 +150,7 @@ _ROWS = (
                 "payload",
                 "manifest",
             ),
-            option("waivers", "Findings accepted for a reason.", "FILE", type=Path, reads=True),
+            WAIVERS,
         ),
         members=("path", "against"),
     ),
@@ -169,12 +166,13 @@ _ROWS = (
                 "A version, or how many to go back.",
                 "N|head|-1",
                 default="head",
-                check=_check_version,
+                check=check_version,
             ),
             option("out", "Path of the new bundle.", "PATH", type=Path),
             SCHEMA,
             switch("dry_run", "Plan and check, but write nothing."),
             TRUST,
+            LIMITS,
         ),
         members=("plan", "plans", "bundles", "out", "dry_run"),
     ),
@@ -192,7 +190,7 @@ _ROWS = (
                 type=Path,
                 default=REQUIRED,
             ),
-            option("store", "npz, safetensors or orbax; as in SRC if left out.", "STORE"),
+            STORE,
             switch("compress", "Smaller files that cannot be mapped."),
             switch("compact", "Leave out arrays that a migration left unused."),
             switch("overwrite", "Replace the bundle at --out."),
@@ -231,7 +229,11 @@ _ROWS = (
         help="Check schemas and prove their migrations. Lists all findings at once.",
         arguments=(
             SCHEMA_PATHS,
-            switch("golden", "Also check that the golden payload of each version is still read."),
+            switch(
+                "golden",
+                "Also check that the golden payload of each version is still read.",
+                project="golden",
+            ),
             TRUST,
         ),
         members=("paths",),
@@ -252,9 +254,7 @@ _ROWS = (
         function="neuralqx_struct.evolution.against.schemas_below",
         run=schemas.list_schemas,
         help="List the schemas of a folder with their versions.",
-        arguments=(
-            Argument("folder", "The folder of all schemas.", "[FOLDER]", default=Path("schemas")),
-        ),
+        arguments=(FOLDER,),
         members=("schemas",),
     ),
     Command(
@@ -286,7 +286,7 @@ _ROWS = (
         function="neuralqx_struct.tools.history.history",
         run=schemas.history,
         help="List the versions of a schema with date, changes and steps.",
-        arguments=(Argument("path", "A schema folder.", "PATH"),),
+        arguments=(SCHEMA_FOLDER,),
         members=("releases",),
     ),
     Command(
@@ -297,9 +297,11 @@ _ROWS = (
         arguments=(
             word(
                 "which",
-                "language: of schema files; manifest: of manifest.json; report: of JSON results; PATH[@VERSION] or ID@VERSION: of the manifests of one schema.",
+                "language: of schema files; manifest: of manifest.json; report: of JSON results; a schema folder, file, ID or ID@3: of the manifests of one schema.",
                 "[WHICH]",
                 default="language",
+                schema=True,
+                also=("language", "manifest", "report"),
             ),
         ),
         members=("json_schema",),
@@ -311,14 +313,7 @@ _ROWS = (
         help="Write the first version of a new schema. Edit it then.",
         arguments=(
             word("identity", "Such as lab.train_state.", "ID"),
-            option(
-                "folder",
-                "The folder of all schemas.",
-                "FOLDER",
-                flag="--in",
-                type=Path,
-                default=Path("schemas"),
-            ),
+            replace(FOLDER, flag="--in", metavar="FOLDER"),
         ),
         members=("file",),
     ),
@@ -328,9 +323,11 @@ _ROWS = (
         run=schemas.freeze,
         help="Freeze versions in schema.lock. Lint refuses later edits of them.",
         arguments=(
-            Argument("path", "A schema folder, or the file of one version.", "PATH"),
+            SCHEMA_FOLDER,
             switch(
-                "golden", "Also write a tiny bundle of each version that has none (imports JAX)."
+                "golden",
+                "Also write a tiny bundle of each version that has none (imports JAX).",
+                project="golden",
             ),
             TRUST,
         ),

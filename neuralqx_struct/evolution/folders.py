@@ -23,9 +23,10 @@ from typing import Any, Literal
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.storage import names_at
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
-from neuralqx_struct.evolution.migrations import migrate, series_given, target_version
+from neuralqx_struct.evolution.migrations import migrate, target_version
 from neuralqx_struct.evolution.plans import Plan
-from neuralqx_struct.manifest import DEFAULT_FILE
+from neuralqx_struct.manifest import DEFAULT_FILE, Limits
+from neuralqx_struct.schema.catalogue import Catalogue, schemas_given, series_for
 from neuralqx_struct.schema.series import Series
 
 #: ``planned`` by a dry run, ``migrated`` now, ``skipped`` because the output was complete, ``failed``, or ``waiting``
@@ -159,6 +160,7 @@ def migrate_all(
     dry_run: bool = False,
     trust: Iterable[str] = (),
     progress: Callable[[int, int], None] | None = None,
+    limits: Limits | None = None,
 ) -> MigratedFolder:
     """Migrates every bundle in a folder and below it into another folder, under the same names; the inputs stay as they are.
 
@@ -172,6 +174,7 @@ def migrate_all(
         dry_run: Plan and check, but write nothing.
         trust: Packages whose registered functions ``python`` steps may run, where the steps come out of a bundle.
         progress: Called with bundles done and bundles in all.
+        limits: Sizes above which a bundle is refused, as in ``migrate``.
 
     Returns:
         The result of each bundle. The errors of one are reported there and do not stop the others.
@@ -187,7 +190,7 @@ def migrate_all(
         True
     """
     folder, out = Path(folder), Path(out)
-    series = series_given(schema)
+    given = schemas_given(schema)
     if not folder.is_dir():
         raise bundle.BundleMissingError(
             "expected a folder with bundles, got no such folder", file=str(folder)
@@ -209,7 +212,8 @@ def migrate_all(
         raise bundle.BundleMissingError(
             f"expected a folder with bundles in it, got {got}", file=str(folder), hint=hint
         )
-    trusted, items, stopped = tuple(trust), list[Item](), False
+    items, stopped = list[Item](), False
+    options = {"dry_run": dry_run, "trust": tuple(trust), "limits": limits}
     for path in paths:
         if progress is not None:
             progress(len(items), len(paths))
@@ -218,7 +222,7 @@ def migrate_all(
             items.append(Item(path, target, "waiting"))
             continue
         try:
-            items.append(_migrated(path, target, series, to, dry_run=dry_run, trust=trusted))
+            items.append(_migrated(path, target, given, to, **options))
         except (StructError, OSError) as error:
             items.append(Item(path, target, "failed", report=_why(error, path)))
             stopped = isinstance(error, bundle.BundleWriteError) and error.errno in _STOPS
@@ -230,24 +234,22 @@ def migrate_all(
 def _migrated(
     path: Path,
     out: Path,
-    series: Series | None,
+    given: Series | Catalogue | None,
     to: int | str,
-    *,
-    dry_run: bool,
-    trust: tuple[str, ...],
+    **options: Any,
 ) -> Item:
     if os.path.lexists(out):
-        document = bundle.read_manifest(path)
-        wanted = target_version(document, series, to)
-        _require_complete(out, document["schema"]["id"], wanted)
+        document = bundle.read_manifest(path, limits=options["limits"])
+        wanted = target_version(document, series_for(document, given), to)
+        _require_complete(out, document["schema"]["id"], wanted, options["limits"])
         return Item(path, out, "skipped")
-    done = migrate(path, out, to=to, schema=series, dry_run=dry_run, trust=trust)
-    return Item(path, out, "planned" if dry_run else "migrated", done.plan, done.report)
+    done = migrate(path, out, to=to, schema=given, **options)
+    return Item(path, out, "migrated" if done.out else "planned", done.plan, done.report)
 
 
-def _require_complete(out: Path, identity: str, version: int) -> None:
+def _require_complete(out: Path, identity: str, version: int, limits: Limits | None) -> None:
     """Checks that a target is already the bundle that would be written, by its manifest and the sizes of its files."""
-    document, found, _ = bundle.survey(out)
+    document, found, _ = bundle.survey(out, limits=limits)
     got = "a damaged bundle" if document is None or has_errors(found) else ""
     if document is not None and not got:
         written = document.get("schema") or {}

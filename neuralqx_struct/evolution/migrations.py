@@ -32,9 +32,10 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.schema.catalogue import schemas_given, series_for
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.series import Series, carried_series, load_series
+from neuralqx_struct.schema.series import Series, carried_series
 from neuralqx_struct.stores.store import store_of
 
 __all__ = [
@@ -47,7 +48,6 @@ __all__ = [
     "plan",
     "prove",
     "resolve",
-    "series_given",
     "target_version",
 ]
 
@@ -290,7 +290,8 @@ def migrate(
         path: The bundle.
         out: Where the new one goes; nothing may be there.
         to: A version, ``"head"``, or a negative number of versions to go back.
-        schema: A Series or Schema, or the path of a schema folder or file; None for the documents inside the bundle.
+        schema: A Series or Schema, or the path of a schema folder or file; None for the documents inside the bundle. Of a
+            Catalogue the schema of the bundle is taken, if it is there.
         dry_run: Plan and check, but write nothing. Values of arrays are not read: a cast that does not hold one of them
             is found only when the bundle is written.
         trust: Packages whose registered functions ``python`` steps may run, where the steps come out of the bundle; they are
@@ -311,11 +312,12 @@ def migrate(
     """
     path, out = Path(path), Path(out)
     report: list[Diagnostic] = []
-    series = series_given(schema)
+    given = schemas_given(schema)
     try:
         with bundle.opened(path, limits) as source:
             bundle.require_apart(source.path, out)
             payload = source.payload()
+            series = series_for(payload.document, given)
             result, way = resolve_by_plan(payload, series, to=to, report=report, trust=trust)
             _check_result(result, series)
             if dry_run:
@@ -329,14 +331,6 @@ def migrate(
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
     return Migrated(way, tuple(report), out, linked)
-
-
-def series_given(schema: Any) -> Series | None:
-    """The series of an argument: their own, a Schema's, or that of a path; None for None."""
-    series = (
-        schema if schema is None or isinstance(schema, Series) else getattr(schema, "series", None)
-    )
-    return load_series(schema) if series is None and schema is not None else series
 
 
 def _check_result(payload: Payload, series: Series | None) -> None:

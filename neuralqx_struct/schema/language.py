@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.references import IDENTITY
 from neuralqx_struct.schema.migration import Declaration, Migration, StepItem
 from neuralqx_struct.schema.model import (
     TYPE_EXAMPLES,
@@ -126,7 +127,6 @@ def member_names(path: KeyPath) -> list[str]:
     return sorted(str(field.validation_alias or name) for name, field in fields.items())
 
 
-_IDENTITY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 _DRAFT = """\
 # yaml-language-server: $schema={modeline}
 language: "1"
@@ -170,7 +170,7 @@ def new_schema(identity: str, folder: str | Path = "schemas") -> Path:
     Raises:
         SchemaError: NQX400: the identity is none; there is something at the place.
     """
-    if not _IDENTITY.fullmatch(identity):
+    if not IDENTITY.fullmatch(identity):
         message = f"expected an identity of names joined by dots, got {identity!r}"
         raise SchemaError(message, code="NQX400", hint="such as lab.train_state")
     name = identity.rpartition(".")[2]

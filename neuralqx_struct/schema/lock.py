@@ -22,6 +22,7 @@ from typing import Any
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.model import TYPE_MEMBERS, Document
 from neuralqx_struct.schema.sizes.scopes import named_from_root, once, reachable, size_form
+from neuralqx_struct.schema.text import conflict_markers
 from neuralqx_struct.types.text import format_type
 
 LOCK_NAME = "schema.lock"
@@ -115,13 +116,16 @@ def read_lock(folder: Path) -> dict[int, LockEntry]:
     """The frozen versions of a schema folder; none if it has no lock file.
 
     Raises:
-        SchemaError: NQX291: the lock file is malformed.
+        SchemaError: NQX291: the lock file is malformed; NQX017: it has git conflict markers.
     """
     path = folder / LOCK_NAME
     if not path.exists():
         return {}
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if markers := conflict_markers(text, str(path)):
+        raise SchemaError(markers)
     try:
-        versions = json.loads(path.read_text(encoding="utf-8"))["versions"].items()
+        versions = json.loads(text)["versions"].items()
         return {int(v): {key: str(e[key]) for key in ("payload", "full")} for v, e in versions}
     except (ValueError, KeyError, TypeError, AttributeError):
         message = "expected a lock file as `schema freeze` writes it, got something else"

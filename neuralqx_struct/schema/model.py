@@ -25,7 +25,7 @@ from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions import parse as parse_expression
-from neuralqx_struct.references import SchemaRef
+from neuralqx_struct.references import IDENTITY, SchemaRef
 from neuralqx_struct.schema.migration import MODES, Declaration, Migration, Name
 from neuralqx_struct.types import TYPES, Type, walk_type
 from neuralqx_struct.types.scalars import Scalar
@@ -42,7 +42,7 @@ _TYPES_WITH = {
     "shape": ("NQX101", "array", "prng_key"),
     "impl": ("NQX126", "prng_key"),
 }
-_IDENTITY = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
+_IDENTITY = f"^{IDENTITY.pattern}"
 
 #: Examples that editors offer after ``type:``; they know the structs and enums of the file themselves.
 TYPE_EXAMPLES = [

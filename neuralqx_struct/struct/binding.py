@@ -23,10 +23,10 @@ from typing import Any, Generic
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.fieldspec import Values
 from neuralqx_struct.printing import brief
+from neuralqx_struct.references import IDENTITY
 from neuralqx_struct.schema.migration import Migration, Step, StepItem
 from neuralqx_struct.schema.model import Document
 
-_IDENTITY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _KEYWORDS = ("kw_only", "schema", "version", "migrations", "metaclass")
 
@@ -125,7 +125,7 @@ def schema_binding(name: str, schema: Any, version: Any, migrations: Any) -> Sch
                     "name the schema whose version the class is"
                 )
         return None
-    if not isinstance(schema, str) or not _IDENTITY.fullmatch(schema):
+    if not isinstance(schema, str) or not IDENTITY.fullmatch(schema):
         raise TypeError(
             f"{name}: schema=: expected an identity such as 'lab.train_state', got {brief(schema)}"
         )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +46,8 @@ def validate(
 
     Args:
         path: A bundle (folder or zip) or a ``manifest.json``.
-        schema: The schema that it must match: a schema folder or file, a ``Series`` or a ``Schema``; the documents inside
-            the bundle if None. A bundle of an older version is compared with that version, one of plain Python classes
+        schema: The schema that it must match: a schema folder or file, a ``Series`` or a ``Schema``, or a ``Catalogue``
+            that has it; the documents inside the bundle if None. A bundle of an older version is compared with that version, one of plain Python classes
             whose root has the name of the schema's root with the newest, by the names of the classes.
         json_schema: A JSON Schema file that the manifest must match as well: the published one, or one made by
             ``neuralqx-struct schema json-schema``. The messages are those of the package jsonschema.
@@ -65,11 +65,11 @@ def validate(
         Traceback (most recent call last):
         neuralqx_struct.bundle.storage.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]...
     """
-    wanted = _series_of(schema)
+    given = None if schema is None else _schemas_given(schema)
     document, found, data = bundle.survey(path)
     if document is not None:
         found += _array_findings(document)
-        found += _schema_findings(document, wanted)
+        found += _schema_findings(document, given and given(document))
     if json_schema is not None:
         from neuralqx_struct.tools.json_schemas import check
 
@@ -77,15 +77,13 @@ def validate(
     return [d.in_file(str(path)) for d in found]
 
 
-def _series_of(schema: Any) -> Series | None:
-    """The versions of a schema; the class Schema has them as its member ``series``."""
-    if schema is None or hasattr(schema, "documents"):
-        return schema  # type: ignore[no-any-return]
-    if hasattr(schema, "series"):
-        return schema.series  # type: ignore[no-any-return]
-    from neuralqx_struct.schema.series import load_series
+def _schemas_given(schema: Any) -> Callable[[Mapping[str, Any]], Series | None]:
+    """The choice of the series that a manifest is compared with."""
+    # Imported late: most bundles are compared with the documents that they hold.
+    from neuralqx_struct.schema.catalogue import schemas_given, series_for
 
-    return load_series(schema)
+    given = schemas_given(schema)
+    return lambda document: series_for(document, given)
 
 
 def _array_findings(document: dict[str, Any]) -> Findings:

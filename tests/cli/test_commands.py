@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from neuralqx_struct import bundle
-from neuralqx_struct.cli import demo, reports
+from neuralqx_struct.cli import demo, reports, results
 from neuralqx_struct.cli.commands import plain_values, run_plain
 from neuralqx_struct.cli.parser import app
 from neuralqx_struct.cli.reports import progress_bar
@@ -634,5 +634,5 @@ def test_shell_completion_is_there():
 def test_errors_say_whether_the_input_was_seen():
     cause = SerializationError("x")
     cause.__cause__ = FileNotFoundError("y")
-    assert reports.could_not_run(cause)
-    assert not reports.could_not_run(SerializationError("x"))
+    assert results.could_not_run(cause)
+    assert not results.could_not_run(SerializationError("x"))

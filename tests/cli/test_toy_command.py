@@ -6,9 +6,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from neuralqx_struct.cli.commands import Argument, Command, choice, plain_values, run_plain
+from neuralqx_struct.cli.arguments import Argument, choice
+from neuralqx_struct.cli.commands import Command, plain_values, run_plain
 from neuralqx_struct.cli.parser import build_app
-from neuralqx_struct.cli.reports import Report
+from neuralqx_struct.cli.results import Report
 from neuralqx_struct.cli.table import COMMANDS, find_command
 from neuralqx_struct.errors import Diagnostic
 

@@ -177,7 +177,7 @@ for name, (expression, format, code) in json.load(sys.stdin).items():
     text = eval(expression)
     start = time.process_time()
     try:
-        loader.read_text(text, format=format)
+        loader.read_text(text, format=style)
         found = None
     except SchemaError as error:
         found = error.diagnostics[-1].code if code == "NQX005" else error.diagnostics[0].code
@@ -216,3 +216,21 @@ def test_reading_schemas_imports_nothing_heavy():
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert not {"numpy", "jax", "pydantic"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("style", ["yaml", "json"])
+def test_conflict_markers_are_named_with_their_lines(style):
+    text = "{\n<<<<<<< HEAD\n||||||| base\n=======\n>>>>>>> main\n}"
+    with pytest.raises(SchemaError) as caught:
+        read_text(text, format=style)
+    assert [(d.code, d.line, d.column) for d in caught.value.diagnostics] == [
+        ("NQX017", line, 1) for line in (2, 3, 4, 5)
+    ]
+
+
+def test_a_separator_alone_is_a_marker_only_where_reading_fails():
+    with pytest.raises(SchemaError) as caught:
+        read_text("a: 1\n=======\nb: 2\n")
+    assert caught.value.diagnostics[0].code == "NQX017"
+    assert read_text('a: "b\n\n=======\n\nc"\n').data == {"a": "b\n=======\nc"}
+    assert read_text("a: |\n  <<<<<<< HEAD\n").data == {"a": "<<<<<<< HEAD\n"}

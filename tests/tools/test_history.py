@@ -138,6 +138,18 @@ def test_frozen_versions_are_not_edited_nor_frozen_again(folder):
     assert (folder / "schema.lock").read_text() == text
 
 
+def test_a_lock_file_with_conflicts_is_named_as_such(folder):
+    freeze(folder)
+    file = folder / "schema.lock"
+    lines = file.read_text().splitlines()
+    both = ["<<<<<<< HEAD", lines[3], "=======", lines[3], ">>>>>>> main"]
+    file.write_text("\n".join([*lines[:3], *both, *lines[4:]]))
+    found = [(d.code, d.line, d.file) for d in lint(folder) if d.severity == "error"]
+    assert found == [("NQX017", line, str(file)) for line in (4, 6, 8)]
+    with pytest.raises(SchemaError, match="conflict marker"):
+        freeze(folder)
+
+
 def test_what_has_errors_is_not_frozen(folder):
     edit(folder / "v2.yaml", "rename: {field: step", "rename: {field: stop")
     with pytest.raises(SchemaError):

@@ -113,6 +113,7 @@ def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Functio
     Raises:
         MigrationError: NQX312: no such function is registered, or it may not run.
     """
+    missing = []
     for module in trust if name not in _FUNCTIONS else ():
         if module not in sys.modules:
             try:
@@ -120,7 +121,7 @@ def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Functio
             except ImportError as error:
                 if not (error.name and f"{module}.".startswith(f"{error.name}.")):
                     raise
-                continue  # the error below reports that no function was found
+                missing.append(module)
             except Exception as error:  # a module runs any code, and may fail in any way
                 raise MigrationError(
                     f"expected the trusted module {module!r} to be importable, got {type(error).__name__}: {error}",
@@ -132,7 +133,9 @@ def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Functio
         hint = f"import the module that has @steps.function({name!r}), or name it: trust=['lab.migrations']"
         hint = f"{meant} Else {hint}" if meant else hint
         raise MigrationError(
-            f"expected a registered function {name!r}, got none", code="NQX312", hint=hint
+            f"expected a registered function {name!r}, got none{_not_found(missing)}",
+            code="NQX312",
+            hint=hint,
         )
     found = _FUNCTIONS[name]
     home = str(getattr(found, "__module__", ""))
@@ -143,6 +146,10 @@ def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Functio
             hint=f"look at the step, then pass trust=[{home!r}], or the schema's own files: schema='schemas/...'",
         )
     return found
+
+
+def _not_found(modules: Sequence[str]) -> str:
+    return "".join(f"\nno module {module!r}, which was to be trusted" for module in modules)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -311,6 +311,33 @@ def text_problem(text: str) -> Diagnostic | None:
     return problem("NQX001", *LONE_SURROGATE) if lone_surrogate(text) else None
 
 
+_CONFLICT = re.compile(r"^(?:[<>]{7}|\|{7}|={7})(?= |$)", re.MULTILINE)
+
+
+def conflict_markers(text: str, name: str, *, lone: bool = False) -> list[Diagnostic]:
+    r"""The findings about lines that git leaves in a file where a merge found a conflict.
+
+    Args:
+        text: The text of a file.
+        name: Its name in the findings.
+        lone: True to find ``=======`` without the other markers, which can also be a line of a text.
+
+    Example:
+        >>> [found.line for found in conflict_markers("<<<<<<< HEAD\na: 1\n=======\na: 2\n>>>>>>> main\n", "v1.yaml")]
+        [1, 3, 5]
+    """
+    found = [*_CONFLICT.finditer(text)]
+    if not lone and all(marker[0][0] in "=|" for marker in found):
+        return []
+    hint = "choose one of the two sides, and remove the lines with markers; `git diff` shows both"
+    message = "expected a merged file, got the git conflict marker {}"
+    lines = Text(name, text)
+    return [
+        Diagnostic("NQX017", "error", message.format(m[0]), "", name, *lines.mark(m.start()), hint)
+        for m in found[:MAX_PROBLEMS]
+    ]
+
+
 LONE_SURROGATE = (
     "expected a character, got half of a surrogate pair",
     "write the character itself, or \\U and 8 digits",

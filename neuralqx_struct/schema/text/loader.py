@@ -33,6 +33,7 @@ from neuralqx_struct.schema.text import (
     Source,
     Suppressions,
     Text,
+    conflict_markers,
     lone_surrogate,
     path_text,
     show,
@@ -77,8 +78,14 @@ def read_text(text: str | bytes, name: str = "<text>", *, format: Format = "yaml
     if len(text) > limits.MAX_BYTES:
         raise limits.too_large(name)
     build = Builder(Text(name, _decode(text, name)), _DUPLICATE_KEY[format])
-    suppressions = _READERS[format](build, build.text.text)
-    return build.finish(suppressions)
+    if markers := conflict_markers(build.text.text, name):
+        raise SchemaError(markers)
+    try:
+        suppressions = _READERS[format](build, build.text.text)
+        return build.finish(suppressions)
+    except SchemaError as error:
+        markers = conflict_markers(build.text.text, name, lone=True)
+        raise SchemaError([*markers, *error.diagnostics]) from None
 
 
 def read_file(path: str | os.PathLike[str]) -> Source:

@@ -1,0 +1,210 @@
+"""Arguments of commands: their record, functions that make frequent kinds, and those that several commands share.
+
+Example:
+    >>> choice("of", "The drawing.", "structs", "versions").convert("versions")
+    'versions'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from neuralqx_struct.cli.reports import FORMATS
+from neuralqx_struct.errors import did_you_mean
+
+REQUIRED: Final[Any] = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument or option of a command.
+
+    Attributes:
+        name: The parameter of the command's function.
+        help: Help in one sentence.
+        metavar: The value in help and errors.
+        flag: The option, such as ``--schema``; empty for an argument by position.
+        short: The option in one letter, such as ``-q``.
+        type: ``Path``, ``str`` or ``bool``.
+        default: The value if it is left out, or ``REQUIRED``.
+        many: True if it may be given several times.
+        choices: The only values, if they are fixed.
+        check: Raises ValueError for a value that is refused.
+        reads: True for the path of a file or bundle that is read: ``-`` is the standard input.
+        imports: True if it names a module: those of the working directory are found, as with ``python -m``.
+        project: The member of :class:`~neuralqx_struct.tools.project.Project` that gives its value if it is left out.
+        schema: True if it names a schema: the path of one, ``id`` or ``id@3``.
+        also: Words that do not name a schema.
+    """
+
+    name: str
+    help: str
+    metavar: str = ""
+    flag: str = ""
+    short: str = ""
+    type: Any = Path
+    default: Any = REQUIRED
+    many: bool = False
+    choices: tuple[str, ...] = ()
+    check: Callable[[str], None] | None = None
+    reads: bool = False
+    imports: bool = False
+    project: str = ""
+    schema: bool = False
+    also: tuple[str, ...] = ()
+
+    @property
+    def off(self) -> str:
+        """The option that overrides a switch of the project file; empty for other arguments."""
+        return f"--no-{self.flag.lstrip('-')}" if self.project and self.type is bool else ""
+
+    @property
+    def required(self) -> bool:
+        """True if it may not be left out."""
+        return self.default is REQUIRED
+
+    def convert(self, word: str) -> Any:
+        """The value of a word; raises ValueError if it is refused."""
+        if self.choices and word not in self.choices:
+            *most, last = self.choices
+            raise ValueError(f"expected {', '.join(most)} or {last}, got {word!r}")
+        if self.check is not None:
+            self.check(word)
+        return self.type(word)
+
+
+# --- frequent kinds -----------------------------------------------------------------------------------------------
+
+
+def word(name: str, help: str, metavar: str, **more: Any) -> Argument:  # noqa: A002
+    """An argument by position that is no path."""
+    return Argument(name, help, metavar, type=str, **more)
+
+
+def option(
+    name: str,
+    help: str,  # noqa: A002
+    metavar: str,
+    **more: Any,
+) -> Argument:
+    """An option with one value, a text unless another type is given; its flag is ``--name``."""
+    facts = {"flag": f"--{name}", "type": str, "default": None, **more}
+    return Argument(name, help, metavar, **facts)
+
+
+def choice(name: str, help: str, *choices: str) -> Argument:  # noqa: A002
+    """An option with fixed values, of which the first is the default."""
+    metavar = f"[{'|'.join(choices)}]"
+    return option(name, help, metavar, default=choices[0], choices=choices)
+
+
+def switch(name: str, help: str, short: str = "", project: str = "") -> Argument:  # noqa: A002
+    """An option without a value; one that the project file can set has a second flag, such as ``--no-golden``."""
+    flag = "--" + name.replace("_", "-")
+    default = None if project else False
+    return Argument(name, help, flag=flag, short=short, type=bool, default=default, project=project)
+
+
+# --- shared arguments ---------------------------------------------------------------------------------------------
+
+#: The options of every command; their names are the members of :class:`~neuralqx_struct.cli.reports.Output`.
+COMMON: Final = (
+    choice("format", "How to print the results.", *FORMATS),
+    choice(
+        "color", "Colours; NO_COLOR and FORCE_COLOR decide for auto.", "auto", "always", "never"
+    ),
+    switch("quiet", "Leave out verdicts, counts and progress bars.", "-q"),
+    switch("verbose", "Print tracebacks and the time taken.", "-v"),
+)
+
+
+def check_version(text: str) -> None:
+    """Raises ValueError for text that is no version to migrate to."""
+    if text != "head" and not text.removeprefix("-").isdecimal():
+        raise ValueError(f"expected a version, 'head' or a negative number, got {text!r}")
+
+
+def parse_limit(text: str) -> tuple[str, int]:
+    """The name and value of a limit; raises ValueError for other text.
+
+    Example:
+        >>> parse_limit("nodes=2_000_000")
+        ('nodes', 2000000)
+    """
+    from neuralqx_struct.manifest import Limits  # few calls raise a limit
+
+    names = [each.name for each in fields(Limits)]
+    name, _, number = text.partition("=")
+    if name not in names:
+        hint = did_you_mean(name, names) or f"known: {', '.join(names)}"
+        raise ValueError(f"expected a limit such as nodes=2000000, got {text!r}; {hint}")
+    if not number.replace("_", "").isdecimal() or len(number) > 18:
+        raise ValueError(f"expected a whole number after {name}=, got {number!r}")
+    return name, int(number)
+
+
+_BUNDLES = "Bundles: folders, zips or manifest.json files."
+PATHS = Argument("paths", _BUNDLES, "PATH", many=True, reads=True)
+SCHEMA = option(
+    "schema",
+    "Schema folder, file, ID or ID@3; without it, the project's or the bundle's own.",
+    "SCHEMA",
+    type=Path,
+    reads=True,
+    schema=True,
+    project="own_schemas",
+)
+OUT = option("out", "Output file; printed if left out.", "FILE", type=Path)
+_FORMS = "A schema folder (its newest version), file, ID or ID@3."
+SCHEMA_PATH = Argument("path", _FORMS, "SCHEMA", reads=True, schema=True)
+SCHEMA_FOLDER = replace(
+    SCHEMA_PATH, reads=False
+)  # something is written beside it, or read from git
+TRUST = option(
+    "trust",
+    "Import it and run its python steps.",
+    "MODULE",
+    default=None,
+    many=True,
+    imports=True,
+    project="trust",
+)
+SCHEMA_PATHS = Argument(
+    "paths",
+    "Schema files, folders or IDs, or the folder of all schemas.",
+    "SCHEMA",
+    many=True,
+    reads=True,
+    schema=True,
+)
+FOLDER = Argument(
+    "folder", "The folder of all schemas.", "[FOLDER]", default=None, project="schemas"
+)
+MODE = option(
+    "mode",
+    "Such as full-transitive; by default each schema's own.",
+    "MODE",
+    project="mode",
+)
+WAIVERS = option(
+    "waivers",
+    "Findings accepted for a reason.",
+    "FILE",
+    type=Path,
+    reads=True,
+    project="waivers",
+)
+STORE = option(
+    "store", "npz, safetensors or orbax; as in SRC if left out.", "STORE", project="store"
+)
+LIMITS = option(
+    "limits",
+    "Raise a limit on sizes, such as nodes=2000000.",
+    "NAME=N",
+    default=(),
+    many=True,
+    check=lambda text: parse_limit(text) and None,
+)
