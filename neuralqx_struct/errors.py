@@ -41,6 +41,9 @@ __all__ = [
 
 Severity = Literal["error", "warning", "info"]
 
+#: Characters of a message or a hint: one that lists all names of a file may occur once for each name.
+_LONGEST = 20_000
+
 
 #: The fix of findings that always have the same, used where a finding has no better hint.
 REMEDIES: Mapping[str, str] = MappingProxyType(
@@ -104,6 +107,12 @@ class Diagnostic:
     line: int | None = None
     column: int | None = None
     hint: str | None = None
+
+    def __post_init__(self) -> None:
+        for member in ("message", "hint"):
+            text = getattr(self, member)
+            if text and len(text) > _LONGEST:
+                object.__setattr__(self, member, f"{text[:_LONGEST]} ... ({len(text)} characters)")
 
     def __str__(self) -> str:
         """Text form: ``file:line:column: CODE message`` or ``file: path: message [CODE]``, then the hint."""

@@ -151,6 +151,18 @@ def brief_array(value: Any) -> str:
     return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
 
 
+def listed(names: Iterable[str], most: int = 20) -> str:
+    """Names for a message, the first ``most`` of them.
+
+    Example:
+        >>> listed(["a", "b", "c"], 2)
+        'a, b and 1 more'
+    """
+    known = list(names)
+    more = f" and {len(known) - most} more" if len(known) > most else ""
+    return f"{', '.join(known[:most])}{more}"
+
+
 def brief(value: Any) -> str:
     """A text of a value that fits on a line: arrays by dtype and shape, long containers shortened.
 

@@ -201,10 +201,13 @@ def _problems(
     """Yields the reasons why payloads of one version cannot be loaded by another one."""
     old, new = sorted((writer, reader), key=lambda document: document.version)
     direction, code = ("backward", "NQX270") if new is reader else ("forward", "NQX271")
-    if steps:
-        yield from _by_steps(known, writer, reader, unknown, code)
-    else:
-        yield from _alone(writer, reader, unknown, code)
+    try:
+        if steps:
+            yield from _by_steps(known, writer, reader, unknown, code)
+        else:
+            yield from _alone(writer, reader, unknown, code)
+    except (MigrationError, SchemaError) as error:
+        yield from error.diagnostics
     for change in diff_documents(old, new, known.documents.values() if steps else ()):
         limited = change.code in LIMITS and change.path.startswith("$.structs")
         if limited and change.breaks(direction):
@@ -221,12 +224,7 @@ def _problems(
 def _by_steps(
     known: Series, writer: Document, reader: Document, unknown: Unknown, limit: str
 ) -> Iterator[Diagnostic]:
-    try:
-        hops = plan(known, writer.version, reader.version, unknown=unknown).hops
-    except (MigrationError, SchemaError) as error:
-        yield from error.diagnostics
-        return
-    for hop in hops:
+    for hop in plan(known, writer.version, reader.version, unknown=unknown).hops:
         result = result_of(hop.stages, hop.old)
         yield from defaulted(result, hop.new)
         # A downgrade may still be refused by the data, where the newer version allows more values.

@@ -36,7 +36,7 @@ from neuralqx_struct.evolution.differences import (
     renamed_structs,
 )
 from neuralqx_struct.evolution.sizes import equations
-from neuralqx_struct.evolution.steps import apply_to_document, kind
+from neuralqx_struct.evolution.steps import apply_to_document, kind, require_bounded
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
@@ -199,9 +199,11 @@ def _follow_steps(
         after = next((d for d in ahead if d.migration_from(here.version)), ahead[0])
         ahead = ahead[ahead.index(after) + 1 :]
         migration = after.migration_from(here.version)
+        steps = migration.steps if migration is not None else []
         document = here
-        for item in migration.steps if migration is not None else ():
+        for item in steps:
             try:
+                require_bounded(len(steps), here, after)
                 made = apply_to_document(document, item.step, after)
             except SchemaError:  # lint reports it
                 continue

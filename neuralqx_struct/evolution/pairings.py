@@ -22,7 +22,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import MOST_PAIRS, probable_renames
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_type
-from neuralqx_struct.evolution.steps import apply_to_document, step_text
+from neuralqx_struct.evolution.steps import apply_to_document, copied_fields, step_text
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.expressions import Expression
@@ -80,11 +80,16 @@ def _shown(steps: Sequence[Step]) -> str:
 
 @dataclass(slots=True)
 class Work:
-    """The declaration after the suggestions so far, with the first answer to each question."""
+    """The declaration after the suggestions so far, with the first answer to each question.
+
+    Attributes:
+        budget: The fields that trying steps may copy; once it is spent, there are no further suggestions.
+    """
 
     have: Document
     want: Document
     found: list[Suggestion] = field(default_factory=list)
+    budget: int = 3_000_000
 
     @property
     def known(self) -> Mapping[str, Expression]:
@@ -100,6 +105,9 @@ class Work:
         document = have or self.have
         try:
             for step in steps:
+                self.budget -= copied_fields(document)
+                if self.budget < 0:
+                    return None
                 document = apply_to_document(document, step, self.want)
         except SchemaError:
             return None
@@ -121,6 +129,8 @@ class Work:
         sound = [
             Answer(words, tuple(steps)) for words, steps in answers if self.after(steps) is not None
         ]
+        if self.budget < 0:
+            return  # steps that were not tried are missing in the answers
         self.found.append(Suggestion(tuple(about), tuple(sound), question))
         if sound:
             self.have = self.after(sound[0].steps) or self.have
@@ -365,13 +375,14 @@ def _unlikeness(way: Way) -> tuple[bool, float, bool]:
 
 def _ask_removed(pairing: Pairing, name: str) -> None:
     declaration, work = pairing.gone[name], pairing.work
-    *kept, lossy = pairing.removals(name)
+    steps = pairing.removals(name)
+    kept, lossy = steps[:-1], steps[-1:]
     about = [place_of(pairing.name, name)]
     if declaration.has_default and kept and work.take(about, kept[0]):
         return
     question = f"{name}, {format_type(declaration.declared)}, is gone: may its values be lost?"
     answers = [("the value that a downgrade puts in its place", [step]) for step in kept[:1]]
-    work.ask(about, question, *answers, ("no downgrade", [lossy]))
+    work.ask(about, question, *answers, ("no downgrade", lossy))
 
 
 def _ask_added(pairing: Pairing, name: str) -> None:

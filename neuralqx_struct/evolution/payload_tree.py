@@ -20,7 +20,7 @@ from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
 from neuralqx_struct.evolution.values import map_leaves, shown_node
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.manifest.kinds import ARRAY, FULL, STRUCT, elements_of
+from neuralqx_struct.manifest.kinds import ARRAY, FULL, STRUCT, elements_of, iter_nodes
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.schema.conformance import see_node, size_scopes
 from neuralqx_struct.schema.model import Document
@@ -46,6 +46,26 @@ def _copied(tree: Node) -> Node:
                 container[key] = value.copy()
                 stack.append(container[key])
     return root[0]
+
+
+#: Every hop copies the nodes of a payload, and every step looks at them.
+_MOST_VISITS = 100_000_000
+
+
+def require_bounded(root: Node, passes: int) -> None:
+    """Checks that steps and versions are few enough for the size of a payload.
+
+    Raises:
+        MigrationError: NQX321.
+    """
+    if passes < 10:  # spares the count
+        return
+    nodes = sum(1 for _ in iter_nodes(root))
+    if passes * nodes > _MOST_VISITS:
+        most = _MOST_VISITS // nodes
+        message = f"expected at most {most} steps and versions for a payload of {nodes} nodes, got {passes}"
+        hint = "load it with a program that has a version in between, and export it there"
+        raise MigrationError(message, code="NQX321", hint=hint)
 
 
 def free_name(name: str, *taken: Container[str]) -> str:

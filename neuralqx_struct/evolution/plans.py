@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
 from neuralqx_struct.evolution.differences import Difference, differences
-from neuralqx_struct.evolution.payload_tree import Workspace
+from neuralqx_struct.evolution.payload_tree import Workspace, require_bounded
 from neuralqx_struct.evolution.proof import Stage, resolved, result_of, stages_of, undone
 from neuralqx_struct.evolution.steps import apply_to_workspace, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Cost
@@ -253,9 +253,11 @@ def apply(
         A payload that shares all arrays that no step touches and computes the others when they are read.
 
     Raises:
-        MigrationError: The payload does not hold the fields that its version declares.
+        MigrationError: The payload does not hold the fields that its version declares; NQX321 for a plan with more
+            steps than the size of the payload allows.
     """
     report = [] if report is None else report
+    require_bounded(payload.document["manifest"], sum(1 + len(hop.stages) for hop in plan.hops))
     for hop in plan.hops:
         for used in _used_plans(payload, hop, others or {}):
             payload = apply(payload, used, others=others, report=report, trust=trust)

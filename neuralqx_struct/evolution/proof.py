@@ -19,7 +19,7 @@ from neuralqx_struct.dtypes import promotes
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import Difference, differences, unproved
-from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind
+from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind, require_bounded
 from neuralqx_struct.evolution.steps.operations import Scope, arrays_of
 from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.expressions.evaluation import can_fail
@@ -47,8 +47,9 @@ def stages_of(old: Document, steps: Sequence[Step], target: Document) -> list[St
 
     Raises:
         SchemaError: All errors of all steps, with paths ``$.migrations[i].steps[j]...`` where the target declares the
-            steps. A wrong step is skipped.
+            steps. A wrong step is skipped. NQX321 for more steps than the size of the declarations allows.
     """
+    require_bounded(len(steps), old, target)
     stages: list[Stage] = []
     found: list[Diagnostic] = []
     old = start_of(old, target)
@@ -153,6 +154,9 @@ def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
         new: The wanted one.
         drop: Remove stored fields that the new version lacks, instead of reporting them.
 
+    Raises:
+        SchemaError: NQX321: there are too many differences for the size of the declarations.
+
     Example:
         >>> resolved(v1, v1).problems
         []
@@ -163,7 +167,9 @@ def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
             known = made.document.structs
             if alias in known and name not in known and alias not in new.structs:
                 made.take(build.rename_struct(struct=alias, to=name))
-    for difference in differences(made.document, new):
+    found = differences(made.document, new)
+    require_bounded(len(found), old, new)
+    for difference in found:
         if difference.missing:
             _supply(difference, made)
     for difference in differences(made.document, new):
@@ -230,6 +236,13 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
     if old.id != new.id:
         message = f"expected two versions of {new.id}, got one of {old.id}"
         return [Diagnostic("NQX283", "error", message, path="$.schema")]
+    try:
+        return _proved(old, new)
+    except SchemaError as error:
+        return list(error.diagnostics)
+
+
+def _proved(old: Document, new: Document) -> list[Diagnostic]:
     migration = new.migration_from(old.version)
     if migration is None:
         versions = f"from version {old.version} to {new.version}"
@@ -239,10 +252,7 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
         found = [problem.to_diagnostic("NQX301") for problem in problems]
         found = [replace(each, message=f"{each.message}\n{why}") for each in found]
         return found or [*defaulted(old, new), *_stops(made.document, new)]
-    try:
-        stages = stages_of(old, [item.step for item in migration.steps], new)
-    except SchemaError as error:
-        return list(error.diagnostics)
+    stages = stages_of(old, [item.step for item in migration.steps], new)
     result = result_of(stages, old)
     wrong = explained(result, new, differences(result, new)) + unproved(result, new)
     found = [problem.to_diagnostic("NQX305") for problem in wrong]

@@ -51,11 +51,12 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
     old, new = sorted((have, want), key=lambda document: document.version)
     found = list(found)
     shown = [each.path for each in found]
+    places = set(shown)
     first: dict[Place, Place] = {}
     given: dict[Place, list[Suggestion]] = {}
     last = shown[:1]
     for suggestion in suggest(old, new) if found else ():
-        about = [at for at in suggestion.about if at in shown]
+        about = [at for at in suggestion.about if at in places]
         fresh = [at for at in about if at not in first]
         last = fresh or about or last
         first |= dict.fromkeys(fresh, last[0])

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
@@ -54,6 +53,7 @@ from neuralqx_struct.filters.records import (
     type_error,
 )
 from neuralqx_struct.paths import Path, format_path, match_glob
+from neuralqx_struct.printing import listed
 
 Report: TypeAlias = tuple[str, str]
 
@@ -109,9 +109,8 @@ def _listed(noun: str, names: Collection[str]) -> str:
     """The names that exist, or the first of them."""
     if not names:
         return f"no leaf here has a {noun}"
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     exist = f"there is the {noun}" if len(names) == 1 else f"there are the {noun}s"
-    return f"{exist} {', '.join(islice(names, _LISTED))}{more}"
+    return f"{exist} {listed(names, _LISTED)}"
 
 
 def _by_name(

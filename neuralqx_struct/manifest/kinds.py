@@ -121,7 +121,15 @@ class NodeKind:
 
     def within(self, root: Node) -> list[tuple[Path, dict[str, Node]]]:
         """All nodes of this kind in a valid tree with their key paths, from top to bottom; callers may change them."""
-        return [(path, node) for path, node in iter_nodes(root) if self.matches(node)]
+        nodes = iter_nodes(root, self._leads_to)
+        return [(path, node) for path, node in nodes if self.matches(node)]
+
+    def _leads_to(self, node: Node) -> bool:
+        """True if a node is of this kind or has children: paths of the others would cost more than the walk."""
+        if type(node) is not dict:
+            return False
+        kind = KINDS[node["__kind__"]]
+        return kind is self or bool(kind.parts or kind.modes)
 
     def node(self, **members: Node) -> dict[str, Node]:
         """A node of this kind."""
@@ -364,36 +372,26 @@ def _part(node: dict[str, Node], keys: Keys) -> Hashable:
     return _field_name(last) if isinstance(last, str) else last
 
 
-def iter_nodes(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
+def iter_nodes(
+    node: Node, leads_to: Callable[[Node], bool] = lambda _: True
+) -> Iterator[tuple[Path, Node]]:
     """Yields every node of a valid tree with its key path, from top to bottom; without recursion.
 
     Fields of structs, namedtuples and dataclasses are :class:`~neuralqx_struct.paths.FieldName` parts, items of dicts
     have their key, items of sequences and children of pytrees their position. A key that is itself a node comes with
-    the path of its dict and ``('key', position)``.
+    the path of its dict and ``('key', position)``. Nodes below the first for which ``leads_to`` is false are left out.
 
     Example:
         >>> [path for path, _ in iter_nodes(STRUCT.node(type="m:A", fields={"x": 1}))]
         [(), ('x',)]
     """
-    stack: list[tuple[Path, Node]] = [(path, node)]
+    stack: list[tuple[Path, Node]] = [((), node)]
     while stack:
         here, node = stack.pop()
         yield here, node
         below: list[tuple[Path, Node]] = []
         for keys, child in children(node):
             is_key = len(keys) == 3 and keys[2] == 0
-            if not is_key or isinstance(child, dict):
+            if (not is_key or isinstance(child, dict)) and leads_to(child):
                 below.append(((*here, _part(node, keys)), child))
         stack.extend(reversed(below))
-
-
-def nodes_by_kind(root: Node) -> dict[str, list[dict[str, Node]]]:
-    """All nodes of a valid tree by their tags, without their paths; plain values apart."""
-    found: dict[str, list[dict[str, Node]]] = {tag: [] for tag in KINDS}
-    level = [root]
-    while level:
-        for node in level:
-            if type(node) is dict:
-                found[node["__kind__"]].append(node)
-        level, _ = nodes_below(level)
-    return found

@@ -37,8 +37,9 @@ from neuralqx_struct.manifest.kinds import (
     BYTEARRAY,
     BYTES,
     FULL,
+    KINDS,
     NUMPY_SCALAR,
-    nodes_by_kind,
+    nodes_below,
     show,
 )
 from neuralqx_struct.paths import FieldName, format_path
@@ -172,6 +173,18 @@ def check(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diagnostic]
     return found if has_errors(found) else found + check_arrays(payload, limits)
 
 
+def _nodes_by_kind(root: Any) -> dict[str, list[dict[str, Any]]]:
+    """All nodes of a valid tree by their tags, without their paths; plain values apart."""
+    found: dict[str, list[dict[str, Any]]] = {tag: [] for tag in KINDS}
+    level = [root]
+    while level:
+        for node in level:
+            if type(node) is dict:
+                found[node["__kind__"]].append(node)
+        level, _ = nodes_below(level)
+    return found
+
+
 def check_arrays(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diagnostic]:
     """Checks that the nodes, records and arrays of a valid manifest agree.
 
@@ -182,7 +195,7 @@ def check_arrays(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diag
     root, records = payload.document["manifest"], payload.document["arrays"]
     arrays = payload.arrays
     found = Findings()
-    nodes = nodes_by_kind(root)
+    nodes = _nodes_by_kind(root)
     named: set[str] = set()
     agree = True
     for node in nodes[ARRAY.tag]:

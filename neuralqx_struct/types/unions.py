@@ -9,6 +9,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression, from_ast
+from neuralqx_struct.printing import listed
 from neuralqx_struct.types.records import NO_VALUE, Node, Rule, Type
 from neuralqx_struct.types.scalars import kind_rule
 from neuralqx_struct.types.text import Builder, not_a_value, union_of
@@ -190,7 +191,7 @@ class Named(Type):
         elif not self.accepts(walk.document, seen):
             members = owner.enums[name].members
             hint = did_you_mean(str(seen.value), members)
-            message = f"expected one of {', '.join(members)}, got {seen.text}"
+            message = f"expected one of {listed(members)}, got {seen.text}"
             walk.report("NQX421", path, message, hint)
 
     def readable_as(self, want: Named, compare: Any) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.payload_tree import Workspace
 from neuralqx_struct.evolution.steps.arrays import (
     CAST,
@@ -64,6 +65,7 @@ __all__ = [
     "apply_to_workspace",
     "cast",
     "convert",
+    "copied_fields",
     "cost",
     "fill",
     "function",
@@ -119,6 +121,29 @@ if STEPS.keys() != StepItem.model_fields.keys():
 def kind(step: Step) -> StepKind[Any]:
     """The record of a step."""
     return STEPS[step.name]
+
+
+#: Every step copies the fields of its struct, and a chain of steps keeps every declaration in between.
+_MOST_COPIES = 16_000_000
+
+
+def copied_fields(document: Document) -> int:
+    """The number of fields that a step copies at most."""
+    return max(len(struct.fields) for struct in document.structs.values())
+
+
+def require_bounded(steps: int, old: Document, new: Document) -> None:
+    """Checks that steps are few enough for the size of the two declarations.
+
+    Raises:
+        SchemaError: NQX321.
+    """
+    fields = max(copied_fields(old), copied_fields(new))
+    if steps * fields > _MOST_COPIES:
+        most = _MOST_COPIES // fields
+        message = f"expected at most {most} steps or differences for a struct of {fields} fields, got {steps}"
+        hint = "let some fields be structs of their own, or go there in several versions"
+        raise SchemaError(message, code="NQX321", path="$.migrations", hint=hint)
 
 
 def apply_to_document(document: Document, step: Step, target: Document) -> Document:

@@ -26,6 +26,7 @@ from neuralqx_struct.evolution.steps.operations import (
 )
 from neuralqx_struct.evolution.values import map_texts, shown_node
 from neuralqx_struct.paths import Path
+from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.bounds import check_limits
 from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.migration import Add, Fill, MapEnum, Remove, Rename, Step
@@ -233,7 +234,7 @@ def _map_enum(step: MapEnum, scope: Scope) -> Document:
     members = _members(step, scope)
     for old, new in step.values.items():
         if old not in members:
-            hint = did_you_mean(old, members) or f"members here: {', '.join(members)}"
+            hint = did_you_mean(old, members) or f"members here: {listed(members)}"
             message = f"expected a member of {step.enum or step.field}, got {old!r}"
             refuse("NQX304", "values", message, hint)
         if old == new:

@@ -20,6 +20,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, substitute
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes.scopes import reachable
@@ -107,16 +108,15 @@ class Scope:
             SchemaError: NQX304: no such field at this point of the migration; NQX306: payloads do not hold it.
         """
         found = self.struct.fields.get(name)
-        if (
-            found is not None and found.stored
-        ):  # `struct.stored` would be computed again for every step
+        # `struct.stored` would be computed again for every step.
+        if found is not None and found.stored:
             return found
         if found is not None:
             message = f"expected a stored field, got {name!r}, which payloads do not hold"
             refuse("NQX306", member, message, "remove the step")
         stored = self.struct.stored
         hint = did_you_mean(name, stored) or "a step sees the names that the steps before it left"
-        here = f"fields of {self.name} at this point: {', '.join(stored) or 'none'}"
+        here = f"fields of {self.name} at this point: {listed(stored) or 'none'}"
         message = f"expected a field of {self.name}, got {name!r}\n{here}"
         return refuse("NQX304", member, message, hint)
 
@@ -196,8 +196,9 @@ class Scope:
 
     def replaced(self, leaving: Iterable[str], coming: Mapping[str, FieldDeclaration]) -> Document:
         """The declaration with some fields replaced by others, at the position of the first one."""
+        fields, gone = self.struct.fields, set(leaving)
         # A field that payloads do not hold gives way to a stored one of its name.
-        kept = {n: d for n, d in self.struct.fields.items() if n not in coming or n in leaving}
+        kept = {n: d for n, d in fields.items() if n not in coming or n in gone}
         return self.with_fields(replaced_items(kept, tuple(leaving), coming))
 
     def with_type(self, name: str, change: Callable[[Type], Type]) -> Document:
@@ -320,8 +321,8 @@ def may_stop(where: str, member: str = "") -> Diagnostic:
 def find_struct(document: Document, name: str, member: str) -> StructDeclaration:
     """A struct of a declaration; raises NQX304 if it has none of the name."""
     if name not in document.structs:
-        hint = did_you_mean(name, document.structs)
-        hint = hint or f"structs here: {', '.join(document.structs)}"
+        known = f"structs here: {listed(document.structs)}"
+        hint = did_you_mean(name, document.structs) or known
         message = f"expected a struct of version {document.version}, got {name!r}"
         refuse("NQX304", member, message, hint)
     return document.structs[name]
@@ -340,7 +341,7 @@ def replaced_items(
     """The items with some replaced by others, at the position of the first that leaves, else at the end."""
     found: dict[str, _V] = {}
     for name, item in items.items():
-        if leaving and name == leaving[0]:
+        if name in leaving[:1]:
             found |= coming
         if name not in leaving:
             found[name] = item
@@ -381,6 +382,8 @@ def array_branch(declared: Type, member: str = "field") -> tuple[Array, Callable
 
 def with_named(document: Document, declared: Type, target: Document) -> Document:
     """The declaration with the structs and enums of a type that payloads lack, or that have more members now."""
+    if not any(inner.refers for inner in walk_type(declared)):
+        return document
     structs, enums = dict(document.structs), dict(document.enums)
     held_structs, held_enums = map(set, reachable(document))
     todo = [declared]

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from neuralqx_struct.errors import Diagnostic, Severity, closest
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.text import KeyPath, path_text
 from neuralqx_struct.types import INT, walk_type
@@ -114,8 +115,7 @@ class Speller:
         if meant is not None:
             return f"did you mean {meant!r}?"
         shown = sorted(itertools.chain(*known[:first])) if label else []
-        more = ", ..." if len(shown) > 20 else ""
-        return f"{label}: {', '.join(shown[:20])}{more}" if shown else None
+        return f"{label}: {listed(shown)}" if shown else None
 
 
 def unknown(names: Iterable[str], *known: Container[str]) -> list[str]:

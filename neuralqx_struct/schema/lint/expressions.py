@@ -26,6 +26,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.operators import operator_of, shown
+from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.lint import (
     ANY_SIZE,
     Check,
@@ -170,7 +171,7 @@ def _members(
             for item in getattr(right, "elts", [right]):
                 text = getattr(item, "value", None)
                 if isinstance(text, str) and text not in members:
-                    message = f"expected one of {', '.join(members)}, got {text!r}"
+                    message = f"expected one of {listed(members)}, got {text!r}"
                     yield finding("NQX115", where, message, speller.hint(text, members))
 
 

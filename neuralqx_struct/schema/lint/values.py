@@ -18,6 +18,7 @@ from typing import Any
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.bounds import scalar_misses
 from neuralqx_struct.schema.lint import Findings, fields_of, finding
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -65,7 +66,7 @@ def _check_defaults(document: Document) -> Findings:
                 texts = [option.texts(document) for option in declared.branches]
                 members = [text for each in texts for text in each or ()]
                 if isinstance(value, str) and members:
-                    hint = did_you_mean(value, members) or f"one of {', '.join(members)}"
+                    hint = did_you_mean(value, members) or f"one of {listed(members)}"
                 message = f"expected a default of type {declaration.text}, got {_shown(value)}"
                 yield finding("NQX107", where, message, hint)
             elif (
