@@ -4,11 +4,6 @@ Contains :func:`verdict`, which judges versions by a mode of ``schema/migration.
 it compares the schemas of a folder with earlier ones and applies waivers. A verdict uses the same plans as loading
 (``plans.py``), so it predicts loading exactly.
 
-A waiver accepts one finding for a reason that everybody can read. ``waivers.yaml`` is beside the schemas' folders::
-
-    waivers:
-      - {code: NQX415, schema: lab.net, path: $.structs.Net.fields.b, reason: version 2 was never released}
-
 Example:
     >>> verdict(v2, v3, "backward")
     []
@@ -24,26 +19,24 @@ documents are found is for ``schema/uses.py``, how they are applied for ``plans.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field, StrictStr, ValidationError
+from typing import Literal
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
-from neuralqx_struct.evolution.against import Baseline, baseline, folder_of_schemas, schemas_below
+from neuralqx_struct.evolution.against import Baseline, baseline, schemas_below
 from neuralqx_struct.evolution.changes import LIMITS
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
-from neuralqx_struct.evolution.plans import Unknown, plan
+from neuralqx_struct.evolution.plans import Hop, Unknown, plan
 from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
+from neuralqx_struct.evolution.waivers import Accepted
 from neuralqx_struct.schema.lint import Findings, finding
-from neuralqx_struct.schema.lock import WAIVERS_NAME, lock_entry, payload_fingerprint
-from neuralqx_struct.schema.migration import MODES, Declaration
+from neuralqx_struct.schema.lock import lock_entry, payload_fingerprint
+from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, series_of
-from neuralqx_struct.schema.text.loader import read_file
 from neuralqx_struct.schema.uses import Find
 
 _MOST = 1000  # versions that are looked for between two
@@ -225,14 +218,21 @@ def _by_steps(
     known: Series, writer: Document, reader: Document, unknown: Unknown, limit: str
 ) -> Iterator[Diagnostic]:
     for hop in plan(known, writer.version, reader.version, unknown=unknown).hops:
-        result = result_of(hop.stages, hop.old)
-        yield from defaulted(result, hop.new)
-        # A downgrade may still be refused by the data, where the newer version allows more values.
-        for problem in differences(result, hop.new):
-            hint = "a downgrade is refused where a payload makes use of the difference"
-            yield replace(problem, hint=hint).to_diagnostic("NQX307")
-        for fact in unproved(result, hop.new):
-            yield fact.to_diagnostic(limit)
+        source = known.sources.get(max(hop.old.version, hop.new.version))
+        for found in _of_hop(hop, limit):
+            yield found if source is None else source.located(found)
+
+
+def _of_hop(hop: Hop, limit: str) -> Iterator[Diagnostic]:
+    """Yields the findings about one hop, with paths in the newer of its versions."""
+    result = result_of(hop.stages, hop.old)
+    yield from defaulted(result, hop.new)
+    # A downgrade may still be refused by the data, where the newer version allows more values.
+    for problem in differences(result, hop.new):
+        hint = "a downgrade is refused where a payload makes use of the difference"
+        yield replace(problem, hint=hint).to_diagnostic("NQX307")
+    for fact in unproved(result, hop.new):
+        yield fact.to_diagnostic(limit)
 
 
 def _alone(
@@ -258,24 +258,6 @@ def _alone(
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The verdict on all schemas of a folder.
-
-
-class Waiver(Declaration):
-    """One finding that is accepted."""
-
-    code: Annotated[str, Field(strict=True, pattern=r"^NQX\d{3}$")]
-    reason: Annotated[str, Field(strict=True, min_length=1)]
-    schema_id: StrictStr | None = Field(None, alias="schema")
-    path: StrictStr | None = None
-
-    def covers(self, finding: Diagnostic, identity: str) -> bool:
-        """True if it is about a finding."""
-        same_schema = self.schema_id in (None, identity)
-        return self.code == finding.code and same_schema and self.path in (None, finding.path)
-
-
-class _Waivers(Declaration):
-    waivers: list[Waiver]
 
 
 def breaking(
@@ -314,7 +296,7 @@ def breaking(
         raise ValueError(f"breaking(): expected a known policy and category, got {got}")
     before = baseline(str(against), path)
     now = schemas_below(path)
-    accepted = _Accepted.read(path, waivers)
+    accepted = Accepted.read(path, waivers)
     found: list[Diagnostic] = []
     for identity, series in now.items():
         source = series.sources.get(series.head.version)
@@ -349,49 +331,3 @@ def _judged(
         elif category == change.category == "manifest" and change.severity != "info":
             hint = "readers of manifests see it; waive it with a reason"
             yield replace(change.to_diagnostic(hint), severity="error")
-
-
-@dataclass
-class _Accepted:
-    """The waivers, and the positions of those that were needed."""
-
-    file: str = ""
-    waivers: tuple[Waiver, ...] = ()
-    used: set[int] = field(default_factory=set)
-
-    @classmethod
-    def read(cls, path: Path, named: str | Path | None) -> _Accepted:
-        # Every file in the folder of one schema is a version of it, so waivers are in the folder above.
-        where = Path(named) if named is not None else folder_of_schemas(path) / WAIVERS_NAME
-        if named is None and not where.is_file():
-            return cls()
-        source = read_file(where)
-        try:
-            return cls(str(where), tuple(_Waivers.model_validate(source.data).waivers))
-        except ValidationError as error:
-            hint = "waivers: [{code: NQX415, path: $.structs.A.fields.b, reason: never released}]"
-            wanted = "expected waivers with a code and a reason"
-            raise SchemaError(
-                source.diagnostic("NQX010", each["loc"], f"{wanted}, got: {each['msg']}", hint=hint)
-                for each in error.errors()
-            ) from None
-
-    def waived(self, finding: Diagnostic, identity: str) -> Diagnostic:
-        """The finding, as information if a waiver covers it."""
-        for position, waiver in enumerate(self.waivers):
-            if waiver.covers(finding, identity):
-                self.used.add(position)
-                message = f"{finding.message}\nwaived: {waiver.reason}"
-                return replace(finding, severity="info", message=message)
-        return finding
-
-    def unused(self, judged: Container[str]) -> Iterator[Diagnostic]:
-        """Yields findings about waivers that are no longer needed, but those for schemas beside that were not judged."""
-        for position, waiver in enumerate(self.waivers):
-            name = waiver.schema_id or ""
-            beside = Path(self.file).parent / name.rpartition(".")[2]
-            if position in self.used or (name not in judged and any(beside.glob("v*.*"))):
-                continue
-            message = f"expected a finding {waiver.code} for the waiver, got none"
-            at = f"$.waivers[{position}]"
-            yield Diagnostic("NQX293", "warning", message, at, self.file, hint="remove it")

@@ -275,12 +275,15 @@ def defaulted(have: Document, want: Document) -> Iterator[Diagnostic]:
     for name, enum in want.enums.items():
         members = have.enums[name].members if name in have.enums else []
         gone = [member for member in members if member not in enum.members]
-        if gone:
+        if gone and enum.default is not None:
             path = format_path([FieldName("enums"), FieldName(name)])
             message = f"expected the members {', '.join(members)}, got none named {', '.join(gone)}"
             why = f"stored values {', '.join(gone)} become {enum.default!r}, the default"
-            values = ", ".join(f"{member}: {enum.default}" for member in gone)
-            hint = f"fine if that is meant; a step states it: `- map_enum: {{enum: {name}, values: {{{values}}}, undo: {{{enum.default}: {enum.default}}}}}`"
+            hint = "fine if that is meant"
+            if have.version < want.version:  # no step adds members on the way back
+                values = ", ".join(f"{member}: {enum.default}" for member in gone)
+                undo = f"undo: {{{enum.default}: {enum.default}}}"
+                hint += f"; a step states it: `- map_enum: {{enum: {name}, values: {{{values}}}, {undo}}}`"
             yield Diagnostic("NQX250", "warning", f"{message}\n{why}", path=path, hint=hint)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
@@ -55,13 +56,19 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
     first: dict[Place, Place] = {}
     given: dict[Place, list[Suggestion]] = {}
     last = shown[:1]
+    renamed: dict[str, Place] = {}
     for suggestion in suggest(old, new) if found else ():
         about = [at for at in suggestion.about if at in places]
         fresh = [at for at in about if at not in first]
-        last = fresh or about or last
+        # What no message is about, or a difference that another suggestion leaves, follows the step that renames its
+        # struct, or else the last one.
+        before = [renamed[at[1]] for at in suggestion.about if at[1:2] and at[1] in renamed]
+        last = fresh or about or before or last
         first |= dict.fromkeys(fresh, last[0])
-        # What no message is about, or a difference that another suggestion leaves, follows the last one.
-        given.setdefault(first.setdefault(last[0], last[0]), []).append(suggestion)
+        start = first.setdefault(last[0], last[0])
+        given.setdefault(start, []).append(suggestion)
+        steps: list[Any] = [step for answer in suggestion.answers[:1] for step in answer.steps]
+        renamed |= {step.to: start for step in steps if kind(step).renames_struct}
     hints: dict[Place, str] = {}
     for at, start in first.items():
         chosen = given[start]

@@ -1285,7 +1285,11 @@ def test_an_unknown_member_in_an_ordered_dict_becomes_the_default():
     [
         ("h, 3 * h", {"b": "h", "c": "2 * h"}, "axis 1 is that long: write `axis: 1`"),
         ("h, m", {"b": "h", "c": "h"}, "write sizes that sum to h"),
-        ("n, h", {"b": "h", "c": 2}, "declare `n: {equals: h + 2}` under dims, if it is so"),
+        (
+            "n, h",
+            {"b": "h", "c": 2},
+            "declare `{h: {}, n: {equals: h + 2}}` under dims of both versions, if it is so",
+        ),
         ("h + 3, h", {"b": "h", "c": 2}, "write sizes that sum to h + 3"),
     ],
 )

@@ -88,6 +88,62 @@ def test_verdicts_of_dims(name):
         assert {d.code for d in found} <= LIMITS
 
 
+HIDDEN = {
+    "no use": ({}, {"p": {"min": 3}}, True),
+    "an equation for a dim without a use": ({"p": {}}, {"p": {"equals": "n + 1"}}, True),
+    "with a minimum that it has": ({"p": {}}, {"p": {"equals": "n + 1", "min": 1}}, True),
+    "with a minimum that it may miss": ({"p": {}}, {"p": {"equals": "n + 1", "min": 2}}, False),
+    "with the same minimum as before": (
+        {"p": {"equals": "n", "min": 2}},
+        {"p": {"equals": "n", "min": 2}, "q": {"equals": "p"}},
+        True,
+    ),
+    "with a minimum before the equation": ({"p": {"min": 2}}, {"p": {"equals": "n", "min": 2}}, False),
+    "with a maximum": ({"p": {}}, {"p": {"equals": "n", "max": 2}}, False),
+    "that may be negative": ({"p": {}}, {"p": {"equals": "n - 1"}}, False),
+    "that may be a fraction": ({"p": {}}, {"p": {"equals": "n / 2"}}, False),
+    "an equation that a dim without a use solves": ({"p": {}}, {"p": {}, "n": {"equals": "p"}}, True),
+    "one that it does not solve": ({"p": {}}, {"p": {}, "n": {"equals": "2 * p"}}, False),
+    "two for one": ({"p": {}}, {"p": {}, "n": {"equals": "p"}, "m": {"equals": "p"}}, False),
+    "a chain": ({"p": {}, "q": {}}, {"p": {"equals": "q", "min": 9}, "q": {}}, True),
+    "an argument that no shape uses": ({"k": {}}, {"k": {"min": 3}}, True),
+    "an argument that may be negative": ({"l": {}}, {"l": {"min": 3}}, False),
+    "an argument that a shape uses": ({"d": {}}, {"d": {"min": 3}}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_dims_that_no_payload_shows_refuse_none(name):
+    old, new, expected = HIDDEN[name]
+    fields = {
+        "a": "int8[n]", "m": "int8[m]", "u": "Unused[2 * k]", "l": "Unused[l - 3]", "d": "Used[d]",
+    }  # fmt: skip
+    structs = {
+        "Unused": {"params": ["s"], "fields": {"x": "int"}},
+        "Used": {"params": ["s"], "fields": {"x": "dict[str, int8[s]]"}},
+    }
+    dims = {"n": {}, "m": {}, "k": {}, "l": {}, "d": {}}
+    first, second = (
+        doc(fields, version, dims={**dims, **given}, structs=structs)
+        for version, given in ((1, old), (2, new))
+    )
+    assert has_errors(verdict(first, second, "backward")) is not expected
+
+
+def test_members_that_become_a_default_are_named_where_there_is_one():
+    fields = {"a": "E"}
+    first = doc(fields, enums={"E": {"members": ["x", "y"], "default": "x"}})
+    second = doc(fields, 2, enums={"E": {"members": ["x", "z"], "default": "x"}})
+    (backward,) = verdict(first, second, "backward")
+    (forward,) = verdict(first, second, "forward")
+    step = "`- map_enum: {enum: E, values: {y: x}, undo: {x: x}}`"
+    assert (backward.code, forward.code) == ("NQX250", "NQX250")
+    assert backward.hint.endswith(step)
+    assert forward.hint == "fine if that is meant"
+    without = doc(fields, enums={"E": ["x", "y"]})
+    assert {d.code for d in verdict(without, second, "forward")} == {"NQX301"}
+
+
 def test_a_struct_that_is_held_once_has_no_size_of_its_own():
     inner = {"B": {"fields": {"w": "int8[n]"}}}
     first, second = (

@@ -26,10 +26,16 @@ IDENTITY_OF_USED = "lab.u"
 
 
 class Maker:
-    """Makes declarations and values with one source of random choices."""
+    """Makes declarations and values with one source of random choices.
 
-    def __init__(self, seed):
+    Args:
+        seed: The seed of the choices.
+        bold: Make values at the limits of their types too, which few steps and readers take.
+    """
+
+    def __init__(self, seed, bold=False):
         self.rng = random.Random(seed)
+        self.bold = bold
 
     def one(self, choices):
         return self.rng.choice(list(choices))
@@ -146,7 +152,7 @@ class Maker:
         sizes = {}
         for name, dim in version.dims.items():
             least = dim.get("min") or 0
-            sizes[name] = self.rng.randint(least, least + 3)
+            sizes[name] = self.rng.randint(least, least + (5 if self.bold else 3))
         for _ in version.dims:
             for name, dim in version.dims.items():
                 if "equals" in dim:
@@ -206,11 +212,11 @@ class Maker:
             case ("enum", name):
                 return Member(self.one(version.enums[name]))
             case ("int",):
-                return self.rng.randint(-2, 3)
+                return self.rng.randint(-9, 9) if self.bold else self.rng.randint(-2, 3)
             case ("float",):
                 return self.one([0.5, -1.0, 3.0])
             case ("str",):
-                return self.one(["x", "word", ""])
+                return self.one(["x", "word", "", *(["another"] if self.bold else [])])
             case ("bool",):
                 return self.chance(0.5)
         raise AssertionError(kind)
@@ -220,7 +226,23 @@ class Maker:
 
     def numbers(self, dtype, shape):
         count = int(np.prod(shape, dtype=int))
+        if self.bold:
+            return self.extremes(dtype, count).reshape(shape)
         found = [self.rng.randint(0, 1 if dtype == "bool" else 3) for _ in range(count)]
         if dtype in ("float64", "int32") and self.chance(0.15):
             found = [x * 123457 for x in found]
         return np.array(found, dtype).reshape(shape)
+
+    def extremes(self, dtype, count):
+        """Numbers that no smaller dtype holds."""
+        kind = np.dtype(dtype)
+        if kind.kind in "iu":
+            limits = np.iinfo(kind)
+            found = [limits.min, limits.max, limits.max - 1]
+        elif kind.kind in "fc":
+            limits = np.finfo(kind)
+            found = [limits.max, limits.tiny, 1 / 3]
+            found += [1j * limits.max] if kind.kind == "c" else []
+        else:
+            found = [False, True]
+        return np.array([self.one(found) for _ in range(count)], kind)

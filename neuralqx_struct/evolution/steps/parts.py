@@ -97,7 +97,10 @@ def _parts(step: Split, array: Array, scope: Scope) -> dict[str, Array]:
             and str(length) not in known
             and str(length) not in whole.names
         ):
-            hint = f"declare `{length}: {{equals: {whole.text}}}` under dims, if it is so"
+            names = sorted(whole.names - scope.document.dims.keys())
+            dims = "".join(f"{name}: {{}}, " for name in names)
+            line = f"{{{dims}{length}: {{equals: {whole.text}}}}}"
+            hint = f"declare `{line}` under dims of both versions, if it is so"
         refuse("NQX309", "into", message, hint)
     return {name: Array(array.dtype, (*before, size, *behind)) for name, size in sizes.items()}
 

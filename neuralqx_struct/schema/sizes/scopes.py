@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.expressions.polynomials import polynomial
+from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.model import (
     DimDeclaration,
     Document,
@@ -170,6 +170,7 @@ def unproved_sizes(
     equations = {name: dim.equation for name, dim in have.dims.items() if dim.equation is not None}
     known = {**equations, **new}
     single = single_structs(have) & single_structs(want)
+    hidden = hidden_dims(want)
     for name, structs in shared_sizes(want).items():
         dim, at = want.dims[name], ("dims", name)
         names = new[name].names if name in new else {name}
@@ -180,13 +181,21 @@ def unproved_sizes(
             yield at, message, hint
             continue
         equation, had = dim.equation, known.get(name)
-        if equation is not None and polynomial(parse(name), known) != polynomial(equation, known):
+        own = new.get(name, parse(name))
+        form = polynomial(parse(name), known)
+        solved = equation is None or not hidden.keys().isdisjoint({name, *equation.names})
+        if equation is not None and not solved and form != polynomial(equation, known):
             got = had.text if had else "any size"
             yield at, f"expected {name} = {equation.text}, got {got}", _KEEP
-        least = _least(new.get(name, parse(name)), have, known)
+        size = hidden.get(name, own)
+        if size is None:
+            continue  # no payload has a number for it
+        if name in hidden and form == polynomial(size, known):
+            size = own
+        least = _least(size, have, known)
         if dim.min and dim.min > least:
             yield at, f"expected {name} >= {dim.min}, got {name} >= {least}", _KEEP
-        most = _most(new.get(name, parse(name)), have)
+        most = _most(size, have)
         if dim.max is not None and (most is None or most > dim.max):
             got = "any size" if most is None else f"{name} <= {most}"
             yield at, f"expected {name} <= {dim.max}, got {got}", _KEEP
@@ -194,6 +203,86 @@ def unproved_sizes(
         message = f"expected {name} to be the size of that name, got any int"
         hint = "rename the field or the size: a static int of the root gives the size of its name"
         yield ("structs", want.root, "fields", name), message, hint
+
+
+def hidden_dims(document: Document) -> dict[str, Expression | None]:
+    """The dims that no payload shows and that refuse none, each with the size that an equation gives it, if one does.
+
+    An equation with such a dim has a solution for it, whatever the other sizes are: ``a = n + 1``, not ``n = a + 1``.
+    """
+    forms: dict[str, Polynomial] = {}
+    inside: dict[str, set[str]] = {}
+    holding: dict[str, set[str]] = {}
+    for name, dim in document.dims.items():
+        if dim.equation is not None:
+            forms[name] = polynomial(parse(f"{name} - ({dim.equation.text})"), {})
+            inside[name] = {name, *dim.equation.names}
+            for inner in inside[name]:
+                holding.setdefault(inner, set()).add(name)
+    shown = _shown_dims(document)
+    found: dict[str, Expression | None] = {}
+    waiting = [name for name in document.dims if name not in shown]
+    while waiting:
+        name = waiting.pop()
+        equations = holding.get(name, set())
+        if name in found or len(equations) > 1:
+            continue
+        found[name] = None
+        for equation in [*equations]:
+            solution = _solution(forms[equation], name)
+            if solution is None:
+                del found[name]
+                continue
+            found[name] = solution
+            for inner in inside[equation]:
+                holding[inner].discard(equation)
+                if inner not in shown:
+                    waiting.append(inner)
+    for name in reversed([*found]):  # a size that follows from one without a number has none
+        size = found[name]
+        if size is not None and any(found.get(inner, size) is None for inner in size.names):
+            found[name] = None
+    return found
+
+
+def _solution(form: Polynomial, name: str) -> Expression | None:
+    """The size of a dim for which a polynomial is zero, if every value of the others gives one."""
+    sign = form.get((name,), 0)
+    rest = {atoms: -sign * count for atoms, count in form.items() if atoms != (name,)}
+    if abs(sign) != 1 or not _is_sum(rest) or any(name in atoms for atoms in rest):
+        return None
+    terms = [" * ".join([str(count), *atoms]) for atoms, count in rest.items()]
+    return parse(" + ".join(terms) or "0")
+
+
+def _shown_dims(document: Document) -> set[str]:
+    """The dims whose sizes some payload shows: in shapes, and in the parameters of structs that have such shapes."""
+    found: set[tuple[str, str]] = set()
+    waiting = [(document.root, name) for name in int_fields(document)]
+    passed: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for name in reachable(document)[0]:
+        for field in document.structs[name].stored.values():
+            for part in walk_type(field.declared):
+                sizes = [size for size in part.extents if size is not ...]
+                waiting += [(name, inner) for size in sizes for inner in size.names]
+                struct = document.structs.get(part.refers)
+                params = struct.params if struct else [""] * len(part.arguments)
+                for parameter, size in zip(params, part.arguments, strict=False):
+                    names = [(name, inner) for inner in size.names]
+                    passed.setdefault((part.refers, parameter), []).extend(names)
+                    if struct is None or not _is_sum(polynomial(size, {})):
+                        waiting += names  # of another document, or a size that may not exist
+    while waiting:
+        place = waiting.pop()
+        if place not in found:
+            found.add(place)
+            waiting += passed.get(place, ())
+    return {name for struct, name in found if name not in document.structs[struct].params}
+
+
+def _is_sum(form: Polynomial) -> bool:
+    """True for sums of products of sizes: they are never negative, nor fractions."""
+    return all(count > 0 and all(map(str.isidentifier, atoms)) for atoms, count in form.items())
 
 
 _KEEP = "keep it, or put the sizes that are meant into arrays of a new name"

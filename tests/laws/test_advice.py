@@ -1,0 +1,202 @@
+"""The law of advice: every step that a message proposes, in the file that it names, is accepted and resolves something.
+
+The messages are those of lint, `breaking` and loads about the random histories of `tests/histories/`. A step in a hint is
+text between backticks that begins with "- ", as it is pasted into `steps:`. Where a hint has several answers, the first one
+is the answer to the other messages, and each is tried. Other text with a colon between backticks is a line for the step or
+field that the message is about.
+"""
+
+import json
+import re
+import shutil
+
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct.evolution.compatibility import verdict
+from neuralqx_struct.evolution.steps import STEPS as STEPS_BY_NAME
+from neuralqx_struct.schema.series import load_series
+from neuralqx_struct.schema.text import path_keys
+from neuralqx_struct.schema.text.loader import read_text
+from neuralqx_struct.tools.linting import lint
+from tests.histories import history
+from tests.histories.comparison import OF_TWO_VERSIONS, Comparison, loaded, outcome
+
+
+def answers(hint):
+    """The steps that a hint proposes: for each way through its questions, with the first answer to all but one."""
+    questions = [re.split("; (?=[a-z ,]+: `- )", part) for part in (hint or "").split("; then ")]
+    questions = [[re.findall("`(- [^`]+)`", way) for way in ways] for ways in questions]
+    firsts = [ways[0] for ways in questions]
+    for place, ways in enumerate(questions):
+        for way in ways if place == 0 else ways[1:]:
+            steps = [*firsts[:place], way, *firsts[place + 1 :]]
+            yield [step for each in steps for step in each]
+
+
+def with_steps(folder, file, texts, out):
+    """A copy of a schema folder with steps at the end of the migration in one file."""
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(folder, out / "h")
+    place = out / "h" / file
+    data = json.loads(place.read_text())
+    lines = "\n".join(["steps:", *texts, ""])
+    migration = (data.get("migrations") or [{"from": data["version"] - 1, "steps": []}])[0]
+    migration["steps"] += read_text(lines).data["steps"]
+    place.write_text(json.dumps({**data, "migrations": [migration]}))
+    return out / "h"
+
+
+def findings(folder, payloads):
+    """What lint, `breaking` and loads of payloads report, by where it comes from."""
+    series = load_series(folder)
+    head = series.head.version
+    found = {"lint": lint(folder)}
+    for direction in ("backward", "forward"):
+        for number in range(1, head):
+            judged = verdict(series.at(number), series, direction)
+            found[direction, number] = judged
+    for path in payloads:
+        got = outcome(lambda path=path: loaded(s.Schema(series, head), path))
+        found[path.name] = [*got.diagnostics] if isinstance(got, s.StructError) else []
+    return found
+
+
+def check(seed, root, forget):
+    """Returns how many proposals of one history were tried, and the bad ones.
+
+    Args:
+        seed: The seed of the history.
+        root: A folder for files.
+        forget: Which steps of the newest version are not declared, from which position on; None for none of them.
+    """
+    made = history(seed)
+    newest = made.versions[-1]
+    head = newest.number
+    compared = Comparison(made, root)
+    if head < 2 or newest.used or (forget is not None and not newest.steps):
+        return 0, []
+    if forget is not None:
+        newest.steps = newest.steps[:forget]
+    folder = compared.folder(head)
+    payloads = [
+        compared.stored(value, version, root / f"p{version.number}")
+        for version in made.versions[:-1]
+        for value in made.payloads[version.number][:1]
+    ]
+    before = findings(folder, payloads)
+    if not {d.code for d in before["lint"] if d.severity == "error"} <= OF_TWO_VERSIONS:
+        return 0, []
+    tried, bad = {}, []
+    for where, found in before.items():
+        for each in found:
+            for texts in filter(None, answers(each.hint)):
+                proposal = f"{seed}: {where}: {each}: {texts}"
+                if not each.file:
+                    bad.append(f"{proposal}: the message names no file")
+                    continue
+                file = each.file.rpartition("/")[2]
+                key = (file, *texts)
+                if key not in tried:
+                    tried[key] = findings(with_steps(folder, file, texts, root / "out"), payloads)
+                after = tried[key]
+                refused = [d for d in after["lint"] if d.severity == "error" and "steps" in d.path]
+                if refused:
+                    bad.append(f"{proposal}: refused, {refused[0]}")
+                elif any((d.code, d.path) == (each.code, each.path) for d in after[where]):
+                    bad.append(f"{proposal}: the message stays")
+    return len(tried), bad
+
+
+@pytest.mark.parametrize("forget", [None, 0, 1])
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_every_proposed_step_resolves_what_its_message_is_about(tmp_path, first, forget):
+    total = 0
+    for seed in range(first, first + 20):
+        place = tmp_path / str(seed)
+        place.mkdir()
+        tried, bad = check(seed, place, forget)
+        assert bad == []
+        total += tried
+    assert total or forget  # few histories have two steps
+
+
+def amended(data, hint, path):
+    """The content of a file with the line that a hint proposes, in the step or field at a path or under `dims`."""
+    data = json.loads(json.dumps(data))
+    line = next(text for text in re.findall("`([^`]+)`", hint) if ":" in text)
+    where = data
+    if "under dims" in hint:
+        where = data.setdefault("dims", {})
+    else:
+        for key in path_keys(path):
+            inner = where[key]
+            if isinstance(inner, str):
+                inner = where[key] = {"type": inner}
+            where = inner
+            if key in STEPS_BY_NAME or "type" in where:
+                break
+    where.update(read_text(line.replace("...", "0") + "\n").data)
+    return data
+
+
+def weight(found):
+    return [d.severity for d in found].count("error"), len(found)
+
+
+LINES = {
+    "a removal without a value": ({"a": "int", "b": "int"}, {"a": "int"}, [{"remove": {"field": "b"}}]),
+    "a split of the wrong axis": (
+        {"a": "float32[2, n + m]", "n": "int8[n]", "m": "int8[m]"},
+        {"b": "float32[2, n]", "c": "float32[2, m]", "n": "int8[n]", "m": "int8[m]"},
+        [{"split": {"field": "a", "into": {"b": "n", "c": "m"}}}],
+    ),
+    "a split of an axis that nothing is known of": (
+        {"a": "float32[k]", "n": "int8[n]", "m": "int8[m]"},
+        {"b": "float32[n]", "c": "float32[m]", "n": "int8[n]", "m": "int8[m]"},
+        [{"split": {"field": "a", "into": {"b": "n", "c": "m"}}}],
+    ),
+    "a field of another struct": (
+        {"a": "int", "b": "B"},
+        {"a": "int", "b": "B"},
+        [{"add": {"field": "y", "default": 0}}],
+    ),
+    "a map of literals without a field": (
+        {"a": "literal['x', 'y']"},
+        {"a": "literal['x', 'z']"},
+        [{"map_enum": {"enum": "a", "values": {"y": "z"}}}],
+    ),
+    "text that JAX cannot hold": ({"a": "str"}, {"a": "str"}, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines_that_hints_propose_resolve_what_their_message_is_about(name, tmp_path):
+    old, new, steps = LINES[name]
+    inner = [{"B": {"fields": {"x": "int"}}}, {"B": {"fields": {"x": "int", "y": "int"}}}]
+    structs = inner if "b" in old and old["b"] == "B" else [{}, {}]
+    base = {"language": "1", "schema": "lab.h", "root": "A"}
+    first, second = (
+        {**base, "version": version, "structs": {"A": {"fields": fields}, **more}}
+        for version, fields, more in ((1, old, structs[0]), (2, new, structs[1]))
+    )
+    second["structs"]["A"]["reserved"] = sorted(old.keys() - new.keys())
+    second["migrations"] = [{"from": 1, "steps": steps}]
+
+    def found(*contents):
+        folder = tmp_path / "h"
+        folder.mkdir(exist_ok=True)
+        for content in contents:
+            (folder / f"v{content['version']}.json").write_text(json.dumps(content))
+        return [d for d in lint(folder) if d.severity != "info" and d.code != "NQX307"]
+
+    told = next(d for d in found(first, second) if "`" in (d.hint or ""))
+    contents = [first, second]
+    if "under dims" in told.hint:  # both versions have the size
+        contents = [amended(content, told.hint, told.path) for content in contents]
+    else:
+        number = int(re.search(r"v(\d)", told.file)[1])
+        contents[number - 1] = amended(contents[number - 1], told.hint, told.path)
+    after = found(*contents)
+    assert told.code not in {d.code for d in after if (d.file, d.path) == (told.file, told.path)}
+    assert weight(after) < weight(found(first, second))
