@@ -186,7 +186,8 @@ def _decode_fields(cls: Any, names: Sequence[str], node: Members, decoder: Decod
     if set(names) != set(values):
         expected = f"the fields {', '.join(names)} of {cls.__name__}"
         message = f"expected {expected}, got {', '.join(values)}"
-        raise SerializationError(message, code="NQX414", hint=CHANGED)
+        steps = f"steps with `of: {cls.__name__}` (rename_path, add, remove) reach into a pytree"
+        raise SerializationError(message, code="NQX414", hint=f"{CHANGED}; {steps}")
     return values
 
 

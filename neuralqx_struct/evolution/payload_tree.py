@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Thunk = Callable[[], "np.ndarray"]
 
 
-def _copied(tree: Node) -> Node:
+def copied(tree: Node) -> Node:
     """A deep copy of plain JSON values, without recursion."""
     root = [tree]
     stack: list[Any] = [root]
@@ -103,7 +103,7 @@ class Workspace:
     function: Callable[[str], Callable[[Mapping[str, Any]], Any]] = _no_function
 
     def __post_init__(self) -> None:
-        self.tree: Node = _copied(self.original)
+        self.tree: Node = copied(self.original)
         self.made: dict[str, Thunk] = {}
         self._shared: dict[tuple[Any, ...], str] = {}
         self._final: dict[str, str] = {}
@@ -284,8 +284,13 @@ class Place:
             raise self.error("NQX413", message, hint=hint)
         return found
 
-    def value(self, name: str, value: Any) -> Node:
+    def value(self, name: str, value: Any, declared: Type | None = None) -> Node:
         """A plain value as the node that the field ``name`` has after the step.
+
+        Args:
+            name: The field.
+            value: The value.
+            declared: The type, if not that of the field.
 
         Raises:
             MigrationError: NQX107: it is no value of the type, or not of the sizes of this payload.
@@ -297,7 +302,7 @@ class Place:
 
         after, used = self.after, self.workspace.target.used
         document = after.linked({**used, **after.used}, after.unusable)
-        declared = after.structs[self.struct].fields[name].declared
+        declared = declared or after.structs[self.struct].fields[name].declared
         try:
             return read_value(value, declared, NodeBuilder(document, size=self.size, store=store))
         except SchemaError as error:

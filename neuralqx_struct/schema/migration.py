@@ -85,31 +85,49 @@ class Rename(Step):
     to: Name
 
 
+#: Keys with slashes between them, or a list of any names.
+KeyPath = StrictStr | Listed[StrictStr]
+_CLASS = "A class in the field, such as ScaleByAdamState: every path starts at each instance of it."
+_ENTRY = "An entry inside the field: keys, fields of classes and positions, with slashes between them, or a list."
+
+
 class RenamePath(Step):
-    """A subtree of dicts inside one field, such as a part of Params, gets another path."""
+    """An entry inside one field, such as a part of Params or of an optimiser state, gets another path."""
 
     field: Name
-    path: StrictStr | Listed[StrictStr] = Field(
-        min_length=1, description="Keys with slashes between them, or a list."
-    )
-    to: StrictStr | Listed[StrictStr] = Field(
-        min_length=1, description="As path; there must be no entry."
-    )
+    path: KeyPath = Field(min_length=1, description=_ENTRY)
+    to: KeyPath = Field(min_length=1, description="As path; there must be no entry.")
+    of: StrictStr | None = Field(default=None, description=_CLASS)
 
 
 class Add(Step):
-    """A field appears; old payloads get ``default``."""
+    """A field, or with ``path`` an entry inside of one, appears; old payloads get ``default``."""
 
     field: Name
+    path: KeyPath | None = Field(default=None, min_length=1, description=_ENTRY)
+    like: KeyPath | None = Field(
+        default=None,
+        min_length=1,
+        description="With path: an entry whose structure, dtypes and shapes the new one has; default fills its arrays.",
+    )
+    of: StrictStr | None = Field(default=None, description=_CLASS)
     default: Any = Field(
         ..., description="The value in payloads that lack the field; a number fills an array."
     )
 
 
 class Remove(Step):
-    """A field goes away; a downgrade puts ``undo_default`` in its place, or ``lossy`` admits that it cannot."""
+    """A field, or with ``path`` an entry inside of one, goes away; ``undo_default`` replaces it in downgrades.
+
+    ``lossy`` gives up downgrades.
+    """
 
     field: Name
+    path: KeyPath | None = Field(default=None, min_length=1, description=_ENTRY)
+    like: KeyPath | None = Field(
+        default=None, min_length=1, description="With undo_default, as in add."
+    )
+    of: StrictStr | None = Field(default=None, description=_CLASS)
     undo_default: Any = None
     lossy: StrictBool = False
 

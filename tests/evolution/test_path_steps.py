@@ -166,8 +166,14 @@ def test_declarations_that_are_refused(tmp_path, step, code, words):
             "NQX415",
             r"\['head'\]: expected no stored entry there, got one",
         ),
-        (params(), ("rng", "net/head/rng"), "NQX414", r"\['head'\]: expected a dict or Params"),
-        ([1], ("a", "b"), "NQX414", r"\$\.params: expected a dict or Params, got"),
+        (
+            {"a": 1, "b": 2},
+            ("a", "b/a"),
+            "NQX414",
+            r"\['b'\]: expected a dict, a list or an instance",
+        ),
+        ([1], ("a", "b"), "NQX414", r"\$\.params\['a'\]: expected a stored entry, got none"),
+        ([1], ("0", "7"), "NQX414", r"\$\.params\['7'\]: expected a stored entry, got none"),
         ({1: 2}, ("a", "b"), "NQX414", "expected a stored entry, got none"),
     ],
 )

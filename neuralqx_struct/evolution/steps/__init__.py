@@ -16,6 +16,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.payload_tree import Workspace
+from neuralqx_struct.evolution.steps.additions import ADD, REMOVE, add, remove
 from neuralqx_struct.evolution.steps.arrays import (
     CAST,
     RESHAPE,
@@ -29,16 +30,13 @@ from neuralqx_struct.evolution.steps.arrays import (
     wrap_key,
 )
 from neuralqx_struct.evolution.steps.conversions import CONVERT, convert
+from neuralqx_struct.evolution.steps.entries import RENAME_PATH, rename_path
 from neuralqx_struct.evolution.steps.fields import (
-    ADD,
     FILL,
     MAP_ENUM,
-    REMOVE,
     RENAME,
-    add,
     fill,
     map_enum,
-    remove,
     rename,
 )
 from neuralqx_struct.evolution.steps.operations import Cost, Gap, Scope, StepKind
@@ -47,11 +45,9 @@ from neuralqx_struct.evolution.steps.python import PYTHON, function, python
 from neuralqx_struct.evolution.steps.structs import (
     INLINE,
     MOVE,
-    RENAME_PATH,
     RENAME_STRUCT,
     inline,
     move,
-    rename_path,
     rename_struct,
 )
 from neuralqx_struct.printing import brief

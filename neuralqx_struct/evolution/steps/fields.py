@@ -1,4 +1,4 @@
-"""Steps on single fields and their values: rename, add, remove, fill, map_enum. None of them reads an array.
+"""Steps on single fields and their values: rename, fill, map_enum. None of them reads an array.
 
 Example:
     >>> step = rename(field="h", to="field")
@@ -12,24 +12,23 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, did_you_mean
+from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.steps.additions import review_value
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
     StepKind,
-    arrays_of,
     refuse,
     refuse_same,
-    with_named,
 )
-from neuralqx_struct.evolution.values import map_texts, shown_node
+from neuralqx_struct.evolution.values import map_texts
 from neuralqx_struct.paths import Path
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.bounds import check_limits
 from neuralqx_struct.schema.conformance import see_node
-from neuralqx_struct.schema.migration import Add, Fill, MapEnum, Remove, Rename, Step
+from neuralqx_struct.schema.migration import Fill, MapEnum, Rename, Step
 from neuralqx_struct.schema.model import Document, EnumDeclaration
 from neuralqx_struct.types import Named, Node, Type, map_type, walk_type
 from neuralqx_struct.types.text import format_type, union_of
@@ -56,111 +55,6 @@ RENAME = StepKind(
     cost="manifest",
     carried=lambda step: (step.field, step.to),
     renames_field=True,
-)
-
-# ---------------------------------------------------------------------------------------------------------------------
-# add and remove
-
-
-def _add(step: Add, scope: Scope) -> Document:
-    scope.require_free(step.field, "field")
-    wanted, target = scope.wanted, scope.target
-    if step.field not in wanted:
-        others = [other for other, inner in target.structs.items() if step.field in inner.stored]
-        hint = "declare the field in the new version, under the name that it has there"
-        if others:
-            where = f"write `in: {others[0]}`, behind the step that makes the struct"
-            hint = f"{others[0]} has it there: {where}"
-        where = f"a stored field of {scope.name} in version {target.version}"
-        hint = did_you_mean(step.field, wanted) or hint
-        refuse("NQX304", "field", f"expected {where}, got {step.field!r}", hint)
-    declaration = wanted[step.field]
-    scope.check_value(step.default, declaration.declared, target, "default")
-    check_limits(declaration, step.default, "default")
-    known = with_named(scope.document, declaration.declared, target)
-    return scope.moved(known).replaced((), {step.field: declaration})
-
-
-def _add_payload(step: Add, place: Place) -> Node:
-    node = place.value(step.field, step.default)
-    place.note(f"was added with the default {json.dumps(step.default)}", step.field)
-    return place.swapped((), {step.field: node})
-
-
-def _review_value(value: Any, declared: Type, scope: Scope, member: str) -> Iterator[Diagnostic]:
-    """Yields NQX320 where only lists and dicts show the sizes that a number fills."""
-    if isinstance(value, (int, float)):
-        for array in arrays_of(declared):
-            yield from scope.review_sizes(array.shape, member)
-
-
-def _review_add(step: Add, scope: Scope) -> Iterator[Diagnostic]:
-    """Yields NQX319 where the default of the declaration is another value."""
-    declaration = scope.wanted.get(step.field)
-    if declaration is None:
-        return
-    yield from _review_value(step.default, declaration.declared, scope, "default")
-    if not declaration.has_default:
-        return
-    wanted, got = (json.dumps(v, sort_keys=True) for v in (declaration.default, step.default))
-    if wanted != got:
-        message = f"expected the field's default {declaration.default!r}, got {step.default!r}"
-        hint = "fine if old payloads meant another value"
-        yield Diagnostic("NQX319", "warning", message, path="default", hint=hint)
-
-
-add = builder(Add)
-ADD = StepKind(
-    model=Add,
-    declare=_add,
-    rewrite=_add_payload,
-    inverse=lambda step, *_: [Remove(field=step.field, undo_default=step.default)],
-    cost="manifest",
-    review=_review_add,
-)
-
-
-def _undoes(step: Remove) -> bool:
-    return "undo_default" in step.model_fields_set
-
-
-def _remove(step: Remove, scope: Scope) -> Document:
-    declared = scope.type(step.field)
-    if not _undoes(step) and not step.lossy:
-        message = f"expected undo_default or lossy: true beside the removal of {step.field!r}, got neither"
-        hint = "give the value that a downgrade puts there as `undo_default: ...`; `lossy: true` gives up downgrades"
-        refuse("NQX308", "field", message, hint)
-    if _undoes(step):
-        # Whether payloads of the new version show its sizes, the inverse decides.
-        scope.check_value(step.undo_default, declared, scope.document, "undo_default", sized=False)
-        check_limits(scope.field(step.field), step.undo_default, "undo_default")
-    return scope.replaced((step.field,), {})
-
-
-def _remove_payload(step: Remove, place: Place) -> Node:
-    gone = place.field(step.field)
-    if not _undoes(step) or isinstance(gone, dict) or gone != step.undo_default:
-        place.note(f"was dropped; it held {shown_node(gone)}", step.field)
-    return place.swapped((step.field,), {})
-
-
-def _remove_back(step: Remove, scope: Scope, _: Document) -> list[Step]:
-    if not _undoes(step):
-        message = f"expected a value for {scope.name}.{step.field}, got a step that removed it with lossy: true"
-        needs = f"needs `undo_default:` in the step that removes {step.field}"
-        hint = f"a downgrade to version {scope.document.version} {needs}"
-        refuse("NQX423", "field", message, hint)
-    return [Add(field=step.field, default=step.undo_default)]
-
-
-remove = builder(Remove)
-REMOVE = StepKind(
-    model=Remove,
-    declare=_remove,
-    rewrite=_remove_payload,
-    inverse=_remove_back,
-    cost="manifest",
-    drops_values=True,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -202,7 +96,7 @@ FILL = StepKind(
     inverse=lambda *_: [],
     cost="manifest",
     suggest=_suggest_fill,
-    review=lambda step, scope: _review_value(step.value, scope.type(step.field), scope, "value"),
+    review=lambda step, scope: review_value(step.value, scope.type(step.field), scope, "value"),
     question=lambda wanted: "" if wanted.has_default else "what becomes of null?",
     answer="this value, or another",
 )

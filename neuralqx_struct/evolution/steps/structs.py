@@ -1,4 +1,4 @@
-"""Steps on structs and dicts: move and inline, inverse to each other, rename_struct, and rename_path. None reads an array.
+"""Steps on structs: move and inline, inverse to each other, and rename_struct. None reads an array.
 
 Example:
     >>> step = move(fields=["sigma"], into="sampler", struct="Sampler")
@@ -8,10 +8,9 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import same_type, substitute
 from neuralqx_struct.evolution.steps.builders import builder
@@ -20,15 +19,12 @@ from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
     find_struct,
-    may_stop,
     refuse,
     refuse_same,
 )
-from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.manifest.kinds import DICT, PAIRS, STRUCT, parts_of
-from neuralqx_struct.paths import FieldName
-from neuralqx_struct.schema.migration import Inline, Move, RenamePath, RenameStruct, Step
+from neuralqx_struct.manifest.kinds import STRUCT
+from neuralqx_struct.schema.migration import Inline, Move, RenameStruct, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes.scopes import int_fields, sizes_of_struct
 from neuralqx_struct.types import Named, Node, Type, map_type, walk_type
@@ -265,128 +261,4 @@ RENAME_STRUCT = StepKind(
     structs=lambda step, _: (step.struct,),
     suggest=_suggest_rename_struct,
     renames_struct=True,
-)
-
-# ---------------------------------------------------------------------------------------------------------------------
-# rename_path: Params and other pytrees of dicts are declared as `pytree`, so the schema does not have their paths.
-
-#: The struct that has a dict of its own below its node; see ``params``.
-_PARAMS = "neuralqx_struct.params:Params"
-
-
-def _keys(path: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(path.split("/")) if isinstance(path, str) else tuple(path)
-
-
-def _rename_path(step: RenamePath, scope: Scope) -> Document:
-    """The declaration itself: the types at both paths must be equal."""
-    declared = scope.type(step.field)
-    ends: list[Type] = []
-    for member, path in (("path", _keys(step.path)), ("to", _keys(step.to))):
-        if not all(path):
-            message = "expected names between the slashes, got an empty one"
-            refuse("NQX304", member, message, "a list takes any names")
-        end = _inside(declared, len(path))
-        if end is None:
-            shown = format_type(declared)
-            message = f"expected a pytree or a dict with {len(path)} levels, got {shown}"
-            refuse("NQX306", member, message, "fields of structs are renamed with `rename`")
-        ends.append(end)
-    if _keys(step.path) == _keys(step.to):
-        refuse("NQX306", "to", "expected another path, got the same", "remove the step")
-    if ends[0] != ends[1]:
-        first, second = map(format_type, ends)
-        message = f"expected a path to {first}, as the other is, got one to {second}"
-        refuse("NQX306", "to", message)
-    return scope.document
-
-
-def _inside(declared: Type, depth: int) -> Type | None:
-    """The type some keys below a type, or None where payloads cannot choose keys."""
-    if len(declared.branches) > 1:
-        return _inside(declared.solid[0], depth) if len(declared.solid) == 1 else None
-    below = declared.below
-    if depth == 0 or below == declared:
-        return declared
-    return None if below is None else _inside(below, depth - 1)
-
-
-def _rename_path_payload(step: RenamePath, place: Place) -> Node:
-    node = place.field(step.field)
-    if node is None:
-        return place.node
-    is_params = STRUCT.matches(node) and node["type"] == _PARAMS
-    at = (step.field, FieldName("tree")) if is_params else (step.field,)
-    tree = node["fields"]["tree"] if is_params else node
-    moved, rest = _taken(tree, _keys(step.path), place, at)
-    made = _put(rest, _keys(step.to), moved, place, at)
-    if is_params:
-        made = {**node, "fields": {**node["fields"], "tree": made}}
-    return place.with_fields({step.field: made})
-
-
-def _items(node: Node, place: Place, at: tuple[str, ...]) -> dict[str, Node]:
-    """The entries of a dict whose keys are text; no path leads to others."""
-    if not isinstance(node, dict) or ("items", PAIRS) not in parts_of(node):
-        raise place.error("NQX414", f"expected a dict or Params, got {shown_node(node)}", *at)
-    return {key: child for key, child in node["items"] if isinstance(key, str)}
-
-
-def _taken(
-    node: Node, path: tuple[str, ...], place: Place, at: tuple[str, ...]
-) -> tuple[Node, Node]:
-    """The value at a path, and the dict without it and without the plain dicts that it leaves empty."""
-    items = _items(node, place, at)
-    head, *rest = path
-    if head not in items:
-        hint = did_you_mean(head, items)
-        raise place.error("NQX414", "expected a stored entry, got none", *at, head, hint=hint)
-    moved = items[head]
-    if rest:
-        moved, left = _taken(moved, tuple(rest), place, (*at, head))
-        if left["items"] or not DICT.matches(left):
-            return moved, _with(node, head, left)
-    kept = [item for item in node["items"] if item[0] != head]
-    return moved, {**node, "items": kept}
-
-
-def _put(node: Node, path: tuple[str, ...], moved: Node, place: Place, at: tuple[str, ...]) -> Node:
-    """The dict with a value at a path where there was none."""
-    items = _items(node, place, at)
-    head, *rest = path
-    if rest:
-        below: Node = items.get(head)
-        if DICT.matches(below) and not below["items"]:
-            message = "expected a dict with entries, or none, got an empty one"
-            hint = "a downgrade would remove it; take it out of the checkpoint first"
-            raise place.error("NQX415", message, *at, head, hint=hint)
-        below = DICT.node(items=[]) if below is None else below
-        moved = _put(below, tuple(rest), moved, place, (*at, head))
-    elif head in items:
-        raise place.error("NQX415", "expected no stored entry there, got one", *at, head)
-    return _with(node, head, moved)
-
-
-def _with(node: Node, key: str, child: Node) -> Node:
-    """The dict with an entry, at its old position or at the end."""
-    items = [[k, child if k == key else held] for k, held in node["items"]]
-    if all(k != key for k, _ in items):
-        items.append([key, child])
-    return {**node, "items": items}
-
-
-def _review_path(step: RenamePath, _: Scope) -> Iterator[Diagnostic]:
-    """Yields NQX320: the declaration does not have the paths."""
-    path, to = "/".join(_keys(step.path)), "/".join(_keys(step.to))
-    yield may_stop(f"without {path}, with {to}, or with an empty dict on the way to it", "path")
-
-
-rename_path = builder(RenamePath)
-RENAME_PATH = StepKind(
-    model=RenamePath,
-    declare=_rename_path,
-    rewrite=_rename_path_payload,
-    inverse=lambda step, *_: [RenamePath(field=step.field, path=step.to, to=step.path)],
-    cost="manifest",
-    review=_review_path,
 )

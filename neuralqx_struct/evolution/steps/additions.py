@@ -1,0 +1,260 @@
+"""The steps add and remove, inverse to each other, for fields and for entries inside of one. None reads an array.
+
+Example:
+    >>> step = add(field="energy", default=None)
+    >>> [step_back.name for step_back in ADD.inverse(step, Scope.of(step, v2, v3), v3)]
+    ['remove']
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+from neuralqx_struct.errors import Diagnostic, MigrationError, did_you_mean
+from neuralqx_struct.evolution.payload_tree import Place, copied
+from neuralqx_struct.evolution.sizes import extent
+from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.steps.entries import (
+    at_each,
+    entry_at,
+    inside,
+    keys_of,
+    put,
+    taken,
+    type_inside,
+)
+from neuralqx_struct.evolution.steps.operations import (
+    Scope,
+    StepKind,
+    arrays_of,
+    may_stop,
+    refuse,
+    with_named,
+)
+from neuralqx_struct.evolution.values import shown_node
+from neuralqx_struct.manifest.kinds import ARRAY, PRNG_KEY, elements_of, iter_nodes
+from neuralqx_struct.paths import Path
+from neuralqx_struct.schema.bounds import check_limits
+from neuralqx_struct.schema.migration import Add, Remove, Step
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.types import Array, Node, Type
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Entries inside of a field
+
+
+def _reaches_in(step: Add | Remove) -> bool:
+    """True if the step is about an entry inside of its field."""
+    if step.path is None and (step.like is not None or step.of is not None):
+        member = "like" if step.of is None else "of"
+        message = f"expected `path:` beside `{member}:`, got none"
+        refuse("NQX304", member, message, "name the entry that the step is about")
+    return step.path is not None
+
+
+def _check_entry(step: Add | Remove, value: Any, scope: Scope, member: str) -> None:
+    """Checks the value of an entry; beside ``like`` it is a number that fills arrays (NQX107)."""
+    end = type_inside(step, scope, "path")
+    if step.like is None:
+        scope.check_value(value, end, scope.document, member)
+        return
+    type_inside(step, scope, "like")
+    if not isinstance(value, (bool, int, float)):
+        refuse("NQX107", member, f"expected a number beside `like:`, got {json.dumps(value)}")
+
+
+def _entry(step: Add | Remove, value: Any, node: Node, place: Place, at: Path) -> Node:
+    """The node of a new entry beside others."""
+    if step.like is None:
+        declared = place.before.structs[place.struct].fields[step.field].declared
+        return place.value(step.field, value, inside(declared, len(keys_of(step.path or ()))))
+    model = entry_at(node, keys_of(step.like), place, at)
+    if not isinstance(model, dict):
+        return model if model is None or isinstance(model, str) else value
+    tree = copied(model)
+    words = {id(each["data"]) for _, each in iter_nodes(tree) if PRNG_KEY.matches(each)}
+    for path, each in iter_nodes(tree):
+        if elements_of(each) and id(each) not in words:
+            filled = _filled(each, step, value, place, (*at, *keys_of(step.like), *path))
+            each.clear()
+            each.update(filled)
+    return tree
+
+
+def _filled(node: Node, step: Add | Remove, value: Any, place: Place, at: Path) -> Node:
+    """The node of an array with one number in place of its own."""
+    shape = node.get("shape", ())
+    try:
+        made = place.value(step.field, value, Array(node["dtype"], tuple(map(extent, shape))))
+    except MigrationError as error:
+        raise place.error("NQX107", error.diagnostics[0].message, *at) from None
+    if not ARRAY.matches(node):
+        return {**node, "value": made["value"]}
+    return made | {mark: node[mark] for mark in ("leaf", "weak_type") if mark in node}
+
+
+def _review_entry(step: Add | Remove, lacking: str) -> Iterator[Diagnostic]:
+    """Yields NQX320: the declaration does not have the entry."""
+    yield may_stop(f"{lacking} {'/'.join(keys_of(step.path or ()))}", "path")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# add and remove
+
+
+def _add(step: Add, scope: Scope) -> Document:
+    if _reaches_in(step):
+        _check_entry(step, step.default, scope, "default")
+        return scope.document
+    scope.require_free(step.field, "field")
+    wanted, target = scope.wanted, scope.target
+    if step.field not in wanted:
+        others = [other for other, inner in target.structs.items() if step.field in inner.stored]
+        hint = "declare the field in the new version, under the name that it has there"
+        if others:
+            where = f"write `in: {others[0]}`, behind the step that makes the struct"
+            hint = f"{others[0]} has it there: {where}"
+        where = f"a stored field of {scope.name} in version {target.version}"
+        hint = did_you_mean(step.field, wanted) or hint
+        refuse("NQX304", "field", f"expected {where}, got {step.field!r}", hint)
+    declaration = wanted[step.field]
+    scope.check_value(step.default, declaration.declared, target, "default")
+    check_limits(declaration, step.default, "default")
+    known = with_named(scope.document, declaration.declared, target)
+    return scope.moved(known).replaced((), {step.field: declaration})
+
+
+def _add_payload(step: Add, place: Place) -> Node:
+    if step.path is not None:
+        return _add_entry(step, place)
+    node = place.value(step.field, step.default)
+    place.note(f"was added with the default {json.dumps(step.default)}", step.field)
+    return place.swapped((), {step.field: node})
+
+
+def _add_entry(step: Add, place: Place) -> Node:
+    keys = keys_of(step.path or ())
+
+    def change(node: Node, at: Path) -> Node:
+        made = _entry(step, step.default, node, place, at)
+        place.note(f"was added with the default {json.dumps(step.default)}", *at, *keys)
+        return put(node, keys, made, place, at)
+
+    return at_each(step, place, change)
+
+
+def review_value(value: Any, declared: Type, scope: Scope, member: str) -> Iterator[Diagnostic]:
+    """Yields NQX320 where only lists and dicts show the sizes that a number fills."""
+    if isinstance(value, (int, float)):
+        for array in arrays_of(declared):
+            yield from scope.review_sizes(array.shape, member)
+
+
+def _review_add(step: Add, scope: Scope) -> Iterator[Diagnostic]:
+    """Yields NQX319 where the default of the declaration is another value."""
+    if step.path is not None:
+        yield from _review_entry(step, "that have")
+        return
+    declaration = scope.wanted.get(step.field)
+    if declaration is None:
+        return
+    yield from review_value(step.default, declaration.declared, scope, "default")
+    if not declaration.has_default:
+        return
+    wanted, got = (json.dumps(v, sort_keys=True) for v in (declaration.default, step.default))
+    if wanted != got:
+        message = f"expected the field's default {declaration.default!r}, got {step.default!r}"
+        hint = "fine if old payloads meant another value"
+        yield Diagnostic("NQX319", "warning", message, path="default", hint=hint)
+
+
+def _opposite(step: Add | Remove, other: type[Step], **value: Any) -> Step:
+    """The other step on the same field or entry."""
+    kept = ("field", "path", "like", "of")
+    same = {name: getattr(step, name) for name in kept if name in step.model_fields_set}
+    return other(**same, **value)
+
+
+add = builder(Add)
+ADD = StepKind(
+    model=Add,
+    declare=_add,
+    rewrite=_add_payload,
+    inverse=lambda step, *_: [_opposite(step, Remove, undo_default=step.default)],
+    cost="manifest",
+    review=_review_add,
+)
+
+
+def _undoes(step: Remove) -> bool:
+    return "undo_default" in step.model_fields_set
+
+
+def _remove(step: Remove, scope: Scope) -> Document:
+    inside = _reaches_in(step)
+    declared = scope.type(step.field)
+    if not _undoes(step) and not step.lossy:
+        message = f"expected undo_default or lossy: true beside the removal of {step.field!r}, got neither"
+        hint = "give the value that a downgrade puts there as `undo_default: ...`; `lossy: true` gives up downgrades"
+        refuse("NQX308", "field", message, hint)
+    if inside:
+        type_inside(step, scope, "path")
+        if _undoes(step):
+            _check_entry(step, step.undo_default, scope, "undo_default")
+        return scope.document
+    if _undoes(step):
+        # Whether payloads of the new version show its sizes, the inverse decides.
+        scope.check_value(step.undo_default, declared, scope.document, "undo_default", sized=False)
+        check_limits(scope.field(step.field), step.undo_default, "undo_default")
+    return scope.replaced((step.field,), {})
+
+
+def _remove_payload(step: Remove, place: Place) -> Node:
+    if step.path is not None:
+        return _remove_entry(step, place)
+    _note_dropped(step, place.field(step.field), place, step.field)
+    return place.swapped((step.field,), {})
+
+
+def _remove_entry(step: Remove, place: Place) -> Node:
+    keys = keys_of(step.path or ())
+
+    def change(node: Node, at: Path) -> Node:
+        gone, left = taken(node, keys, place, at)
+        _note_dropped(step, gone, place, *at, *keys)
+        return left
+
+    return at_each(step, place, change)
+
+
+def _note_dropped(step: Remove, gone: Node, place: Place, *at: Hashable) -> None:
+    if not _undoes(step) or isinstance(gone, dict) or gone != step.undo_default:
+        place.note(f"was dropped; it held {shown_node(gone)}", *at)
+
+
+def _review_remove(step: Remove, _: Scope) -> Iterator[Diagnostic]:
+    if step.path is not None:
+        yield from _review_entry(step, "without")
+
+
+def _remove_back(step: Remove, scope: Scope, _: Document) -> list[Step]:
+    if not _undoes(step):
+        message = f"expected a value for {scope.name}.{step.field}, got a step that removed it with lossy: true"
+        needs = f"needs `undo_default:` in the step that removes {step.field}"
+        hint = f"a downgrade to version {scope.document.version} {needs}"
+        refuse("NQX423", "field", message, hint)
+    return [_opposite(step, Add, default=step.undo_default)]
+
+
+remove = builder(Remove)
+REMOVE = StepKind(
+    model=Remove,
+    declare=_remove,
+    rewrite=_remove_payload,
+    inverse=_remove_back,
+    cost="manifest",
+    review=_review_remove,
+    drops_values=True,
+)
