@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
@@ -37,6 +38,7 @@ __all__ = [
     "has_errors",
     "printable",
     "printable_lines",
+    "shell_word",
 ]
 
 Severity = Literal["error", "warning", "info"]
@@ -82,6 +84,20 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Text of several lines, each of them :func:`printable`."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def shell_word(path: object) -> str:
+    r"""A path as one word of a command that a message proposes, quoted for a POSIX shell.
+
+    Example:
+        >>> print(shell_word("my run"), shell_word("a\nb"))
+        'my run' $'a\nb'
+    """
+    text = str(path)
+    if _STEERING.search(text):
+        escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+        return f"$'{printable(escaped)}'"
+    return shlex.quote(text)
 
 
 @dataclass(frozen=True, slots=True)

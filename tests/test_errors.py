@@ -1,9 +1,17 @@
 import pickle
+import subprocess
 
 import pytest
 
 from neuralqx_struct import errors
-from neuralqx_struct.errors import Diagnostic, StructError, did_you_mean, has_errors
+from neuralqx_struct.errors import (
+    Diagnostic,
+    StructError,
+    did_you_mean,
+    has_errors,
+    printable,
+    shell_word,
+)
 from tests.builders import bounded
 
 FORMS = [
@@ -104,3 +112,11 @@ def test_suggestions_take_bounded_time():
         assert did_you_mean(long, [*names, long]) is not None
         assert did_you_mean("a" * 200, names) is None
         assert did_you_mean("a" * 199 + "b", ["a" * 200] * 20_000) is not None
+
+
+@pytest.mark.parametrize("path", ["plain/v1.yaml", "a b", "it's", "a\nb'c", "\x1b[2J", "\u202ex"])
+def test_paths_in_proposed_commands_are_one_word_of_a_shell(path):
+    word = shell_word(path)
+    assert printable(word) == word
+    shown = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True)
+    assert shown.stdout.decode() == path

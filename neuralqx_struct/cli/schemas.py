@@ -13,7 +13,7 @@ from typing import Any
 
 from neuralqx_struct.cli.reports import each
 from neuralqx_struct.cli.results import Report, failure
-from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean, has_errors
+from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean, has_errors, shell_word
 
 # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -190,7 +190,9 @@ def new(identity: str, folder: Path) -> Report:
     from neuralqx_struct.schema.language import new_schema
 
     file = new_schema(identity, folder)
-    text = f"written to {file}\nchange it, then: neuralqx-struct schema lint {file.parent}"
+    text = (
+        f"written to {file}\nchange it, then: neuralqx-struct schema lint {shell_word(file.parent)}"
+    )
     return Report(text, members={"file": file}, layout="verdict")
 
 
@@ -212,7 +214,7 @@ def fmt(paths: Sequence[Path], check: bool) -> Report:
                 changed.append(file)
                 if check:
                     message = "expected the canonical layout, got another"
-                    hint = f"neuralqx-struct schema fmt {file}"
+                    hint = f"neuralqx-struct schema fmt {shell_word(file)}"
                     found.append(Diagnostic("NQX016", "error", message, file=str(file), hint=hint))
                 else:
                     _replace_text(file, made)

@@ -331,7 +331,7 @@ _ROWS = (
             ),
             TRUST,
         ),
-        members=("lock", "added", "kept", "golden"),
+        members=("lock", "added", "kept", "corrected", "golden"),
     ),
     Command(
         name="schema export",

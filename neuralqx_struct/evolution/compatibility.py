@@ -33,7 +33,7 @@ from neuralqx_struct.evolution.plans import Hop, Unknown, plan
 from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
 from neuralqx_struct.evolution.waivers import Accepted
 from neuralqx_struct.schema.lint import Findings, finding
-from neuralqx_struct.schema.lock import lock_entry, payload_fingerprint
+from neuralqx_struct.schema.lock import edit_since, lock_entry, payload_fingerprint
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, series_of
@@ -159,24 +159,25 @@ def _means_otherwise(a: Document, b: Document) -> bool:
     return a is not b and payload_fingerprint(a) != payload_fingerprint(b)
 
 
+_REVISION = "`neuralqx-struct schema revision` does both"
+_FREEZE = "fine as a correction: `neuralqx-struct schema freeze` records it"
+
+
 def _edited(
     series: Series, published: Mapping[int, Mapping[str, str]], documents: Mapping[int, Document]
 ) -> Iterator[Diagnostic]:
-    """Yields findings about versions that were edited since, at their place in their own file.
-
-    No step can tell their payloads apart.
-    """
+    """Yields findings about versions that were edited since: no step can tell their payloads apart."""
     for version, entry in published.items():
         now = series.documents.get(version)
-        if now is None or lock_entry(now) == entry:
+        if now is None or not (edit := edit_since(now, entry)).parts:
             continue
         wanted = f"expected version {version} as it was published"
-        hint = (
-            f"undo the edit, and give the changed schema the version {series.head.version + 1};"
-            " `neuralqx-struct schema revision` does both"
-        )
+        following = series.head.version + 1
+        hint = f"undo the edit, and give the changed schema the version {following}; {_REVISION}"
         if payload_fingerprint(now) == entry["payload"]:
-            message = f"{wanted}, got edited text; payloads stay readable"
+            got = f"another {' and '.join(edit.parts)}" if edit.corrects else "edited text"
+            hint = _FREEZE if edit.corrects else hint
+            message = f"{wanted}, got {got}; payloads stay readable"
             found = Diagnostic("NQX291", "warning", message, path="$.version", hint=hint)
         else:
             message = f"{wanted}, got one that declares something else"

@@ -1,10 +1,10 @@
-"""Fingerprints of documents, and the lock file that holds those of the published versions.
+"""Fingerprints of documents, the lock file that holds those of the published versions, and edits of these.
 
 A fingerprint is the SHA-256 of a canonical form. Two documents with the same *payload* fingerprint read each other's
 payloads without a step: names, types, dtypes, symbolic shapes with the scope, equations and minima of their sizes,
 nullability, union branches, enum members and stored fields are the same. Docs, tags, defaults, kinds (as long as they do not change what is stored) and constraints are
 outside it, as defaults are outside Avro's parsing canonical form (Apache Avro specification, "Parsing Canonical Form for
-Schemas"). The *full* fingerprint covers everything.
+Schemas"). The *full* fingerprint covers everything, that of the *meaning* everything but the members that only explain.
 
 Example:
     >>> payload_fingerprint(v1).startswith("sha256:"), payload_fingerprint(v1) == payload_fingerprint(v2)
@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.model import TYPE_MEMBERS, Document
@@ -29,7 +29,9 @@ LOCK_NAME = "schema.lock"
 #: The file of accepted findings, beside the folders of schemas.
 WAIVERS_NAME = "waivers.yaml"
 
-#: The fingerprints of one version, by ``payload`` and ``full``.
+#: Members that describe and mark. Payloads are read the same whatever they hold, so a frozen version may correct them.
+EXPLAINING = ("doc", "unit", "examples", "tags")
+#: The fingerprints of one version, by ``payload``, ``meaning``, ``full`` and the explaining members that it has.
 LockEntry = dict[str, str]
 
 
@@ -86,14 +88,38 @@ def full_fingerprint(document: Document) -> str:
 
     A file in YAML and the same in JSON have one fingerprint, and so have the long and the short form of a field.
     """
-    data = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return _digest({**_whole(document), **_used(document, full_fingerprint)})
+
+
+@once
+def meaning_fingerprint(document: Document) -> str:
+    """Returns the fingerprint of everything but :data:`EXPLAINING`."""
+    data = _whole(document)
+    for holder in _explained(data):
+        for member in EXPLAINING:
+            holder.pop(member, None)
+    return _digest({**data, **_used(document, meaning_fingerprint)})
+
+
+def _whole(document: Document) -> dict[str, Any]:
+    """Returns everything in a document as plain values."""
+    data: dict[str, Any] = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for struct, plain in zip(document.structs.values(), data["structs"].values(), strict=True):
         fields = plain["fields"]
         for name, declaration in struct.fields.items():
             fields[name] = {k: v for k, v in fields[name].items() if k not in TYPE_MEMBERS}
             fields[name]["type"] = format_type(declaration.declared)
             fields[name]["null"] = declaration.has_default
-    return _digest({**data, **_used(document, full_fingerprint)})
+    return data
+
+
+def _explained(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields the declarations of a document that can have explaining members, always in the same order."""
+    yield data
+    for group in ("dims", "enums", "structs"):
+        for _, declaration in sorted(data.get(group, {}).items()):
+            yield declaration
+            yield from (field for _, field in sorted(declaration.get("fields", {}).items()))
 
 
 def _digest(data: Any) -> str:
@@ -102,8 +128,48 @@ def _digest(data: Any) -> str:
 
 
 def lock_entry(document: Document) -> LockEntry:
-    """The entry of the lock file for a version."""
-    return {"payload": payload_fingerprint(document), "full": full_fingerprint(document)}
+    """The entry of the lock file for a version.
+
+    The fingerprints of explaining members, each by its name, show which of them a later edit corrects.
+    """
+    data = _whole(document)
+    entry = {
+        "payload": payload_fingerprint(document),
+        "meaning": meaning_fingerprint(document),
+        "full": full_fingerprint(document),
+    }
+    for member in EXPLAINING:
+        values = [holder.get(member) for holder in _explained(data)]
+        if any(value is not None for value in values):
+            entry[member] = _digest(values)
+    return entry
+
+
+class Edit(NamedTuple):
+    """The difference between a frozen version and its entry in the lock file.
+
+    Attributes:
+        parts: The parts that differ; empty if there is no difference.
+        corrects: True if these are explaining members only, which a frozen version may correct.
+    """
+
+    parts: tuple[str, ...] = ()
+    corrects: bool = True
+
+
+def edit_since(document: Document, entry: Mapping[str, str]) -> Edit:
+    """The edit of a version since it was frozen.
+
+    Entries of release 0.1.0 lack the fingerprint of the meaning: every edit of their versions is refused.
+    """
+    now = lock_entry(document)
+    if now["full"] == entry["full"]:
+        return Edit()
+    if now["payload"] != entry["payload"]:
+        return Edit(("payloads",), corrects=False)
+    if now["meaning"] != entry.get("meaning"):
+        return Edit(("other parts",), corrects=False)
+    return Edit(tuple(m for m in EXPLAINING if now.get(m) != entry.get(m)) or ("used schemas",))
 
 
 def format_lock(series_id: str, entries: Mapping[int, LockEntry]) -> str:
@@ -126,7 +192,10 @@ def read_lock(folder: Path) -> dict[int, LockEntry]:
         raise SchemaError(markers)
     try:
         versions = json.loads(text)["versions"].items()
-        return {int(v): {key: str(e[key]) for key in ("payload", "full")} for v, e in versions}
+        entries = {int(version): dict(entry) for version, entry in versions}
+        if any({"payload", "full"} - entry.keys() for entry in entries.values()):
+            raise KeyError
+        return {v: {str(k): str(x) for k, x in e.items()} for v, e in entries.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         message = "expected a lock file as `schema freeze` writes it, got something else"
         hint = "restore it from version control; it is never edited by hand"

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, SchemaError
+from neuralqx_struct.errors import Diagnostic, SchemaError, shell_word
 from neuralqx_struct.schema.lock import WAIVERS_NAME, payload_fingerprint, payload_fingerprints
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data, parse_document
@@ -313,7 +313,7 @@ def refuse_bundle(path: Path) -> None:
         SchemaError: NQX010: it is one of these.
     """
     if path.suffix.lower() == ".zip" or path.name == _MANIFEST or (path / _MANIFEST).is_file():
-        hint = f"`neuralqx-struct validate {path}` checks it"
+        hint = f"`neuralqx-struct validate {shell_word(path)}` checks it"
         message = "expected a schema, got a bundle"
         raise SchemaError(message, code="NQX010", file=str(path), hint=hint)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct import bundle
-from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors
+from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors, shell_word
 from neuralqx_struct.evolution.against import ask_git
 from neuralqx_struct.evolution.changes import Change
 from neuralqx_struct.evolution.diff import diff
@@ -45,14 +45,18 @@ class Frozen:
         lock: The lock file.
         added: Versions that were frozen now.
         kept: Versions that were frozen before.
+        corrected: Those of them whose doc, unit, examples or tags were corrected since.
     """
 
     lock: Path
     added: tuple[int, ...]
     kept: tuple[int, ...]
+    corrected: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         added = f"froze {_listed(self.added)}" if self.added else "nothing to freeze"
+        if self.corrected:
+            added += f"; recorded corrections of {_listed(self.corrected)}"
         kept = f"; frozen before: {_listed(self.kept)}" if self.kept else ""
         return f"{self.lock}: {added}{kept}"
 
@@ -69,7 +73,8 @@ def freeze(path: str | Path) -> Frozen:
         path: A schema folder, for all its versions; the file of a version, for that one.
 
     Returns:
-        The frozen versions. Existing entries of the lock file are never changed.
+        The frozen versions. An existing entry of the lock file is changed only if its version corrects its doc, unit,
+        examples or tags.
 
     Raises:
         SchemaMissingError: There is nothing at ``path``.
@@ -92,10 +97,13 @@ def freeze(path: str | Path) -> Frozen:
         raise SchemaError(message, code="NQX291", file=str(file), hint=hint)
     wanted = series.versions if where.is_dir() else load_series(where).versions
     added = tuple(version for version in wanted if version not in lock)
-    if added:
-        entries = lock | {version: lock_entry(series.at(version)) for version in added}
+    # Lint has refused all edits but corrections, so that these are all that can differ.
+    now = {version: lock_entry(series.at(version)) for version in wanted}
+    entries = lock | now
+    if entries != lock:
         _replace(file, format_lock(series.id, entries))
-    return Frozen(file, added, tuple(sorted(lock)))
+    corrected = tuple(v for v in wanted if v in lock and lock[v]["full"] != now[v]["full"])
+    return Frozen(file, added, tuple(sorted(lock)), corrected)
 
 
 def _folder(path: Path) -> Path:
@@ -240,7 +248,7 @@ def golden_findings(series: Series, version: int, trust: Iterable[str] = ()) -> 
     place = golden_place(folder, version)
     if not place.exists():
         message = f"expected a golden payload of version {version} at {place}, got none"
-        hint = f"`neuralqx-struct schema freeze {folder} --golden` writes it"
+        hint = f"`neuralqx-struct schema freeze {shell_word(folder)} --golden` writes it"
         file = series.sources[version].name
         return [Diagnostic("NQX314", "warning", message, file=file, hint=hint)]
     return [

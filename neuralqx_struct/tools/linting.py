@@ -32,11 +32,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors
+from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors, shell_word
 from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.lint import ABOUT_KEYS, Findings, finding
 from neuralqx_struct.schema.lint.document import ALL_CHECKS
-from neuralqx_struct.schema.lock import LOCK_NAME, lock_entry, read_lock
+from neuralqx_struct.schema.lock import LOCK_NAME, Edit, edit_since, read_lock
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import (
@@ -347,23 +347,44 @@ def _check_file_name(source: Source, version: int) -> Findings:
 
 
 def _check_lock(series: Series, folder: Path) -> Iterator[Diagnostic]:
-    """Checks that frozen versions are there and were not edited."""
+    """Checks that frozen versions are there and were not edited, and that the newest one is frozen."""
     try:
         lock = read_lock(folder)
     except SchemaError as error:
         yield from error.diagnostics
         return
-    is_whole = bool(lock) and len(series.sources) == len(version_files(folder))
-    for version, frozen in lock.items():
-        if version in series.documents:
-            entry = lock_entry(series.documents[version])
-            if entry["full"] != frozen["full"]:
-                changed = "payloads" if entry["payload"] != frozen["payload"] else "other parts"
-                message = f"expected version {version} as it was frozen, got one that was edited\nthe edit changes the meaning of {changed}"
-                hint = f"undo the edit and make it version {series.head.version + 1}; `schema revision` does both"
-                edited = finding("NQX291", ("version",), message, hint)
-                yield from _located([edited], _source(series, version))
-        elif is_whole:
-            message = f"expected the file of the frozen version {version}, got none"
-            file = str(folder / LOCK_NAME)
-            yield Diagnostic("NQX291", "error", message, file=file, hint="restore the file")
+    is_whole = len(series.sources) == len(version_files(folder))
+    refused = False
+    for version, entry in lock.items():
+        if version not in series.documents:
+            if is_whole:
+                refused = True
+                message = f"expected the file of the frozen version {version}, got none"
+                file = str(folder / LOCK_NAME)
+                yield Diagnostic("NQX291", "error", message, file=file, hint="restore the file")
+            continue
+        edit = edit_since(series.documents[version], entry)
+        if edit.parts:
+            refused |= not edit.corrects
+            yield from _located([_edited(series, version, edit)], _source(series, version))
+    head = series.head.version
+    # A schema without a lock file is under development.
+    if lock and is_whole and not refused and head not in lock:
+        message = f"expected the newest version to be frozen, got version {head}, which is not"
+        hint = f"once checkpoints of it exist: `neuralqx-struct schema freeze {shell_word(folder)}`"
+        found = finding("NQX295", ("version",), message, hint, "info")
+        yield from _located([found], _source(series, head))
+
+
+def _edited(series: Series, version: int, edit: Edit) -> Diagnostic:
+    """The finding about a frozen version that was edited."""
+    parts = " and ".join(edit.parts)
+    if edit.corrects:
+        message = f"expected version {version} as it was frozen, got one with another {parts}\na frozen version may correct these"
+        hint = "`schema freeze` writes the correction into the lock file"
+        return finding("NQX294", ("version",), message, hint, "info")
+    message = f"expected version {version} as it was frozen, got one that was edited\nthe edit changes the meaning of {parts}"
+    hint = (
+        f"undo the edit and make it version {series.head.version + 1}; `schema revision` does both"
+    )
+    return finding("NQX291", ("version",), message, hint)

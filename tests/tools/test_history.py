@@ -131,11 +131,84 @@ def test_freezing_one_version_and_then_the_rest(folder):
 def test_frozen_versions_are_not_edited_nor_frozen_again(folder):
     freeze(folder)
     text = (folder / "schema.lock").read_text()
-    edit(folder / "v1.yaml", "root: Point", "root: Point\ndoc: Edited.")
+    edit(folder / "v1.yaml", "root: Point", "root: Point\ncompatibility: none")
     with pytest.raises(SchemaError) as caught:
         freeze(folder)
     assert {d.code for d in caught.value.diagnostics} == {"NQX291"}
     assert (folder / "schema.lock").read_text() == text
+
+
+CORRECTIONS = [
+    ("root: Point", "root: Point\ndoc: A point.", "doc"),
+    ("step: int", "step: {type: int, unit: s, tags: [counter]}", "unit and tags"),
+    ("step: int", "step: {type: int, examples: [3]}", "examples"),
+    ("  Point:\n", "  Point:\n    doc: A point.\n", "doc"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "parts"), CORRECTIONS)
+def test_frozen_versions_may_correct_what_only_explains(folder, old, new, parts):
+    freeze(folder)
+    before = read_lock(folder)[1]
+    edit(folder / "v1.yaml", old, new)
+    found = [d for d in lint(folder) if d.code.startswith("NQX29")]
+    assert [(d.code, d.severity, d.line) for d in found] == [("NQX294", "info", 3)]
+    assert f"got one with another {parts}\n" in found[0].message
+    done = freeze(folder)
+    assert (done.added, done.kept, done.corrected) == ((), (1, 2), (1,))
+    assert "recorded corrections of version 1" in str(done)
+    after = read_lock(folder)[1]
+    changed = {member for member in after if after[member] != before.get(member)}
+    assert changed == {"full", *parts.split(" and ")}
+    assert not [d for d in lint(folder) if d.code.startswith("NQX29")]
+    assert freeze(folder).corrected == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("step: int", "step: {type: int, ge: 0}"),
+        ("step: int", "step: {type: int, default: 0, doc: Steps.}"),
+        ("step: int", "doc: int"),
+        ("root: Point", "root: Point\ndims: {m: {min: 2}}"),
+        ("  Point:\n", "  Point:\n    constraints: [{expr: step > 0}]\n"),
+    ],
+)
+def test_other_edits_of_frozen_versions_are_refused(folder, old, new):
+    freeze(folder)
+    edit(folder / "v1.yaml", old, new)
+    found = [d for d in lint(folder) if d.severity == "error"]
+    assert "NQX291" in {d.code for d in found}
+    with pytest.raises(SchemaError):
+        freeze(folder)
+
+
+def test_a_lock_file_of_an_earlier_release_refuses_corrections_until_it_is_completed(folder):
+    freeze(folder)
+    file = folder / "schema.lock"
+    complete = json.loads(file.read_text())
+    earlier = json.loads(file.read_text())
+    for entry in earlier["versions"].values():
+        for member in entry.keys() - {"payload", "full"}:
+            del entry[member]
+    file.write_text(json.dumps(earlier))
+    assert not [d for d in lint(folder) if d.code.startswith("NQX29")]
+    edit(folder / "v1.yaml", "root: Point", "root: Point\ndoc: Edited.")
+    assert "NQX291" in {d.code for d in lint(folder)}
+    edit(folder / "v1.yaml", "root: Point\ndoc: Edited.", "root: Point")
+    assert (freeze(folder).added, freeze(folder).corrected) == ((), ())
+    assert json.loads(file.read_text()) == complete
+
+
+def test_lint_reports_a_newest_version_that_is_not_frozen(folder):
+    assert "NQX295" not in {d.code for d in lint(folder)}  # no lock file: under development
+    freeze(folder / "v1.yaml")
+    (found,) = [d for d in lint(folder) if d.code == "NQX295"]
+    assert (found.severity, found.line, found.file) == ("info", 3, str(folder / "v2.yaml"))
+    assert f"`neuralqx-struct schema freeze {folder}`" in found.hint
+    assert "NQX295" not in {d.code for d in lint(folder / "v2.yaml")}
+    freeze(folder)
+    assert "NQX295" not in {d.code for d in lint(folder)}
 
 
 def test_a_lock_file_with_conflicts_is_named_as_such(folder):
@@ -228,7 +301,7 @@ def test_files_in_git_have_the_date_of_the_commit_that_added_them(folder, monkey
     git("init", "-q")
     git("add", "v1.yaml")
     git("commit", "-qm", "one")
-    edit(folder / "v1.yaml", "root: Point", "root: Point\ndoc: Edited.")
+    edit(folder / "v1.yaml", "root: Point", "root: Point\ncompatibility: none")
     git("commit", "-qam", "two", date="2021-01-02T03:04:05+00:00")
     first, second = history(folder)
     assert (first.date.isoformat(), first.dated_by) == ("2020-01-02T03:04:05+00:00", "git")
