@@ -195,9 +195,13 @@ def from_dict(data: Values, target: Any) -> Any:
     given = target.root if isinstance(target, Schema) else target
     if not isinstance(given, type) or not is_struct(given):
         raise TypeError(f"from_dict(): expected a Struct class or a schema, got {brief(target)}")
-    cls: Any = given
     if not isinstance(data, Mapping):
         raise TypeError(f"from_dict(): expected a mapping of fields, got {brief(data)}")
+    return _from_dict(data, given)
+
+
+def _from_dict(data: Values, cls: Any, *, hooks: bool = True) -> Any:
+    """As :func:`from_dict`; without hooks for a stacked struct, which the struct around it checks."""
     specs: Specs = cls.__nqx_fields__
     document, struct, classes = described(cls)
     declared = document.structs[struct].fields
@@ -205,11 +209,15 @@ def from_dict(data: Values, target: Any) -> Any:
     def build(value: Any, wanted: Type) -> Any:
         """The value with Structs in place of dicts, where the type has them."""
         if type(value) is dict:
-            named: Iterable[Any] = (classes.get(branch.refers) for branch in wanted.branches)
-            structs = [each for each in named if each is not None and is_struct(each)]
-            fitting = [each for each in structs if _fits(value, each)]
+            single = {
+                branch.parts[0] if branch.stacks else branch: branch for branch in wanted.branches
+            }
+            named: Iterable[Any] = ((classes.get(each.refers), each) for each in single)
+            structs = [(each, one) for each, one in named if each is not None and is_struct(each)]
+            fitting = [(each, one) for each, one in structs if _fits(value, each)]
             if fitting or len(structs) == 1:
-                return from_dict(value, (fitting or structs)[0])
+                inner, one = (fitting or structs)[0]
+                return _from_dict(value, inner, hooks=hooks and not single[one].stacks)
         for branch in wanted.branches:
             if branch.parts and isinstance(value, dict):
                 return {key: build(item, branch.parts[-1]) for key, item in value.items()}
@@ -236,7 +244,7 @@ def from_dict(data: Values, target: Any) -> Any:
         lambda key: specs[key].has_default,
         lambda key: specs[key].make_default(),
     )
-    return cls.__nqx_restore__(values)
+    return (cls.__nqx_restore__ if hooks else cls.__nqx_assemble__)(values)
 
 
 def _fits(data: Values, cls: Any) -> bool:

@@ -20,7 +20,6 @@ Example:
 from __future__ import annotations
 
 import ast
-import functools
 import os
 import sys
 import threading
@@ -31,6 +30,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from neuralqx_struct.classes.defaults import default_of
 from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
@@ -39,14 +39,13 @@ from neuralqx_struct.fieldspec import field
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import register_ref
-from neuralqx_struct.schema.lint.values import is_too_large
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series, load_series, series_of
+from neuralqx_struct.schema.stacks import stacked_fields
 from neuralqx_struct.schema.uses import link_all, remember
 from neuralqx_struct.tools.linting import lint_series
-from neuralqx_struct.types import Array, PyTree, Type
-from neuralqx_struct.types.text import LiveBuilder, format_type, read_value
+from neuralqx_struct.types.text import format_type
 
 if TYPE_CHECKING:
     from neuralqx_struct.checkpoint import LoadOptions
@@ -237,6 +236,7 @@ def _compile(document: Document, name: str) -> Any:
         "__nqx_ref__": ref,
         "__nqx_document__": document,
         "__nqx_check__": InstanceCheck(document, name),
+        "__nqx_stacked__": stacked_fields(declaration),
         "__nqx_rebuild__": staticmethod(
             lambda: (_rebuild, ([d.to_data() for d in document.closure()], name))
         ),
@@ -291,7 +291,7 @@ def _field(document: Document, declaration: FieldDeclaration, where: str) -> Any
     validators = [hook for hook in [_hook(declaration.validator)] if hook is not None]
     if declaration.has_default:
         try:
-            options |= _default(document, declaration)
+            options |= default_of(document, declaration)
         except SchemaError as error:  # lint finds it in files; bundles are not linted
             first = error.diagnostics[0]
             message = f"default of {where}: {first.message}"
@@ -365,36 +365,3 @@ def _frames_of_ours() -> int:
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in _OURS:
         frame, level = frame.f_back, level + 1
     return level
-
-
-def _default(document: Document, declaration: FieldDeclaration) -> dict[str, Any]:
-    """The default as an argument of ``field()``: a factory for values that instances must not share."""
-    value, builder = declaration.default, LiveBuilder(document)
-    declared: Type = declaration.declared
-    try:
-        made = read_value(value, declared, builder)
-    except SchemaError:
-        if declaration.kind != "opaque":
-            raise
-        declared = PyTree()  # an opaque field holds any value
-        made = read_value(value, declared, builder)
-    if builder.shared:
-        return {"default": made}
-    builder.make_array = _default_array
-    return {"default_factory": functools.partial(read_value, value, declared, builder)}
-
-
-def _default_array(declared: Array, value: Any) -> Any:
-    """The default of an array field: the numbers of the file; one number fills a shape without symbols."""
-    import jax.numpy as jnp
-
-    if is_too_large(declared):  # for documents of bundles, which are not linted
-        raise SchemaError(
-            f"expected a default that fits into memory, got one for {format_type(declared)}",
-            code="NQX109",
-        )
-    array = jnp.asarray(value, declared.dtype)
-    if isinstance(value, list):
-        declared.check_shape(array.shape)
-    sizes = [None if size is ... or size.names else evaluate(size, {}) for size in declared.shape]
-    return array if None in sizes else jnp.broadcast_to(array, tuple(sizes))

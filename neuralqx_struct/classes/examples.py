@@ -17,14 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct.classes.documents import classes_in, described
+from neuralqx_struct.classes.example_sizes import check_dims, shown_dims, unfit
 from neuralqx_struct.dtypes import DTYPES, dtype_named
-from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError, did_you_mean
+from neuralqx_struct.errors import SchemaError, ValidationError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.bounds import bounded, lengths_in
-from neuralqx_struct.schema.lint import extents_of, root_ints
+from neuralqx_struct.schema.lint import root_ints
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Extent, Type, walk_type
 
@@ -32,6 +33,7 @@ _TRIES = 400  # how many examples the constructor may refuse
 _DEEPEST = 4  # structs inside structs; deeper, lists are as short as allowed and optional structs are absent
 _SIZES = (2, 5)  # of dims without bounds
 _MOST_NUMBERS = 1 << 20  # in an array, for each reach
+_MOST_ITEMS = 1 << 10  # in a list, for each reach
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -69,7 +71,7 @@ def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) ->
         hint = f"; did you mean {meant.__name__}?" if known else ""
         raise TypeError(f"example(): expected a Struct class, got {brief(cls)}{hint}")
     document, name, classes = described(cls)
-    _check_dims(document, dims or {})
+    check_dims(document, dims or {})
     seeds = np.random.SeedSequence(_seed(key)).spawn(_TRIES)
     for number, seed in enumerate(seeds):
         reach = 2 ** (number // 50)
@@ -79,7 +81,7 @@ def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) ->
             random=np.random.default_rng(seed),
             sizes=dict(dims or {}),
             root={},
-            shown=_shown_dims(document),
+            shown=shown_dims(document),
             reach=reach,
             smallest=_SIZES[0] if reach == 1 else 0,
             most=math.inf if dims else _MOST_NUMBERS * reach,
@@ -95,40 +97,6 @@ def _seed(key: Any) -> list[int]:
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key = jax.random.key_data(key)
     return [int(word) for word in np.asarray(key).astype(np.uint64).ravel()]
-
-
-def _check_dims(document: Document, dims: Mapping[str, int]) -> None:
-    known = {**dict.fromkeys(document.dims), **_sizes_in(document)}
-    for name in dims:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}"
-            message = f"expected a dim of {document.id}, got {name!r}"
-            raise SchemaError(message, code="NQX103", path="dims", hint=hint)
-
-
-def _sizes_in(document: Document) -> dict[str, None]:
-    """The names of sizes that arrays and static ints of the root show."""
-    found = dict.fromkeys(sorted(root_ints(document)))
-    for struct in document.structs.values():
-        for declaration in struct.stored.values():
-            for extent in extents_of(declaration):
-                found |= dict.fromkeys(sorted(extent.names))
-    return found
-
-
-def _shown_dims(document: Document) -> list[str]:
-    """The declared dims that an instance determines, by its sizes or by equations."""
-    shown = _sizes_in(document)
-    for _ in document.dims:
-        for name, dim in document.dims.items():
-            if dim.equation is not None and dim.equation.names <= shown.keys():
-                shown[name] = None
-    return [name for name in document.dims if name in shown]
-
-
-def _unfit(message: str) -> ValidationError:
-    """The error of sizes that were drawn and do not fit."""
-    return ValidationError(Diagnostic("NQX413", "error", message, path="dims"))
 
 
 @dataclass
@@ -147,6 +115,7 @@ class _Sample:
         most: The largest number of elements of an array.
         local: Sizes of this instance.
         depth: The number of structs around it.
+        lead: The sizes of the axes in front of those that arrays declare.
         field: The field of the value; ``path`` is its struct and name.
     """
 
@@ -161,6 +130,7 @@ class _Sample:
     most: float
     local: dict[str, int] = field(default_factory=dict)
     depth: int = -1
+    lead: tuple[int, ...] = ()
     field: Any = None
     path: str = ""
 
@@ -177,7 +147,7 @@ class _Sample:
             else:
                 found = replace(self, local={}).number(declared.equation)
                 if not least <= found <= most:
-                    raise _unfit(f"expected {least} <= {name} <= {most}, got {found}")
+                    raise unfit(f"expected {least} <= {name} <= {most}, got {found}")
                 self.sizes[name] = found
         return self.sizes[name]
 
@@ -192,9 +162,9 @@ class _Sample:
         try:
             found = evaluate(size, {name: self.named(name) for name in size.names})
         except SchemaError as error:
-            raise _unfit(error.diagnostics[0].message) from None
+            raise unfit(error.diagnostics[0].message) from None
         if found < 0 or found != int(found):
-            raise _unfit(f"expected a size, got {size.text} = {found}")
+            raise unfit(f"expected a size, got {size.text} = {found}")
         return int(found)
 
     def named(self, name: str) -> int:
@@ -209,14 +179,14 @@ class _Sample:
 
     def shape(self, extents: Sequence[Extent]) -> tuple[int, ...]:
         """The sizes of a shape."""
-        sizes: list[int] = []
+        sizes: list[int] = [*self.lead]
         for extent in extents:
             if extent is ...:
                 sizes += [int(n) for n in self.random.integers(1, 4, self.random.integers(0, 3))]
             else:
                 sizes.append(3 if extent.text == "_" else self.number(extent))
         if math.prod(sizes) > self.most:
-            raise _unfit(f"expected at most {self.most} numbers, got sizes {sizes}")
+            raise unfit(f"expected at most {self.most} numbers, got sizes {sizes}")
         return tuple(sizes)
 
     # --- structs ---------------------------------------------------------------------------------------------------
@@ -224,7 +194,12 @@ class _Sample:
     def struct(self, name: str, bound: dict[str, int]) -> Any:
         """An instance of a struct whose parameters are ``bound``."""
         made = replace(self, local=dict(bound), depth=self.depth + 1)
-        return self.classes[name](**made.values(name))
+        cls, values = self.classes[name], made.values(name)
+        if not self.lead:
+            return cls(**values)
+        # A class checks one instance; the struct around stacked ones checks them.
+        others = {n: spec for n, spec in cls.__nqx_fields__.items() if spec.has_default}
+        return cls.__nqx_assemble__({n: s.make_default() for n, s in others.items()} | values)
 
     def values(self, name: str) -> dict[str, Any]:
         """The values of the fields of the struct."""
@@ -306,8 +281,20 @@ class _Sample:
         inside = replace(
             self, document=owner, classes=classes_in(owner), sizes={}, root={}, depth=-1
         )
-        inside.shown = _shown_dims(owner)
+        inside.shown = shown_dims(owner)
         return inside.struct(name, bound)
+
+    def stacked(self, declared: Type, axes: Sequence[Expression]) -> Any:
+        """Instances of the struct that a type names, stacked along some axes."""
+        lead = (*self.lead, *map(self.number, axes))
+        return replace(self, lead=lead).inner_struct(declared)
+
+    def count_of(self, size: Expression) -> int:
+        """The length of a list of a declared length."""
+        count = self.number(size)
+        if count > _MOST_ITEMS * self.reach:
+            raise unfit(f"expected at most {_MOST_ITEMS} items, got {count}")
+        return count
 
     def length(self, item: Type) -> int:
         """The length of a collection."""

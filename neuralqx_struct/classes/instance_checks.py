@@ -26,7 +26,8 @@ from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.paths import FieldName, PathTree
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.references import class_ref, stored_class
-from neuralqx_struct.schema.conformance import Seen, Shaped, conform
+from neuralqx_struct.schema.conditions import Shaped
+from neuralqx_struct.schema.conformance import Seen, conform
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.struct.equality import JAX_ARRAYS, is_jax_array

@@ -56,6 +56,7 @@ class StructDecoder(ClassDecoder):
         )  # of all Structs that were read: names that `fill` may use
         self.stand_in: jax.ShapeDtypeStruct | None = None  # the leaf that filters see
         self.conversions = options.conversions
+        self.hooks = True  # False in stacked structs: hooks ran when single ones were made
         self._held: dict[str, np.ndarray[Any, Any]] = {}
         self._shared: dict[tuple[str, Any, Any], Any] = {}
 

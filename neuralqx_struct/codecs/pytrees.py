@@ -189,14 +189,17 @@ def _encode_struct(value: Any, encoder: StructEncoder) -> Members:
         ref = encoder.own.refs.get(cls, ref)
         texts = encoder.own.enums.get(cls, {})
     fields: dict[str, Node] = {}
-    problems = len(encoder.problems)
+    problems, check = len(encoder.problems), encoder.check
+    stacked: frozenset[str] = cls.__nqx_stacked__  # type: ignore[attr-defined]
     for name, spec in type(value).__nqx_fields__.items():
         if spec.should_serialize:
             held = getattr(value, name)
             is_text = name in texts and isinstance(held, texts[name])
+            # The struct around stacked ones checks them.
+            encoder.check = check and name not in stacked
             fields[name] = encoder.encode(held.name if is_text else held, FieldName(name, spec))
-    encoder.own = outer
-    if encoder.check and len(encoder.problems) == problems:
+    encoder.own, encoder.check = outer, check
+    if check and len(encoder.problems) == problems:
         try:
             verify(value)
         except (TypeError, AttributeError) as error:
@@ -205,7 +208,7 @@ def _encode_struct(value: Any, encoder: StructEncoder) -> Members:
 
 
 def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
-    options = decoder.options
+    options, hooks = decoder.options, decoder.hooks
     cls = decoder.resolve(node["type"], "a Struct class", is_struct)
     if options.root is not None and not decoder.path and stored_class(options.root) is cls:
         cls = options.root
@@ -226,7 +229,9 @@ def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
             _fill_in(spec, values, decoder, stored)
         else:
             key = FieldName(name, tagged(spec, tags), holder)
+            decoder.hooks = hooks and name not in cls.__nqx_stacked__
             values[name] = decoder.decode(stored.pop(held), key)
+    decoder.hooks = hooks
     for name in stored:
         _note_unknown(name, cls, decoder)
     if len(decoder.problems) > problems:
@@ -237,7 +242,8 @@ def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
             if isinstance(text, str) and text in members.__members__:
                 values[name] = members[text]
     try:
-        return (cls.__nqx_restore__ if options.runs_hooks else cls.__nqx_assemble__)(values)
+        runs_hooks = hooks and options.runs_hooks
+        return (cls.__nqx_restore__ if runs_hooks else cls.__nqx_assemble__)(values)
     except (TypeError, AttributeError) as error:
         raise SerializationError(_refusal(error, cls, where)) from error
 

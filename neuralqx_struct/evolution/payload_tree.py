@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
-from neuralqx_struct.evolution.values import map_leaves, shown_node
+from neuralqx_struct.evolution.values import each_layer, map_leaves, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import ARRAY, FULL, STRUCT, elements_of, iter_nodes
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.schema.conformance import see_node, size_scopes
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.solver import Solver
+from neuralqx_struct.schema.stacks import stacked_structs
 from neuralqx_struct.types import Node, Type
 from neuralqx_struct.types.text import NodeBuilder, number_node, number_value, read_value
 
@@ -271,6 +273,13 @@ class Place:
         """The number that an extent is at this instance; None if no array in the payload fixes it."""
         return self.workspace.sizes(self.path, self.before).size(extent)
 
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The sizes of the axes in front of those that arrays of the instance declare; it is a stacked one if there are any."""
+        if self.struct not in stacked_structs(self.before):
+            return ()
+        return tuple(map(self.size, self.workspace.sizes(self.path, self.before).axes))
+
     def size(self, extent: Expression) -> int:
         """As :meth:`known_size`.
 
@@ -303,20 +312,21 @@ class Place:
         after, used = self.after, self.workspace.target.used
         document = after.linked({**used, **after.used}, after.unusable)
         declared = declared or after.structs[self.struct].fields[name].declared
+        builder = NodeBuilder(document, size=self.size, store=store, lead=self.lead)
         try:
-            return read_value(value, declared, NodeBuilder(document, size=self.size, store=store))
+            return read_value(value, declared, builder)
         except SchemaError as error:
             raise MigrationError(error.diagnostics) from None
 
     def shape(self, node: Node, *parts: Hashable) -> list[int]:
-        """The shape of a node that is an array, spelled out or constant.
+        """The shape of a node that is an array, spelled out or constant; without the leading axes of stacked instances.
 
         Raises:
             MigrationError: NQX411: it is of another kind.
         """
         if not elements_of(node):
             raise self.error("NQX411", f"expected an array, got {shown_node(node)}", *parts)
-        return list(node.get("shape", ()))
+        return list(node.get("shape", ()))[len(self.lead) :]
 
     def load(self, node: Node) -> Thunk:
         """A function that reads the elements of an array node."""
@@ -352,10 +362,14 @@ class Place:
         Args:
             node: The array, or a constant one, which stays constant.
             how: The name of the operation and its arguments.
-            compute: Computes it.
-            shape: Its shape.
+            compute: Computes it; of stacked instances the array of each of them.
+            shape: Its shape, without the leading axes of stacked instances.
             dtype: Its dtype if it is another; ``compute`` must then work element by element.
         """
+        lead = self.lead
+        if lead and dtype is None:
+            compute = partial(each_layer, compute, lead, tuple(shape))
+        shape = (*lead, *shape)
         kept = ("leaf", "weak_type") if dtype is None else ("leaf",)
         marks = {mark: node[mark] for mark in kept if mark in node}
         dtype_now, sizes = dtype or node["dtype"], list(shape)

@@ -30,7 +30,7 @@ from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.types import INT, Extent, Type, map_type
+from neuralqx_struct.types import INT, Extent, Type, map_sizes
 
 
 def same_size(a: Extent, b: Extent, known: Mapping[str, Expression]) -> bool:
@@ -172,7 +172,7 @@ def substitute(declared: Type, names: Mapping[str, Expression]) -> Type:
             return size
         return from_ast(_replaced(size, names))
 
-    return map_type(declared, lambda inner: inner.with_sizes(bound))
+    return map_sizes(declared, bound)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -324,6 +324,8 @@ class _Names:
             return  # a struct inside itself, or each of many inside each of many
         for name, declaration in self.document.structs[struct].stored.items():
             for part in _held(declaration.declared, always=self.always):
+                if next(part.objections(self.document), None) is not None:
+                    continue  # between two steps a stacked struct may have no array
                 sizes = (*part.extents, *part.arguments)
                 given = [self.bound(size, names, mark) for size in sizes if size is not ...]
                 inner = self.document.structs.get(part.refers)
@@ -335,8 +337,8 @@ class _Names:
 
 
 def _held(declared: Type, *, always: bool) -> Iterator[Type]:
-    """Yields the types without others inside of which every value of a type, or one that is not empty, has one."""
-    if not declared.parts:
+    """Yields the types with sizes, and structs, of which every value of a type, or one that is not empty, has one."""
+    if not declared.parts or (declared.extents and len(declared.branches) == 1):
         yield declared
     if len(declared.branches) == 1:
         parts = declared.fixed_parts if always else declared.parts

@@ -93,3 +93,18 @@ def compact(array: np.ndarray) -> np.ndarray:
     import numpy as np
 
     return np.array(array, order="C", copy=None) if array.ndim else array
+
+
+def each_layer(
+    compute: Callable[[np.ndarray], np.ndarray],
+    lead: tuple[int, ...],
+    shape: tuple[int, ...],
+    array: np.ndarray,
+) -> np.ndarray:
+    """Computes the array of each of stacked instances."""
+    import numpy as np
+
+    result = np.empty((*lead, *shape), array.dtype)
+    for index in np.ndindex(*lead):
+        result[index] = compute(array[index])
+    return result

@@ -3,8 +3,7 @@
 One walk serves manifests that were never turned into values and instances under construction: a reader turns a node or a
 live value into a :class:`~neuralqx_struct.schema.conformance.Seen`, and the records of types check it.
 
-Owns :class:`Seen`, the reader of manifest nodes :func:`see_node`, and :class:`Shaped`, the place of an array whose
-numbers are not available.
+Owns :class:`Seen` and the reader of manifest nodes :func:`see_node`; ``conditions.py`` checks constraints.
 
 Example:
     >>> see_node({"__kind__": "array", "name": "w", "dtype": "float32", "shape": [3]}).text
@@ -13,65 +12,28 @@ Example:
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import dataclasses
-import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
 
 from neuralqx_struct.errors import (
     Diagnostic,
-    SchemaError,
     SerializationError,
     did_you_mean,
-    printable,
 )
 from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
-from neuralqx_struct.expressions.functions import FUNCTIONS
-from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.manifest.kinds import KINDS, Node
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.bounds import length_misses, scalar_misses
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.conditions import ENTRIES, Instance, Shaped, failures, known_value
+from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.solver import Solver
+from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
 from neuralqx_struct.types import Extent, Type
 from neuralqx_struct.types.scalars import scalar_of_kind
 from neuralqx_struct.types.text import format_type
-
-
-class NeedsDataError(Exception):
-    """An expression needs the numbers of an array of which only shape and dtype are known."""
-
-
-class Shaped:
-    """An array in expressions of which only shape and dtype are known."""
-
-    def __init__(self, dtype: str, shape: Iterable[int]) -> None:
-        self.dtype = dtype
-        self.shape = tuple(shape)
-        self.ndim = len(self.shape)
-        self.size = math.prod(self.shape)
-        self.asked = False  # whether an expression needed its numbers
-
-
-def _needs_data(*operands: Any) -> Any:
-    for operand in operands:
-        if isinstance(operand, Shaped):
-            operand.asked = True
-    raise NeedsDataError
-
-
-_ARITHMETIC = "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow rpow matmul rmatmul"
-_OTHERS = "neg pos abs lt le gt ge eq ne bool"
-for _name in f"{_ARITHMETIC} {_OTHERS}".split():
-    setattr(Shaped, f"__{_name}__", _needs_data)
-for _name in ("sum", "min", "max", "all", "any"):
-    setattr(Shaped, _name, _needs_data)
-Shaped.__hash__ = None  # type: ignore[assignment]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -155,10 +117,6 @@ Path = tuple[Hashable, ...]
 
 _DECLARE = "give a value of the declared type, or declare the type that it has"
 _SUBCLASS = "a subclass that adds fields is no struct of the schema; add them to the schema, or keep them beside it"
-_DEEPEST = 20  # collections inside collections that expressions see
-
-#: The unit of the length of a collection.
-_ENTRIES = {"list": "items", "tuple": "items", "dict": "entries"}
 
 
 def conform(
@@ -178,7 +136,7 @@ def conform(
     """
     walk = _Walk(document, read, closed=closed)
     walk.outermost(struct, value)
-    return [*walk.found, *walk.dims.solve(), *walk.constraints()]
+    return [*walk.found, *walk.dims.solve(), *failures(walk.constrained)]
 
 
 def size_scopes(document: Document, struct: str, value: Any, read: Reader) -> dict[Path, Solver]:
@@ -187,15 +145,6 @@ def size_scopes(document: Document, struct: str, value: Any, read: Reader) -> di
     walk.outermost(struct, value)
     walk.dims.solve()
     return walk.scopes
-
-
-class _Instance(NamedTuple):
-    """An instance whose constraints are checked once all sizes are known."""
-
-    declaration: StructDeclaration
-    values: Mapping[str, Any]
-    path: Path
-    dims: Solver
 
 
 class _Walk:
@@ -208,7 +157,7 @@ class _Walk:
         self.found: list[Diagnostic] = []
         self.dims = Solver(document.dims)
         self.scopes: dict[Path, Solver] = {}
-        self._constrained: list[_Instance] = []
+        self.constrained: list[Instance] = []
 
     def report(self, code: str, path: Path, message: str, hint: str | None = None) -> None:
         """Adds a problem."""
@@ -221,9 +170,16 @@ class _Walk:
         self.struct(struct, self.read(value), (), dims, outermost=True)
 
     def struct(
-        self, name: str, seen: Seen, path: Path, dims: Solver, *, outermost: bool = False
+        self,
+        name: str,
+        seen: Seen,
+        path: Path,
+        dims: Solver,
+        axes: Axes = (),
+        *,
+        outermost: bool = False,
     ) -> None:
-        """Checks a struct; ``outermost`` if no other struct of the document is around it."""
+        """Checks a struct whose arrays have ``axes`` in front; ``outermost`` if no struct of the document is around it."""
         declaration, wanted = self.document.structs[name], self.document.ref(name)
         # A subclass may add fields only at the root.
         if seen.sort != "struct" or wanted not in (seen.refs[:1] if path else seen.refs):
@@ -233,6 +189,7 @@ class _Walk:
             self.report(code, path, f"expected a struct {wanted}, got {got}", advice)
             return
         self.scopes[path] = dims
+        dims.axes = axes
         values: dict[str, Any] = {}
         gives_sizes = outermost and name == self.document.root
         for field_name, field in declaration.fields.items():
@@ -245,8 +202,8 @@ class _Walk:
                 continue
             here = self.read(seen.items[field_name])
             if field_name in declaration.compared:
-                values[field_name] = _known(self.read, here)
-            self.field(field, here, where, dims)
+                values[field_name] = known_value(self.read, here)
+            self.field(field, here, where, dims, axes)
             if gives_sizes and field.kind == "static" and type(here.value) is int:
                 dims.know(field_name, here.value, format_path(where))
         for unknown in seen.items if self.closed else ():
@@ -255,21 +212,26 @@ class _Walk:
                 message = f"expected a field of {name}, got {str(unknown)!r}"
                 self.report("NQX415", (*path, unknown), message, hint)
         if declaration.constraints:
-            self._constrained.append(_Instance(declaration, values, path, dims))
+            self.constrained.append(Instance(declaration, values, path, dims, axes))
 
-    def field(self, declaration: FieldDeclaration, seen: Seen, path: Path, dims: Solver) -> None:
+    def field(
+        self, declaration: FieldDeclaration, seen: Seen, path: Path, dims: Solver, axes: Axes
+    ) -> None:
         """Checks type and bounds of a field."""
         if declaration.type is None or declaration.derived is not None:
             return
         before = len(self.found)
-        self.value(declaration.declared, seen, path, dims)
+        declared = declaration.declared
+        if axes and declaration.kind == "node":
+            declared = declared.with_axes(axes)
+        self.value(declared, seen, path, dims)
         if len(self.found) > before:
             return
         misses: list[str] = []
         if seen.sort == "scalar":
             misses = scalar_misses(declaration, seen.value)
-        elif seen.sort in _ENTRIES:
-            misses = length_misses(declaration, len(seen.items), _ENTRIES[seen.sort])
+        elif seen.sort in ENTRIES:
+            misses = length_misses(declaration, len(seen.items), ENTRIES[seen.sort])
         for message in misses:
             self.report("NQX416", path, message)
 
@@ -303,93 +265,16 @@ class _Walk:
         path: Path,
         dims: Solver,
         bound: Mapping[str, Expression],
+        axes: Axes = (),
     ) -> None:
         """Checks a struct inside another; one of another document has dims of its own."""
+        if axes:
+            given, axes = inner_axes(axes, names_inside(owner, name))
+            bound = {**bound, **given}
         document = self.document
         if owner is document:
-            self.struct(name, seen, path, dims.scope(bound))
+            self.struct(name, seen, path, dims.scope(bound), axes)
             return
         self.document = owner
-        self.struct(name, seen, path, dims.scope(bound, owner.dims), outermost=True)
+        self.struct(name, seen, path, dims.scope(bound, owner.dims), axes, outermost=True)
         self.document = document
-
-    def constraints(self) -> list[Diagnostic]:
-        """The constraints that fail."""
-        found: list[Diagnostic] = []
-        for declaration, values, path, dims in self._constrained:
-            known = dims.sizes() | dict(values)
-            for constraint in declaration.constraints:
-                expression = constraint.expression
-                for name in expression.names:
-                    _derive(declaration, name, known)
-                why = _failure(expression, known)
-                if why is not None:
-                    compared = _compared(expression, known) or "a value that fails it"
-                    message = f"expected {expression.text}, got {compared}{why}"
-                    hint = printable(constraint.message or "") or None
-                    at = format_path(path)
-                    found.append(Diagnostic("NQX416", "error", message, path=at, hint=hint))
-        return found
-
-
-def _known(read: Reader, seen: Seen, depth: int = 0) -> Any:
-    """A value for expressions; None where it is unknown, as for lists inside themselves."""
-    if depth > _DEEPEST:
-        return None
-    if seen.sort in ("scalar", "array"):
-        return seen.value
-    if seen.sort in ("struct", "key", "other"):
-        return Shaped("", seen.shape)
-    if seen.sort not in _ENTRIES:
-        return None
-    items = {key: _known(read, read(item), depth + 1) for key, item in seen.items.items()}
-    if seen.sort == "dict":
-        return items
-    return [*items.values()] if seen.sort == "list" else tuple(items.values())
-
-
-def _derive(declaration: StructDeclaration, name: str, known: dict[str, Any]) -> None:
-    """Adds the value of a derived field, which payloads do not hold, if it can be computed."""
-    field = declaration.fields.get(name)
-    expression = None if field is None else field.derivation
-    if expression is None or name in known:
-        return
-    known[name] = None  # unknown until the end, also for a field that needs itself
-    for inner in expression.names:
-        _derive(declaration, inner, known)
-    if all(known.get(inner) is not None for inner in expression.names):
-        # The field itself reports the error when it is read.
-        with contextlib.suppress(NeedsDataError, SchemaError):
-            known[name] = evaluate(expression, known)
-
-
-def _failure(expression: Expression, known: Mapping[str, Any]) -> str | None:
-    """The end of the message for a condition that fails; None if it holds or cannot be decided."""
-    if any(known.get(name) is None for name in expression.names):
-        return None
-    try:
-        verdict = evaluate(expression, known)
-    except NeedsDataError:
-        return None
-    except SchemaError as error:
-        return f"\n{error.diagnostics[0].message}"
-    if getattr(verdict, "shape", ()) and verdict.size != 1:
-        return f"\n{expression.text} has a result for each element; write all({expression.text})"
-    try:
-        return None if verdict else ""
-    except NeedsDataError:
-        return None
-
-
-def _compared(expression: Expression, known: Mapping[str, Any]) -> str:
-    """The values that a condition compared: of names, and of functions such as ``len``."""
-    shown: dict[str, str] = {}
-    for node in ast.walk(expression.tree):
-        if isinstance(node, ast.Name) and isinstance(known.get(node.id), (int, float, str)):
-            shown[node.id] = brief_scalar(known[node.id])
-        if isinstance(node, ast.Call) and FUNCTIONS[node.func.id].shown:  # type: ignore[attr-defined]
-            with contextlib.suppress(NeedsDataError, SchemaError):
-                value = evaluate_tree(node, known)
-                plain = isinstance(value, (int, float, tuple))
-                shown[format_tree(node)] = brief_scalar(value) if plain else str(value)
-    return ", ".join(f"{text} = {value}" for text, value in sorted(shown.items()))

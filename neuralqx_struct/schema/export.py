@@ -26,18 +26,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.manifest import SCHEMA_URL
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.manifest.models import Manifest
 from neuralqx_struct.schema.lock import payload_fingerprints
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series
-from neuralqx_struct.types import Rule, walk_type
+from neuralqx_struct.types import Rule, Type, walk_type
 from neuralqx_struct.types.scalars import ANY_NODE, kind_rule
+from neuralqx_struct.types.stacked import stacked_ref
 
 __all__ = ["manifest_schema", "outline", "payload_schema", "struct_diagram", "version_diagram"]
 
@@ -145,19 +147,41 @@ def payload_schema(document: Document) -> dict[str, Any]:
         "manifest": {"$ref": f"#/definitions/{document.ref(document.root)}"},
     }
     made["required"] = [*made["required"], "schema"]
-    made["definitions"] |= {
-        owner.ref(name): _struct(owner, name) for owner in owners for name in owner.structs
-    }
+    made["definitions"] |= _structs(owners)
     made["title"] = f"manifest.json of {document.id} version {document.version}"
     made["$id"] = f"{made['$id'].removesuffix('.json')}/{document.id}@{document.version}.json"
     return made
 
 
-def _struct(document: Document, name: str) -> Rule:
+def _structs(owners: Iterable[Document]) -> dict[str, Rule]:
+    """The definitions of all structs, and of those that some type stacks, by their numbers of leading axes."""
+    todo = [(owner, name, 0) for owner in owners for name in owner.structs]
+    made: dict[str, Rule] = {}
+    for owner, name, axes in todo:
+        ref = stacked_ref(owner, name, axes)
+        if ref in made or name not in owner.structs:
+            continue
+        types = _types(owner, name, (parse("_"),) * axes)
+        made[ref] = _struct(owner, name, types)
+        inside = (inner for declared in types.values() for inner in walk_type(declared))
+        for inner in (each for each in inside if each.stacks):
+            todo.append((*owner.place_of(inner.parts[0].refers), len(inner.extents)))  # noqa: PERF401
+    return made
+
+
+def _types(document: Document, name: str, axes: tuple[Expression, ...]) -> dict[str, Type]:
+    """The types of the stored fields of a struct whose arrays have axes in front."""
+    stored = document.structs[name].stored
+    types = {field: member.declared for field, member in stored.items()}
+    nodes = [field for field in types if axes and stored[field].kind == "node"]
+    return types | {field: types[field].with_axes(axes) for field in nodes}
+
+
+def _struct(document: Document, name: str, types: Mapping[str, Type]) -> Rule:
     declared = document.structs[name]
     fields = {
         # Readers accept any value of a field that is not stored.
-        field: _field(document, member) if member.stored else ANY_NODE
+        field: _field(document, member, types[field]) if field in types else ANY_NODE
         for field, member in declared.fields.items()
     }
     inside = {
@@ -174,8 +198,7 @@ def _struct(document: Document, name: str) -> Rule:
 # Fields.
 
 
-def _field(document: Document, member: FieldDeclaration) -> Rule:
-    declared = member.declared
+def _field(document: Document, member: FieldDeclaration, declared: Type) -> Rule:
     rule = ANY_NODE if member.type is None else declared.rule(document)
     conditions = [*_bounds(member)]
     whole = {"allOf": [rule, *conditions]} if conditions else rule

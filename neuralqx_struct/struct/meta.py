@@ -99,6 +99,7 @@ class StructMeta(type):
     __nqx_steps__: tuple[tuple[str, Hook | None], ...]
     __nqx_compared__: tuple[tuple[str, Hook, Hook | None], ...]
     __nqx_check__: Callable[[Any], list[Diagnostic]] | None
+    __nqx_stacked__: frozenset[str] = frozenset()  # fields that hold stacked structs
     __nqx_generated_init__: bool
     __nqx_straight__: bool  # constructed by straight-line code
     __nqx_plain__: bool  # without any hook

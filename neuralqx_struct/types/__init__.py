@@ -28,6 +28,7 @@ from neuralqx_struct.types.records import (
     Node,
     Rule,
     Type,
+    map_sizes,
     map_type,
     type_names,
     type_of_class,
@@ -45,6 +46,7 @@ from neuralqx_struct.types.scalars import (
     LiteralOf,
     Scalar,
 )
+from neuralqx_struct.types.stacked import Stacked
 from neuralqx_struct.types.unions import Named, Null, Union
 
 __all__ = [
@@ -64,10 +66,12 @@ __all__ = [
     "PyTree",
     "Rule",
     "Scalar",
+    "Stacked",
     "TupleOf",
     "Type",
     "Union",
     "add_type",
+    "map_sizes",
     "map_type",
     "type_names",
     "type_of_class",
@@ -93,6 +97,7 @@ RECORDS: tuple[Any, ...] = (
     LiteralOf,
     Union,
     Named,
+    Stacked,
 )
 
 

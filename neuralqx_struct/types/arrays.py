@@ -95,6 +95,9 @@ class Array(Type):
     def with_sizes(self, change: Callable[[Any], Any]) -> Type:
         return replace(self, shape=tuple(map(change, self.shape)))
 
+    def with_axes(self, axes: tuple[Expression, ...]) -> Type:
+        return replace(self, shape=(*axes, *self.shape))
+
     def accepts(self, document: Any, seen: Any) -> bool:
         if seen.sort != "array" or not _same_dtype(self.dtype, seen):
             return False
@@ -207,6 +210,9 @@ class Key(Type):
 
     def with_sizes(self, change: Callable[[Any], Any]) -> Type:
         return replace(self, shape=tuple(map(change, self.shape)))
+
+    def with_axes(self, axes: tuple[Expression, ...]) -> Type:
+        return replace(self, shape=(*axes, *self.shape))
 
     def check(self, walk: Any, seen: Any, path: Any, dims: Any) -> None:
         if seen.sort != "key" or self.impl not in (None, seen.dtype):

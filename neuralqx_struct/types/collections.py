@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.types.records import NO_VALUE, Node, Rule, Type
+from neuralqx_struct.expressions import Expression, from_ast
+from neuralqx_struct.types.records import NO_VALUE, Extent, Node, Rule, Type, type_names
 from neuralqx_struct.types.scalars import ANY_NODE, kind_rule
 from neuralqx_struct.types.text import (
     Builder,
+    constant_size,
     not_a_value,
     type_of_tree,
     wrong,
@@ -71,15 +73,15 @@ class Collection(Type):
 
 @dataclass(frozen=True, slots=True)
 class ListOf(Collection):
-    """A list of any length."""
+    """A list; its length is a size, or any number."""
 
     sort = "list"
     words = (sort,)
     kinds = ("list",)
     meaning = "list"
     unhashable = "a list"
-    suggestion = []
     item: Type
+    length: Expression | None = None
 
     @property
     def parts(self) -> tuple[Type, ...]:
@@ -98,22 +100,66 @@ class ListOf(Collection):
     def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
         if args is None:
             raise _no_brackets(word, text)
-        if len(args) != 1:
-            raise wrong(text, "expected list[T] with one type")
-        return ListOf(type_of_tree(args[0], text))
+        if len(args) not in (1, 2):
+            raise wrong(text, "expected list[T], or list[T, n] with the length n")
+        item, *length = args
+        if any(isinstance(each, ast.Name) and each.id in type_names() for each in length):
+            raise wrong(text, "expected list[T] with one type, and its length behind it")
+        return ListOf(type_of_tree(item, text), *map(from_ast, length))
 
     def format(self) -> str:
-        return f"{self.sort}[{self.item.format()}]"
+        length = "" if self.length is None else f", {self.length.text}"
+        return f"{self.sort}[{self.item.format()}{length}]"
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:  # type: ignore[override]
+        return () if self.length is None else (self.length,)
+
+    @property
+    def count(self) -> int | None:
+        """The length of every value, if it is a number."""
+        return None if self.length is None else constant_size(self.length)
+
+    @property
+    def fixed_parts(self) -> tuple[Type, ...]:
+        return self.parts if self.count else ()
 
     def with_parts(self, parts: tuple[Type, ...]) -> Type:
-        return ListOf(parts[0])
+        return ListOf(parts[0], self.length)
+
+    def with_sizes(self, change: Callable[[Any], Any]) -> Type:
+        return self if self.length is None else ListOf(self.item, change(self.length))
+
+    def check(self, walk: Any, seen: Any, path: Any, dims: Any) -> None:
+        Collection.check(self, walk, seen, path, dims)
+        if seen.sort == self.meaning:
+            walk.unify(dims, self.extents, (len(seen.items),) * len(self.extents), path, self.sort)
+
+    def readable_as(self, want: ListOf, compare: Any) -> bool:
+        as_long = want.length is None or compare.shapes(self.extents, want.extents)
+        return as_long and bool(compare.types(self.item, want.item))
+
+    def read(self, value: Any, builder: Builder) -> Any:
+        if self.length is not None and isinstance(value, list) and len(value) != self.count:
+            fix = "write a list of that length" if self.count is not None else None
+            why = fix or f"{self.length.text} is known only from an instance"
+            raise not_a_value(value, self, why)
+        return Collection.read(self, value, builder)
+
+    def ends(self, ends: Callable[[Type], bool]) -> bool:
+        return self.length is None or self.count == 0 or ends(self.item)
+
+    def neutral(self, document: Any) -> Any:
+        return [] if self.length is None else NO_VALUE
 
     def rule(self, document: Any) -> Rule:
-        items = {"type": "array", "items": self.item.rule(document)}
+        items: Rule = {"type": "array", "items": self.item.rule(document)}
+        if self.count is not None:
+            items |= {"minItems": self.count, "maxItems": self.count}
         return kind_rule(self.sort, items=items)
 
     def example(self, sample: Any) -> Any:
-        count = sample.length(self.item)
+        count = sample.length(self.item) if self.length is None else sample.count_of(self.length)
         return [self.item.example(sample) for _ in range(count)]
 
 

@@ -94,7 +94,7 @@ class Type(ABC):
         """The branches without null."""
         return tuple(branch for branch in self.branches if branch.sort != "null")
 
-    #: The sizes of the axes that stored values show.
+    #: The sizes that stored values show: of axes, and of lists.
     extents: tuple[Extent, ...] = ()
     #: The sizes for the parameters of a struct.
     arguments: tuple[Expression, ...] = ()
@@ -108,12 +108,18 @@ class Type(ABC):
     families: tuple[str, ...] = ()
     #: The axes of those numbers, 0 for a single one; None for other types and where values differ.
     axes: int | None = None
+    #: True if the arrays of the one type inside have axes of their own in front.
+    stacks: bool = False
     #: The type of the values under keys that payloads choose.
     below: Type | None = None
 
     def with_sizes(self, change: Callable[[Any], Any]) -> Type:
         """The type with every size replaced by ``change(size)``."""
         return self
+
+    def with_axes(self, axes: tuple[Expression, ...]) -> Type:
+        """The type of the same value of several instances, stacked: arrays have these axes in front."""
+        return self.with_parts(tuple(part.with_axes(axes) for part in self.parts))
 
     def with_texts(self, names: Mapping[str, str]) -> Type:
         """The type with other strings in place of its own, as in literals."""
@@ -217,6 +223,10 @@ class Type(ABC):
     #: Multiplicity in diagrams.
     many: str = ""
 
+    def objections(self, document: Any) -> Iterator[tuple[str, str]]:
+        """Yields ``X, got Y`` and a fix for each reason why a document cannot use the type."""
+        return iter(())
+
     def advice(self) -> tuple[str, str, str] | None:
         """Returns code, message and hint of a warning about the type."""
         return None
@@ -271,3 +281,9 @@ def map_type(declared: Type, change: Callable[[Type], Type]) -> Type:
     if not declared.parts:
         return change(declared)
     return declared.with_parts(tuple(map_type(part, change) for part in declared.parts))
+
+
+def map_sizes(declared: Type, change: Callable[[Any], Any]) -> Type:
+    """The type with ``change`` applied to every size, also of the types inside."""
+    parts = tuple(map_sizes(part, change) for part in declared.parts)
+    return declared.with_parts(parts).with_sizes(change)

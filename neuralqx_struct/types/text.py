@@ -26,12 +26,13 @@ import keyword
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, from_ast
+from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.fieldspec import MISSING
 from neuralqx_struct.printing import read_decimal
 from neuralqx_struct.types.records import TYPES, Extent, Node, Type, type_of_class
@@ -108,6 +109,9 @@ def type_of_tree(node: ast.expr, text: str) -> Type:
     if isinstance(node, ast.Subscript):
         args = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         node = node.value
+        if isinstance(node, ast.Subscript):
+            item = type_of_tree(node, text)
+            return TYPES["stacked"].around(item, args, text)  # type: ignore[no-any-return]
     if isinstance(node, ast.Name):
         return _record_of(node.id).parse(node.id, args, text)  # type: ignore[no-any-return]
     if isinstance(node, ast.Attribute):
@@ -136,6 +140,15 @@ def _dotted(node: ast.expr, text: str) -> str:
 def parse_extent(node: ast.expr) -> Extent:
     """One axis of a shape."""
     return ... if isinstance(node, ast.Constant) and node.value is ... else from_ast(node)
+
+
+def constant_size(size: Expression) -> int | None:
+    """The number that a size without names is; None for others, and where it is no size."""
+    try:
+        found = None if size.names else evaluate(size, {})
+    except SchemaError:
+        return None
+    return found if type(found) is int and found >= 0 else None
 
 
 def format_extents(extents: tuple[Extent, ...]) -> str:
@@ -237,6 +250,10 @@ class Builder:
         """The builder for the fields of a struct, whose sizes are its own."""
         return self
 
+    def stacked(self, axes: tuple[Expression, ...]) -> Builder:
+        """The builder for a struct whose arrays have these axes in front."""
+        return self
+
     def struct(self, name: str, fields: dict[str, Any]) -> Any:
         """An instance of a struct."""
         return fields
@@ -253,11 +270,17 @@ class NodeBuilder(Builder):
     Attributes:
         size: Returns the number of an extent in the payload; -1 if it is unknown.
         store: Stores an array beside the manifest and returns its node.
+        lead: The sizes of the axes in front of those that arrays declare.
     """
 
     structs: bool = True
     size: Callable[[Expression], int] = _unknown_size
     store: Callable[[str, Any], Node] = lambda _dtype, _array: None
+    lead: tuple[int, ...] = ()
+
+    def stacked(self, axes: tuple[Expression, ...]) -> Builder:
+        """The builder for a struct whose arrays have these axes in front."""
+        return replace(self, lead=(*self.lead, *map(self.size, axes)))
 
     def scalar(self, record: Any, value: Any) -> Node:
         """The node of a scalar."""
@@ -288,7 +311,8 @@ class NodeBuilder(Builder):
         sizes = [self.size(extent) for extent in declared.shape if extent is not ...]
         family = DTYPES[declared.dtype].family
         number = {"floating": float, "complex": complex}.get(family, lambda plain: plain)(value)
-        constant = {"dtype": declared.dtype, "shape": sizes, "value": number_node(number)}
+        shape = [*self.lead, *sizes]
+        constant = {"dtype": declared.dtype, "shape": shape, "value": number_node(number)}
         return {"__kind__": "full", **constant}
 
     def _stored(self, declared: Any, value: list[Any]) -> Node:
@@ -299,7 +323,7 @@ class NodeBuilder(Builder):
         except (TypeError, ValueError, OverflowError):
             raise not_a_value(value, declared) from None
         declared.check_shape(array.shape)
-        return self.store(declared.dtype, array)
+        return self.store(declared.dtype, np.broadcast_to(array, (*self.lead, *array.shape)))
 
     def struct(self, name: str, fields: dict[str, Node]) -> Node:
         """The node of a struct."""

@@ -10,7 +10,7 @@ from typing import Any
 from neuralqx_struct.errors import SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression, from_ast
 from neuralqx_struct.printing import listed
-from neuralqx_struct.types.records import NO_VALUE, Node, Rule, Type
+from neuralqx_struct.types.records import NO_VALUE, TYPES, Node, Rule, Type
 from neuralqx_struct.types.scalars import kind_rule
 from neuralqx_struct.types.text import Builder, not_a_value, union_of
 
@@ -180,11 +180,21 @@ class Named(Type):
     def picks(self, document: Any) -> bool:
         return document.members_of(self.name) is not None
 
+    def with_axes(self, axes: tuple[Expression, ...]) -> Type:
+        stacked: Type = TYPES["stacked"](self, axes)
+        return stacked
+
     def check(self, walk: Any, seen: Any, path: Any, dims: Any) -> None:
+        self.check_stacked((), walk, seen, path, dims)
+
+    def check_stacked(
+        self, axes: tuple[Expression, ...], walk: Any, seen: Any, path: Any, dims: Any
+    ) -> None:
+        """As :meth:`check`, for a struct whose arrays have axes in front."""
         owner, name = walk.document.place_of(self.name)
         if name in owner.structs:
             bound = dict(zip(owner.structs[name].params, self.args, strict=False))
-            walk.inner_struct(owner, name, seen, path, dims, bound)
+            walk.inner_struct(owner, name, seen, path, dims, bound, axes)
         elif name not in owner.enums:
             message = f"expected a schema that declares {name}, got none"
             walk.report("NQX404", path, message, "pass the folder it lies in")

@@ -1,7 +1,8 @@
 import pytest
 
 from neuralqx_struct.errors import StructError
-from neuralqx_struct.schema.conformance import Shaped, conform, see_node
+from neuralqx_struct.schema.conditions import Shaped
+from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_text
 

@@ -204,8 +204,7 @@ class Scope:
     def with_type(self, name: str, change: Callable[[Type], Type]) -> Document:
         """The declaration with another type for a field."""
         source = self.field(name)
-        made = self.adopt(name, change(source.declared), source)
-        return self.replaced((name,), {name: made})
+        return self.replaced((name,), {name: self.adopt(name, change(source.declared), source)})
 
 
 class _Sized(NodeBuilder):
@@ -227,6 +226,11 @@ class _Sized(NodeBuilder):
         local = _NO_NAMES.union(*declaration.sizes) - self.document.dims.keys()
         return _Sized(self.document, self.scope, local.union(declaration.params))
 
+    def stacked(self, axes: tuple[Expression, ...]) -> NodeBuilder:
+        """This builder, if every payload shows the axes."""
+        self.scope.require_sizes(axes, "")
+        return self
+
     def array(self, declared: Array, value: Any) -> Node:
         """Checks the sizes that a number fills."""
         made = super().array(declared, value)
@@ -242,10 +246,6 @@ class _Sized(NodeBuilder):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The record.
-
-
-def _own_struct(step: Step, document: Document) -> tuple[str, ...]:
-    return (step.within or document.root,)
 
 
 def _none(*_: Any) -> Iterator[Any]:
@@ -283,7 +283,9 @@ class StepKind(Generic[S]):
     rewrite: Callable[[S, Place], Node]
     inverse: Callable[[S, Scope, Document], list[Step]]
     cost: Cost
-    structs: Callable[[S, Document], Iterable[str]] = _own_struct
+    structs: Callable[[S, Document], Iterable[str]] = lambda step, document: (
+        step.within or document.root,
+    )
     functions: Callable[[S], Iterable[str]] = _none
     suggest: Callable[[Gap], Iterator[Step]] = _none
     question: Callable[[FieldDeclaration], str] = lambda _: ""
@@ -326,10 +328,6 @@ def find_struct(document: Document, name: str, member: str) -> StructDeclaration
         message = f"expected a struct of version {document.version}, got {name!r}"
         refuse("NQX304", member, message, hint)
     return document.structs[name]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Declarations.
 
 
 _V = TypeVar("_V")

@@ -275,6 +275,7 @@ def _merge_payload(step: Merge, place: Place) -> Node:
     shape = [int(constant(size) or 0) for size in made.shape]
     rank = len(shapes[first])
     axis = 0 if step.how == "complex" else _axis(step.axis, rank, new=step.how == "stack")
+    axis, shape = axis + len(place.lead), [*place.lead, *shape]
     join = partial(_JOIN[step.how], [*map(place.load, nodes.values())], made.dtype, shape, axis)
     made_of = (step.name, step.how, axis, *map(place.identity, nodes.values()))
     node = place.workspace.store(made.dtype, shape, join, made_of)

@@ -245,13 +245,21 @@ def _check_sizes(document: Document) -> Findings:
                     yield finding("NQX103", path, message, f"did you mean {close!r}?", "warning")
         yield from _unsolvable(at, extents, given)
         bound = sizes_of(document, struct_name)
-        for name, declaration in struct.fields.items():
-            handed = _names(arguments_of(declaration, document.is_struct))
-            for unbound in unknown(handed, bound, (ANY_SIZE,)):
-                hint = speller.hint(unbound, bound)
-                hint = hint or "declare it under `dims:`, or use it in a shape of this struct"
-                message = f"expected a size known in {struct_name}, got {unbound!r}"
-                yield finding("NQX103", (*at, name, "type"), message, hint)
+        handed = [
+            (name, size)
+            for name, declaration in struct.fields.items()
+            for each in arguments_of(declaration, document.is_struct)
+            for size in each.names
+        ]
+        times = Counter(size for _, size in handed)
+        for name, size in handed:
+            # The arrays of the inner struct show it; a name that occurs once may be misspelt.
+            if times[size] == 1 and unknown([size], bound, (ANY_SIZE,)):
+                close = speller.closest(size, bound, cutoff=0.85)
+                if close is not None:
+                    message = f"expected a size known in {struct_name}, got {size!r}, which is passed on alone"
+                    hint = f"did you mean {close!r}?"
+                    yield finding("NQX103", (*at, name, "type"), message, hint, "warning")
         yield from _unused_params(("structs", struct_name, "params"), struct, counted)
 
 

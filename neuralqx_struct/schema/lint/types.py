@@ -60,6 +60,8 @@ def _check_types(document: Document) -> Findings:
                 code, message, hint = advice
                 yield finding(code, (*path, "type"), message, hint, "warning")
             yield from _options(path, inner)
+            for message, hint in inner.objections(document):
+                yield finding("NQX137", (*path, "type"), f"expected {message}", hint)
 
 
 def _named(

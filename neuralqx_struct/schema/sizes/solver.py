@@ -241,6 +241,8 @@ class Solver:
         (24, 13)
     """
 
+    axes: tuple[Expression, ...] = ()  # in front of those that arrays of the struct declare
+
     def __init__(self, dims: _Dims) -> None:
         self._equations = _Equations()
         self._own: _Own = {}

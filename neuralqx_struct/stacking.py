@@ -1,0 +1,234 @@
+"""Stacked pytrees: one pytree whose arrays have a leading axis, in place of a list of pytrees of one structure.
+
+:func:`stack` and :func:`unstack` are inverse to each other, bit by bit. A stacked struct is the ``xs`` of ``jax.lax.scan``, the argument of
+``jax.vmap``, and the value of a field that a schema declares as ``Layer[d][n]``.
+
+Example:
+    >>> import jax.numpy as jnp
+    >>> layers = [{"w": jnp.zeros(3)}, {"w": jnp.ones(3)}]
+    >>> stacked = stack(layers)
+    >>> stacked["w"].shape, unstack(stacked, 1)["w"].tolist()
+    ((2, 3), [1.0, 1.0, 1.0])
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar, overload
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from neuralqx_struct.errors import Diagnostic, ValidationError
+from neuralqx_struct.fieldspec import FieldKind, is_struct
+from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.printing import brief
+from neuralqx_struct.struct.equality import is_jax_array, same_static
+from neuralqx_struct.struct.pytree import path_parts
+
+T = TypeVar("T")
+
+# JAX types its structures as unknown.
+_flatten: Any = jax.tree_util.tree_flatten
+_flatten_with_path: Any = jax.tree_util.tree_flatten_with_path
+_structure: Any = jax.tree_util.tree_structure
+
+_MOST_PROBLEMS = 20
+_SETTING = "static and opaque fields have one value for all; what differs has to be an array"
+
+
+def stack(items: Iterable[T]) -> T:
+    """Stack pytrees of one structure: each array of the result has a leading axis, with one entry for each item.
+
+    Arrays of numpy stay numpy's, those of JAX stay JAX's, and random keys stay keys. Static fields, keys of dicts and lengths of lists
+    must be the same in all items. No hook runs; derived fields are computed from the stacked arrays when they are read. Works under ``jit``.
+
+    Args:
+        items: At least one Struct, or other pytree of arrays.
+
+    Raises:
+        TypeError: ``items`` is no list of pytrees.
+        ValidationError: NQX432: the items differ in structure, static values, shapes or dtypes, or hold leaves that are no arrays; all
+            places at once.
+
+    Example:
+        >>> stack([(np.zeros(2), np.int8(1)), (np.ones(2), np.int8(2))])
+        (array([[0., 0.],
+               [1., 1.]]), array([1, 2], dtype=int8))
+    """
+    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+        raise TypeError(f"stack(): expected a list of pytrees, got {brief(items)}")
+    every = [*items]
+    if not every:
+        _refuse(_finding((), "expected at least one item, got none", "nothing shows the structure"))
+    columns: list[list[Any]] = []
+    first, treedef = _flatten(every[0])
+    problems = []
+    for place, item in enumerate(every):
+        leaves, other = _flatten(item)
+        if other != treedef:
+            message = f"expected one structure, got another in item {place}"
+            found = [*_differences(every[0], item, (), place)]
+            problems += found or [_finding((), message, _SETTING)]
+        columns.append(leaves)
+    if not problems:
+        paths = [path_parts(keys) for keys, _ in _flatten_with_path(every[0])[0]]
+        rows = zip(paths, zip(*columns, strict=True), strict=True)
+        problems = [each for path, row in rows for each in _unlike(path, row)]
+    _refuse(*problems)
+    if not first:
+        _refuse(
+            _finding((), "expected pytrees with arrays, got none", "nothing shows their number")
+        )
+    made = [_stacked(row) for row in zip(*columns, strict=True)]
+    stacked: T = treedef.unflatten(made)
+    return stacked
+
+
+@overload
+def unstack(stacked: T) -> list[T]: ...
+@overload
+def unstack(stacked: T, index: Any) -> T: ...
+def unstack(stacked: T, index: Any = None) -> list[T] | T:
+    """Split a stacked pytree into the list of its items; the inverse of :func:`stack`.
+
+    Args:
+        stacked: A Struct, or other pytree of arrays, that all have a leading axis of one size. Arrays of numpy are not copied.
+        index: The number of one item, from the end if it is negative. Under ``jit`` it may be traced; then one out of range
+            gives the nearest item, as in JAX.
+
+    Returns:
+        All items; with ``index`` that one.
+
+    Raises:
+        ValidationError: NQX432: there are no arrays, or their leading axes differ.
+        IndexError: There is no such item.
+    """
+    leaves, treedef = _flatten(stacked)
+    count = _count(stacked, leaves)
+    if index is None:
+        return [
+            treedef.unflatten([_item(leaf, place) for leaf in leaves]) for place in range(count)
+        ]
+    if not isinstance(index, jax.core.Tracer):
+        index = operator.index(index)
+        if not -count <= index < count:
+            raise IndexError(f"unstack(): expected the number of one of {count} items, got {index}")
+        index %= count
+    one: T = treedef.unflatten([_item(leaf, index) for leaf in leaves])
+    return one
+
+
+def _count(stacked: Any, leaves: list[Any]) -> int:
+    """The size of the leading axis of all arrays."""
+    sizes = {np.shape(leaf)[:1] for leaf in leaves if _kind(leaf)}
+    if len(sizes) == 1 and () not in sizes and all(map(_kind, leaves)):
+        return int(next(iter(sizes))[0])
+    if not leaves:
+        _refuse(
+            _finding(
+                (), "expected a pytree with arrays, got none", "nothing shows the number of items"
+            )
+        )
+    first = next((np.shape(leaf)[0] for leaf in leaves if _kind(leaf) and np.shape(leaf)), None)
+    problems = []
+    for keys, leaf in _flatten_with_path(stacked)[0]:
+        if not _kind(leaf) or np.shape(leaf)[:1] != (first,):
+            size = "n" if first is None else first
+            message = f"expected an array with a leading axis of size {size}, got {brief(leaf)}"
+            problems.append(
+                _finding(path_parts(keys), message, "every array of a stacked pytree has it")
+            )
+    _refuse(*problems)
+    raise AssertionError  # a problem was found
+
+
+def _refuse(*problems: Diagnostic) -> None:
+    if problems:
+        raise ValidationError(problems[:_MOST_PROBLEMS])
+
+
+def _finding(path: Path, message: str, hint: str) -> Diagnostic:
+    return Diagnostic("NQX432", "error", message, path=format_path(path), hint=hint)
+
+
+def _kind(leaf: Any) -> str:
+    """The library of an array; empty for other leaves."""
+    if is_jax_array(leaf):
+        return "jax"
+    return "numpy" if isinstance(leaf, (np.ndarray, np.generic)) else ""
+
+
+def _unlike(path: Path, row: tuple[Any, ...]) -> Iterator[Diagnostic]:
+    """Yields the first leaf of a row that cannot be stacked with those before it."""
+    first = row[0]
+    for place, leaf in enumerate(row):
+        if not _kind(leaf):
+            hint = "write `static=True` for a setting, or make it an array"
+            yield _finding(path, f"expected an array, got {brief(leaf)} in item {place}", hint)
+            return
+        if _form(leaf) != _form(first):
+            got = f"{brief(leaf)} of {_kind(leaf)} in item {place}"
+            message = f"expected {brief(first)} of {_kind(first)} as in item 0, got {got}"
+            yield _finding(path, message, "stacked arrays have one dtype, shape and library")
+            return
+
+
+def _form(leaf: Any) -> tuple[Any, ...]:
+    return _kind(leaf), leaf.dtype, np.shape(leaf), getattr(leaf, "weak_type", False)
+
+
+def _stacked(row: tuple[Any, ...]) -> Any:
+    return jnp.stack(row) if _kind(row[0]) == "jax" else np.stack(row)
+
+
+def _item(leaf: Any, index: Any) -> Any:
+    if isinstance(index, jax.core.Tracer):
+        return jnp.asarray(leaf)[index]
+    return leaf[index] if _kind(leaf) == "jax" else leaf[index, ...]  # which keeps an array
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pytrees of two structures.
+
+
+def _differences(first: Any, other: Any, path: Path, place: int) -> Iterator[Diagnostic]:
+    """Yields the places where the structures of two pytrees differ."""
+    if type(first) is type(other) and is_struct(first):
+        yield from _settings(first, other, path, place)
+    here, there = _children(first), _children(other)
+    alike = _outline(first) == _outline(other)
+    if len(here) != len(there) or (not alike and type(first) is not type(other)):
+        message = f"expected {brief(first)} as in item 0, got {brief(other)} in item {place}"
+        yield _finding(path, message, "stack pytrees of one structure")
+        return
+    if not alike and not is_struct(first):
+        message = f"expected the same {type(first).__name__} as in item 0, got {brief(other)} in item {place}"
+        yield _finding(path, message, _SETTING)
+        return
+    for (key, a), (_, b) in zip(here, there, strict=True):
+        if _structure(a) != _structure(b):
+            yield from _differences(a, b, (*path, *path_parts(key)), place)
+
+
+def _settings(first: Any, other: Any, path: Path, place: int) -> Iterator[Diagnostic]:
+    """Yields the static and opaque fields that differ."""
+    for name, spec in type(first).__nqx_fields__.items():
+        if spec.kind is FieldKind.NODE or spec.is_derived or spec.reset:
+            continue
+        a, b = getattr(first, name), getattr(other, name)
+        if a is not b and not (spec.kind is FieldKind.STATIC and same_static(a, b)):
+            message = f"expected {brief(a)} as in item 0, got {brief(b)} in item {place}"
+            yield _finding((*path, FieldName(name, spec)), message, _SETTING)
+
+
+def _children(value: Any) -> list[tuple[Any, Any]]:
+    """The pytrees directly inside a value, with their keys; none of a leaf."""
+    found, treedef = _flatten_with_path(value, is_leaf=lambda each: each is not value)
+    return [] if jax.tree_util.treedef_is_leaf(treedef) else found
+
+
+def _outline(value: Any) -> Any:
+    return _structure(value, is_leaf=lambda each: each is not value)
