@@ -19,7 +19,6 @@ Example:
 
 from __future__ import annotations
 
-import ast
 import os
 import sys
 import threading
@@ -31,10 +30,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from neuralqx_struct.classes.defaults import default_of
+from neuralqx_struct.classes.derivations import derivation, sizes_of_instance
 from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
-from neuralqx_struct.expressions import Expression
-from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.printing import brief
@@ -55,9 +52,7 @@ __all__ = ["Schema", "classes_of", "load_schema", "register_hook"]
 _CLASSES: dict[str, dict[str, Any]] = {}
 _COMPILING = threading.RLock()
 _HOOKS: dict[str, Callable[..., Any]] = {}
-_MOST_RESULTS = 64  # of a derived field
 _OURS = ("neuralqx_struct", "")  # packages; generated code has no name
-_EXACT = frozenset({bool, int, str, type(None)})  # equal values of these types are the same value
 
 
 class Schema:
@@ -243,7 +238,7 @@ def _compile(document: Document, name: str) -> Any:
     }
     for field_name, field_declaration in declaration.fields.items():
         namespace["__annotations__"][field_name] = format_type(field_declaration.declared)
-        namespace[field_name] = _field(document, field_declaration, f"{ref}.{field_name}")
+        namespace[field_name] = _field(document, name, field_declaration, f"{ref}.{field_name}")
     return StructMeta(name, (Struct,), namespace)
 
 
@@ -267,7 +262,7 @@ def _rebuild(data: Any, name: str) -> Any:
     return classes_of(series_of([document]), document.version)[name]
 
 
-def _field(document: Document, declaration: FieldDeclaration, where: str) -> Any:
+def _field(document: Document, struct: str, declaration: FieldDeclaration, where: str) -> Any:
     metadata: dict[str, Any] = {"tags": tuple(declaration.tags)}
     for extra in ("unit", "deprecated", "examples"):
         if getattr(declaration, extra):
@@ -287,7 +282,9 @@ def _field(document: Document, declaration: FieldDeclaration, where: str) -> Any
         "kw_only": True,
     }
     if declaration.derivation is not None:
-        return field(**options, init=False, derived=derivation(declaration.derivation))
+        outside = declaration.derivation.heads - document.structs[struct].fields.keys()
+        sizes = sizes_of_instance(document, struct, outside)
+        return field(**options, init=False, derived=derivation(declaration.derivation, sizes))
     validators = [hook for hook in [_hook(declaration.validator)] if hook is not None]
     if declaration.has_default:
         try:
@@ -299,44 +296,6 @@ def _field(document: Document, declaration: FieldDeclaration, where: str) -> Any
         if declaration.deprecated is not False:
             validators.append(_warns(where, declaration.deprecated, options))
     return field(**options, converter=_hook(declaration.converter), validator=validators)
-
-
-def derivation(expression: Expression) -> Callable[[Any], Any]:
-    """The function of an instance that computes a derived field.
-
-    It keeps the results for plain values, and for the shapes of JAX arrays where nothing else of them counts.
-    """
-    names = expression.names
-    nodes = [*ast.walk(expression.tree)]
-    calls: list[Any] = [node for node in nodes if isinstance(node, ast.Call)]
-    measured = [call.args[0] for call in calls if FUNCTIONS[call.func.id].measures]
-    functions = [call.func for call in calls]
-    others = (node for node in nodes if node not in measured and node not in functions)
-    read = {node.id for node in others if isinstance(node, ast.Name)}
-    results: dict[tuple[Any, ...], Any] = {}
-
-    def key_of(name: str, value: Any) -> Any:
-        """None, or a value that is equal only where the result is equal."""
-        if type(value) in _EXACT or (type(value) is float and value):  # 0.0 == -0.0
-            return type(value), value
-        shape = None if name in read else getattr(getattr(value, "aval", None), "shape", None)
-        return shape if shape is not None and _EXACT.issuperset(map(type, shape)) else None
-
-    def derived(self: Any) -> Any:
-        values = {name: getattr(self, name) for name in names}
-        key = tuple([key_of(name, value) for name, value in values.items()])
-        if key in results:
-            return results[key]
-        result = evaluate(expression, values)
-        if None not in key and type(result) in (*_EXACT, float):
-            if len(results) >= _MOST_RESULTS:
-                results.clear()
-            results[key] = result
-        return result
-
-    derived.__doc__ = expression.text
-    derived.__nqx_pure__ = True  # type: ignore[attr-defined]
-    return derived
 
 
 def _warns(where: str, deprecated: bool | str, options: Mapping[str, Any]) -> Callable[[Any], bool]:

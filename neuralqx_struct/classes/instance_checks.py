@@ -1,116 +1,34 @@
 """Checks of instances: each new instance of a schema-made class against its declaration.
 
-The walk of the schema (``schema/conformance.py``) decides, on values that :func:`see_value` reads. Its verdict on a valid instance is remembered
+The walk of the schema (``schema/conformance.py``) decides, on values that ``live_values.py`` reads. Its verdict on a valid instance is remembered
 by the instance's *signature*: the types, dtypes and shapes of the values, and those plain values that the schema constrains. An
 instance of a remembered signature is valid. If no list or dict in it can change, it gets a mark, by which it counts as one item of
 the struct around it. Verdicts that depend on numbers inside arrays are not remembered.
-
-Example:
-    >>> see_value([1.5, None]).text
-    'a list of 2'
 """
 
 from __future__ import annotations
 
+import ast
 import operator
 import sys
-from collections.abc import Callable, Iterator
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
 from typing import Any
 
-import jax
 import numpy as np
 
-from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.fieldspec import is_struct
-from neuralqx_struct.paths import FieldName, PathTree
-from neuralqx_struct.printing import brief_scalar
-from neuralqx_struct.references import class_ref, stored_class
-from neuralqx_struct.schema.conditions import Shaped
+from neuralqx_struct.classes.live_values import WithoutData, see_value
+from neuralqx_struct.errors import Diagnostic, SchemaError
+from neuralqx_struct.expressions.evaluation import evaluate_tree
+from neuralqx_struct.expressions.functions import names_read
+from neuralqx_struct.expressions.paths import head_of, steps_of
+from neuralqx_struct.expressions.values import Items, is_a_struct
 from neuralqx_struct.schema.conformance import Seen, conform
 from neuralqx_struct.schema.lock import full_fingerprint
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.struct.equality import JAX_ARRAYS, is_jax_array
 from neuralqx_struct.struct.pytree import MARK, Pair, is_frozen, put
 from neuralqx_struct.types import type_of_class, walk_type
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Live values for the walk.
-
-
-@lru_cache(maxsize=256)
-def _dtype_name(dtype: Any) -> str:
-    return str(dtype)  # slow in numpy
-
-
-def see_value(value: Any) -> Seen:
-    """Reads a live value for the walk of a schema; tracers have shape and dtype only."""
-    if value is None:
-        return Seen("null", "null")
-    if isinstance(value, type):
-        return Seen("other", f"a {type(value).__name__}")
-    kind: Any = type(value)
-    record = type_of_class(kind)
-    if record is not None:
-        return Seen("scalar", brief_scalar(value), value=value, type_name=record.sort)
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        sort = "list" if isinstance(value, list) else "tuple"
-        return Seen(sort, f"a {sort} of {len(value)}", items=dict(enumerate(value)))
-    if isinstance(value, (dict, PathTree)) and all(isinstance(key, str) for key in value):
-        return Seen("dict", "a dict", items=value)
-    if is_struct(value):
-        return _see_struct(value)
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return _see_array(value)
-    keys = " with keys that are not str" if isinstance(value, dict) else ""
-    return Seen("other", f"a {type(value).__name__}{keys}")
-
-
-def _see_struct(value: Any) -> Seen:
-    cls = type(value)
-    bases = (base for base in cls.__mro__ if "__nqx_ref__" in base.__dict__)
-    refs = dict.fromkeys(map(class_ref, (stored_class(cls), *bases)))
-    specs = cls.__nqx_fields__.items()
-    fields = {FieldName(n, s): getattr(value, n) for n, s in specs if not s.is_derived}
-    return Seen("struct", cls.__name__, refs=tuple(refs), items=fields)
-
-
-def _see_array(value: Any) -> Seen:
-    shape = tuple(value.shape)
-    # Keys have extended dtypes, which are none of numpy's; that is cheap to see.
-    extended = not isinstance(value.dtype, np.dtype)
-    if extended and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
-        impl = str(jax.random.key_impl(value)) if isinstance(value, jax.Array) else str(value.dtype)
-        return Seen("key", f"prng_key[{impl}]", impl, shape)
-    dtype = _dtype_name(value.dtype)
-    traced = isinstance(value, jax.core.Tracer)
-    has_data = not traced and hasattr(value, "__array__")
-    data = value if has_data else Shaped(dtype, shape)
-    text = f"{dtype}[{', '.join(map(str, shape))}]"
-    return Seen("array", text, dtype, shape, data, loose=traced)
-
-
-class WithoutData:
-    """Reads like :func:`see_value`, but without the numbers in arrays, and records whether a constraint needs them."""
-
-    def __init__(self) -> None:
-        self._arrays: list[Shaped] = []
-
-    def __call__(self, value: Any) -> Seen:
-        """A value without the numbers in it."""
-        seen = see_value(value)
-        if seen.sort != "array":
-            return seen
-        hidden = Shaped(seen.dtype, seen.shape)
-        if not seen.loose:  # tracers have no numbers
-            self._arrays.append(hidden)
-        return Seen(seen.sort, seen.text, seen.dtype, seen.shape, hidden, loose=seen.loose)
-
-    @property
-    def needed(self) -> bool:
-        """True if a constraint asked for numbers."""
-        return any(array.asked for array in self._arrays)
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Signatures. Each value in one comes after its type, so that 1, True and 1.0 differ.
@@ -206,7 +124,7 @@ def _look_at_type(value: Any, depth: int = 0, *, whole: bool = False) -> Any:
     raise _NoSignatureError
 
 
-def _look_at_items(kind: type, items: Any, depth: int, whole: bool) -> Any:
+def _look_at_items(kind: type, items: Any, depth: int, whole: bool = False) -> Any:
     if items and hasattr(items[0], MARK):
         try:
             return kind, *map(_mark_of, items)
@@ -236,6 +154,42 @@ def _look_of(document: Document, field: FieldDeclaration) -> Look:
         return _look_at_value(value, depth)
 
     return look_at_bounded
+
+
+def _paths_by_field(declaration: StructDeclaration) -> dict[str, dict[str, bool]]:
+    """The paths that the constraints read, by their fields; True for those whose shapes count."""
+    found: dict[str, dict[str, bool]] = {}
+    for expression in declaration.conditions:
+        measured, _ = names_read(expression.tree)
+        for name in expression.names:
+            paths = found.setdefault(head_of(name), {})
+            paths[name] = paths.get(name, False) or name in measured
+    return found
+
+
+def _look_at_paths(paths: Mapping[str, bool]) -> Look:
+    """Looks at a field, and at the values that some paths reach in it."""
+    inside = [(ast.Name(name), head_of(name), measured) for name, measured in paths.items()]
+    if not any(steps_of(name) or measured for name, measured in paths.items()):
+        return _look_at_value
+
+    def look(value: Any, depth: int = 0) -> Any:
+        parts = [_look_at_value(value, depth)]
+        for node, head, measured in inside:
+            try:
+                reached = evaluate_tree(node, {head: value})
+            except SchemaError:
+                raise _NoSignatureError from None
+            held = reached.values if type(reached) is Items else [reached]
+            if measured and any(
+                map(is_a_struct, held)
+            ):  # signatures leave out what takes any value
+                raise _NoSignatureError
+            if head != node.id:
+                parts.append(_look_at_items(list, held, depth, whole=True))
+        return tuple(parts)
+
+    return look
 
 
 class InstanceCheck:
@@ -336,12 +290,13 @@ class InstanceCheck:
     def _looks(self) -> dict[str, Look]:
         """How the signature looks at each field; fields without any constraint are left out."""
         declaration = self.document.structs[self.name]
+        compared = _paths_by_field(declaration)
         looks: dict[str, Look] = {}
         for name, field in declaration.fields.items():
             if field.derived is not None:
                 continue
-            if name in declaration.compared:
-                looks[name] = _look_at_value
+            if name in compared:
+                looks[name] = _look_at_paths(compared[name])
             elif not _takes_all(field):
                 looks[name] = _look_of(self.document, field)
         return looks

@@ -12,7 +12,6 @@ Example:
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
@@ -38,6 +37,9 @@ from neuralqx_struct.evolution.differences import (
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import apply_to_document, kind, require_bounded
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions.operators import format_tree
+from neuralqx_struct.expressions.paths import head_of, replaced
+from neuralqx_struct.schema.field_paths import renamed
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.series import Series, carried_series, load_series
@@ -250,14 +252,14 @@ def _follow_renames(
 def _compare_structs(found: Changes, old: Document, new: Document) -> None:
     for before, name in renamed_structs(old, new):
         found.former.setdefault(("structs", name), ("structs", before))
-    kept = set()
+    kept: dict[str, str] = {}
     for name, struct in new.structs.items():
         at = ("structs", name)
         former = found.former_path(at)[1]
         if former not in old.structs:
             found.add("NQX284", at, f"struct {name} was added", None, name)
             continue
-        kept.add(former)
+        kept[former] = name
         if former != name:
             code = "NQX284" if former in struct.aliases else "NQX281"
             found.add(code, at, f"struct {former} was renamed to {name}", former, name)
@@ -265,6 +267,8 @@ def _compare_structs(found: Changes, old: Document, new: Document) -> None:
     for name in old.structs:
         if name not in kept:
             found.add("NQX280", ("structs", name), f"struct {name} was removed", name)
+    for former, name in kept.items():  # once all renames are known
+        _compare_constraints(found, name, old, former, new.structs[name])
 
 
 def _compare_struct(
@@ -284,7 +288,6 @@ def _compare_struct(
     freed: Entry = ("NQX206", "{} is no longer reserved", {})
     found.entries((*at, "reserved"), before, after, freed, ("NQX234", "{} is reserved now", {}))
     found.aliases(at, old.aliases, new.aliases)
-    _compare_constraints(found, (*at, "constraints"), old, new)
     if old.params != new.params:
         message = f"parameters changed from {old.params} to {new.params}"
         found.add("NQX210", (*at, "params"), message, old.params, new.params)
@@ -351,13 +354,16 @@ def _add_removed(found: Changes, at: Path, old: FieldDeclaration, *, reserved: b
 
 
 def _compare_constraints(
-    found: Changes, at: Path, old: StructDeclaration, new: StructDeclaration
+    found: Changes, name: str, document: Document, former: str, new: StructDeclaration
 ) -> None:
-    owner = found.former_path(at)[:-1]
-    names = {size.text: name for name, size in found.sizes.items()}
-    for path, former in found.former.items():
-        if former[:-2] == owner and len(path) == len(former):
-            names[former[-1]] = path[-1]
+    at = ("structs", name, "constraints")
+    old = document.structs[former]
+    names = {size.text: each for each, size in found.sizes.items()}
+    now = {(path[1], path[-1]): here[-1] for here, path in found.former.items() if len(path) == 4}
+    for constraint in old.constraints:
+        for path in constraint.expression.names:
+            if head_of(path) in old.fields:
+                names[path] = renamed(document, former, path, lambda *it: now.get(it, it[1]))
     before = {_renamed(c.expression, names): c.message for c in old.constraints}
     after = {c.expression.text: c.message for c in new.constraints}
     for text in sorted(after.keys() & before.keys()):
@@ -373,8 +379,5 @@ def _renamed(expression: Expression, names: Mapping[str, str]) -> str:
     """The text of an expression with other names."""
     if not names.keys() & expression.names:
         return expression.text
-    tree = copy.deepcopy(expression.tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            node.id = names.get(node.id, node.id)
-    return ast.unparse(tree)
+    trees: dict[str, ast.expr] = {name: ast.Name(other) for name, other in names.items()}
+    return format_tree(replaced(expression.tree, trees))

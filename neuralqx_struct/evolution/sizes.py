@@ -19,7 +19,6 @@ scope; :func:`shown_sizes` finds from the declaration alone which ones every pay
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,6 +26,7 @@ from functools import lru_cache
 from neuralqx_struct.expressions import Expression, from_ast, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.operators import format_tree
+from neuralqx_struct.expressions.paths import replaced
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
@@ -137,21 +137,8 @@ def total(sizes: Sequence[Expression], operator: str = "+") -> Expression:
     return whole if number is None else parse(str(number))
 
 
-class _Replace(ast.NodeTransformer):
-    def __init__(self, names: Mapping[str, Expression]) -> None:
-        self.names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.names[node.id].tree if node.id in self.names else node
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        node.args = [self.visit(argument) for argument in node.args]
-        return node
-
-
 def _replaced(size: Expression, names: Mapping[str, Expression]) -> ast.expr:
-    tree: ast.expr = _Replace(names).visit(copy.deepcopy(size.tree))
-    return tree
+    return replaced(size.tree, {name: expression.tree for name, expression in names.items()})
 
 
 def substitute(declared: Type, names: Mapping[str, Expression]) -> Type:

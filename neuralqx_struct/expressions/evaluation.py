@@ -1,7 +1,7 @@
 """Evaluation: the value of an expression, given the values of its names.
 
-Values come from untrusted payloads: no attribute of a value is reachable, no operator of an object that is neither
-builtin nor an array is called, and steps and numbers are bounded.
+Values come from untrusted payloads: no attribute of a value is reachable but the declared fields of structs, no operator of an
+object that is neither builtin nor an array is called, and steps and numbers are bounded.
 
 Example:
     >>> from neuralqx_struct.expressions import parse
@@ -15,28 +15,28 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from neuralqx_struct.errors import SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.functions import FUNCTIONS, is_array
+from neuralqx_struct.expressions.items import SCALARS, ItemEvaluation, describe
 from neuralqx_struct.expressions.operators import (
     MAX_BITS,
     MAX_DEPTH,
     MAX_EXPONENT,
     OPERATORS,
-    SHORTEN,
     format_tree,
     operator_of,
-    refuse,
     shown,
     spine,
 )
+from neuralqx_struct.expressions.paths import head_of, path_of, steps_of
+from neuralqx_struct.expressions.values import Items
 
 MAX_BROADCAST = 65536
 
 _NUMBERS = (bool, int, float, complex)
-_SCALARS = frozenset({*_NUMBERS, str, bytes, type(None)})
 _JOINED = (str, bytes, tuple, list)
 _SIZED = (str, bytes, tuple, list, dict, set, frozenset)
 # Subclasses (IntEnum, StrEnum, numpy's float64) become the builtin they extend, past whatever they override.
@@ -55,7 +55,8 @@ def evaluate(expression: Expression, names: Mapping[str, Any], *, budget: int = 
 
     Numbers, strings, tuples, lists and arrays (objects with ``shape`` and ``dtype``) behave as in Python; a chain of
     comparisons of arrays is taken element by element. Operators of any other object are never called: such a value can
-    only be compared with None.
+    only be compared with None. A path through a list or a dict has a value for each item, and so has an operation of one with
+    numbers; null items give null, and functions of all items leave null out.
 
     Args:
         expression: The expression.
@@ -88,7 +89,7 @@ def can_fail(expression: Expression) -> bool:
     waiting: list[ast.AST] = [expression.tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.Subscript):
+        if isinstance(node, ast.Subscript) or (isinstance(node, ast.Name) and "[" in node.id):
             return True
         if isinstance(node, ast.BinOp):
             record = operator_of(node)
@@ -107,13 +108,8 @@ def _is_positive(node: ast.expr) -> bool:
     return isinstance(value, (int, float)) and value > 0
 
 
-def _describe(value: Any) -> str:
-    if value is None:
-        return "None"
-    if type(value) in _SCALARS or not is_array(value):
-        return type(value).__name__
-    shape = value.shape
-    return f"{value.dtype}{list(shape) if isinstance(shape, tuple) else shape}"
+def _is_null(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _is_a(value: Any, kinds: tuple[type, ...]) -> bool:
@@ -121,7 +117,7 @@ def _is_a(value: Any, kinds: tuple[type, ...]) -> bool:
     return any(issubclass(type(value), kind) for kind in kinds)
 
 
-class _Evaluation(ast.NodeVisitor):
+class _Evaluation(ItemEvaluation, ast.NodeVisitor):
     """One run over a tree.
 
     Args:
@@ -129,22 +125,9 @@ class _Evaluation(ast.NodeVisitor):
         steps: The budget.
     """
 
-    __slots__ = ("names", "steps")
-
     def __init__(self, names: Mapping[str, Any], steps: int) -> None:
+        super().__init__(steps)
         self.names = names
-        self.steps = steps
-
-    def fail(
-        self, node: ast.AST, message: str, *, code: str = "NQX115", hint: str | None = None
-    ) -> NoReturn:
-        refuse(code, f"{message}\nin `{shown(node)}`", hint)
-
-    def spend(self, node: ast.AST, steps: int = 1) -> None:
-        self.steps -= steps
-        if self.steps < 0:
-            message = "expected an expression within its budget, got more steps"
-            self.fail(node, message, code="NQX507", hint=SHORTEN)
 
     # --- nodes -----------------------------------------------------------------------------------------------------
 
@@ -156,28 +139,37 @@ class _Evaluation(ast.NodeVisitor):
         return node.value
 
     def visit_Name(self, node: ast.Name) -> Any:
+        head = node.id if node.id in self.names else head_of(node.id)
         try:
-            value = self.names[node.id]
+            value = self.names[head]
         except KeyError:
             known = sorted(map(str, self.names))
             listed = f"known names: {', '.join(known[:20])}" if known else None
-            hint = did_you_mean(node.id, known) or listed
-            self.fail(node, f"expected a known name, got {node.id!r}", code="NQX116", hint=hint)
+            hint = did_you_mean(head, known) or listed
+            self.fail(node, f"expected a known name, got {head!r}", code="NQX116", hint=hint)
+        if head is not node.id:
+            steps = steps_of(node.id)
+            for place, step in enumerate(steps):
+                value = self.step(node, value, step, path_of(head, steps[:place]))
         return self.builtin(value)
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         first, steps = spine(node)
         self.spend(node, len(steps) - 1)
-        left = self.visit(first)
+        left, source = self.visit(first), first
         for step in steps:
-            left = self.binary(step, left, self.visit(step.right))
+            right = self.visit(step.right)
+            operands = self.spread(source, left, step.right, right)
+            left = self.each(step, self.binary, *operands)
+            source = step
         return left
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         record, value = operator_of(node), self.visit(node.operand)
         if record.negates:
             return not self.truth(node, value)
-        return self.elementwise(node, record.apply, value)
+        value = self.spread_alone(node.operand, value)
+        return self.each(node, lambda at, one: self.elementwise(at, record.apply, one), value)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         stops = operator_of(node).stops
@@ -188,19 +180,27 @@ class _Evaluation(ast.NodeVisitor):
         return self.visit(node.values[-1])
 
     def visit_Compare(self, node: ast.Compare) -> Any:
-        left = self.visit(node.left)
+        source, left = node.left, self.visit(node.left)
         result: Any = True
         for relation, comparator in zip(node.ops, node.comparators, strict=True):
             record, right = OPERATORS[type(relation)], self.visit(comparator)
             if record.member:
-                found = (self.compare(node, record.apply, left, item) for item in right)
-                held: Any = any(self.truth(node, same) for same in found) is not record.negates
+                held = self.each(
+                    node,
+                    lambda at, one: self.member(at, record, one, right),  # noqa: B023
+                    self.spread_alone(source, left),
+                )
             else:
-                held = self.compare(node, record.apply, left, right)
-            result = held if result is True else self.elementwise(node, operator.and_, result, held)
+                held = self.each(
+                    node,
+                    lambda at, a, b: self.compare(at, record.apply, a, b),  # noqa: B023
+                    *self.spread(source, left, comparator, right),
+                    nulls=_is_null(source) or _is_null(comparator),
+                )
+            result = held if result is True else self.each(node, self.both, result, held)
             if result is False:
                 return False
-            left = right
+            source, left = comparator, right
         return result
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
@@ -213,29 +213,47 @@ class _Evaluation(ast.NodeVisitor):
         return list(map(self.visit, node.elts))
 
     def visit_Call(self, node: ast.Call) -> Any:
-        values = map(self.visit, node.args)
-        return FUNCTIONS[node.func.id].evaluate(self, node, *values)  # type: ignore[attr-defined]
+        record = FUNCTIONS[node.func.id]  # type: ignore[attr-defined]
+        values = [self.visit(argument) for argument in node.args]
+        if len(values) == 1 and not record.measures:
+            values = [self.spread_alone(node.args[0], values[0])]
+        if not record.folds:
+            deep = 0 if record.measures else MAX_DEPTH
+            return self.each(
+                node, lambda at, *one: record.evaluate(self, at, *one), *values, deep=deep
+            )
+        if len(values) > 1 and any(type(value) is Items for value in values):
+            name = shown(node.func)
+            hint = f"take all items first: {name}({name}(layers.width), d)"
+            self.fail(node, "expected one value for each argument, got all items of one", hint=hint)
+        return record.evaluate(self, node, *values)
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
-        shape, axis = self.visit(node.value), self.visit(node.slice)
+        axis = self.visit(node.slice)
+        return self.each(
+            node, lambda at, shape: self.axis(at, shape, axis), self.visit(node.value), deep=0
+        )
+
+    def axis(self, node: ast.AST, shape: Any, axis: int) -> Any:
         if not -len(shape) <= axis < len(shape):
             self.fail(node, f"expected an array with an axis {axis}, got {len(shape)} axes")
         return shape[axis]
 
+    def member(self, node: ast.AST, record: Any, value: Any, choices: Any) -> bool:
+        """True if one of some constants is equal to a value."""
+        found = (self.compare(node, record.apply, value, item) for item in choices)
+        return any(self.truth(node, same) for same in found) is not record.negates
+
+    def both(self, node: ast.AST, left: Any, right: Any) -> Any:
+        """True where both comparisons of a chain hold."""
+        return self.elementwise(node, operator.and_, left, right)
+
     # --- values, also for functions ----------------------------------------------------------------------------------
-
-    @staticmethod
-    def describe(value: Any) -> str:
-        return _describe(value)
-
-    @staticmethod
-    def is_array(value: Any) -> bool:
-        return type(value) not in _SCALARS and is_array(value)
 
     @staticmethod
     def builtin(value: Any) -> Any:
         """The builtin that a subclass extends; other values as they are."""
-        if type(value) not in _SCALARS:
+        if type(value) not in SCALARS:
             for base, exact in _EXACT:
                 if issubclass(type(value), base):
                     return exact(value)
@@ -247,7 +265,7 @@ class _Evaluation(ast.NodeVisitor):
         except ZeroDivisionError:
             self.fail(node, "expected a divisor other than zero, got 0")
         except _FAILURES as error:
-            found = " and ".join(map(_describe, operands))
+            found = " and ".join(map(describe, operands))
             message = f"expected operands that fit together, got {found}"
             raise SchemaError(
                 f"{message}\nin `{format_tree(node)[:80]}`: {error}", code="NQX115"
@@ -267,31 +285,34 @@ class _Evaluation(ast.NodeVisitor):
                 return (kind.__len__(value),)
         shape = value.shape if is_array(value) else None
         if not isinstance(shape, tuple) or not all(issubclass(type(size), int) for size in shape):
-            self.fail(node, f"expected an array, a sequence or a number, got {_describe(value)}")
+            self.fail(node, f"expected an array, a sequence or a number, got {describe(value)}")
         return tuple(map(int.__int__, shape))
 
     def truth(self, node: ast.AST, value: Any) -> bool:
-        if type(value) in _SCALARS:
+        if type(value) in SCALARS:
             return bool(value)
         for kind in _SIZED:
             if issubclass(type(value), kind):
                 return bool(kind.__len__(value))
+        if type(value) is Items:
+            message = "expected one truth value, got one for each item"
+            self.fail(node, message, hint="write all(...) or any(...) around it")
         if not is_array(value):
-            self.fail(node, f"expected a value that is true or false, got {_describe(value)}")
+            self.fail(node, f"expected a value that is true or false, got {describe(value)}")
         shape = self.shape(node, value)
         if math.prod(shape) != 1:
-            message = f"expected one truth value, got {_describe(value)}"
+            message = f"expected one truth value, got {describe(value)}"
             self.fail(node, message, hint="say which elements must hold: all(...) or any(...)")
         return bool(self.apply(node, bool, self.array(node, value)))
 
     def plain(self, node: ast.AST, value: Any, depth: int = 0) -> Any:
         """The value as builtins all the way down, safe to compare and to join."""
         value = self.builtin(value)
-        if type(value) in _SCALARS:
+        if type(value) in SCALARS:
             return value
         kind: Any = tuple if issubclass(type(value), tuple) else list
         if not issubclass(type(value), kind) or depth >= MAX_DEPTH:
-            got = _describe(value)
+            got = describe(value)
             self.fail(node, f"expected numbers, strings, sequences or arrays, got {got}")
         self.spend(node, 1 + kind.__len__(value))
         return kind(self.plain(node, item, depth + 1) for item in kind.__iter__(value))
@@ -305,8 +326,8 @@ class _Evaluation(ast.NodeVisitor):
         shapes = []
         for operand in operands:
             if type(operand) not in _NUMBERS:
-                if type(operand) in _SCALARS or not is_array(operand):
-                    found = " and ".join(map(_describe, operands))
+                if type(operand) in SCALARS or not is_array(operand):
+                    found = " and ".join(map(describe, operands))
                     self.fail(node, f"expected numbers or arrays, got {found}")
                 self.array(node, operand)
             shapes.append(self.shape(node, operand))
@@ -314,7 +335,7 @@ class _Evaluation(ast.NodeVisitor):
         padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
         size = math.prod(map(max, zip(*padded, strict=True)))
         if size > max(MAX_BROADCAST, *map(math.prod, shapes)):
-            found = " and ".join(map(_describe, operands))
+            found = " and ".join(map(describe, operands))
             self.fail(
                 node,
                 f"expected arrays of one shape, got {found}, whose outer product is too large",
@@ -345,7 +366,7 @@ class _Evaluation(ast.NodeVisitor):
 
     def joined(self, node: ast.AST, function: Callable[..., Any], left: Any, right: Any) -> Any:
         if type(left) is not type(right):
-            found = f"{_describe(left)} and {_describe(right)}"
+            found = f"{describe(left)} and {describe(right)}"
             self.fail(node, f"expected two operands of one type, got {found}")
         self.spend(node, len(left) + len(right))
         return function(left, right)
@@ -355,19 +376,24 @@ class _Evaluation(ast.NodeVisitor):
             if op not in {operator.eq, operator.ne}:
                 self.fail(
                     node,
-                    f"expected two values to order, got {_describe(left)} and {_describe(right)}",
+                    f"expected two values to order, got {describe(left)} and {describe(right)}",
                 )
             return (left is right) is (op is operator.eq)
         for value in (left, right):
-            if type(value) not in _SCALARS and is_array(value):
+            if type(value) not in SCALARS and is_array(value):
                 return self.elementwise(node, op, left, right)
         return self.apply(node, op, self.plain(node, left), self.plain(node, right))
 
-    def items(self, node: ast.AST, value: Any) -> Sequence[Any]:
-        """The items of a sequence."""
+    def items(self, node: ast.AST, value: Any, method: str) -> Sequence[Any]:
+        """The items of a sequence; of all items of a collection those that are not null, with arrays reduced by a method."""
+        if type(value) is Items:
+            return [*self.leaves(node, value, lambda one: self.single(node, one, method))]
         if not _is_a(value, (str, tuple, list)):
-            self.fail(node, f"expected an array or a sequence, got {_describe(value)}")
+            self.fail(node, f"expected an array or a sequence, got {describe(value)}")
         items: Sequence[Any] = self.plain(node, value)
         if type(items) is str:
             self.spend(node, len(items))
         return items
+
+    def single(self, node: ast.AST, value: Any, method: str) -> Any:
+        return self.method(node, value, method) if self.is_array(value) else self.plain(node, value)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from neuralqx_struct.fieldspec import FieldKind, is_struct
+from neuralqx_struct.expressions.values import is_a_struct, items_of, nodes_of_struct
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +24,14 @@ class Function:
         single: True if it takes exactly one argument.
         shown: True if messages about a failed condition show its result.
         measures: True if nothing but the shape of an array counts.
+        folds: True if it takes all items of a collection together.
     """
 
     evaluate: Callable[..., Any]
     single: bool = True
     shown: bool = False
     measures: bool = False
+    folds: bool = False
 
 
 def is_array(value: Any) -> bool:
@@ -47,25 +49,15 @@ def _length(run: Any, node: ast.AST, value: Any) -> int:
 
 def _size(run: Any, node: ast.AST, value: Any) -> int:
     """The number of elements: of an array, of a sequence, of all arrays inside a struct."""
-    whole = is_struct(value) and not isinstance(value, type)
-    return _elements(run, node, value) if whole else math.prod(run.shape(node, value))
+    return _elements(run, node, value) if is_a_struct(value) else math.prod(run.shape(node, value))
 
 
 def _elements(run: Any, node: ast.AST, value: Any) -> int:
+    if is_a_struct(value):
+        return sum(_elements(run, node, inner) for inner in nodes_of_struct(value))
     if is_array(value):
         return math.prod(run.shape(node, value))
-    return sum(_elements(run, node, inner) for inner in _inside(value))
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    """The values inside a struct, a sequence or a dict."""
-    if is_struct(value):
-        specs = type(value).__nqx_fields__.values()
-        stored = [spec for spec in specs if spec.kind is FieldKind.NODE and not spec.is_derived]
-        return [getattr(value, spec.name) for spec in stored]
-    if issubclass(type(value), dict):
-        return value.values()  # type: ignore[no-any-return]
-    return value if issubclass(type(value), (tuple, list)) else ()
+    return sum(_elements(run, node, inner) for inner in items_of(value) or ())
 
 
 def _extreme(comparison: Callable[..., Any], method: str) -> Callable[..., Any]:
@@ -73,7 +65,7 @@ def _extreme(comparison: Callable[..., Any], method: str) -> Callable[..., Any]:
         if len(values) == 1:
             if run.is_array(values[0]):
                 return run.method(node, values[0], method)
-            values = tuple(run.items(node, values[0]))
+            values = tuple(run.items(node, values[0], method))
             if not values:
                 run.fail(node, "expected at least one element, got an empty sequence")
         best = values[0]
@@ -89,7 +81,7 @@ def _reduction(method: str, fold: Callable[..., Any]) -> Callable[..., Any]:
     def evaluate(run: Any, node: ast.AST, value: Any) -> Any:
         if run.is_array(value):
             return run.method(node, value, method)
-        return fold(run, node, run.items(node, value))
+        return fold(run, node, run.items(node, value, method))
 
     return evaluate
 
@@ -101,12 +93,24 @@ def _total(run: Any, node: ast.AST, items: Iterable[Any]) -> Any:
     return result
 
 
-def _all(run: Any, node: ast.AST, items: Iterable[Any]) -> bool:
-    return all(run.truth(node, item) for item in items)
+def _all(run: Any, node: ast.AST, items: Iterable[Any]) -> Any:
+    return _joined(run, node, items, operator.and_, stops=False)
 
 
-def _any(run: Any, node: ast.AST, items: Iterable[Any]) -> bool:
-    return any(run.truth(node, item) for item in items)
+def _any(run: Any, node: ast.AST, items: Iterable[Any]) -> Any:
+    return _joined(run, node, items, operator.or_, stops=True)
+
+
+def _joined(
+    run: Any, node: ast.AST, items: Iterable[Any], join: Callable[..., Any], *, stops: bool
+) -> Any:
+    result: Any = not stops
+    for item in items:
+        if run.is_array(item):  # a result for one item, perhaps traced
+            result = run.elementwise(node, join, result, item)
+        elif run.truth(node, item) is stops:
+            return stops
+    return result
 
 
 def _finite(run: Any, node: ast.AST, value: Any) -> Any:
@@ -153,17 +157,37 @@ FUNCTIONS: dict[str, Function] = {
         evaluate=_extreme(operator.lt, "min"),
         single=False,
         shown=True,
+        folds=True,
     ),
     "max": Function(
         evaluate=_extreme(operator.gt, "max"),
         single=False,
         shown=True,
+        folds=True,
     ),
     "abs": Function(
         evaluate=lambda run, node, value: run.elementwise(node, operator.abs, value),
     ),
-    "sum": Function(evaluate=_reduction("sum", _total), shown=True),
-    "all": Function(evaluate=_reduction("all", _all)),
-    "any": Function(evaluate=_reduction("any", _any)),
+    "sum": Function(evaluate=_reduction("sum", _total), shown=True, folds=True),
+    "all": Function(evaluate=_reduction("all", _all), folds=True),
+    "any": Function(evaluate=_reduction("any", _any), folds=True),
     "isfinite": Function(evaluate=_finite),
 }
+
+
+def names_read(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """The names of which an expression reads nothing but shapes, or counts elements, and those that it reads otherwise."""
+    measured: set[str] = set()
+    others: set[str] = set()
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name):
+            others.add(node.id)
+        elif not isinstance(node, ast.Call):
+            waiting += ast.iter_child_nodes(node)
+        elif FUNCTIONS[node.func.id].measures and isinstance(node.args[0], ast.Name):  # type: ignore[attr-defined]
+            measured.add(node.args[0].id)
+        else:
+            waiting += node.args
+    return measured, others

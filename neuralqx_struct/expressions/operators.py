@@ -257,6 +257,9 @@ class _Text(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> tuple[str, int]:
         return f"{format_tree(node.func)}({_joined(node.args)})", _ATOM
 
+    def visit_Attribute(self, node: ast.Attribute) -> tuple[str, int]:
+        return f"{format_tree(node.value)}.{node.attr}", _ATOM
+
     def visit_Subscript(self, node: ast.Subscript) -> tuple[str, int]:
         return f"{format_tree(node.value)}[{format_tree(node.slice)}]", _ATOM
 

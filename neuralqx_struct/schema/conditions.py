@@ -1,6 +1,6 @@
 """Conditions: the constraints of structs, and the values that their expressions see.
 
-Values come from a walk over live instances or over manifests. Of arrays in manifests, and of tracers, only shape and dtype
+Values come from a reader of live instances or of manifests, when an expression asks for them. Of arrays in manifests, and of tracers, only shape and dtype
 are known: :class:`Shaped` takes the place of such an array, and a condition that needs its numbers is left undecided.
 
 Example:
@@ -22,13 +22,17 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.operators import format_tree
-from neuralqx_struct.paths import Path, format_path
+from neuralqx_struct.expressions.paths import head_of, names_in
+from neuralqx_struct.expressions.values import Items, StructValue
+from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import brief_scalar
-from neuralqx_struct.schema.model import StructDeclaration
+from neuralqx_struct.references import SchemaRef
+from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes, layers
 
 _DEEPEST = 20  # collections inside collections that expressions see
+_MOST_SHOWN = 8  # items in messages
 
 #: The unit of the length of a collection.
 ENTRIES = {"list": "items", "tuple": "items", "dict": "entries"}
@@ -83,21 +87,26 @@ class Instance(NamedTuple):
     """An instance whose constraints are checked once all sizes are known."""
 
     declaration: StructDeclaration
-    values: Mapping[str, Any]
+    seen: Any
     path: Path
     dims: Solver
     axes: Axes
 
 
-def failures(instances: Iterable[Instance]) -> list[Diagnostic]:
+def failures(values: Values, instances: Iterable[Instance]) -> list[Diagnostic]:
     """The constraints that fail."""
     found: list[Diagnostic] = []
-    for declaration, values, path, dims, axes in instances:
+    for declaration, seen, path, dims, axes in instances:
+        names, at = values.names(declaration, seen, path), format_path(path)
+        if not axes:
+            found += _broken(declaration, names, at)
+            continue
         lengths = [dims.size(axis) or 0 for axis in axes]
-        sizes, at = dims.sizes(), format_path(path)
+        heads = set[str]().union(*(each.heads for each in declaration.conditions))
+        held = {name: names[name] for name in sorted(heads & seen.items.keys())}
         try:
-            for layer in layers(values, lengths):
-                problems = [*_broken(declaration, sizes | dict(layer), at)]
+            for layer in layers(held, lengths):
+                problems = [*_broken(declaration, names.of_layer(layer), at)]
                 found += problems
                 if problems:
                     break
@@ -106,61 +115,174 @@ def failures(instances: Iterable[Instance]) -> list[Diagnostic]:
     return found
 
 
-def known_value(read: Callable[[Any], Any], seen: Any, depth: int = 0) -> Any:
-    """A value for expressions; None where it is unknown, as for lists inside themselves."""
-    if depth > _DEEPEST:
-        return None
-    if seen.sort in ("scalar", "array"):
-        return seen.value
-    if seen.sort in ("struct", "key", "other"):
-        return Shaped("", seen.shape)
-    if seen.sort not in ENTRIES:
-        return None
-    items = {key: known_value(read, read(item), depth + 1) for key, item in seen.items.items()}
-    if seen.sort == "dict":
-        return items
-    return [*items.values()] if seen.sort == "list" else tuple(items.values())
-
-
-def _broken(declaration: StructDeclaration, known: dict[str, Any], at: str) -> Iterator[Diagnostic]:
+def _broken(
+    declaration: StructDeclaration, names: Mapping[str, Any], at: str
+) -> Iterator[Diagnostic]:
     """Yields a finding for each constraint that fails."""
     for constraint in declaration.constraints:
         expression = constraint.expression
-        for name in expression.names:
-            _derive(declaration, name, known)
-        why = _failure(expression, known)
+        why = _failure(expression, names)
         if why is not None:
-            compared = _compared(expression, known) or "a value that fails it"
+            compared = _compared(expression, names) or "a value that fails it"
             message = f"expected {expression.text}, got {compared}{why}"
             hint = printable(constraint.message or "") or None
             yield Diagnostic("NQX416", "error", message, path=at, hint=hint)
 
 
-def _derive(declaration: StructDeclaration, name: str, known: dict[str, Any]) -> None:
-    """Adds the value of a derived field, which payloads do not hold, if it can be computed."""
-    field = declaration.fields.get(name)
-    expression = None if field is None else field.derivation
-    if expression is None or name in known:
-        return
-    known[name] = None  # unknown until the end, also for a field that needs itself
-    for inner in expression.names:
-        _derive(declaration, inner, known)
-    if all(known.get(inner) is not None for inner in expression.names):
-        # The field itself reports the error when it is read.
-        with contextlib.suppress(NeedsDataError, SchemaError):
-            known[name] = evaluate(expression, known)
+class Values:
+    """The values of one instance tree.
+
+    Args:
+        document: Declares its structs.
+        read: The reader of its values.
+        scopes: The sizes that each instance sees, by its path.
+    """
+
+    def __init__(
+        self, document: Document, read: Callable[[Any], Any], scopes: Mapping[Path, Solver]
+    ) -> None:
+        self.scopes = scopes
+        self.read = read
+        self._structs = {
+            str(SchemaRef(each.id, each.version, name)): struct
+            for each in document.closure()
+            for name, struct in each.structs.items()
+        }
+
+    def of(self, seen: Any, path: Path, depth: int = 0) -> Any:
+        """A value for expressions; None where it is unknown, as for lists inside themselves."""
+        if depth > _DEEPEST:
+            return None
+        if seen.sort in ("scalar", "array"):
+            return seen.value
+        if seen.sort == "struct":
+            declaration = self._structs.get(seen.refs[0]) if seen.refs else None
+            if declaration is None:  # of a plain class
+                found = seen.items.items()
+                fields = {k: self.of(self.read(v), (*path, k), depth + 1) for k, v in found}
+                return StructValue(fields, [*fields])
+            nodes = [name for name, each in declaration.stored.items() if each.kind == "node"]
+            return StructValue(self.names(declaration, seen, path, sizes=False), nodes)
+        if seen.sort in ("key", "other"):
+            return Shaped("", seen.shape)
+        if seen.sort not in ENTRIES:
+            return None
+        items = {
+            key: self.of(self.read(item), (*path, key), depth + 1)
+            for key, item in seen.items.items()
+        }
+        if seen.sort == "dict":
+            return items
+        return [*items.values()] if seen.sort == "list" else tuple(items.values())
+
+    def names(
+        self, declaration: StructDeclaration, seen: Any, path: Path, *, sizes: bool = True
+    ) -> Names:
+        """The values of the names that expressions of an instance may use, or with ``sizes=False`` of its fields."""
+        return Names(self, declaration, seen, path, sizes=sizes)
 
 
-def _failure(expression: Expression, known: Mapping[str, Any]) -> str | None:
+class Names(Mapping[str, Any]):
+    """The fields of one instance with its sizes, each read once; None where a value is unknown.
+
+    Args:
+        values: Those of the tree.
+        declaration: The struct.
+        seen: The instance.
+        path: Its path.
+        sizes: Whether sizes are names too.
+    """
+
+    def __init__(
+        self,
+        values: Values,
+        declaration: StructDeclaration,
+        seen: Any,
+        path: Path,
+        *,
+        sizes: bool,
+    ) -> None:
+        self._values, self._declaration, self._seen = values, declaration, seen
+        self._path, self._with_sizes = path, sizes
+        self._known: dict[str, Any] = {}
+        self._sizes: Mapping[str, int] | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._known:
+            return self._known[name]
+        field = self._declaration.fields.get(name)
+        if field is None:
+            return self.sizes[name]
+        self._known[name] = None  # also for a derived field that needs itself
+        values = self._values
+        if name in self._seen.items:
+            read = values.read(self._seen.items[name])
+            self._known[name] = values.of(read, (*self._path, FieldName(name)))
+        elif field.derivation is not None:
+            names = (
+                self
+                if self._with_sizes
+                else values.names(self._declaration, self._seen, self._path)
+            )
+            self._known[name] = _derived(field.derivation, names)
+        return self._known[name]
+
+    def of_layer(self, values: Mapping[str, Any]) -> Names:
+        """The names of one layer of a stacked instance, with its values of the fields that are stored."""
+        made = Names(self._values, self._declaration, self._seen, self._path, sizes=True)
+        made._known, made._sizes = {**values}, self.sizes
+        return made
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes by name."""
+        if self._sizes is None:
+            scope = self._values.scopes.get(self._path) if self._with_sizes else None
+            self._sizes = {} if scope is None else scope.sizes()
+        return self._sizes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._declaration.fields, **self.sizes})
+
+    def __len__(self) -> int:
+        return len({**self._declaration.fields, **self.sizes})
+
+
+def _has_unknown(expression: Expression, names: Mapping[str, Any]) -> bool:
+    """True if the value of a name is null or unknown."""
+    for node in names_in(expression.tree):
+        if head_of(node.id) not in names:
+            return True
+        try:
+            if evaluate_tree(node, names) is None:
+                return True
+        except SchemaError:
+            continue  # a condition around it may guard it
+    return False
+
+
+def _derived(expression: Expression, names: Mapping[str, Any]) -> Any:
+    """The value of a derived field, which payloads do not hold; None if it cannot be computed."""
+    if _has_unknown(expression, names):
+        return None
+    # The field itself reports the error when it is read.
+    with contextlib.suppress(NeedsDataError, SchemaError):
+        return evaluate(expression, names)
+    return None
+
+
+def _failure(expression: Expression, names: Mapping[str, Any]) -> str | None:
     """The end of the message for a condition that fails; None if it holds or cannot be decided."""
-    if any(known.get(name) is None for name in expression.names):
+    if _has_unknown(expression, names):
         return None
     try:
-        verdict = evaluate(expression, known)
+        verdict = evaluate(expression, names)
     except NeedsDataError:
         return None
     except SchemaError as error:
         return f"\n{error.diagnostics[0].message}"
+    if type(verdict) is Items:
+        return f"\n{expression.text} has a result for each item; write all({expression.text})"
     if getattr(verdict, "shape", ()) and verdict.size != 1:
         return f"\n{expression.text} has a result for each element; write all({expression.text})"
     try:
@@ -169,15 +291,29 @@ def _failure(expression: Expression, known: Mapping[str, Any]) -> str | None:
         return None
 
 
-def _compared(expression: Expression, known: Mapping[str, Any]) -> str:
+def _compared(expression: Expression, names: Mapping[str, Any]) -> str:
     """The values that a condition compared: of names, and of functions such as ``len``."""
     shown: dict[str, str] = {}
-    for node in ast.walk(expression.tree):
-        if isinstance(node, ast.Name) and isinstance(known.get(node.id), (int, float, str)):
-            shown[node.id] = brief_scalar(known[node.id])
-        if isinstance(node, ast.Call) and FUNCTIONS[node.func.id].shown:  # type: ignore[attr-defined]
-            with contextlib.suppress(NeedsDataError, SchemaError):
-                value = evaluate_tree(node, known)
-                plain = isinstance(value, (int, float, tuple))
-                shown[format_tree(node)] = brief_scalar(value) if plain else str(value)
+    parts: list[Any] = [*ast.walk(expression.tree)]
+    for node in parts:
+        called = isinstance(node, ast.Call) and FUNCTIONS[node.func.id].shown  # type: ignore[attr-defined]
+        if not called and not isinstance(node, ast.Name):
+            continue
+        with contextlib.suppress(NeedsDataError, SchemaError):
+            value = evaluate_tree(node, names)
+            text = _shown(value)
+            if "..." not in text or called:
+                shown[format_tree(node)] = text
     return ", ".join(f"{text} = {value}" for text, value in sorted(shown.items()))
+
+
+def _shown(value: Any) -> str:
+    """A value in messages."""
+    if type(value) is Items:
+        texts = [*map(_shown, value.values[:_MOST_SHOWN])]
+        more = [] if len(value.values) <= _MOST_SHOWN else ["..."]
+        return f"({', '.join([*texts, *more])})"
+    if isinstance(value, (int, float, str, tuple)):
+        return brief_scalar(value)
+    single = value is None or getattr(value, "shape", None) == ()
+    return str(value) if single else "..."

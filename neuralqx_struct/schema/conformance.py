@@ -26,7 +26,7 @@ from neuralqx_struct.manifest.kinds import KINDS, Node
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.bounds import length_misses, scalar_misses
-from neuralqx_struct.schema.conditions import ENTRIES, Instance, Shaped, failures, known_value
+from neuralqx_struct.schema.conditions import ENTRIES, Instance, Shaped, Values, failures
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.solver import Solver
@@ -136,7 +136,8 @@ def conform(
     """
     walk = _Walk(document, read, closed=closed)
     walk.outermost(struct, value)
-    return [*walk.found, *walk.dims.solve(), *failures(walk.constrained)]
+    values = Values(document, read, walk.scopes)
+    return [*walk.found, *walk.dims.solve(), *failures(values, walk.constrained)]
 
 
 def size_scopes(document: Document, struct: str, value: Any, read: Reader) -> dict[Path, Solver]:
@@ -190,7 +191,6 @@ class _Walk:
             return
         self.scopes[path] = dims
         dims.axes = axes
-        values: dict[str, Any] = {}
         gives_sizes = outermost and name == self.document.root
         for field_name, field in declaration.fields.items():
             where = (*path, FieldName(field_name))
@@ -201,8 +201,6 @@ class _Walk:
                     self.report("NQX414", where, f"expected {field.text}, got nothing", hint)
                 continue
             here = self.read(seen.items[field_name])
-            if field_name in declaration.compared:
-                values[field_name] = known_value(self.read, here)
             self.field(field, here, where, dims, axes)
             if gives_sizes and field.kind == "static" and type(here.value) is int:
                 dims.know(field_name, here.value, format_path(where))
@@ -212,7 +210,7 @@ class _Walk:
                 message = f"expected a field of {name}, got {str(unknown)!r}"
                 self.report("NQX415", (*path, unknown), message, hint)
         if declaration.constraints:
-            self.constrained.append(Instance(declaration, values, path, dims, axes))
+            self.constrained.append(Instance(declaration, seen, path, dims, axes))
 
     def field(
         self, declaration: FieldDeclaration, seen: Seen, path: Path, dims: Solver, axes: Axes

@@ -252,13 +252,12 @@ class StructDeclaration(Declaration):
         )
 
     @cached_property
-    def compared(self) -> frozenset[str]:
-        """Names that the constraints depend on, also through derived fields."""
+    def conditions(self) -> tuple[Expression, ...]:
+        """The expressions that the constraints depend on: their own, and those of derived fields."""
         if not self.constraints:
-            return frozenset()
-        expressions = [constraint.expression for constraint in self.constraints]
-        expressions += [d.derivation for d in self.fields.values() if d.derivation is not None]
-        return frozenset[str]().union(*(expression.names for expression in expressions))
+            return ()
+        derived = [d.derivation for d in self.fields.values() if d.derivation is not None]
+        return (*(constraint.expression for constraint in self.constraints), *derived)
 
 
 def _short(declared: dict[str, Any], only: str) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions.values import StructValue
 from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.sizes.scopes import once, reachable, sizes_in
 from neuralqx_struct.types import Type, walk_type
@@ -83,12 +84,17 @@ def layers(values: Mapping[str, Any], sizes: Sequence[int]) -> Iterator[Mapping[
 
 
 def _has_numbers(value: Any) -> bool:
+    if type(value) is StructValue:
+        return any(_has_numbers(value.fields[name]) for name in value.nodes)
     if isinstance(value, (list, tuple, dict)):
         return any(map(_has_numbers, value.values() if isinstance(value, dict) else value))
     return getattr(value, "shape", ()) != () and not hasattr(value, "layer")
 
 
 def _layer(value: Any, index: tuple[int, ...]) -> Any:
+    if type(value) is StructValue:
+        names = value.fields
+        return StructValue({name: _layer(names[name], index) for name in names}, value.nodes)
     if isinstance(value, dict):
         return {key: _layer(item, index) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

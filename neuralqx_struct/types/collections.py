@@ -152,6 +152,9 @@ class ListOf(Collection):
     def neutral(self, document: Any) -> Any:
         return [] if self.length is None else NO_VALUE
 
+    def item_at(self, index: int) -> Type:
+        return self.item
+
     def rule(self, document: Any) -> Rule:
         items: Rule = {"type": "array", "items": self.item.rule(document)}
         if self.count is not None:
@@ -202,6 +205,12 @@ class TupleOf(Collection):
 
     def with_parts(self, parts: tuple[Type, ...]) -> Type:
         return TupleOf(parts, self.variadic)
+
+    def item_at(self, index: int) -> Type | None:
+        if self.variadic:
+            return self.items[0]
+        count = len(self.items)
+        return self.items[index] if -count <= index < count else None
 
     def readable_as(self, want: TupleOf, compare: Any) -> bool:
         if want.variadic:

@@ -79,6 +79,10 @@ class Type(ABC):
         """The type with other types inside."""
         return self
 
+    def item_at(self, index: int) -> Type | None:
+        """The type of the item at a position, which may count from the end; None if values have none there."""
+        return None
+
     @property
     def branches(self) -> tuple[Type, ...]:
         """The options of a union; the type alone if it is no union."""

@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
-from neuralqx_struct.classes import compiler
-from neuralqx_struct.classes.compiler import derivation
+from neuralqx_struct.classes import derivations
+from neuralqx_struct.classes.derivations import derivation
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
@@ -130,7 +130,7 @@ KEPT = [
 def test_a_result_is_computed_once(text, given, monkeypatch):
     derived = derivation(parse(text))
     first = derived(SimpleNamespace(**given))
-    monkeypatch.setattr(compiler, "evaluate", None)
+    monkeypatch.setattr(derivations, "evaluate", None)
     assert derived(SimpleNamespace(**given)) == first
 
 

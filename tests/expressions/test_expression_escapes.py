@@ -226,4 +226,7 @@ def test_what_is_not_of_the_subset_names_its_column(text):
             "'%1000000000d' % 1",
             "'%*d' % (1000000000, 1)",
             "max(len, sum)",
+            "x.cr_frame",
+            "x.tb_frame.f_globals",
+            "name[0]",
         }

@@ -88,7 +88,7 @@ CASES = [
     ("NQX114", "error", 8, "unterminated", fields('x: {type: str, pattern: "[a"}')),
     ("NQX117", "error", 8, "a group is repeated", fields('x: {type: str, pattern: "(a+)+b"}')),
     ("NQX116", "error", 8, "did you mean 'y'", fields("x: {type: int, derived: yy + 1}", "y: int")),
-    ("NQX116", "error", 8, "shape(x)[0]", fields("x: {type: int, derived: n + 1}", 'y: "int8[n]"')),
+    ("NQX116", "error", 9, "a size that the arrays of A show", "dims: {n: {}}\n" + fields("x: {type: int, derived: n + 1}") + "  B: {fields: {a: A, x: 'int8[n]'}}\n"),
     ("NQX116", "error", 10, "did you mean 'alpha'", fields("alpha: int") + "    constraints:\n      - {expr: alhpa > 0}\n"),
     ("NQX115", "error", 11, "did you mean 'slow'", "enums: {E: [slow, fast]}\n" + fields("x: E") + "    constraints:\n      - {expr: x != 'slo'}\n"),
     ("NQX115", "error", 8, "lengths that some value has", fields('x: {type: "list[int]", min_length: 3, max_length: 2}')),

@@ -85,6 +85,46 @@ def sizes_of(document: Document, struct_name: str) -> ChainMap[str, Any]:
     return ChainMap(dict.fromkeys(own - {ANY_SIZE}), cast("dict[str, Any]", document.dims))
 
 
+def shown_by(document: Document, struct_name: str) -> set[str]:
+    """The sizes that an instance of a struct may show without the structs around it."""
+    found: set[str] = set(root_ints(document)) if struct_name == document.root else set()
+    done: set[str] = set()
+    waiting = [struct_name]
+    while waiting:
+        name = waiting.pop()
+        if name in done or name not in document.structs:
+            continue
+        done.add(name)
+        hidden = set() if name == struct_name else {*document.structs[name].params}
+        for declaration in document.structs[name].fields.values():
+            sizes = (*extents_of(declaration), *arguments_of(declaration))
+            names = {name for size in sizes for name in size.names} - hidden
+            found |= names if name == struct_name else names & document.dims.keys()
+            waiting += [inner.refers for inner in walk_type(declaration.declared)]
+    _solve(document, found)
+    return found
+
+
+def _solve(document: Document, found: set[str]) -> None:
+    """Adds the dims that equations determine from known ones."""
+    waiting: dict[str, list[set[str]]] = {}
+    ready = []
+    for name, dim in document.dims.items():
+        if dim.equation is not None:
+            missing = {name, *dim.equation.names} - found
+            ready.append(missing)
+            for each in missing:
+                waiting.setdefault(each, []).append(missing)
+    while ready:
+        missing = ready.pop()
+        if len(missing) == 1:
+            (solved,) = missing
+            found.add(solved)
+            for other in waiting.pop(solved, ()):
+                other.discard(solved)
+                ready.append(other)
+
+
 class Speller:
     """Suggests corrections of misspelt names: of the first so many, because comparing texts is slow.
 
@@ -99,6 +139,11 @@ class Speller:
 
     def __init__(self, most: int = 50) -> None:
         self._left = most
+
+    @property
+    def is_done(self) -> bool:
+        """True if no name gets a suggestion any more."""
+        return self._left <= 0
 
     def closest(self, word: str, *known: Iterable[str], cutoff: float = 0.6) -> str | None:
         """The known word that is most like ``word``, if one is alike."""

@@ -38,10 +38,12 @@ from neuralqx_struct.schema.lint import (
     fields_of,
     finding,
     root_ints,
+    shown_by,
     shown_cycle,
     sizes_of,
     unknown,
 )
+from neuralqx_struct.schema.lint.paths import Names
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import linear_form
 from neuralqx_struct.schema.text import KeyPath
@@ -72,18 +74,19 @@ def _check_derived(document: Document) -> Findings:
         if not derived:
             continue
         sizes = sizes_of(document, struct_name)
+        names = _names_of(document, struct_name, speller, whole="")
+        shown: set[str] | None = None
         for name, expression in derived.items():
             where = (*at, name, "derived")
-            for inner in unknown(expression.names, struct.fields):
-                message = f"expected a field of {struct_name}, got {inner!r}"
-                if inner in sizes:
-                    message += ", which is a dim"
-                    hint: str | None = "read sizes from a field: shape(x)[0]"
-                else:
-                    hint = speller.hint(inner, struct.fields, label="fields")
+            yield from _problems(where, names, expression)
+            named = [h for h in sorted(expression.heads) if h in sizes and h not in struct.fields]
+            if named and shown is None:
+                shown = shown_by(document, struct_name)
+            for inner in unknown(named, shown or ()):
+                message = f"expected a size that the arrays of {struct_name} show, got {inner!r}"
+                hint = f"derive it in a struct that holds an array with the size {inner}"
                 yield finding("NQX116", where, message, hint)
-            yield from _impossible_parts(where, expression)
-        graph = {name: expression.names & derived.keys() for name, expression in derived.items()}
+        graph = {name: expression.heads & derived.keys() for name, expression in derived.items()}
         for cycle in cycles(graph):
             message = f"expected derived fields in some order, got the cycle {shown_cycle(cycle)}"
             hint = "derive one of them from stored fields"
@@ -95,16 +98,25 @@ def _check_constraints(document: Document) -> Findings:
     for struct_name, struct in document.structs.items():
         if not struct.constraints:
             continue
-        sizes = sizes_of(document, struct_name)
+        names = _names_of(document, struct_name, speller)
         for index, constraint in enumerate(struct.constraints):
             expression = constraint.expression
             where = ("structs", struct_name, "constraints", index, "expr")
-            for inner in unknown(expression.names, struct.fields, sizes):
-                hint = speller.hint(inner, struct.fields, sizes, label="fields", first=1)
-                message = f"expected a field or dim of {struct_name}, got {inner!r}"
-                yield finding("NQX116", where, message, hint)
-            yield from _impossible_parts(where, expression)
-            yield from _members(document, struct, expression, where, speller)
+            yield from _problems(where, names, expression)
+            yield from _members(names, expression, where)
+
+
+def _names_of(document: Document, struct: str, speller: Speller, *, whole: str = "all") -> Names:
+    """The names of the expressions of a struct."""
+    sizes = sizes_of(document, struct)
+    listed = (document.structs[struct].fields, sizes)
+    return Names(document, struct, sizes, listed, "a field or dim", speller, whole)
+
+
+def _problems(where: KeyPath, names: Names, expression: Expression) -> Findings:
+    for code, message, hint in names.problems(expression):
+        yield finding(code, where, message, hint)
+    yield from _impossible_parts(where, expression)
 
 
 EXPRESSION_CHECKS: tuple[Check, ...] = (
@@ -153,18 +165,12 @@ def _named(tree: ast.expr) -> set[ast.AST]:
     return found
 
 
-def _members(
-    document: Document,
-    struct: StructDeclaration,
-    expression: Expression,
-    where: KeyPath,
-    speller: Speller,
-) -> Findings:
+def _members(names: Names, expression: Expression, where: KeyPath) -> Findings:
     """Finds texts that are compared with an enum or a literal, and are none of its members."""
     for node in ast.walk(expression.tree):
         if not isinstance(node, ast.Compare) or not isinstance(node.left, ast.Name):
             continue
-        members = _texts(document, struct.fields.get(node.left.id))
+        members = names.texts(node.left.id)
         if members is None:
             continue
         for right in node.comparators:
@@ -172,14 +178,7 @@ def _members(
                 text = getattr(item, "value", None)
                 if isinstance(text, str) and text not in members:
                     message = f"expected one of {listed(members)}, got {text!r}"
-                    yield finding("NQX115", where, message, speller.hint(text, members))
-
-
-def _texts(document: Document, field: FieldDeclaration | None) -> list[str] | None:
-    """The only strings that a field may be; None if there are others."""
-    if field is None or field.type is None:
-        return None
-    return field.declared.texts(document)
+                    yield finding("NQX115", where, message, names.speller.hint(text, members))
 
 
 def _names(expressions: Iterable[Expression]) -> set[str]:
@@ -194,6 +193,7 @@ def _check_dims(document: Document) -> Findings:
     for struct in document.structs.values():
         used |= _names(constraint.expression for constraint in struct.constraints)
         for declaration in struct.fields.values():
+            used |= _names(filter(None, [declaration.derivation]))
             used |= _names(extents_of(declaration)) | _names(arguments_of(declaration))
     for name, dim in document.dims.items():
         path = ("dims", name)

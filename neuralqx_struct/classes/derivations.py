@@ -1,0 +1,97 @@
+"""Derived fields: functions of instances made from the expressions of schema files.
+
+Example:
+    >>> from neuralqx_struct.expressions import parse
+    >>> from types import SimpleNamespace
+    >>> derivation(parse("4 * alpha + 1"))(SimpleNamespace(alpha=2))
+    9
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
+from neuralqx_struct.expressions.functions import names_read
+from neuralqx_struct.expressions.values import Items
+from neuralqx_struct.schema.conformance import size_scopes
+from neuralqx_struct.schema.model import Document
+
+_MOST_RESULTS = 64  # of a derived field
+_EXACT = frozenset({bool, int, str, type(None)})  # equal values of these types are the same value
+
+
+def derivation(
+    expression: Expression, sizes: Callable[[Any], Mapping[str, Any]] | None = None
+) -> Callable[[Any], Any]:
+    """The function of an instance that computes a derived field.
+
+    It keeps the results for plain values, and for the shapes of JAX arrays where nothing else of them counts.
+
+    Args:
+        expression: Its expression.
+        sizes: Returns the sizes of an instance that the expression names; None if it names fields alone.
+    """
+    heads = [*expression.heads]
+    paths = [(ast.Name(name), name) for name in expression.names]
+    _, read = names_read(expression.tree)
+    results: dict[tuple[Any, ...], Any] = {}
+
+    def key_of(name: str, value: Any) -> Any:
+        """None, or a value that is equal only where the result is equal."""
+        if type(value) in _EXACT or (type(value) is float and value):  # 0.0 == -0.0
+            return type(value), value
+        shape = None if name in read else getattr(getattr(value, "aval", None), "shape", None)
+        return shape if shape is not None and _EXACT.issuperset(map(type, shape)) else None
+
+    def derived(self: Any) -> Any:
+        known = sizes(self) if sizes is not None else {}
+        values = {name: known[name] if name in known else getattr(self, name) for name in heads}
+        try:
+            reached = [
+                (name, values[name] if name in values else evaluate_tree(node, values))
+                for node, name in paths
+            ]
+        except SchemaError:  # a condition around it may guard it
+            return evaluate(expression, values)
+        key = tuple([key_of(name, value) for name, value in reached])
+        if key in results:
+            return results[key]
+        result = evaluate(expression, values)
+        if type(result) is Items:
+            result = tuple(result.values)
+        if None not in key and type(result) in (*_EXACT, float):
+            if len(results) >= _MOST_RESULTS:
+                results.clear()
+            results[key] = result
+        return result
+
+    derived.__doc__ = expression.text
+    derived.__nqx_pure__ = True  # type: ignore[attr-defined]
+    return derived
+
+
+def sizes_of_instance(
+    document: Document, struct: str, names: frozenset[str]
+) -> Callable[[Any], Mapping[str, int]] | None:
+    """A function that returns some sizes of an instance of a struct; None without names."""
+    if not names:
+        return None
+
+    def sizes(instance: Any) -> dict[str, int]:
+        from neuralqx_struct.classes.live_values import see_value
+
+        scope = size_scopes(document, struct, instance, see_value).get(())
+        known = {} if scope is None else scope.sizes()
+        missing = sorted(names - known.keys())
+        if missing:
+            message = f"expected sizes that the arrays of {struct} show, got {', '.join(missing)}"
+            hint = "a list or a dict is empty, or an array null"
+            raise SchemaError(message, code="NQX116", hint=hint)
+        return {name: known[name] for name in names}
+
+    return sizes

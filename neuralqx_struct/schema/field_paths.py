@@ -1,0 +1,223 @@
+"""Field paths: what the paths of expressions, such as ``layers.width`` and ``extent[0]``, reach in the structs of a document.
+
+Example:
+    >>> from neuralqx_struct.types.text import format_type
+    >>> reached = reach(v3, "VMCState", "sampler.sigma")
+    >>> [format_type(option) for _, option in reached.options], reached.many
+    (['int8[n_chains, n_sites]'], False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from neuralqx_struct.expressions.paths import PathStep, head_of, path_of, steps_of
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.types import INT, Type
+from neuralqx_struct.types.text import format_type
+
+_Part = TypeVar("_Part", bound=tuple[Any, ...])
+
+_DEEPEST = 4
+_MOST = 400  # paths of one struct that are suggested
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What a path reaches.
+
+    Attributes:
+        options: The types that its values may have, null excluded, each with the document that declares its names. Empty where
+            nothing is known of them.
+        many: True if it goes through a list, a tuple or a dict: it has a value for each item.
+        static: True if it goes through a static field.
+        owners: Document, struct and field of every field on the way, one entry for each option.
+    """
+
+    options: tuple[tuple[Document, Type], ...]
+    many: bool
+    static: bool
+    owners: tuple[tuple[Document, str, str], ...] = ()
+
+    @property
+    def is_int(self) -> bool:
+        """True if it is one static int."""
+        ints = all(option == INT for _, option in self.options)
+        return self.static and not self.many and bool(self.options) and ints
+
+    @property
+    def is_collection(self) -> bool:
+        """True if each of its values is a list, a tuple or a dict."""
+        return bool(self.options) and all(option.many for _, option in self.options)
+
+    @property
+    def text(self) -> str:
+        """The types in messages."""
+        return " | ".join(dict.fromkeys(format_type(option) for _, option in self.options))
+
+
+class PathError(Exception):
+    """A path that reaches nothing.
+
+    Attributes:
+        wanted: The description of what was expected.
+        got: That of what is there.
+        prefix: The path up to the step that fails.
+        step: That step.
+        known: The fields that are there.
+    """
+
+    def __init__(
+        self, wanted: str, got: str, prefix: str, step: PathStep, known: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(f"expected {wanted}, got {got}")
+        self.prefix, self.step, self.known = prefix, step, known
+
+
+def reach(document: Document, struct: str, path: str) -> Reached:
+    """What a path reaches from a struct.
+
+    Args:
+        document: The document.
+        struct: The struct whose expression names the path.
+        path: The path; its first name is a field of the struct.
+
+    Raises:
+        PathError: A step of it fails in every value, or in one option of a union.
+    """
+    head, steps = head_of(path), steps_of(path)
+    found = _entered(document, struct, document.structs[struct].fields[head], head)
+    for place, step in enumerate(steps):
+        prefix = path_of(head, steps[:place])
+        found = _stepped(found, step, prefix)
+    return found
+
+
+def _stepped(found: Reached, step: PathStep, prefix: str) -> Reached:
+    return _field(found, step, prefix) if isinstance(step, str) else _item(found, step, prefix)
+
+
+def single_types(options: tuple[tuple[Document, Type], ...]) -> Iterator[tuple[Document, Type]]:
+    """Yields the types of single values, those in collections at any depth."""
+    for owner, option in options:
+        if not option.many:
+            yield owner, option
+        for part in option.parts if option.many else ():
+            yield from single_types(_options(owner, part))
+
+
+def _entered(owner: Document, struct: str, field: FieldDeclaration, name: str) -> Reached:
+    options = () if field.type is None else _options(owner, field.declared)
+    return Reached(options, False, field.kind == "static", ((owner, struct, name),))
+
+
+def _options(owner: Document, declared: Type) -> tuple[tuple[Document, Type], ...]:
+    return tuple((owner, branch) for branch in declared.solid)
+
+
+def _field(found: Reached, name: str, prefix: str) -> Reached:
+    """The field of a struct, or of each struct in a collection."""
+    many = found.many or any(option.many for _, option in found.options)
+    made: list[Reached] = []
+    for owner, option in single_types(found.options):
+        where, struct = owner.place_of(option.refers)
+        if struct not in where.structs:
+            wanted = f"a struct with a field {name!r} at {prefix}"
+            raise PathError(wanted, found.text, prefix, name)
+        fields = where.structs[struct].fields
+        if name not in fields:
+            wanted = f"a field of {struct}"
+            raise PathError(wanted, repr(name), prefix, name, tuple(fields))
+        made.append(_entered(where, struct, fields[name], name))
+    if not made:
+        wanted = f"a struct with a field {name!r} at {prefix}"
+        raise PathError(wanted, found.text or "a value of any type", prefix, name)
+    return Reached(
+        _once(option for each in made for option in each.options),
+        many,
+        found.static or all(each.static for each in made),
+        _once((*found.owners, *(owner for each in made for owner in each.owners))),
+    )
+
+
+def _once(parts: Iterable[_Part]) -> tuple[_Part, ...]:
+    """Each once: unions of structs with unions in their fields would have very many options."""
+    return tuple({(id(part[0]), *part[1:]): part for part in parts}.values())
+
+
+def _item(found: Reached, index: int, prefix: str) -> Reached:
+    """The item of a list or a tuple."""
+    made: list[tuple[Document, Type]] = []
+    if not found.options:
+        raise PathError(f"a list or a tuple at {prefix}", "a value of any type", prefix, index)
+    for owner, option in found.options:
+        item = option.item_at(index)
+        if item is None and option.fixed_parts:
+            wanted = f"an item {index} of {prefix}"
+            raise PathError(wanted, f"{len(option.fixed_parts)} items", prefix, index)
+        if item is None:
+            raise PathError(f"a list or a tuple at {prefix}", format_type(option), prefix, index)
+        made += _options(owner, item)
+    return Reached(_once(made), found.many, found.static, found.owners)
+
+
+def renamed(document: Document, struct: str, path: str, rename: Callable[[str, str], str]) -> str:
+    """A path after fields got other names.
+
+    Args:
+        document: The document before.
+        struct: The struct whose expression names the path.
+        path: The path.
+        rename: The new name of a field, from the struct that has it and its name.
+
+    Returns:
+        The same path where it reaches nothing, and with the old name where it reaches fields that got different names.
+    """
+    try:
+        found = _entered(document, struct, document.structs[struct].fields[head_of(path)], "")
+        head, steps = rename(struct, head_of(path)), list(steps_of(path))
+        for place, step in enumerate(steps_of(path)):
+            before = found.owners
+            found = _stepped(found, step, "")
+            if isinstance(step, str):
+                owners = [owner for owner in found.owners if owner not in before]
+                names = {rename(name, step) for owner, name, _ in owners if owner is document}
+                steps[place] = names.pop() if len(names) == 1 else step
+    except (KeyError, PathError):
+        return path
+    return path_of(head, steps)
+
+
+def paths_from(document: Document, struct: str) -> list[str]:
+    """The paths that expressions of a struct can name, short ones first, up to a number and a depth."""
+    return [*islice(_paths(document, struct), _MOST)]
+
+
+def _paths(document: Document, struct: str) -> Iterator[str]:
+    waiting: list[tuple[str, Reached]] = [
+        (name, _entered(document, struct, field, name))
+        for name, field in document.structs[struct].fields.items()
+    ]
+    for _ in range(_DEEPEST):
+        yield from (path for path, _ in waiting)
+        deeper: list[tuple[str, Reached]] = []
+        for path, found in waiting[:_MOST]:
+            for step in _next_steps(found):
+                try:
+                    made = _stepped(found, step, path)
+                except PathError:  # another option of a union has no such part
+                    continue
+                deeper.append((path_of(path, (step,)), made))
+        waiting = deeper
+
+
+def _next_steps(found: Reached) -> Iterator[PathStep]:
+    for owner, option in found.options[:1]:
+        yield from range(len(option.fixed_parts))
+        for inner_owner, inner in single_types(((owner, option),)):
+            where, name = inner_owner.place_of(inner.refers)
+            if name in where.structs:
+                yield from where.structs[name].fields
