@@ -171,7 +171,11 @@ def operator_of(node: Any) -> Operator:
 
 def shown(node: ast.AST) -> str:
     """The text of a tree for messages, cut to a line."""
-    text = format_tree(node)
+    return cut(format_tree(node))
+
+
+def cut(text: str) -> str:
+    """Text for messages, cut to a line."""
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

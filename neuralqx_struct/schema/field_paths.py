@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
+from neuralqx_struct.expressions.operators import cut
 from neuralqx_struct.expressions.paths import PathStep, head_of, path_of, steps_of
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import INT, Type
@@ -73,7 +74,7 @@ class PathError(Exception):
     def __init__(
         self, wanted: str, got: str, prefix: str, step: PathStep, known: tuple[str, ...] = ()
     ) -> None:
-        super().__init__(f"expected {wanted}, got {got}")
+        super().__init__(f"expected {wanted}, got {cut(got)}")
         self.prefix, self.step, self.known = prefix, step, known
 
 
@@ -125,15 +126,15 @@ def _field(found: Reached, name: str, prefix: str) -> Reached:
     for owner, option in single_types(found.options):
         where, struct = owner.place_of(option.refers)
         if struct not in where.structs:
-            wanted = f"a struct with a field {name!r} at {prefix}"
+            wanted = f"a struct with a field {cut(name)!r} at {cut(prefix)}"
             raise PathError(wanted, found.text, prefix, name)
         fields = where.structs[struct].fields
         if name not in fields:
             wanted = f"a field of {struct}"
-            raise PathError(wanted, repr(name), prefix, name, tuple(fields))
+            raise PathError(wanted, repr(cut(name)), prefix, name, tuple(fields))
         made.append(_entered(where, struct, fields[name], name))
     if not made:
-        wanted = f"a struct with a field {name!r} at {prefix}"
+        wanted = f"a struct with a field {cut(name)!r} at {cut(prefix)}"
         raise PathError(wanted, found.text or "a value of any type", prefix, name)
     return Reached(
         _once(option for each in made for option in each.options),
@@ -152,14 +153,16 @@ def _item(found: Reached, index: int, prefix: str) -> Reached:
     """The item of a list or a tuple."""
     made: list[tuple[Document, Type]] = []
     if not found.options:
-        raise PathError(f"a list or a tuple at {prefix}", "a value of any type", prefix, index)
+        raise PathError(f"a list or a tuple at {cut(prefix)}", "a value of any type", prefix, index)
     for owner, option in found.options:
         item = option.item_at(index)
         if item is None and option.fixed_parts:
-            wanted = f"an item {index} of {prefix}"
+            wanted = f"an item {cut(str(index))} of {cut(prefix)}"
             raise PathError(wanted, f"{len(option.fixed_parts)} items", prefix, index)
         if item is None:
-            raise PathError(f"a list or a tuple at {prefix}", format_type(option), prefix, index)
+            raise PathError(
+                f"a list or a tuple at {cut(prefix)}", format_type(option), prefix, index
+            )
         made += _options(owner, item)
     return Reached(_once(made), found.many, found.static, found.owners)
 

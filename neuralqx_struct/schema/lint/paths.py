@@ -9,11 +9,19 @@ import ast
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import islice
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS
-from neuralqx_struct.expressions.operators import OPERATORS, format_tree, operator_of, shown, spine
+from neuralqx_struct.expressions.operators import (
+    OPERATORS,
+    cut,
+    format_tree,
+    operator_of,
+    shown,
+    spine,
+)
 from neuralqx_struct.expressions.paths import head_of, path_of, replaced, steps_of
 from neuralqx_struct.schema.field_paths import PathError, Reached, paths_from, reach, single_types
 from neuralqx_struct.schema.lint import Speller, unknown
@@ -22,6 +30,9 @@ from neuralqx_struct.schema.model import Document
 #: Code, message and hint.
 Problem = tuple[str, str, str | None]
 _Hint = Callable[[], str | None]
+
+_MOST_TRIED = 8  # fixes of one path
+_LONGEST = 200  # characters of an expression in a hint
 
 # A value, one for each item, or a collection, of which operators take the items.
 _ONE, _ITEMS, _COLLECTION = "one", "items", "collection"
@@ -89,7 +100,7 @@ class Names:
                 elif steps_of(path) and head_of(path) in self.sizes:
                     size = head_of(path)
                     message = (
-                        f"expected a field of {self.struct}, got the size {size!r} in `{path}`"
+                        f"expected a field of {self.struct}, got the size {size!r} in `{cut(path)}`"
                     )
                     found.append(("NQX116", message, partial("did you mean {!r}?".format, size)))
             except PathError as error:
@@ -97,7 +108,7 @@ class Names:
                 if isinstance(error.step, str) and not error.known:
                     code = "NQX114"  # as for attributes
                 hint = partial(self._fix, expression, path, error)
-                found.append((code, f"{error} in `{path}`", hint))
+                found.append((code, f"{error} in `{cut(path)}`", hint))
         return found or _Judgement(self).problems(expression)
 
     def _helps(self, expression: Expression, text: str | None) -> bool:
@@ -127,7 +138,8 @@ class Names:
         if near is not None:
             return f"did you mean {near!r}?"
         bad = [name for name in expression.names if head_of(name) == head]
-        for path in self._ending(steps_of(bad[0])[-1] if steps_of(bad[0]) else head):
+        last = steps_of(bad[0])[-1] if steps_of(bad[0]) else head
+        for path in islice(self._ending(last), _MOST_TRIED):
             if self._helps(expression, _exchanged(expression, bad[0], path)):
                 return f"did you mean {path!r}?"
         return self.speller.hint(head, *self.listed, label="fields", first=1)
@@ -143,12 +155,14 @@ class Names:
         if self.speller.is_done:
             return None
         near = self.speller.closest(str(error.step), error.known)
-        for candidate in self._candidates(path, error, near):
+        for candidate in islice(self._candidates(path, error, near), _MOST_TRIED):
             text = _exchanged(expression, path, candidate)
             if self._helps(expression, text):
-                return f"did you mean {candidate!r}?" if "(" not in candidate else f"write `{text}`"
+                if "(" not in candidate:
+                    return f"did you mean {candidate!r}?"
+                return _write(f"{text}")
             if text and self.whole and self._helps(expression, f"{self.whole}({text})"):
-                return f"write `{self.whole}({text})`"
+                return _write(f"{self.whole}({text})")
         listed = ", ".join(path_of(error.prefix, (name,)) for name in sorted(error.known)[:20])
         return f"fields: {listed}" if listed else None
 
@@ -183,6 +197,11 @@ class Names:
         yield f"size({error.prefix})"
 
 
+def _write(text: str) -> str:
+    """A hint with a whole expression."""
+    return f"write `{text}`" if len(text) <= _LONGEST else "write all(...) around it"
+
+
 def _exchanged(expression: Expression, path: str, other: str) -> str | None:
     """The text of an expression with another one in place of a path; None if it cannot be there."""
     try:
@@ -207,7 +226,7 @@ class _Judgement:
         whole = self.names.whole
         sort = self.sort(expression.tree)
         if sort == _ITEMS and whole and not self.found:
-            hint = f"write `{whole}({expression.text})`"
+            hint = _write(f"{whole}({expression.text})")
             self.add(expression.tree, "one value", hint)
         return self.found
 
@@ -294,7 +313,7 @@ class _Judgement:
         if record.folds:
             for argument, sort in zip(node.args, sorts, strict=True):
                 if len(sorts) > 1 and sort == _ITEMS:
-                    self.add(argument, "one value", f"write `{name}({shown(argument)})`")
+                    self.add(argument, "one value", _write(f"{name}({format_tree(argument)})"))
             return _ONE
         if record.measures:
             return _ITEMS if _ITEMS in sorts else _ONE
@@ -303,4 +322,4 @@ class _Judgement:
     def single(self, node: ast.expr) -> None:
         """Checks that a part has one truth value."""
         if self.sort(node) == _ITEMS:
-            self.add(node, "one truth value", f"write `all({shown(node)})`")
+            self.add(node, "one truth value", _write(f"all({format_tree(node)})"))
