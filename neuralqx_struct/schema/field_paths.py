@@ -116,7 +116,7 @@ def _entered(owner: Document, struct: str, field: FieldDeclaration, name: str) -
 
 
 def _options(owner: Document, declared: Type) -> tuple[tuple[Document, Type], ...]:
-    return tuple((owner, branch) for branch in declared.solid)
+    return tuple((owner, branch.parts[0] if branch.stacks else branch) for branch in declared.solid)
 
 
 def _field(found: Reached, name: str, prefix: str) -> Reached:

@@ -191,3 +191,34 @@ structs: {A: {fields: {xs: "list[float32[n]]", twice: {type: int, derived: 2 * n
     assert schema.A(xs=[jnp.ones(3)]).twice == 6
     with pytest.raises(s.SchemaError, match="expected sizes that the arrays of A show, got n"):
         schema.A(xs=[])
+
+
+def test_stacked_structs():
+    schema = s.load_schema("""
+language: "1"
+schema: test.stacked_paths
+version: 1
+root: A
+dims: {d: {}, n: {}}
+structs:
+  Layer:
+    params: [a]
+    fields: {w: "float32[a, a]", k: {type: int, kind: static}, r: "float32[]"}
+    constraints: [{expr: r > 0}]
+  A:
+    fields: {stacked: "Layer[d][n]", layers: "list[Layer[d], n]", k: {type: int, kind: static}}
+    constraints:
+      - {expr: stacked.k == k}
+      - {expr: all(layers.k == k)}
+      - {expr: "shape(stacked.w)[0] == n"}
+      - {expr: all(layers.r < stacked.r)}
+""")
+
+    def layers(*numbers):
+        return [schema.Layer(w=jnp.ones((3, 3)), k=2, r=jnp.float32(r)) for r in numbers]
+
+    made = schema.A(stacked=s.stack(layers(2, 3)), layers=layers(1, 1), k=2)
+    with pytest.raises(s.ValidationError, match="stacked.k = 2"):
+        made.replace(k=3)
+    with pytest.raises(s.ValidationError, match="expected all\\(layers.r < stacked.r\\)"):
+        made.replace(layers=layers(1, 3))
