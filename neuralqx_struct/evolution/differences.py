@@ -222,7 +222,7 @@ def _same_fields(a: StructDeclaration, b: StructDeclaration) -> bool:
 
 
 #: The lowest score of two names of one field.
-_LIKELY = 0.6
+LIKELY = 0.6
 #: Comparing names is slow: among more pairs than this no likely ones are looked for.
 MOST_PAIRS = 40_000
 
@@ -240,10 +240,10 @@ def probable_renames(
     added = {name: d for name, d in new.stored.items() if name not in old.fields}
     if len(removed) * len(added) > MOST_PAIRS:
         return []
-    scored = [(-_likeness(a, removed[a], b, added[b]), a, b) for a, b in product(removed, added)]
+    scored = [(-likeness(a, removed[a], b, added[b]), a, b) for a, b in product(removed, added)]
     found: list[tuple[str, str, float]] = []
     for score, a, b in sorted(scored):
-        if -score < _LIKELY:
+        if -score < LIKELY:
             break
         free = a in removed and b in added
         if free and same_type(removed[a].declared, added[b].declared, known):
@@ -252,7 +252,8 @@ def probable_renames(
     return found
 
 
-def _likeness(a: str, old: FieldDeclaration, b: str, new: FieldDeclaration) -> float:
+def likeness(a: str, old: FieldDeclaration, b: str, new: FieldDeclaration) -> float:
+    """The probability, roughly, that two fields are one under two names: from 0 to 1."""
     score = SequenceMatcher(None, a.lower(), b.lower()).ratio()
     if old.tags and old.tags == new.tags:
         score += 0.1

@@ -1,7 +1,5 @@
 """Suggestions for fields that only one version has: renames, splits and merges, removals and additions.
 
-:class:`Suggestion` is the record of one, :class:`Work` the declaration after those that were found so far.
-
 Example:
     >>> work = Work(v1, v1)
     >>> pair_fields("VMCState", work)
@@ -13,146 +11,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import combinations, permutations, product
 from typing import Any, Literal
 
-from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.differences import MOST_PAIRS, probable_renames
-from neuralqx_struct.evolution.sizes import equations, readable_as, same_type
-from neuralqx_struct.evolution.steps import apply_to_document, copied_fields, step_text
+from neuralqx_struct.evolution.differences import LIKELY, MOST_PAIRS, likeness, probable_renames
+from neuralqx_struct.evolution.proposals import Place, Work, place_of, values_for, ways_to
+from neuralqx_struct.evolution.sizes import readable_as, same_type
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.values import PART_OF
-from neuralqx_struct.expressions import Expression
-from neuralqx_struct.schema.bounds import scalar_misses
 from neuralqx_struct.schema.migration import Step
-from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types import NO_VALUE, Array
+from neuralqx_struct.schema.model import FieldDeclaration
 from neuralqx_struct.types.text import format_type
 
-#: The place of a difference, as keys from the document.
-Place = tuple[str, ...]
 Fields = Mapping[str, FieldDeclaration]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One way to answer a question: words, and the steps to write then."""
-
-    words: str
-    steps: tuple[Step, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """Steps that resolve some differences.
-
-    Attributes:
-        about: The differences; messages show the suggestion at the first one that they name.
-        answers: The ways; none where no step is known.
-        question: A question to the author; empty if the steps are sure.
-    """
-
-    about: tuple[Place, ...]
-    answers: tuple[Answer, ...]
-    question: str = ""
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps, as far as no question is open."""
-        return () if self.question else self.answers[0].steps
-
-    def hint(self, at: Place, first: Place) -> str:
-        """The suggestion as the hint of one difference; in full at the first one that is shown."""
-        if at != first:
-            return f"{self.question} see {'.'.join(first)}".strip()
-        if not self.question:
-            return f"write {_shown(self.answers[0].steps)}"
-        ways = [f"{answer.words}: {_shown(answer.steps)}" for answer in self.answers]
-        return f"{self.question} {'; '.join(ways)}".strip()
-
-
-def _shown(steps: Sequence[Step]) -> str:
-    return ", then ".join(f"`{step_text(step)}`" for step in steps)
-
-
-@dataclass(slots=True)
-class Work:
-    """The declaration after the suggestions so far, with the first answer to each question.
-
-    Attributes:
-        budget: The fields that trying steps may copy; once it is spent, there are no further suggestions.
-    """
-
-    have: Document
-    want: Document
-    found: list[Suggestion] = field(default_factory=list)
-    budget: int = 3_000_000
-
-    @property
-    def known(self) -> Mapping[str, Expression]:
-        """Expressions that names of sizes are equal to."""
-        return equations(self.want, self.have)
-
-    def within(self, struct: str) -> str | None:
-        """The ``in`` of a step on a struct; the root needs none."""
-        return None if struct == self.have.root == self.want.root else struct
-
-    def after(self, steps: Iterable[Step], have: Document | None = None) -> Document | None:
-        """The declaration after some steps, or None if one of them is refused."""
-        document = have or self.have
-        try:
-            for step in steps:
-                self.budget -= copied_fields(document)
-                if self.budget < 0:
-                    return None
-                document = apply_to_document(document, step, self.want)
-        except SchemaError:
-            return None
-        return document
-
-    def take(self, about: Iterable[Place], *steps: Step) -> bool:
-        """Adds sure steps, if they apply."""
-        after = self.after(steps)
-        if after is None:
-            return False
-        self.have = after
-        self.found.append(Suggestion(tuple(about), (Answer("", steps),)))
-        return True
-
-    def ask(
-        self, about: Iterable[Place], question: str, *answers: tuple[str, Sequence[Step]]
-    ) -> None:
-        """Adds a question, with those answers that apply."""
-        sound = [
-            Answer(words, tuple(steps)) for words, steps in answers if self.after(steps) is not None
-        ]
-        if self.budget < 0:
-            return  # steps that were not tried are missing in the answers
-        self.found.append(Suggestion(tuple(about), tuple(sound), question))
-        if sound:
-            self.have = self.after(sound[0].steps) or self.have
-
-
-def place_of(struct: str, name: str) -> Place:
-    """The place of a field."""
-    return ("structs", struct, "fields", name)
-
-
-def values_for(declaration: FieldDeclaration, document: Document) -> Iterator[Any]:
-    """Yields the declared default, then values of the type that the field's limits allow, a neutral one first."""
-    if declaration.has_default:
-        yield declaration.default
-    neutral = declaration.declared.neutral(document)
-    if neutral is None:
-        yield None
-    for value in (neutral, declaration.ge, declaration.le, *(declaration.choices or ())):
-        if value is None or value is NO_VALUE:
-            continue
-        if not isinstance(value, (int, float, str)) or not scalar_misses(declaration, value):
-            yield value
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -252,35 +126,38 @@ def _ways(pairing: Pairing) -> Iterator[Way]:
 
 
 def _renamed(pairing: Pairing, a: str, b: str) -> Iterator[Way]:
-    """Yields the steps that rename a field, and cast it where the types differ."""
+    """Yields the steps that rename a field, and one more where the types differ."""
     if a not in pairing.gone or b not in pairing.come:
         return
-    have, want = pairing.gone[a].declared, pairing.come[b].declared
-    within = pairing.work.within(pairing.name)
-    steps: list[Step] = [build.rename(field=a, to=b, within=within)]
-    dtype = want.element
-    if dtype and not readable_as(have, want, pairing.work.known):
-        steps.append(build.cast(field=b, dtype=dtype, within=within))
-    shown = format_type(have)
-    words = f"{a} is gone and {b} is new, of type {shown}: was it renamed?"
-    yield Way((a,), (b,), tuple(steps), words)
+    name, work, wanted = pairing.name, pairing.work, pairing.come[b]
+    have = pairing.gone[a].declared
+    rename = build.rename(field=a, to=b, within=work.within(name))
+    after = work.after([rename])
+    if after is None:
+        return
+    found: Iterable[list[Step]] = [[]]
+    if not readable_as(have, wanted.declared, work.known):
+        found = ways_to(name, b, wanted, work, have=after, most=1)
+    for more in found:
+        became = f", now {format_type(wanted.declared)}" if more else ""
+        words = f"{a} is gone and {b} is new, of type {format_type(have)}{became}: was it renamed?"
+        yield Way((a,), (b,), (rename, *more), words)
 
 
 def _partners(pairing: Pairing) -> Iterator[tuple[str, str]]:
-    """Yields fields that go and come of one type, then arrays that differ in dtype alone and have no other partner."""
+    """Yields fields that go and come of one type, then those that one more step makes of no other field."""
     known, pairs = pairing.work.known, [*product(pairing.gone.items(), pairing.come.items())]
     for (a, old), (b, new) in pairs:
         if same_type(old.declared, new.declared, known):
             yield a, b
-    recast = []
-    for (a, old), (b, new) in pairs:
-        have, want = old.declared, new.declared
-        if not isinstance(have, Array) or not isinstance(want, Array):
-            continue
-        if same_type(replace(have, dtype=want.dtype), want, known):
-            recast.append((a, b))
-    for a, b in recast:
-        if sum(a in pair or b in pair for pair in recast) == 1:
+    changed = []
+    for (a, old), (b, new) in pairs if len(pairs) <= _MOST * _MOST else ():
+        # A number is common; only its name shows which one it was.
+        shown = (old.declared.axes and new.declared.axes) or likeness(a, old, b, new) >= LIKELY
+        if shown and next(_renamed(pairing, a, b), None) is not None:
+            changed.append((a, b))
+    for a, b in changed:
+        if sum(a in pair or b in pair for pair in changed) == 1:
             yield a, b
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.against import baseline, published_text
-from neuralqx_struct.evolution.pairings import Suggestion
+from neuralqx_struct.evolution.proposals import Suggestion
 from neuralqx_struct.evolution.steps import kind, step_text
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.schema.language import MODELINE
@@ -274,7 +274,7 @@ def _lines(suggestion: Suggestion) -> Iterator[str]:
         return
     yield f"# nqx: question: {_legible(suggestion.question)}"
     for answer in suggestion.answers:
-        yield f"# {_legible(answer.words)}:"
+        yield f"# {_legible(answer.label)}:"
         yield from (f"# {step_text(step)}" for step in answer.steps)
 
 

@@ -19,19 +19,11 @@ from typing import Any
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import Difference, differences, renamed_structs
-from neuralqx_struct.evolution.pairings import (
-    Place,
-    Suggestion,
-    Work,
-    are,
-    pair_fields,
-    place_of,
-    values_for,
-)
-from neuralqx_struct.evolution.sizes import equations, readable_as, same_type, substitute
+from neuralqx_struct.evolution.pairings import are, pair_fields
+from neuralqx_struct.evolution.proposals import Place, Suggestion, Work, place_of, ways_to
+from neuralqx_struct.evolution.sizes import readable_as, same_type, substitute
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.fields import mappings
-from neuralqx_struct.evolution.steps.operations import Gap
 from neuralqx_struct.evolution.steps.structs import binding
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
@@ -219,7 +211,7 @@ def _convert_fields(name: str, work: Work) -> None:
 
 def _convert(name: str, each: str, wanted: FieldDeclaration, work: Work) -> None:
     have, want = work.have.structs[name].fields[each].declared, wanted.declared
-    ways = list(_ways(name, each, wanted, work))
+    ways = list(ways_to(name, each, wanted, work))
     questions = [kind(step).question(wanted) for way in ways for step in way]
     question = next(filter(None, questions), "")
     shown = f"{each} was {format_type(have)} and is {format_type(want)}"
@@ -246,33 +238,6 @@ def _no_step(have: Type, want: Type, work: Work) -> str:
         )
         return f"no step renames an enum: {way}"
     return "no step turns one into the other; give the new field another name, or write a `python` step"
-
-
-def _ways(name: str, each: str, wanted: FieldDeclaration, work: Work) -> Iterator[list[Step]]:
-    """Yields steps, or pairs of steps, that turn one type into the other; one of each sort."""
-    values = tuple(values_for(wanted, work.want))
-    within, want = work.within(name), wanted.declared
-
-    def tried(steps: list[Step], document: Document) -> Iterator[tuple[list[Step], Document]]:
-        now = document.structs[name].fields[each].declared
-        known = equations(work.want, document)
-        gap = Gap(each, now, want, document, work.want, known, within, values)
-        for step in build.suggestions(gap):
-            after = work.after([step], document)
-            if after is not None:
-                yield [*steps, step], after
-
-    firsts = list(tried([], work.have))
-    seconds = (pair for first in firsts for pair in tried(*first))
-    for found in (firsts, seconds):
-        ways: dict[tuple[str, ...], list[Step]] = {}
-        for steps, after in found:
-            made = after.structs[name].stored[each].declared
-            if readable_as(made, want, equations(work.want, after)):
-                ways.setdefault(tuple(sorted(step.name for step in steps)), steps)
-        yield from ways.values()
-        if ways:
-            return
 
 
 def _rename_members(work: Work) -> None:

@@ -358,12 +358,12 @@ def test_proof_suggests_a_rename_on_both_sides():
     )
     assert [d.hint for d in found] == [
         f"{question} see structs.A.fields.learning_rate",
-        f"{question} yes: `{rename}`; no: {apart}",
+        f"{question} yes: `{rename}`; no, lossy: {apart}",
     ]
     # No other array shows the size of the new one, so it is added before the old one is removed.
     found = prove(doc({"w": "float32[n]"}), doc({"v": "float32[n]"}, 2, []))
     assert found[1].hint.endswith(
-        "no: `- add: {field: v, default: 0}`, then `- remove: {field: w, undo_default: 0}`"
+        "no, lossy: `- add: {field: v, default: 0}`, then `- remove: {field: w, undo_default: 0}`"
     )
     found = prove(doc({"w": "float32[n, 2]"}), doc({"v": "int16[n]"}, 2, []))
     assert any("`- add: {field: v, default: 0}`" in d.hint for d in found)
@@ -602,7 +602,9 @@ def test_the_proposed_steps_suffice(case):
 def test_a_rename_is_asked_for_also_where_there_are_several_partners():
     old, new = doc(fields(["aa", "k"])), doc(fields(["xx", "yy", "k"]), 2, [])
     hints = {d.path.rpartition(".")[2]: d.hint for d in prove(old, new)}
-    assert "was it renamed? yes: `- rename: {field: aa, to: xx}`; no: `- add: " in hints["aa"]
+    assert (
+        "was it renamed? yes: `- rename: {field: aa, to: xx}`; no, lossy: `- add: " in hints["aa"]
+    )
     assert hints["yy"].startswith("yy, int, is new: what do old payloads get?")
     # A third that loses its partner to a better one is not told to be removed without a question either.
     hints = [d.hint for d in prove(doc(fields(["rate", "zz"])), doc(fields(["rates"]), 2, []))]

@@ -93,7 +93,7 @@ EDITS = {
     "no default": ("      mode: {type: Mode, kind: static}", "      mode: {type: Mode, kind: static}\n      lr: float", [], ["lr, float, is new: what do old payloads get?"]),
     "an alias says what is renamed": ('weight: "float32[n]"', 'w: {type: "float32[n]", aliases: [weight]}', ["- rename: {field: weight, to: w}"], []),
     "renamed or another": ('weight: "float32[n]"', 'weights: "float32[n]"', [], ["weight is gone and weights is new, of type float32[n]: was it renamed?"]),
-    "renamed and cast": ('weight: "float32[n]"', 'kernel: "float64[n]"', [], ["weight is gone and kernel is new, of type float32[n]: was it renamed?"]),
+    "renamed and cast": ('weight: "float32[n]"', 'kernel: "float64[n]"', [], ["weight is gone and kernel is new, of type float32[n], now float64[n]: was it renamed?"]),
     "removed": ('      weight: "float32[n]"  # the one\n', "", [], ["weight, float32[n], is gone: may its values be lost?"]),
     "widened": ('weight: "float32[n]"', 'weight: "float64[n]"', ["- cast: {field: weight, dtype: float64}"], []),
     "split": ('bias: "float32[k]"', 'b_n: "float32[n]"\n      b_m: "float32[m]"', [], ["bias is gone and b_n and b_m are new: is bias joined from b_n and then b_m, along axis 0?"]),
