@@ -47,7 +47,7 @@ CASES = [
     ("NQX103", "warning", 9, "did you mean 'n_sites'", "dims: {n_sites: {}}\n" + fields('x: "int8[n_site]"', 'y: "int8[n_sites]"')),
     ("NQX104", "warning", 6, "got 'n'", "dims:\n  n: {}\n" + fields("x: int")),
     ("NQX104", "warning", 9, "got 'd'", fields("x: int") + "  B: {params: [d], fields: {y: int}}\n"),
-    ("NQX105", "error", 6, "from 4 to 2", "dims:\n  n: {min: 4, max: 2}\n" + fields('x: "int8[n]"')),
+    ("NQX105", "error", 6, "min 4, max 2", "dims:\n  n: {min: 4, max: 2}\n" + fields('x: "int8[n]"')),
     ("NQX105", "error", 6, "cycle a -> b -> a", "dims:\n  a: {equals: b}\n  b: {equals: a}\n" + fields('x: "int8[a, b]"')),
     ("NQX105", "error", 6, "itself", "dims:\n  n: {equals: n + 1}\n" + fields('x: "int8[n]"')),
     ("NQX105", "warning", 8, "'p' in p * q", fields('x: "int8[p * q]"')),

@@ -46,6 +46,7 @@ from neuralqx_struct.schema.lint import (
 from neuralqx_struct.schema.lint.paths import Names
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import linear_form
+from neuralqx_struct.schema.sizes.feasibility import impossible_sizes
 from neuralqx_struct.schema.text import KeyPath
 
 
@@ -195,14 +196,11 @@ def _check_dims(document: Document) -> Findings:
         for declaration in struct.fields.values():
             used |= _names(filter(None, [declaration.derivation]))
             used |= _names(extents_of(declaration)) | _names(arguments_of(declaration))
-    for name, dim in document.dims.items():
+    for name in document.dims:
         path = ("dims", name)
         if name not in used and not (name in equations and name in ints):
             message = f"expected a dim that some shape uses, got {name!r}, which none does"
             yield finding("NQX104", path, message, "remove it", "warning")
-        if dim.min is not None and dim.max is not None and dim.min > dim.max:
-            message = f"expected a size that exists, got one from {dim.min} to {dim.max}"
-            yield finding("NQX105", path, message, "exchange min and max")
     for name, equation in equations.items():
         at = ("dims", name, "equals")
         for inner in unknown(equation.names, document.dims, ints):
@@ -326,4 +324,32 @@ def _is_linear(extent: Expression, unknown: str) -> bool:
     return form is not None and form[0] != 0
 
 
-SIZE_CHECKS: tuple[Check, ...] = (_check_dims, _check_sizes)
+def _check_feasible(document: Document) -> Findings:
+    """Checks that dims have sizes with their equations and bounds, and that no size in a shape is always negative."""
+    root = document.structs.get(document.root)
+    ints = {name: root.fields[name] for name in root_ints(document)} if root else {}
+    extents = {}
+    for path, struct, _, declaration in fields_of(document):
+        # A name of its own that is also one of the document has no bounds here.
+        own = ints.keys() - document.dims.keys() if struct != document.root else set()
+        hiding = {*own, *document.structs[struct].params}
+        for extent in extents_of(declaration):
+            if extent.names and hiding.isdisjoint(extent.names):
+                extents[path, extent.text] = extent
+    for place in impossible_sizes(document.dims, ints, extents):
+        if isinstance(place, tuple):
+            path, text = place
+            message = f"expected a size >= 0, got {text}, which no sizes make so"
+            yield finding(
+                "NQX105", (*path, "type"), message, "declare sizes that an array can have"
+            )
+            continue
+        dim = document.dims[place]
+        facts = {"equals": dim.equals, "min": dim.min, "max": dim.max}
+        shown = ", ".join(f"{name} {fact}" for name, fact in facts.items() if fact is not None)
+        message = f"expected a size that exists, got none for {place}: {shown}"
+        hint = "change the equation or the bounds, here or of the dims that it names"
+        yield finding("NQX105", ("dims", place), message, hint)
+
+
+SIZE_CHECKS: tuple[Check, ...] = (_check_dims, _check_sizes, _check_feasible)
