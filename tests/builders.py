@@ -48,6 +48,9 @@ from neuralqx_struct.schema.series import series_of
 #: The top of the repository.
 ROOT = Path(__file__).resolve().parents[1]
 
+#: The names of the schemas that ship.
+SHIPPED = sorted(path.parent.name for path in (ROOT / "schemas").glob("*/v1.yaml"))
+
 #: The most seconds of this process for an input that its author made to take forever; a bound keeps it far below.
 MOST_SECONDS = 30
 

@@ -12,6 +12,7 @@ import pytest
 
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.stubs import stub_module
+from tests.builders import SHIPPED
 
 MARKS = {
     "mypy": re.compile(r"# type: ignore\[([\w, -]+)\]"),
@@ -163,7 +164,7 @@ def written_stubs(root, folder):
         "odd.py": stub_module(load_series(folder / "v1.yaml").head, "v1.yaml"),
         "vmc.py": stub_module(load_series(root / "schemas/vmc_state").head, "schemas/vmc_state"),
     }
-    for name in ("lattice_gauge", "mc_state", "resnet", "transformer"):
+    for name in SHIPPED:
         modules[f"{name}.py"] = stub_module(load_series(root / "schemas" / name).head, name)
     for name, text in modules.items():
         (folder / name).write_text(text)

@@ -7,7 +7,6 @@ compute the same thing.
 
 from __future__ import annotations
 
-import functools
 import json
 import subprocess
 import sys
@@ -22,64 +21,18 @@ from flax import linen
 import neuralqx_struct as s
 from neuralqx_struct.tools.linting import lint_series
 from tests.builders import ROOT
+from tests.shipped import (
+    check_with_others_tools,
+    identical,
+    moved,
+    quick,
+    run,
+    saved_and_loaded,
+    schema,
+)
 
 NAMES = ["transformer", "resnet", "mc_state", "lattice_gauge"]
 NEEDS_X64 = {"mc_state", "lattice_gauge"}
-
-
-#: Compiled in a hurry: these functions run a few dozen times.
-quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-
-
-@functools.cache
-def schema(name, version=2):
-    return s.load_schema(ROOT / "schemas" / name).at(version)
-
-
-def check_with_others_tools(bundle):
-    """What a tool that knows only the published JSON Schema says of a manifest."""
-    published = ROOT / "schemas" / "manifest" / "1.json"
-    command = [
-        sys.executable,
-        "-m",
-        "check_jsonschema",
-        "--schemafile",
-        published,
-        bundle / "manifest.json",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def identical(a, b):
-    """Equal bit by bit, leaf types and structure included."""
-    one, other = jax.tree.leaves(a), jax.tree.leaves(b)
-    assert jax.tree.structure(a) == jax.tree.structure(b)
-    for x, y in zip(one, other, strict=True):
-        assert isinstance(x, jax.Array) == isinstance(y, jax.Array)
-        if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            x, y = jax.random.key_data(x), jax.random.key_data(y)
-        assert np.asarray(x).dtype == np.asarray(y).dtype
-        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
-    return True
-
-
-def saved_and_loaded(state, bundle):
-    state.export(bundle)
-    assert s.validate(bundle) == []
-    assert s.verify(bundle) == []
-    loaded = type(state).load(bundle)
-    assert type(loaded) is type(state)
-    assert loaded == state
-    assert identical(state, loaded)
-    return loaded
-
-
-def moved(bundle, out, name, to):
-    """A bundle of another version; what it holds must be sound."""
-    s.migrate(bundle, out, to=to, schema=ROOT / "schemas" / name)
-    assert [found for found in s.validate(out) if found.severity != "info"] == []
-    return schema(name, to).root.load(out)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -285,14 +238,6 @@ def transformer_step_2(state):
     )
     params = optax.apply_updates(state.params, updates)
     return state.replace(params=params, optimizer=optimizer, step=state.step + 1, key=key), loss
-
-
-def run(step, state, count):
-    losses = []
-    for _ in range(count):
-        state, loss = step(state)
-        losses.append(loss)
-    return state, jnp.asarray(losses)
 
 
 def test_transformer(tmp_path):

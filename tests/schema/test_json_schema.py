@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import neuralqx_struct as s
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.export import payload_schema
+from tests.builders import SHIPPED
 
 HEAD = 'language: "1"\nschema: lab.wide\nversion: 3\nroot: Net\n'
 WIDE = s.load_schema(
@@ -55,7 +56,6 @@ structs:
       size: {type: int, kind: static, derived: "size(fixed)"}
 """.replace('pattern: "[a-z]+"}', 'pattern: "[a-z]+", examples: [abc]}')
 )
-SHIPPED = ["lattice_gauge", "mc_state", "resnet", "transformer", "vmc_state"]
 SCHEMAS = {name: s.load_schema(f"schemas/{name}") for name in SHIPPED} | {"wide": WIDE}
 MADE = {name: payload_schema(schema.document) for name, schema in SCHEMAS.items()}
 DRAFTS = [jsonschema.Draft7Validator, jsonschema.Draft202012Validator]

@@ -12,7 +12,7 @@ from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import dump_yaml, read_file, read_text
 from neuralqx_struct.tools.linting import lint, lint_document, lint_series
-from tests.builders import ROOT, bounded
+from tests.builders import ROOT, SHIPPED, bounded
 
 SCHEMAS = ROOT / "schemas"
 HEAD = 'language: "1"\nschema: lab.x\nversion: {version}\nroot: A\n'
@@ -330,9 +330,7 @@ def test_nothing_is_to_be_said_of_the_shipped_schemas():
     assert {(d.severity, d.code) for d in lint(SCHEMAS)} == {("info", "NQX320")}
 
 
-@pytest.mark.parametrize(
-    "name", ["vmc_state", "transformer", "resnet", "mc_state", "lattice_gauge"]
-)
+@pytest.mark.parametrize("name", SHIPPED)
 def test_every_version_of_the_shipped_schemas_is_frozen(name):
     series = load_series(SCHEMAS / name)
     assert read_lock(SCHEMAS / name) == {
