@@ -26,8 +26,8 @@ from typing import Literal
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
 from neuralqx_struct.evolution.against import Baseline, baseline, schemas_below
-from neuralqx_struct.evolution.changes import LIMITS
-from neuralqx_struct.evolution.diff import diff_documents
+from neuralqx_struct.evolution.changes import LIMITS, Direction
+from neuralqx_struct.evolution.diff import diff_documents, tightened
 from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.plans import Hop, Unknown, plan
 from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
@@ -194,7 +194,8 @@ def _problems(
 ) -> Iterator[Diagnostic]:
     """Yields the reasons why payloads of one version cannot be loaded by another one."""
     old, new = sorted((writer, reader), key=lambda document: document.version)
-    direction, code = ("backward", "NQX270") if new is reader else ("forward", "NQX271")
+    direction: Direction = "backward" if new is reader else "forward"
+    code = "NQX270" if new is reader else "NQX271"
     try:
         if steps:
             yield from _by_steps(known, writer, reader, unknown, code)
@@ -202,11 +203,7 @@ def _problems(
             yield from _alone(writer, reader, unknown, code)
     except (MigrationError, SchemaError) as error:
         yield from error.diagnostics
-    for change in diff_documents(old, new, known.documents.values() if steps else ()):
-        limited = change.code in LIMITS and change.path.startswith("$.structs")
-        if limited and change.breaks(direction):
-            hint = "values outside are refused: keep the limit, or waive it with a reason"
-            yield change.to_diagnostic(hint)
+    yield from tightened(old, new, direction, known.documents.values() if steps else ())
     for identity, used in reader.used.items():
         start = writer.used.get(identity)
         if start is not None and start.version != used.version and identity in known.others:

@@ -318,9 +318,15 @@ def _possible_stops(have: Document, want: Document) -> Iterator[Difference]:
 def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list[Diagnostic]:
     """Returns warnings about downgrades, except for steps whose ``lossy: true`` gives them up."""
     try:
-        result = result_of(undone(stages, new), new)
+        back = undone(stages, new)
     except SchemaError as error:
-        return [replace(d, severity="warning") for d in error.diagnostics if d.code != "NQX423"]
+        why = f"no downgrade to version {old.version}: the step cannot be undone"
+        return [
+            replace(each, code="NQX307", severity="warning", message=f"{each.message}\n{why}")
+            for each in error.diagnostics
+            if each.code != "NQX423"
+        ]
+    result = result_of(back, new)
     why = f"a downgrade to version {old.version} is refused where a payload makes use of the difference"
     return [
         replace(problem, message=f"{problem.message}\n{why}", hint=None).to_diagnostic(
