@@ -22,3 +22,6 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes stand in the docstring of their class, and once in the index
 html_theme = "furo"
 html_title = f"neuralqx-struct {version}"
+
+# The page of diagnostics shows files that are no YAML, and how they are mended.
+suppress_warnings = ["misc.highlighting_failure"]

@@ -75,15 +75,21 @@ def _placed(
     found: Iterable[Diagnostic], step: Step, position: int, version: int, target: Document
 ) -> Iterator[Diagnostic]:
     """Yields findings about members of a step with the path of the step in its file."""
-    at: list[Any] = []
-    for index, migration in enumerate(target.migrations):
-        if migration.from_version == version:
-            at = [FieldName("migrations"), index, FieldName("steps"), position]
-            break
+    at = _migration_path(target, version)
+    if at:
+        at += [FieldName("steps"), position]
     at.append(FieldName(step.name))
     for each in found:
         member = [FieldName(each.path)] if each.path else []
         yield replace(each, path=format_path([*at, *member]))
+
+
+def _migration_path(target: Document, version: int) -> list[Any]:
+    """The path of the migration that starts at a version; empty if the target declares none."""
+    for index, migration in enumerate(target.migrations):
+        if migration.from_version == version:
+            return [FieldName("migrations"), index]
+    return []
 
 
 def undone(stages: Sequence[Stage], start: Document) -> list[Stage]:
@@ -326,11 +332,17 @@ def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list
             for each in error.diagnostics
             if each.code != "NQX423"
         ]
+    found = []
+    place = format_path(_migration_path(new, old.version))
+    for stage in back:
+        review = kind(stage.step).review(stage.step, Scope.of(stage.step, stage.before, old))
+        for each in review:
+            if each.code == "NQX320":
+                message = f"{each.message}\non a downgrade to version {old.version}"
+                found.append(replace(each, message=message, path=place))
     result = result_of(back, new)
     why = f"a downgrade to version {old.version} is refused where a payload makes use of the difference"
-    return [
-        replace(problem, message=f"{problem.message}\n{why}", hint=None).to_diagnostic(
-            "NQX307", "warning"
-        )
-        for problem in differences(result, old) + unproved(result, old)
-    ]
+    for problem in differences(result, old) + unproved(result, old):
+        refused = replace(problem, message=f"{problem.message}\n{why}", hint=None)
+        found.append(refused.to_diagnostic("NQX307", "warning"))
+    return found

@@ -273,7 +273,7 @@ def test_random_trees_agree_with_a_model_and_come_back(seed):
         return
     step = s.steps.rename_path(field="f", path=path, to=to)
     old, new = doc({"f": "pytree"}), doc({"f": "pytree"}, 2, [step])
-    assert [(d.code, d.severity) for d in prove(old, new)] == [("NQX320", "info")]
+    assert {(d.code, d.severity) for d in prove(old, new)} == {("NQX320", "info")}
     series = series_of([old, new])
     wanted = model(tree, path, to)
     if isinstance(wanted, str):

@@ -51,7 +51,8 @@ def test_a_wrong_migration_gives_its_code_at_its_place(folder, request):
 
 @pytest.mark.parametrize("folder", [(code, "right") for code in CODES], indirect=True, ids=CODES)
 def test_its_mend_gives_nothing(folder):
-    assert lint(folder) == []
+    # A cast to a wider dtype stops some downgrades, which is no mistake.
+    assert [d for d in lint(folder) if d.severity != "info"] == []
 
 
 def test_every_code_of_migrations_has_a_pair():
