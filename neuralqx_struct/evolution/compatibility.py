@@ -27,7 +27,7 @@ from typing import Literal
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
 from neuralqx_struct.evolution.against import Baseline, baseline, schemas_below
 from neuralqx_struct.evolution.changes import LIMITS, Direction
-from neuralqx_struct.evolution.diff import diff_documents, tightened
+from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.plans import Hop, Unknown, plan
 from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
@@ -210,6 +210,24 @@ def _problems(
             for each in _problems(known.others[identity], start, used, unknown, steps=steps):
                 message = f"{each.path} of {identity}: {each.message}"
                 yield replace(each, path="$.uses", file=None, line=None, message=message)
+
+
+def tightened(
+    old: Document, new: Document, direction: Direction, between: Iterable[Document] = ()
+) -> Iterator[Diagnostic]:
+    """Yields the limits that one version has for values, and payloads of the other need not keep.
+
+    Args:
+        old: The older version.
+        new: The newer one.
+        direction: ``backward`` if the newer one reads, ``forward`` if the older one does.
+        between: The versions whose declared steps count.
+    """
+    for change in diff_documents(old, new, between):
+        limited = change.code in LIMITS and change.path.startswith("$.structs")
+        if limited and change.breaks(direction):
+            hint = "values outside are refused: keep the limit, or waive it with a reason"
+            yield change.to_diagnostic(hint)
 
 
 def _by_steps(

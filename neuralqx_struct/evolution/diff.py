@@ -19,10 +19,8 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.changes import (
-    LIMITS,
     Change,
     Changes,
-    Direction,
     Entry,
     Path,
     Position,
@@ -161,24 +159,6 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
         else:
             changes.append(change)
     return sorted(changes, key=lambda change: _ORDER[change.severity])
-
-
-def tightened(
-    old: Document, new: Document, direction: Direction, between: Iterable[Document] = ()
-) -> Iterator[Diagnostic]:
-    """Yields the limits that one version has for values, and payloads of the other need not keep.
-
-    Args:
-        old: The older version.
-        new: The newer one.
-        direction: ``backward`` if the newer one reads, ``forward`` if the older one does.
-        between: The versions whose declared steps count.
-    """
-    for change in diff_documents(old, new, between):
-        limited = change.code in LIMITS and change.path.startswith("$.structs")
-        if limited and change.breaks(direction):
-            hint = "values outside are refused: keep the limit, or waive it with a reason"
-            yield change.to_diagnostic(hint)
 
 
 def edited_version(written: Mapping[str, Any], reader: Series, own: Series | None) -> Diagnostic:

@@ -292,7 +292,7 @@ def _check_gap(older: Document, newer: Document) -> Findings:
 def _check_migration(older: Document, newer: Document, folder: Path | None) -> Findings:
     """Checks the steps between two valid versions, and the versions of the schemas that they use."""
     # Imported late: evolution is slow to import, and most schemas have one version.
-    from neuralqx_struct.evolution.diff import tightened
+    from neuralqx_struct.evolution.compatibility import tightened
     from neuralqx_struct.evolution.proof import prove
 
     yield from prove(older, newer)
