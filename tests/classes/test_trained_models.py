@@ -1,4 +1,4 @@
-"""More schemas of real models: a normalising flow, a diffusion model, and an agent with its environments.
+"""More schemas of real models: a language model with scanned layers, a normalising flow, a diffusion model, and an agent.
 
 Each state is trained for some steps under version 1, saved and loaded, migrated to version 2, and trained on there: the
 steps after the migration must be those that version 1 makes.
@@ -24,7 +24,7 @@ from tests.shipped import (
     schema,
 )
 
-NAMES = ["normalising_flow", "diffusion_unet", "ppo_agent"]
+NAMES = ["gpt2", "normalising_flow", "diffusion_unet", "ppo_agent"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,15 +64,18 @@ def weights_of(state):
     return state.flow if hasattr(state, "flow") else getattr(state, "params", None) or state.model
 
 
-def optimised(state, grads, rate, names):
-    """The weights and the fields of the optimizer after a step of Adam, in the layout of the state's version."""
+def optimised(state, grads, optimiser, names):
+    """The weights and the fields of the optimizer after a step, in the layout of the state's version.
+
+    Of the chain that is the optimizer, the first one is Adam, and the others keep nothing.
+    """
     weights = weights_of(state)
     if hasattr(state, "optimizer"):
         adam = optax.ScaleByAdamState(*(getattr(state.optimizer, n) for n in ("count", "mu", "nu")))
     else:
         adam = optax.ScaleByAdamState(*(getattr(state, name) for name in names))
-    optimiser = optax.adam(rate)
-    updates, (adam, *_) = optimiser.update(grads, (adam, optax.EmptyState()), weights)
+    _, *rest = optimiser.init(weights)
+    updates, (adam, *_) = optimiser.update(grads, (adam, *rest), weights)
     weights = optax.apply_updates(weights, updates)
     if hasattr(state, "optimizer"):
         moments = {"count": adam.count, "mu": adam.mu, "nu": adam.nu}
@@ -111,10 +114,121 @@ def normals(seed):
     return draw
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The flow learns two moons.
+def part(holder, *names):
+    """The field that has one of the names: the first is that of version 2."""
+    return getattr(holder, next(name for name in names if hasattr(holder, name)))
+
+
+def linear(layer, x):
+    return x @ part(layer, "kernel", "weight") + layer.bias
+
 
 ADAM = ("adam_count", "adam_m", "adam_v")
+TORCH_ADAM = ("opt_step", "exp_avg", "exp_avg_sq")
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The language model learns to count.
+
+VOCAB, CONTEXT, HEADS, HEAD_DIM, LAYERS = 17, 12, 2, 8, 3
+WIDTH = HEADS * HEAD_DIM
+
+
+def layer_normed(layer, x):
+    x = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    return x * part(layer, "scale", "weight") + layer.bias
+
+
+def block_applied(x, block):
+    """One block, as ``jax.lax.scan`` calls it with a slice of every array."""
+    attention, mlp = getattr(block, "attention", block), getattr(block, "mlp", block)
+    fused = linear(part(attention, "qkv", "c_attn"), layer_normed(block.ln_1, x))
+    query, key, value = (
+        each.reshape(*x.shape[:-1], HEADS, HEAD_DIM) for each in jnp.split(fused, 3, axis=-1)
+    )
+    mask = jnp.tril(jnp.ones((x.shape[1],) * 2, bool))
+    scores = jnp.where(mask, jnp.einsum("bthk,bshk->bhts", query, key) / HEAD_DIM**0.5, -1e9)
+    mixed = jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(scores), value).reshape(x.shape)
+    x += linear(part(attention, "out", "c_proj"), mixed)
+    hidden = jax.nn.gelu(linear(part(mlp, "up", "c_fc"), layer_normed(block.ln_2, x)))
+    return x + linear(part(mlp, "down", "c_out"), hidden), None
+
+
+def next_token_loss(params, tokens):
+    embedding = part(params, "token_embedding", "wte")
+    x = embedding[tokens] + part(params, "position_embedding", "wpe")[: tokens.shape[1]]
+    x, _ = jax.lax.scan(block_applied, x, part(params, "blocks", "h"))
+    logits = layer_normed(params.ln_f, x) @ embedding.T
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1], tokens[:, 1:])
+    return losses.mean()
+
+
+def counted(key):
+    """Sequences that count upwards from somewhere, by one or by two."""
+    start, stride = jax.random.randint(key, (2, 16, 1), 0, VOCAB)
+    return (start + (1 + stride % 2) * jnp.arange(CONTEXT)) % VOCAB
+
+
+@quick
+def gpt2_step(state):
+    draw, keys = next_key(state)
+    settings = getattr(state, "optimizer", state)
+    decayed, rest = s.partition(state.params, "decay")
+    mask = s.combine(jax.tree.map(lambda _: True, decayed), jax.tree.map(lambda _: False, rest))
+    optimiser = optax.adamw(settings.learning_rate, weight_decay=settings.weight_decay, mask=mask)
+    loss, grads = jax.value_and_grad(next_token_loss)(state.params, counted(draw))
+    params, optimizer = optimised(state, grads, optimiser, TORCH_ADAM)
+    return state.replace(params=params, step=state.step + 1, **optimizer, **keys), loss
+
+
+def first_gpt2():
+    classes, draw = schema("gpt2", 1), normals(0)
+
+    def dense(n_in, n_out):
+        return classes.Linear(weight=draw(n_in, n_out), bias=jnp.zeros(n_out))
+
+    def norm():
+        return classes.LayerNorm(weight=jnp.ones(WIDTH), bias=jnp.zeros(WIDTH))
+
+    blocks = [
+        classes.Block(
+            ln_1=norm(),
+            c_attn=dense(WIDTH, 3 * WIDTH),
+            c_proj=dense(WIDTH, WIDTH),
+            ln_2=norm(),
+            c_fc=dense(WIDTH, 4 * WIDTH),
+            c_out=dense(4 * WIDTH, WIDTH),
+        )
+        for _ in range(LAYERS)
+    ]
+    params = classes.Params(
+        wte=draw(VOCAB, WIDTH, scale=0.1),
+        wpe=draw(CONTEXT, WIDTH, scale=0.1),
+        h=s.stack(blocks),
+        ln_f=norm(),
+    )
+    return classes.TrainState(
+        n_head=HEADS,
+        params=params,
+        learning_rate=0.01,
+        weight_decay=0.01,
+        step=zero(),
+        rng=random_words(),
+        losses=jnp.zeros(0),
+        **first_adam(TORCH_ADAM, params),
+    )
+
+
+@pytest.mark.slow
+def test_gpt2(tmp_path):
+    state, losses = run(gpt2_step, first_gpt2(), 60)
+    assert losses[-5:].mean() < 0.6 * losses[:5].mean()
+    check_training("gpt2", gpt2_step, state.replace(losses=losses), tmp_path)
+    blocks = s.unstack(schema("gpt2").root.load(tmp_path / "two").params.blocks)
+    assert [type(block) for block in blocks] == [schema("gpt2").Block] * LAYERS
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The flow learns two moons.
 
 
 def moons(key):
@@ -154,7 +268,7 @@ def flow_step(state):
     loss, grads = jax.value_and_grad(lambda flow: -log_likelihood(flow, moons(draw)).mean())(
         state.flow
     )
-    flow, optimizer = optimised(state, grads, state.learning_rate, ADAM)
+    flow, optimizer = optimised(state, grads, optax.adam(state.learning_rate), ADAM)
     return state.replace(flow=flow, step=state.step + 1, **optimizer, **keys), loss
 
 
@@ -191,11 +305,10 @@ def test_normalising_flow(tmp_path):
 # ---------------------------------------------------------------------------------------------------------------------
 # The diffusion model learns squares.
 
-TORCH_ADAM = ("opt_step", "exp_avg", "exp_avg_sq")
 SIDE, CHANNELS, TIMES = 8, 4, 20
 
 
-def linear(layer, x):
+def torch_linear(layer, x):
     kernel = layer.kernel if hasattr(layer, "kernel") else layer.weight.T
     return x @ kernel + layer.bias
 
@@ -216,34 +329,29 @@ def normed(layer, x):
     return scaled * getattr(layer, "scale", getattr(layer, "weight", None)) + layer.bias
 
 
-def part(holder, *names):
-    """The field that has one of the names: the first is that of version 2."""
-    return getattr(holder, next(name for name in names if hasattr(holder, name)))
-
-
 def residual(block, x, time):
     out = convolved(
         part(block, "conv_1", "conv1"), jax.nn.silu(normed(part(block, "norm_1", "norm1"), x))
     )
-    out += linear(part(block, "time", "emb"), time)[:, None, None]
+    out += torch_linear(part(block, "time", "emb"), time)[:, None, None]
     out = convolved(
         part(block, "conv_2", "conv2"), jax.nn.silu(normed(part(block, "norm_2", "norm2"), out))
     )
-    return out + (x if block.skip is None else linear(block.skip, x))
+    return out + (x if block.skip is None else torch_linear(block.skip, x))
 
 
 def attended(layer, x):
     flat = normed(layer.norm, x).reshape(len(x), -1, x.shape[-1])
-    query, key, value = jnp.split(linear(layer.qkv, flat), 3, axis=-1)
+    query, key, value = jnp.split(torch_linear(layer.qkv, flat), 3, axis=-1)
     weights = jax.nn.softmax(query @ key.swapaxes(1, 2) / x.shape[-1] ** 0.5)
-    return x + linear(layer.out, weights @ value).reshape(x.shape)
+    return x + torch_linear(layer.out, weights @ value).reshape(x.shape)
 
 
 def denoised(model, x, times):
     angles = times[:, None] * 2.0 ** jnp.arange(CHANNELS // 2)
     time = jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=1)
-    time = jax.nn.silu(linear(part(model, "time_in", "time1"), time))
-    time = jax.nn.silu(linear(part(model, "time_out", "time2"), time))
+    time = jax.nn.silu(torch_linear(part(model, "time_in", "time1"), time))
+    time = jax.nn.silu(torch_linear(part(model, "time_out", "time2"), time))
     high = residual(model.down, convolved(model.conv_in, x), time)
     low = high.reshape(len(x), SIDE // 2, 2, SIDE // 2, 2, -1).mean((2, 4))
     low = attended(model.attention, residual(part(model, "middle_in", "middle1"), low, time))
@@ -273,7 +381,7 @@ def diffusion_step(state):
     draw, changes = next_key(state)
     model = weights_of(state)
     loss, grads = jax.value_and_grad(noise_loss)(model, state.betas, draw)
-    model, optimizer = optimised(state, grads, 0.003, TORCH_ADAM)
+    model, optimizer = optimised(state, grads, optax.adam(0.003), TORCH_ADAM)
     if hasattr(state, "average"):
         params = optax.incremental_update(model, state.average.params, 1 - state.average.decay)
         changes |= {"params": model, "average": state.average.replace(params=params)}
@@ -455,7 +563,7 @@ def agent_step(state):
         return policy + 0.005 * ((critic - goal) ** 2).mean()
 
     for _ in range(EPOCHS):
-        params, optimizer = optimised(state, jax.grad(loss)(state.params), 0.01, ADAM)
+        params, optimizer = optimised(state, jax.grad(loss)(state.params), optax.adam(0.01), ADAM)
         state = state.replace(params=params, **optimizer)
     flat = raw.reshape(-1, 4)
     total = count + len(flat)
