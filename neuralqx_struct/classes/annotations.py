@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.fieldspec import is_struct
@@ -189,13 +189,14 @@ def _jaxtyping_array(hint: Any) -> Type | None:
     names = hint.dtypes if isinstance(hint.dtypes, (list, tuple)) else ()
     dtypes = {name.removesuffix("_") for name in names}  # numpy's bool is also bool_
     extents = [_extent(axis) for axis in str(hint.dim_str).split()]
-    if len(dtypes) != 1 or None in extents:
+    if None in extents:
         return None
-    (dtype,) = dtypes
     shape = tuple(extent for extent in extents if extent is not None)
-    if dtype == "prng_key":
+    if dtypes == {"prng_key"}:
         return Key(None, shape)
-    return Array(dtype, shape) if dtype in DTYPES else None
+    words = (*dtypes, *FAMILIES) if len(dtypes) == 1 else (*FAMILIES,)
+    holder = next((name for name in words if dtypes <= {*dtypes_of(name)}), None)
+    return Array(holder, shape) if dtypes and holder else None
 
 
 def _extent(axis: str) -> Extent | None:

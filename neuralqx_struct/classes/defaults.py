@@ -39,7 +39,7 @@ def _default_array(declared: Array, value: Any) -> Any:
             f"expected a default that fits into memory, got one for {format_type(declared)}",
             code="NQX109",
         )
-    array = jnp.asarray(value, declared.dtype)
+    array = jnp.asarray(value, declared.made_as)
     if isinstance(value, list):
         declared.check_shape(array.shape)
     sizes = [None if size is ... or size.names else evaluate(size, {}) for size in declared.shape]

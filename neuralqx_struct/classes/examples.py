@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct.classes.documents import classes_in, described
+from neuralqx_struct.classes.draws import Draws, check_dtypes
 from neuralqx_struct.classes.example_sizes import check_dims, shown_dims, unfit
-from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import SchemaError, ValidationError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
@@ -34,10 +34,15 @@ _DEEPEST = 4  # structs inside structs; deeper, lists are as short as allowed an
 _SIZES = (2, 5)  # of dims without bounds
 _MOST_NUMBERS = 1 << 20  # in an array, for each reach
 _MOST_ITEMS = 1 << 10  # in a list, for each reach
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) -> Any:
+def example(
+    cls: Any,
+    *,
+    dims: Mapping[str, int] | None = None,
+    dtypes: Mapping[str, str] | None = None,
+    key: Any = 0,
+) -> Any:
     """Make an instance of a Struct class from its declaration, with random values.
 
     Args:
@@ -45,6 +50,8 @@ def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) ->
             :func:`~neuralqx_struct.schema_of`.
         dims: Sizes by name: declared dims, static ints of the root, and names that only shapes use. The others are
             small; equations hold.
+        dtypes: Dtypes by the name of a choice or a family of dtypes. The others are the first of a choice, float32
+            for ``floating`` and ``number``, int32 for ``integer``.
         key: An int or a key of ``jax.random``; equal keys give equal instances.
 
     Returns:
@@ -53,7 +60,7 @@ def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) ->
 
     Raises:
         TypeError: ``cls`` is not a Struct class.
-        SchemaError: A name in ``dims`` is no dim of the schema; nothing can be made for a field, such as text for a
+        SchemaError: A name in ``dims`` or ``dtypes`` is not one of the schema; nothing can be made for a field, such as text for a
             pattern, where ``examples:`` or a default would help.
         ValidationError: No sample met the declaration.
 
@@ -72,6 +79,7 @@ def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) ->
         raise TypeError(f"example(): expected a Struct class, got {brief(cls)}{hint}")
     document, name, classes = described(cls)
     check_dims(document, dims or {})
+    check_dtypes(document, dtypes or {})
     seeds = np.random.SeedSequence(_seed(key)).spawn(_TRIES)
     for number, seed in enumerate(seeds):
         reach = 2 ** (number // 50)
@@ -79,6 +87,7 @@ def example(cls: Any, *, dims: Mapping[str, int] | None = None, key: Any = 0) ->
             document=document,
             classes=classes,
             random=np.random.default_rng(seed),
+            dtypes=dtypes or {},
             sizes=dict(dims or {}),
             root={},
             shown=shown_dims(document),
@@ -99,40 +108,33 @@ def _seed(key: Any) -> list[int]:
     return [int(word) for word in np.asarray(key).astype(np.uint64).ravel()]
 
 
-@dataclass
-class _Sample:
+@dataclass(kw_only=True)
+class _Sample(Draws):
     """One struct instance in the making; types draw their values from it.
 
     Attributes:
         document: The declaration.
         classes: Structs and Enums by name.
-        random: Source of all choices.
         sizes: Sizes of declared dims, and those that the caller gives.
         root: Static ints of the root, by name.
         shown: Dims that an instance determines.
-        reach: How large sizes and ints may be, in multiples of the usual.
         smallest: The smallest size.
         most: The largest number of elements of an array.
         local: Sizes of this instance.
         depth: The number of structs around it.
         lead: The sizes of the axes in front of those that arrays declare.
-        field: The field of the value; ``path`` is its struct and name.
     """
 
     document: Document
     classes: Mapping[str, Any]
-    random: np.random.Generator
     sizes: dict[str, int]
     root: dict[str, Any]
     shown: list[str]
-    reach: int
     smallest: int
     most: float
     local: dict[str, int] = field(default_factory=dict)
     depth: int = -1
     lead: tuple[int, ...] = ()
-    field: Any = None
-    path: str = ""
 
     # --- sizes -----------------------------------------------------------------------------------------------------
 
@@ -150,12 +152,6 @@ class _Sample:
                     raise unfit(f"expected {least} <= {name} <= {most}, got {found}")
                 self.sizes[name] = found
         return self.sizes[name]
-
-    def near(self, low: Any, high: Any) -> int:
-        """A whole number within bounds; half of those in far reaches are drawn by their logarithm."""
-        if self.reach == 1 or self.random.integers(2):
-            return int(self.random.integers(low, high + 1))
-        return int(low + math.expm1(self.random.uniform(0, math.log1p(high - low + 1))))
 
     def number(self, size: Expression) -> int:
         """The number of a size."""
@@ -254,12 +250,6 @@ class _Sample:
         if name.isidentifier() and name not in {**self.document.dims, **self.sizes}:
             self.local.setdefault(name, found)
 
-    # --- values ----------------------------------------------------------------------------------------------------
-
-    def one_of(self, values: Any) -> Any:
-        """One of some values."""
-        return values[int(self.random.integers(len(values)))]
-
     def branch(self, options: tuple[Type, ...]) -> Type:
         """One option of a union; deep inside one without structs."""
         deep = self.depth >= _DEEPEST
@@ -301,78 +291,6 @@ class _Sample:
         if self.depth >= _DEEPEST and self.holds_structs(item):
             return self.field.min_length or 0
         return self.count_up_to(3)
-
-    def count_up_to(self, more: int) -> int:
-        """A length that the field allows, not much longer than its minimum; 0 only where others failed."""
-        least = self.field.min_length or 0
-        most = least + more if self.field.max_length is None else self.field.max_length
-        usual = max(least, min(1, most)) if self.reach == 1 else least
-        return int(self.random.integers(usual, most + 1))
-
-    def interval(self, low: float, high: float, least: float) -> tuple[float, float]:
-        """The interval that bounds leave, near to [low, high]; open bounds are moved by ``least``."""
-        field = self.field
-        floors = [field.ge, None if field.gt is None else field.gt + least, -math.inf]
-        ceilings = [field.le, None if field.lt is None else field.lt - least, math.inf]
-        bottom = max(bound for bound in floors if bound is not None)
-        top = min(bound for bound in ceilings if bound is not None)
-        width = high - low
-        start = min(max(low, bottom), top)
-        if bottom == -math.inf and top < low:
-            start = top - width
-        return start, min(top, start + width)
-
-    def integer(self) -> int:
-        """An int."""
-        low, high = self.interval(int(self.reach == 1), 9 * self.reach, 1)
-        step = int(self.field.multiple_of or 1) or 1
-        first = math.ceil(low / step)
-        last = max(first, math.floor(high / step))
-        return step * self.near(first, last)
-
-    def floating(self) -> float:
-        """A float."""
-        low, high = self.interval(0.0, 1.0, 1e-6)
-        step = self.field.multiple_of
-        return float(step * math.ceil(low / step) if step else self.random.uniform(low, high))
-
-    def text(self) -> str:
-        """Returns text; for a pattern the default."""
-        field = self.field
-        if field.pattern is not None:
-            if field.has_default and field.default is not None:
-                return str(field.default)
-            message = (
-                f"expected `examples:` or a default for text like {field.pattern!r}, got neither"
-            )
-            hint = "list examples in the schema: `examples: [...]`"
-            raise SchemaError(message, code="NQX107", path=self.path, hint=hint)
-        return "".join(self.one_of(_LETTERS) for _ in range(self.count_up_to(8)))
-
-    def array(self, dtype: str, shape: tuple[int, ...]) -> Any:
-        """An array of JAX, or of numpy where JAX does not hold the dtype."""
-        made = self.numbers(dtype, shape).astype(dtype_named(dtype))
-        kept = jax.dtypes.canonicalize_dtype(made.dtype) == made.dtype
-        return jnp.asarray(made) if kept else made
-
-    def numbers(self, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns random numbers of a dtype's family."""
-        known = DTYPES[dtype]
-        if known.exponents is None:  # bool, too
-            low, high = self.interval(0, min(9, 2**known.significand - 1), 1)
-            return self.random.integers(int(low), int(high) + 1, shape)
-        field = self.field
-        if any(bound is not None for bound in (field.ge, field.gt, field.le, field.lt)):
-            return np.asarray(self.random.uniform(*self.interval(0.0, 1.0, 1e-3), shape))
-        drawn = np.asarray(self.random.standard_normal(shape))
-        if known.family == "complex":
-            return drawn + 1j * self.random.standard_normal(shape)
-        return np.exp2(np.round(drawn)) if "negative" in known.lacks else drawn
-
-    def key(self, impl: str | None, shape: tuple[int, ...]) -> Any:
-        """Returns random keys."""
-        key = jax.random.key(int(self.random.integers(2**31)), impl=impl or "threefry2x32")
-        return key if shape == () else jax.random.split(key, math.prod(shape)).reshape(shape)
 
 
 def _turn(declaration: FieldDeclaration, counted: bool) -> int:

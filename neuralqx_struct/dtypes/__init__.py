@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -311,3 +311,8 @@ def promotes(old: str, new: str) -> bool:
     if a.exponents is None:
         low, high = 1, max(-low, high)
     return b.range[0] <= low and high <= b.range[1] and b.lacks <= a.lacks
+
+
+def best_dtype(dtypes: Sequence[str], old: Sequence[str]) -> str:
+    """The first of some dtypes that holds all values of others; the first of all if none does."""
+    return next((new for new in dtypes if all(promotes(each, new) for each in old)), dtypes[0])

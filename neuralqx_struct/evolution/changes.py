@@ -242,8 +242,8 @@ def compare_fields(found: Changes, at: Path, old: FieldDeclaration, new: FieldDe
     if old.stored and new.stored:
         if not same_type(old.declared, new.declared, found.known):
             _compare_types(found, at, old.declared, new.declared)
-        elif old.declared != new.declared:
-            found.add("NQX221", at, f"the size is spelled {new.text} instead of {old.text}", *texts)
+        elif format_type(old.declared) != format_type(new.declared):
+            found.add("NQX221", at, f"the type is spelled {new.text} instead of {old.text}", *texts)
     elif old.stored:
         found.add("NQX203", at, "the field is no longer stored", *texts)
     elif new.stored:
@@ -319,7 +319,7 @@ def _compare_branches(found: Changes, at: Path, old: Type, new: Type) -> None:
     texts = format_type(old), format_type(new)
     parts = len(old.parts) == len(new.parts) > 0
     if old.element and new.element:
-        _compare_dtypes(found, at, old.element, new.element)
+        _compare_elements(found, at, old, new)
         _compare_shapes(found, at, old.extents, new.extents)
     elif isinstance(old, Key) and isinstance(new, Key):
         if old.impl != new.impl:
@@ -339,6 +339,21 @@ def _compare_branches(found: Changes, at: Path, old: Type, new: Type) -> None:
         found.add("NQX260", at, f"{texts[0]} was narrowed to {texts[1]}", *texts)
     else:
         found.add("NQX210", at, f"the type {texts[0]} became {texts[1]}", *texts)
+
+
+def _compare_elements(found: Changes, at: Path, old: Type, new: Type) -> None:
+    """Adds the change of dtypes: of one, or of those of a family or a choice."""
+    a, b = {*old.dtypes}, {*new.dtypes}
+    if len(a) == len(b) == 1:
+        _compare_dtypes(found, at, *a, *b)
+    elif a != b:
+        code, how = "NQX210", "became"
+        if a < b:
+            code, how = "NQX261", "was widened to"
+        elif b < a:
+            code, how = "NQX260", "was narrowed to"
+        texts = [", ".join(sorted(dtypes)) for dtypes in (a, b)]
+        found.add(code, at, f"dtype {old.element} {how} {new.element}", *texts)
 
 
 def _compare_dtypes(found: Changes, at: Path, old: str, new: str) -> None:

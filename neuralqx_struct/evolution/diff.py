@@ -26,6 +26,7 @@ from neuralqx_struct.evolution.changes import (
     Position,
     compare_fields,
 )
+from neuralqx_struct.evolution.choices import compare_choices
 from neuralqx_struct.evolution.differences import (
     compare_dims,
     compare_enum,
@@ -139,10 +140,6 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
         old: The old version.
         new: The new version.
         between: Versions whose steps lead from one to the other; others are ignored.
-
-    Example:
-        >>> diff_documents(v1, v1)
-        []
     """
     found = Changes(equations(new, old), new_sizes(old, new), new_sizes(new, old))
     by_step = {path_text(path) for path in _follow_steps(found, old, new, between)}
@@ -151,13 +148,13 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
     for name in {**new.enums, **old.enums}:
         compare_enum(found, name, old, new)
     compare_dims(found, old, new)
-    changes = []
-    for change in found.changes:
-        if change.code in _BY_STEPS and {change.path, change.old_path} & by_step:
-            message = f"{change.message}, by a step"
-            changes.append(replace(change, severity="info", message=message))
-        else:
-            changes.append(change)
+    compare_choices(found, old, new)
+    changes = [
+        replace(change, severity="info", message=f"{change.message}, by a step")
+        if change.code in _BY_STEPS and {change.path, change.old_path} & by_step
+        else change
+        for change in found.changes
+    ]
     return sorted(changes, key=lambda change: _ORDER[change.severity])
 
 

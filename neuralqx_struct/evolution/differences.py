@@ -19,12 +19,13 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, Entry, shown
+from neuralqx_struct.evolution.choices import mixed_dtypes
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_size, same_type
 from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import (
-    DimDeclaration,
     Document,
     FieldDeclaration,
     StructDeclaration,
@@ -101,6 +102,7 @@ def differences(have: Document, want: Document) -> list[Difference]:
         if name in have_structs:
             known = {**new, **equations(want, have, struct=name)}
             found += _in_struct(name, have.structs[name], want.structs[name], known)
+    found += starmap(Difference, mixed_dtypes(have, want))
     for name in want_enums:
         if name in have_enums:
             found += _in_enum(name, have, want)

@@ -212,7 +212,11 @@ def _promote(difference: Difference, made: Resolution) -> None:
     """Casts the arrays of a field to the wanted dtype, if it holds every value of theirs."""
     name, within = difference.field, difference.struct
     old, wanted = (
-        {array.dtype for array in arrays_of(document.structs[within].fields[name].declared)}
+        {
+            dtype
+            for array in arrays_of(document.structs[within].fields[name].declared)
+            for dtype in array.dtypes
+        }
         for document in (made.document, made.target)
     )
     if len(wanted) == 1 and all(promotes(dtype, *wanted) for dtype in old):

@@ -159,6 +159,7 @@ class _Walk:
         self.dims = Solver(document.dims)
         self.scopes: dict[Path, Solver] = {}
         self.constrained: list[Instance] = []
+        self.chosen: dict[str, tuple[str, Path]] = {}  # dtype and first array of each choice
 
     def report(self, code: str, path: Path, message: str, hint: str | None = None) -> None:
         """Adds a problem."""
@@ -273,6 +274,7 @@ class _Walk:
         if owner is document:
             self.struct(name, seen, path, dims.scope(bound), axes)
             return
-        self.document = owner
+        chosen = self.chosen
+        self.document, self.chosen = owner, {}
         self.struct(name, seen, path, dims.scope(bound, owner.dims), axes, outermost=True)
-        self.document = document
+        self.document, self.chosen = document, chosen

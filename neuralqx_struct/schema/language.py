@@ -17,15 +17,19 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
+from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.references import IDENTITY
+from neuralqx_struct.schema.declarations import (
+    DimDeclaration,
+    DtypeDeclaration,
+    EnumDeclaration,
+)
 from neuralqx_struct.schema.migration import Declaration, Migration, StepItem
 from neuralqx_struct.schema.model import (
     TYPE_EXAMPLES,
     Constraint,
-    DimDeclaration,
     Document,
-    EnumDeclaration,
     FieldDeclaration,
     StructDeclaration,
 )
@@ -42,6 +46,7 @@ _SHORTHANDS: dict[str, dict[str, Any]] = {
         "examples": TYPE_EXAMPLES,
     },
     "EnumDeclaration": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    "DtypeDeclaration": {"type": "array", "items": {"enum": [*DTYPES]}, "minItems": 1},
 }
 #: Matches everything except a :data:`~neuralqx_struct.schema.migration.Name`.
 _NO_NAME = "^$|^[0-9]|[^A-Za-z0-9_]"
@@ -105,6 +110,8 @@ def model_at(path: KeyPath) -> type[Declaration] | None:
             return DimDeclaration
         case ("enums", _):
             return EnumDeclaration
+        case ("dtypes", _):
+            return DtypeDeclaration
         case ("structs", _):
             return StructDeclaration
         case ("structs", _, "fields", _):

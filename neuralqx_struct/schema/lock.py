@@ -2,7 +2,7 @@
 
 A fingerprint is the SHA-256 of a canonical form. Two documents with the same *payload* fingerprint read each other's
 payloads without a step: names, types, dtypes, symbolic shapes with the scope, equations and minima of their sizes,
-nullability, union branches, enum members and stored fields are the same. Docs, tags, defaults, kinds (as long as they do not change what is stored) and constraints are
+nullability, union branches, enum members, choices of dtypes and stored fields are the same. Docs, tags, defaults, kinds (as long as they do not change what is stored) and constraints are
 outside it, as defaults are outside Avro's parsing canonical form (Apache Avro specification, "Parsing Canonical Form for
 Schemas"). The *full* fingerprint covers everything, that of the *meaning* everything but the members that only explain.
 
@@ -23,6 +23,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.model import TYPE_MEMBERS, Document
 from neuralqx_struct.schema.sizes.scopes import named_from_root, once, reachable, size_form
 from neuralqx_struct.schema.text import conflict_markers
+from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type
 
 LOCK_NAME = "schema.lock"
@@ -45,15 +46,19 @@ def _form(
 ) -> dict[str, Any]:
     names, enums = held
     structs: dict[str, Any] = {}
+    choices: dict[str, list[str]] = {}
     for name in names:
         struct = document.structs[name]
         fields = {n: format_type(d.declared) for n, d in sorted(struct.stored.items())}
         structs[name] = {"params": struct.params, "fields": fields}
+        inside = (inner for d in struct.stored.values() for inner in walk_type(d.declared))
+        choices |= {inner.element: sorted(inner.choice) for inner in inside if inner.choice}
     return {
         "schema": document.id,
         "root": document.root,
         "structs": structs,
         "enums": {name: sorted(document.enums[name].members) for name in enums},
+        **({"dtypes": choices} if choices else {}),
         **_used(document, fingerprint),
     }
 

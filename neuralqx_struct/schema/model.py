@@ -6,10 +6,11 @@ Schema of the models, ``lint/`` checks the document as a whole, and ``types/`` r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
@@ -21,13 +22,19 @@ from pydantic import (
     model_validator,
 )
 
-from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions import parse as parse_expression
 from neuralqx_struct.references import IDENTITY, SchemaRef
+from neuralqx_struct.schema.declarations import (
+    DimDeclaration,
+    DtypeDeclaration,
+    EnumDeclaration,
+)
 from neuralqx_struct.schema.migration import MODES, Declaration, Migration, Name
 from neuralqx_struct.types import TYPES, Type, walk_type
+from neuralqx_struct.types.choices import Choices
 from neuralqx_struct.types.scalars import Scalar
 from neuralqx_struct.types.text import format_type, parse_type
 
@@ -59,37 +66,6 @@ TYPE_EXAMPLES = [
 ]
 
 
-class DimDeclaration(Declaration):
-    """A size shared by the whole instance tree."""
-
-    min: StrictInt | None = Field(None, ge=0)
-    max: StrictInt | None = Field(None, ge=0)
-    equals: StrictStr | StrictInt | None = Field(
-        None, description="Expression over dims and static ints of the root."
-    )
-    doc: StrictStr = ""
-
-    @cached_property
-    def equation(self) -> Expression | None:
-        """``equals`` as an expression."""
-        return None if self.equals is None else parse_expression(str(self.equals))
-
-
-class EnumDeclaration(Declaration):
-    """A closed set of names."""
-
-    members: list[Name] = Field(min_length=1)
-    default: Name | None = Field(
-        None, description="The member that unknown names of newer payloads become."
-    )
-    doc: StrictStr = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _shorthand(cls, data: Any) -> Any:
-        return {"members": data} if isinstance(data, list) else data
-
-
 class Constraint(Declaration):
     """A condition on the fields of one struct."""
 
@@ -104,7 +80,8 @@ class Constraint(Declaration):
 
 def _is_array(text: Any) -> bool:
     """True if the text of a type starts with that of an array."""
-    return isinstance(text, str) and (text == "array" or text.partition("[")[0].strip() in DTYPES)
+    word = text.partition("[")[0].strip() if isinstance(text, str) else ""
+    return word == "array" or dtypes_of(word) != ()
 
 
 def _array_default(value: Any, *, is_bool: bool) -> Any:
@@ -126,7 +103,9 @@ class FieldDeclaration(Declaration):
         description="array, int, float | null, list[Layer], a struct, an enum ...",
         examples=TYPE_EXAMPLES,
     )
-    dtype: StrictStr | None = Field(None, description="With type: array.", examples=[*DTYPES])
+    dtype: StrictStr | None = Field(
+        None, description="With type: array.", examples=[*DTYPES, *FAMILIES]
+    )
     shape: list[StrictInt | StrictStr] | None = Field(
         None, description="With type: array or prng_key; sizes or dims."
     )
@@ -165,6 +144,8 @@ class FieldDeclaration(Declaration):
     pattern: StrictStr | None = None
     choices: list[Any] | None = None
     finite: StrictBool = False
+
+    _dtypes: Choices = PrivateAttr(())
 
     @model_validator(mode="before")
     @classmethod
@@ -213,7 +194,7 @@ class FieldDeclaration(Declaration):
         if self.type is None and self.kind != "opaque" and self.derived is None:
             hint = "only opaque and derived fields may lack one"
             raise SchemaError("expected a type, got none", code="NQX101", hint=hint)
-        return parse_type(self.text)
+        return parse_type(self.text, self._dtypes)
 
     @cached_property
     def derivation(self) -> Expression | None:
@@ -223,7 +204,20 @@ class FieldDeclaration(Declaration):
     def with_type(self, declared: Type) -> FieldDeclaration:
         """The declaration with another type."""
         kept = {name: getattr(self, name) for name in self.model_fields_set - TYPE_MEMBERS}
-        return FieldDeclaration.model_validate({**kept, "type": format_type(declared)})
+        return self.of_type(declared, **kept)
+
+    @classmethod
+    def of_type(cls, declared: Type, **members: Any) -> FieldDeclaration:
+        """A declaration of a type, with other members."""
+        made = cls.model_validate({**members, "type": format_type(declared)})
+        arrays = (inner for inner in walk_type(declared) if inner.choice)
+        return made.choosing({array.element: array.choice for array in arrays})
+
+    def choosing(self, dtypes: Mapping[str, tuple[str, ...]]) -> FieldDeclaration:
+        """The declaration, with the choices of dtypes that its type may name."""
+        named = dtypes.keys() & set(re.findall(r"\w+", self.text)) if dtypes else ()
+        self._dtypes = tuple((name, dtypes[name]) for name in sorted(named))
+        return self
 
 
 class StructDeclaration(Declaration):
@@ -283,6 +277,9 @@ class Document(Declaration):
     )
     dims: dict[Name, DimDeclaration] = Field(default_factory=dict)
     enums: dict[Name, EnumDeclaration] = Field(default_factory=dict)
+    dtypes: dict[Name, DtypeDeclaration] = Field(
+        default_factory=dict, description="Choices of dtypes, one for all arrays that name it."
+    )
     structs: dict[Name, StructDeclaration] = Field(min_length=1)
     migrations: list[Migration] = Field(default_factory=list)
 
@@ -290,6 +287,14 @@ class Document(Declaration):
     _unusable: Mapping[int, SchemaError] = PrivateAttr(default_factory=dict)
     _tied: Mapping[str, FieldDeclaration] | None = PrivateAttr(None)
     _fresh: frozenset[str] = PrivateAttr(frozenset())
+
+    @model_validator(mode="after")
+    def _give_dtypes(self) -> Self:
+        dtypes = {name: tuple(choice.members) for name, choice in self.dtypes.items()}
+        for struct in self.structs.values():
+            for field in struct.fields.values():
+                field.choosing(dtypes)
+        return self
 
     @property
     def used(self) -> Mapping[str, Document]:
@@ -299,8 +304,7 @@ class Document(Declaration):
     @property
     def uses_refs(self) -> list[SchemaRef]:
         """The references that ``uses`` names."""
-        refs = map(SchemaRef.parse, self.uses)
-        return [ref for ref in refs if ref is not None]
+        return [ref for ref in map(SchemaRef.parse, self.uses) if ref is not None]
 
     @property
     def used_versions(self) -> dict[str, int]:
@@ -384,14 +388,13 @@ class Document(Declaration):
 
     def to_data(self) -> dict[str, Any]:
         """The document as plain values, as in a file, without members that were not given."""
-        data: dict[str, Any] = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        return data
+        return dict(self.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
     def to_shorthand(self) -> dict[str, Any]:
         """Returns :meth:`to_data` with the shorthands of fields and enums."""
         data = self.to_data()
         for struct in data["structs"].values():
             struct["fields"] = {n: _short(d, "type") for n, d in struct["fields"].items()}
-        if "enums" in data:
-            data["enums"] = {n: _short(d, "members") for n, d in data["enums"].items()}
+        for section in {"enums", "dtypes"} & data.keys():
+            data[section] = {n: _short(d, "members") for n, d in data[section].items()}
         return data

@@ -19,8 +19,9 @@ from pydantic import ValidationError
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.schema import text
+from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.language import member_names, model_at
-from neuralqx_struct.schema.model import Constraint, DimDeclaration, Document, FieldDeclaration
+from neuralqx_struct.schema.model import Constraint, Document, FieldDeclaration
 from neuralqx_struct.schema.text import KeyPath, Source
 
 
@@ -102,6 +103,9 @@ def _malformed(source: Source, document: Document | None) -> list[Diagnostic]:
             )
         except ValidationError:
             continue
+        if document is None and model is FieldDeclaration:
+            # Of a choice only the name counts here, and its own errors are reported at its place.
+            declaration.choosing(dict.fromkeys(_mapping(source.data, "dtypes"), ("float32",)))
         for member, attribute in members.items():
             try:
                 getattr(declaration, attribute)

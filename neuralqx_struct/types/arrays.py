@@ -7,10 +7,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
+from neuralqx_struct.paths import format_path
 from neuralqx_struct.types.records import NO_VALUE, Extent, Rule, Type
 from neuralqx_struct.types.scalars import kind_rule
 from neuralqx_struct.types.text import (
@@ -26,8 +27,10 @@ from neuralqx_struct.types.text import (
 _NARROWED = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 
 
-def _same_dtype(declared: str, seen: Any) -> bool:
-    return bool(seen.dtype == declared or (seen.loose and seen.dtype == _NARROWED.get(declared)))
+def _has_dtype(declared: Type, seen: Any) -> bool:
+    if seen.dtype in declared.dtypes:
+        return True
+    return bool(seen.loose and seen.dtype in map(_NARROWED.get, declared.dtypes))
 
 
 def _aligned(shape: Sequence[Extent], sizes: Sequence[int]) -> Iterator[tuple[Expression, int]]:
@@ -55,19 +58,31 @@ def _shape_rule(extents: tuple[Extent, ...], more: int = 0) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Array(Type):
-    """An array of one dtype; the shape ``(...,)`` is any shape, ``()`` an array without axes."""
+    """An array; the shape ``(...,)`` is any shape, ``()`` an array without axes.
+
+    Attributes:
+        dtype: A dtype, a family, or the name of a choice.
+        shape: The sizes.
+        choice: The dtypes of the choice.
+    """
 
     sort = "array"
-    words = (sort, *DTYPES)
+    words = (sort, *DTYPES, *FAMILIES)
     meaning = "array"
     unhashable = "an array ({})"
     dtype: str
     shape: tuple[Extent, ...] = (...,)
+    choice: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
-        if word not in DTYPES:
+        if not dtypes_of(word):
             return Type.parse(word, args, text)
+        return cls.of(word, args, text)
+
+    @classmethod
+    def of(cls, word: str, args: list[ast.expr] | None, text: str) -> Array:
+        """The type for ``word[args]``, where the word is a dtype, a family or a choice."""
         if args is None:
             hint = f"write {word}[] for a single number, {word}[n] for a vector"
             raise wrong(text, f"expected a shape behind the dtype {word}", hint)
@@ -86,11 +101,22 @@ class Array(Type):
 
     @property
     def families(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (DTYPES[self.dtype].family,)
+        return tuple(dict.fromkeys(DTYPES[dtype].family for dtype in self.dtypes))
 
     @property
     def axes(self) -> int | None:  # type: ignore[override]
         return None if ... in self.shape else len(self.shape)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.choice or dtypes_of(self.dtype)
+
+    @property
+    def made_as(self) -> str:
+        """The dtype of arrays that plain numbers make; of a choice, the first."""
+        if self.choice:
+            return self.choice[0]
+        return FAMILIES[self.dtype].usual if self.dtype in FAMILIES else self.dtype
 
     def with_sizes(self, change: Callable[[Any], Any]) -> Type:
         return replace(self, shape=tuple(map(change, self.shape)))
@@ -99,7 +125,7 @@ class Array(Type):
         return replace(self, shape=(*axes, *self.shape))
 
     def accepts(self, document: Any, seen: Any) -> bool:
-        if seen.sort != "array" or not _same_dtype(self.dtype, seen):
+        if seen.sort != "array" or not _has_dtype(self, seen):
             return False
         return ... in self.shape or len(self.shape) == len(seen.shape)
 
@@ -111,20 +137,35 @@ class Array(Type):
             else:
                 walk.mismatch(self, seen, path)
             return
-        if not _same_dtype(self.dtype, seen):
-            hint = f"convert it with astype({self.dtype!r})" if seen.dtype in DTYPES else None
+        if not _has_dtype(self, seen):
+            hint = f"convert it with astype({self.made_as!r})" if seen.dtype in DTYPES else None
             message = f"expected {self.format()}, got {seen.text}"
-            walk.report("NQX411", path, message, hint)
+            why = f"\n{self.dtype} is one of {', '.join(self.choice)}" if self.choice else ""
+            walk.report("NQX411", path, message + why, hint)
+        elif self.choice:
+            self._check_choice(walk, seen, path)
         walk.unify(dims, self.shape, seen.shape, path, seen.dtype)
 
+    def _check_choice(self, walk: Any, seen: Any, path: Any) -> None:
+        """Compares the dtype with that of the first array that names the choice."""
+        dtype, first = walk.chosen.setdefault(self.dtype, (seen.dtype, path))
+        if seen.dtype != dtype:
+            message = f"expected {dtype}, got {seen.text}\n"
+            why = f"{self.dtype} is one dtype, and {format_path(first)} is of {dtype}"
+            hint = f"convert one of the two with astype: {dtype!r} or {seen.dtype!r}"
+            walk.report("NQX411", path, message + why, hint)
+
     def readable_as(self, want: Array, compare: Any) -> bool:
-        return self.dtype == want.dtype and compare.shapes(self.shape, want.shape)
+        return {*self.dtypes} <= {*want.dtypes} and compare.shapes(self.shape, want.shape)
 
     def read(self, value: Any, builder: Builder) -> Any:
-        known, numbers = DTYPES[self.dtype], [*numbers_in(value)]
+        if self.choice:
+            hint = f"allow null in place of it, or declare {self.choice[0]}"
+            raise not_a_value(value, self, f"{self.dtype} is known only from a payload: {hint}")
+        known, numbers = DTYPES[self.made_as], [*numbers_in(value)]
         if not all(map(known.holds, numbers)):
             plain = all(isinstance(number, (int, float)) for number in numbers)
-            hint = f"{self.dtype} holds {known.values}; change the value, or the dtype"
+            hint = f"{self.made_as} holds {known.values}; change the value, or the dtype"
             raise not_a_value(value, self, hint if plain else None)
         return builder.array(self, value)
 
@@ -145,18 +186,20 @@ class Array(Type):
         raise SchemaError(message, code="NQX107", hint=hint)
 
     def neutral(self, document: Any) -> Any:
-        if ... in self.shape:
+        if ... in self.shape or self.choice:
             return NO_VALUE
-        return next(plain for plain in (0, 1, False) if DTYPES[self.dtype].holds(plain))
+        return next(plain for plain in (0, 1, False) if DTYPES[self.made_as].holds(plain))
 
     def only_in_nodes(self, document: Any) -> bool:
         return True
 
-    def looks_like(self) -> Hashable:
-        return self.dtype, "..." if ... in self.shape else len(self.shape)
+    def looks_like(self) -> frozenset[Hashable]:
+        rank = "..." if ... in self.shape else len(self.shape)
+        return frozenset((dtype, rank) for dtype in self.dtypes)
 
     def rule(self, document: Any) -> Rule:
-        dtype = {"const": self.dtype}
+        names = self.dtypes
+        dtype: Rule = {"const": names[0]} if len(names) == 1 else {"enum": [*names]}
         return kind_rule("array", "full", dtype=dtype, shape=_shape_rule(self.shape))
 
     def annotation(self, owner: Any, stub: Any) -> str:
@@ -166,7 +209,7 @@ class Array(Type):
         return str(stub.array)
 
     def example(self, sample: Any) -> Any:
-        return sample.array(self.dtype, sample.shape(self.shape))
+        return sample.array(sample.dtype(self), sample.shape(self.shape))
 
 
 @dataclass(frozen=True, slots=True)

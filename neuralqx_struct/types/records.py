@@ -104,8 +104,12 @@ class Type(ABC):
     arguments: tuple[Expression, ...] = ()
     #: The struct or enum that the type names; empty if it names none.
     refers: str = ""
-    #: The dtype of an array type; else empty.
+    #: The dtype of an array type, or the name of a family or a choice of dtypes; else empty.
     element: str = ""
+    #: The dtypes that arrays of the type have: one, or those of a family or a choice.
+    dtypes: tuple[str, ...] = ()
+    #: The dtypes of a choice, of which all arrays that name it have the same one.
+    choice: tuple[str, ...] = ()
     #: The implementation of random keys, ``_`` for any; empty for other types.
     key_impl: str = ""
     #: Families of the dtypes of numbers that the values are, or that they are made of; empty for other types.
@@ -218,9 +222,9 @@ class Type(ABC):
         """True if a finite value exists, given which other types have one."""
         return True
 
-    def looks_like(self) -> Hashable:
-        """A value that two options of a union must not have in common."""
-        return self.sort if self.alone else self
+    def looks_like(self) -> frozenset[Hashable]:
+        """Values that two options of a union must not have in common."""
+        return frozenset([self.sort if self.alone else self])
 
     #: True if a union has at most one option of the sort, as readers do not look inside.
     alone: bool = False

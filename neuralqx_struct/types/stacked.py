@@ -14,7 +14,7 @@ The type of a field of one layer, and of the same field of the stacked ones:
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,8 +94,8 @@ class Stacked(Type):
     def ends(self, ends: Callable[[Any], bool]) -> bool:
         return ends(self.item)
 
-    def looks_like(self) -> Type:
-        return self.item
+    def looks_like(self) -> frozenset[Hashable]:
+        return self.item.looks_like()
 
     def objections(self, document: Any) -> Iterator[tuple[str, str]]:
         return _objections(document, self.item)

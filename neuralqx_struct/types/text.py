@@ -35,6 +35,7 @@ from neuralqx_struct.expressions import Expression, from_ast
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.fieldspec import MISSING
 from neuralqx_struct.printing import read_decimal
+from neuralqx_struct.types.choices import ChoiceName, Choices, with_choices
 from neuralqx_struct.types.records import TYPES, Extent, Node, Type, type_of_class
 
 _LONGEST = 1000
@@ -50,11 +51,12 @@ _ELSEWHERE: tuple[tuple[str, str], ...] = (
 
 # Hundreds of fields share a few types, and so do all versions.
 @functools.lru_cache(maxsize=4096)
-def parse_type(text: str) -> Type:
+def parse_type(text: str, choices: Choices = ()) -> Type:
     """Reads the text form of a type.
 
     Args:
         text: Such as ``float | null``, ``complex64[n_sites, n_hidden]``, ``list[Layer]``, ``prng_key[threefry2x32]``.
+        choices: Choices of dtypes, of which arrays may have the names.
 
     Returns:
         The type; names that are not built in stay :class:`Named`.
@@ -75,7 +77,7 @@ def parse_type(text: str) -> Type:
         tree = ast.parse(re.sub(r"\[\s*\]", "[()]", text.strip()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise wrong(text, _NO_TYPE, _meant(text)) from None
-    return type_of_tree(tree, text)
+    return type_of_tree(with_choices(tree, choices), text)
 
 
 def format_type(declared: Type) -> str:
@@ -112,6 +114,10 @@ def type_of_tree(node: ast.expr, text: str) -> Type:
         if isinstance(node, ast.Subscript):
             item = type_of_tree(node, text)
             return TYPES["stacked"].around(item, args, text)  # type: ignore[no-any-return]
+    if isinstance(node, ChoiceName):
+        array: Any = TYPES["array"].of(node.id, args or [], text)
+        chosen: Type = replace(array, choice=node.dtypes)
+        return chosen
     if isinstance(node, ast.Name):
         return _record_of(node.id).parse(node.id, args, text)  # type: ignore[no-any-return]
     if isinstance(node, ast.Attribute):
@@ -309,21 +315,23 @@ class NodeBuilder(Builder):
             )
             raise SchemaError(message, code="NQX107")
         sizes = [self.size(extent) for extent in declared.shape if extent is not ...]
-        family = DTYPES[declared.dtype].family
+        dtype = declared.made_as
+        family = DTYPES[dtype].family
         number = {"floating": float, "complex": complex}.get(family, lambda plain: plain)(value)
         shape = [*self.lead, *sizes]
-        constant = {"dtype": declared.dtype, "shape": shape, "value": number_node(number)}
+        constant = {"dtype": dtype, "shape": shape, "value": number_node(number)}
         return {"__kind__": "full", **constant}
 
     def _stored(self, declared: Any, value: list[Any]) -> Node:
         import numpy as np
 
         try:
-            array = np.array(value, dtype=dtype_named(declared.dtype))
+            array = np.array(value, dtype=dtype_named(declared.made_as))
         except (TypeError, ValueError, OverflowError):
             raise not_a_value(value, declared) from None
         declared.check_shape(array.shape)
-        return self.store(declared.dtype, np.broadcast_to(array, (*self.lead, *array.shape)))
+        shape = (*self.lead, *array.shape)
+        return self.store(declared.made_as, np.broadcast_to(array, shape))
 
     def struct(self, name: str, fields: dict[str, Node]) -> Node:
         """The node of a struct."""

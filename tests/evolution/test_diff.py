@@ -11,9 +11,9 @@ from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.changes import RULES
 from neuralqx_struct.evolution.diff import Change, diff, diff_documents
 from neuralqx_struct.evolution.differences import probable_renames
+from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.model import (
     Constraint,
-    DimDeclaration,
     Document,
     EnumDeclaration,
     FieldDeclaration,
@@ -410,6 +410,7 @@ FULL = {
     "uses": ["lab.b@1"],
     "dims": {"n": {"min": 1, "max": 9, "equals": "2 * m", "doc": "d"}},
     "enums": {"E": {"members": ["a", "b"], "default": "a", "doc": "d"}},
+    "dtypes": {"c": {"members": ["int8"], "doc": "d"}},
     "structs": {
         "A": {
             "doc": "d",

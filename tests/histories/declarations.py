@@ -9,6 +9,11 @@ IDENTITY = "lab.h"
 SIZES = "nmkp"
 FIELDS = "abcdefnm"
 DTYPES = ["int8", "int32", "uint8", "float16", "float32", "float64", "complex64", "bool"]
+FAMILIES = {
+    "floating": ["float16", "float32", "float64"],
+    "integer": ["int8", "int32", "uint8"],
+    "number": ["int8", "float32", "complex64"],
+}
 LOCAL, FREE = "local", "_"
 
 
@@ -34,6 +39,7 @@ class Version:
     number: int = 1
     dims: dict = field(default_factory=dict)
     enums: dict = field(default_factory=dict)
+    dtypes: dict = field(default_factory=dict)
     structs: dict = field(default_factory=dict)
     root: str = "R"
     steps: list | None = None
@@ -62,6 +68,7 @@ class Version:
             "compatibility": self.compatibility,
             "dims": self.dims,
             "enums": self.enums,
+            "dtypes": self.dtypes,
             "structs": {
                 name: {
                     **({"params": struct.params} if struct.params else {}),

@@ -26,8 +26,20 @@ def plain_dtype(make, new):
     if struct is None:
         return None
     held = new.structs[struct].fields[key]
-    held.type = ("array", make.one(DTYPES), held.type[2])
+    held.type = ("array", make.dtype(new), held.type[2])
     return Edit("plain dtype")
+
+
+def plain_choice(make, new):
+    if not new.dtypes:
+        return None
+    members = new.dtypes[make.one(new.dtypes)]
+    others = [dtype for dtype in DTYPES if dtype not in members]
+    if make.chance(0.5):
+        members.append(make.one(others))
+    elif len(members) > 1:
+        members.pop()
+    return Edit("plain choice of dtypes")
 
 
 def plain_alias(make, new):
@@ -162,6 +174,7 @@ UNSTEPPED = [
     plain_add,
     plain_remove,
     plain_dtype,
+    plain_choice,
     plain_alias,
     plain_null,
     plain_enum,

@@ -7,6 +7,7 @@ import numpy as np
 
 from tests.histories.declarations import (
     DTYPES,
+    FAMILIES,
     FIELDS,
     FREE,
     IDENTITY,
@@ -36,6 +37,7 @@ class Maker:
     def __init__(self, seed, bold=False):
         self.rng = random.Random(seed)
         self.bold = bold
+        self.chosen = {}  # the dtype of each choice in the payload that is made
 
     def one(self, choices):
         return self.rng.choice(list(choices))
@@ -55,6 +57,8 @@ class Maker:
         new = Version(compatibility=mode, identity=identity, used=used)
         if not new.prefix and self.chance(0.6):
             new.enums["E"] = ["x", "y", "z"]
+        for name in self.rng.sample("ST", self.rng.randint(0, 2)):
+            new.dtypes[name] = self.rng.sample(["float16", "float32", "float64", "int8"], 2)
         for name in self.rng.sample(SIZES, self.rng.randint(0, 3)):
             dim = {"min": self.one([0, 0, 1])} if self.chance(0.4) else {}
             if new.dims and self.chance(0.3):
@@ -98,7 +102,13 @@ class Maker:
 
     def array(self, version, struct):
         extents = tuple(self.extent(version, struct) for _ in range(self.one([0, 1, 1, 1, 2, 2])))
-        return ("array", self.one(DTYPES), extents)
+        return ("array", self.dtype(version), extents)
+
+    def dtype(self, version):
+        """A dtype, a family or a choice of dtypes."""
+        if version.dtypes and self.chance(0.3):
+            return self.one(version.dtypes)
+        return self.one([*DTYPES, *FAMILIES] if self.chance(0.3) else DTYPES)
 
     def held(self, version, name, struct):
         """A use of the struct `name` in a field of `struct`."""
@@ -145,7 +155,13 @@ class Maker:
         for _ in range(tries):
             sizes = self.dims(version)
             if sizes is not None:
-                return self.instance(version, version.root, sizes, {})
+                outer, self.chosen = (
+                    self.chosen,
+                    {n: self.one(d) for n, d in version.dtypes.items()},
+                )
+                made = self.instance(version, version.root, sizes, {})
+                self.chosen = outer
+                return made
         return None
 
     def dims(self, version):
@@ -225,6 +241,8 @@ class Maker:
         return self.rng.randint(0, 3) if extent == FREE else evaluate(extent, sizes)
 
     def numbers(self, dtype, shape):
+        dtype = self.chosen.get(dtype, dtype)
+        dtype = self.one(FAMILIES.get(dtype, [dtype]))
         count = int(np.prod(shape, dtype=int))
         if self.bold:
             return self.extremes(dtype, count).reshape(shape)

@@ -164,6 +164,10 @@ WIDER = {
 }
 
 
+#: Dtypes that hold all values of a family.
+HOLDERS = {"floating": ["float64"], "integer": ["float64", "int32"], "number": ["complex64"]}
+
+
 def is_array(held):
     return held.type[0] == "array"
 
@@ -175,10 +179,13 @@ def cast(make, new):
         for b in others:
             pairs.setdefault(b if narrow else a, []).append(a if narrow else b)
     pairs = {a: [b for b in bs if (a, b) != ("complex64", "float16")] for a, bs in pairs.items()}
+    several = HOLDERS | {key: ["float64"] for key in new.dtypes}
+    pairs |= several
     struct, key = pick(make, new, lambda held: is_array(held) and pairs.get(held.type[1]))
     if struct is None:
         return None
     held = new.structs[struct].fields[key]
+    lossless = held.type[1] not in several
     dtype = make.one(pairs[held.type[1]])
     held.type = ("array", dtype, held.type[2])
 
@@ -186,7 +193,7 @@ def cast(make, new):
         values[key] = exactly(values[key], dtype)
 
     steps = step("cast", struct, new, field=key, dtype=dtype)
-    return Edit("cast", steps, on_instances(new, struct, change))
+    return Edit("cast", steps, on_instances(new, struct, change), lossless=lossless)
 
 
 class Stop(Exception):
@@ -310,7 +317,8 @@ def split(make, new):
         values[names[0]], values[names[1]] = (x.copy() for x in np.split(whole, [at]))
 
     steps = step("split", struct, new, field=key, into=dict(zip(names, sizes, strict=True)))
-    return Edit("split", steps, on_instances(new, struct, change))
+    # The parts of an array of a family may get dtypes of their own later.
+    return Edit("split", steps, on_instances(new, struct, change), lossless=dtype not in HOLDERS)
 
 
 def uses_of(new, name):

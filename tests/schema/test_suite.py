@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.dtypes import DTYPES, FAMILIES
 from neuralqx_struct.errors import has_errors
 from neuralqx_struct.schema.language import language_schema, language_schema_twin
 from neuralqx_struct.tools.linting import lint
@@ -168,7 +168,7 @@ def test_what_editors_offer_is_sound(name, tmp_path):
     }
     (tmp_path / "v1.json").write_text(json.dumps({**GOOD, "structs": {"A": {"fields": fields}}}))
     assert not has_errors(lint(tmp_path / "v1.json"))
-    assert long["properties"]["dtype"]["examples"] == [*DTYPES]
+    assert long["properties"]["dtype"]["examples"] == [*DTYPES, *FAMILIES]
     nulls = [
         member for member, value in long["properties"].items() if value.get("default", ...) is None
     ]

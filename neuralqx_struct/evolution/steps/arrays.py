@@ -15,9 +15,10 @@ The steps wrap_key and unwrap_key lie between the raw words of a random key and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
-from neuralqx_struct.dtypes import DTYPES, promotes
+from neuralqx_struct.dtypes import DTYPES, best_dtype, dtypes_of, promotes
 from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
@@ -64,6 +65,8 @@ def require_admission(step: Cast | Convert) -> None:
 def _cast(step: Cast, scope: Scope) -> Document:
     if step.dtype not in DTYPES:
         hint = did_you_mean(step.dtype, DTYPES)
+        if dtypes_of(step.dtype) or step.dtype in scope.target.dtypes:
+            hint = f"cast to one of the dtypes of {step.dtype}: it takes each of them as it is"
         refuse("NQX102", "dtype", f"expected a dtype, got {step.dtype!r}", hint)
     require_admission(step)
 
@@ -90,16 +93,19 @@ def _cast_payload(step: Cast, place: Place) -> Node:
 
 
 def _cast_back(step: Cast, scope: Scope, _: Document) -> list[Step]:
-    dtypes = {array.dtype for array in arrays_of(scope.type(step.field))}
+    arrays = arrays_of(scope.type(step.field))
+    dtypes = {dtype for array in arrays for dtype in array.dtypes}
     if len(dtypes) != 1:
-        message = f"expected one dtype to go back to, got {', '.join(sorted(dtypes))}"
+        names = sorted({array.element for array in arrays})
+        message = f"expected one dtype to go back to, got {', '.join(names)}"
         refuse("NQX307", "field", message)
     return [Cast(field=step.field, dtype=dtypes.pop())]
 
 
 def _review_cast(step: Cast, scope: Scope) -> Iterator[Diagnostic]:
     """Yields NQX320 where the new dtype does not hold all values of the old one."""
-    dtypes = dict.fromkeys(array.dtype for array in arrays_of(scope.type(step.field)))
+    arrays = arrays_of(scope.type(step.field))
+    dtypes = dict.fromkeys(dtype for array in arrays for dtype in array.dtypes)
     if step.exact and not all(promotes(dtype, step.dtype) for dtype in dtypes):
         yield may_stop(
             f"with a value of {', '.join(dtypes)} that {step.dtype} does not hold", "dtype"
@@ -107,9 +113,10 @@ def _review_cast(step: Cast, scope: Scope) -> Iterator[Diagnostic]:
 
 
 def _suggest_cast(gap: Gap) -> Iterator[Step]:
-    dtypes = {array.dtype for array in arrays_of(gap.want)}
-    if len(dtypes) == 1:
-        yield cast(field=gap.field, dtype=dtypes.pop(), within=gap.within)
+    wanted = {array.dtypes for array in arrays_of(gap.want)}
+    if len(wanted) == 1:
+        dtype = best_dtype(wanted.pop(), gap.have.dtypes)
+        yield cast(field=gap.field, dtype=dtype, within=gap.within)
 
 
 cast = builder(Cast)
@@ -141,7 +148,7 @@ def _transpose(step: Transpose, scope: Scope) -> Document:
         shown = format_type(array)
         if ... in array.shape:
             if step.axes is None:
-                return Array(array.dtype, array.shape[::-1])
+                return replace(array, shape=array.shape[::-1])
             if array.shape == (...,):
                 return array
             refuse("NQX304", "axes", f"expected an array of known rank, got {shown}")
@@ -152,7 +159,7 @@ def _transpose(step: Transpose, scope: Scope) -> Document:
         if order == tuple(range(len(order))):
             member = "axes" if step.axes else "field"
             refuse("NQX306", member, f"expected another order of axes, got that of {shown}")
-        return Array(array.dtype, tuple(array.shape[axis] for axis in order))
+        return replace(array, shape=tuple(array.shape[axis] for axis in order))
 
     return scope.with_type(step.field, lambda have: each_array(have, change, step.name))
 
@@ -229,7 +236,7 @@ def _reshape(step: Reshape, scope: Scope) -> Document:
             message = f"expected a shape with as many elements as {shown}"
             why = f"{have.text} and {want.text} are not the same for all dims"
             refuse("NQX305", "shape", f"{message}\n{why}")
-        return Array(array.dtype, shape)
+        return replace(array, shape=shape)
 
     return scope.with_type(step.field, lambda have: each_array(have, change, step.name))
 

@@ -92,6 +92,8 @@ def _wanted(step: Convert) -> Type:
             f"expected a number, a list of numbers or an array of at most one axis, got {step.to}"
         )
         refuse("NQX304", "to", message, "write a type such as float, list[int] or float64[n]")
+    if len(to.dtypes) > 1:
+        refuse("NQX304", "to", f"expected one dtype, got {to.element}", "name one of its dtypes")
     return to
 
 
@@ -122,7 +124,7 @@ def _require_sizes(scope: Scope, declared: Type, member: str, code: str) -> None
 def _convert_back(step: Convert, scope: Scope, after: Document) -> list[Step]:
     sources = dict.fromkeys(_sources(scope.type(step.field), _wanted(step)))
     first, *others = sources
-    if others:
+    if others or len(first.dtypes) > 1:
         shown = ", ".join(map(format_type, sources))
         refuse("NQX307", "field", f"expected one type to go back to, got {shown}")
     _require_sizes(scope.moved(after), first, "field", "NQX307")
@@ -137,8 +139,9 @@ def _dtype(to: Type, have: Type) -> str:
 
 def _holds_all(have: Type, to: Type) -> bool:
     """True if every number of one type is one of another; Python's int, of two families, has no limit."""
-    stored = have.element or _WIDEST[have.families[0]]
-    return len(have.families) == 1 and promotes(stored, _dtype(to, have))
+    stored = have.dtypes or (_WIDEST[have.families[0]],)
+    made = _dtype(to, have)
+    return len(have.families) == 1 and all(promotes(each, made) for each in stored)
 
 
 def _review(step: Convert, scope: Scope) -> Iterator[Diagnostic]:

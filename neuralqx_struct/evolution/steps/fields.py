@@ -28,8 +28,9 @@ from neuralqx_struct.paths import Path
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.bounds import check_limits
 from neuralqx_struct.schema.conformance import see_node
+from neuralqx_struct.schema.declarations import EnumDeclaration
 from neuralqx_struct.schema.migration import Fill, MapEnum, Rename, Step
-from neuralqx_struct.schema.model import Document, EnumDeclaration
+from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Named, Node, Type, map_type, walk_type
 from neuralqx_struct.types.text import format_type, union_of
 

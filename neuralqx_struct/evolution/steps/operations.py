@@ -185,7 +185,7 @@ class Scope:
             if same_type(declared, theirs, self.known):
                 return wanted
         if source is None:
-            return FieldDeclaration.model_validate({"type": format_type(declared)})
+            return FieldDeclaration.of_type(declared)
         return source if source.declared == declared else source.with_type(declared)
 
     def with_fields(self, fields: Mapping[str, FieldDeclaration]) -> Document:

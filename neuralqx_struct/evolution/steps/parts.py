@@ -9,6 +9,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,7 @@ def _parts(step: Split, array: Array, scope: Scope) -> dict[str, Array]:
         if not same_size(length, extent(len(names)), known):
             message = f"expected as many names as axis {axis} is long, {length}, got {len(names)}"
             refuse("NQX309", "into", message)
-        return dict.fromkeys(names, Array(array.dtype, (*before, *behind)))
+        return dict.fromkeys(names, replace(array, shape=(*before, *behind)))
     if not isinstance(step.into, dict):
         message = "expected a size for each name, got names alone"
         refuse("NQX309", "into", message, "write `into: {a: n, b: m}`")
@@ -102,7 +103,7 @@ def _parts(step: Split, array: Array, scope: Scope) -> dict[str, Array]:
             line = f"{{{dims}{length}: {{equals: {whole.text}}}}}"
             hint = f"declare `{line}` under dims of both versions, if it is so"
         refuse("NQX309", "into", message, hint)
-    return {name: Array(array.dtype, (*before, size, *behind)) for name, size in sizes.items()}
+    return {name: replace(array, shape=(*before, size, *behind)) for name, size in sizes.items()}
 
 
 def _split(step: Split, scope: Scope) -> Document:
@@ -183,14 +184,25 @@ def _review_split(step: Split, scope: Scope) -> Iterator[Diagnostic]:
             yield may_stop(f"where {size.text} is negative", "into")
 
 
+def _split_back(step: Split, scope: Scope, _: Document) -> list[Step]:
+    array, _rebuilt = array_branch(scope.type(step.field))
+    if _may_differ(array):
+        message = f"expected parts of one dtype to join again, got {format_type(array)}"
+        refuse("NQX307", "field", message, "declare a dtype, or a choice under `dtypes:`")
+    return [Merge(fields=list(step.into), into=step.field, how=step.how, axis=step.axis)]
+
+
+def _may_differ(array: Array) -> bool:
+    """True if two arrays of the type can differ in dtype: those of a family can, those of a choice cannot."""
+    return len(array.dtypes) > 1 and not array.choice
+
+
 split = builder(Split, axis=0, how="concat")
 SPLIT = StepKind(
     model=Split,
     declare=_split,
     rewrite=_split_payload,
-    inverse=lambda step, *_: [
-        Merge(fields=list(step.into), into=step.field, how=step.how, axis=step.axis)
-    ],
+    inverse=_split_back,
     cost="streaming",
     review=_review_split,
 )
@@ -203,7 +215,7 @@ def _whole(step: Merge, arrays: Sequence[Array], known: Mapping[str, Any]) -> Ar
     """The type of the merged array."""
     first = arrays[0]
     dtypes = {array.dtype for array in arrays}
-    if len(dtypes) > 1:
+    if len(dtypes) > 1 or _may_differ(first):
         message = f"expected arrays of one dtype, got {', '.join(sorted(dtypes))}"
         refuse("NQX310", "fields", message, "cast them in a step before")
     if step.how == "complex":
@@ -216,9 +228,9 @@ def _whole(step: Merge, arrays: Sequence[Array], known: Mapping[str, Any]) -> Ar
     axis = _axis(step.axis, len(shape), new=stacked)
     _check_shapes(arrays, None if stacked else axis, known)
     if stacked:
-        return Array(first.dtype, (*shape[:axis], extent(len(arrays)), *shape[axis:]))
+        return replace(first, shape=(*shape[:axis], extent(len(arrays)), *shape[axis:]))
     lengths: list[Any] = [array.shape[axis] for array in arrays]
-    return Array(first.dtype, (*shape[:axis], total(lengths), *shape[axis + 1 :]))
+    return replace(first, shape=(*shape[:axis], total(lengths), *shape[axis + 1 :]))
 
 
 def _check_shapes(arrays: Sequence[Array], free: int | None, known: Mapping[str, Any]) -> None:

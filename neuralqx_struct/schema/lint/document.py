@@ -44,10 +44,14 @@ def _check_names(document: Document) -> Findings:
         reason = ""
         if keyword.iskeyword(name):
             reason = "a keyword of Python"
-        elif section in {"structs", "enums"} and name in types:
+        elif section in {"structs", "enums", "dtypes"} and name in types:
             reason = "a built-in type"
-        elif section == "enums" and name in document.structs:
+        elif section in {"enums", "dtypes"} and name in document.structs:
             reason = "the name of a struct too"
+        elif section == "dtypes" and name in document.enums:
+            reason = "the name of an enum too"
+        elif section == "dtypes" and name in document.dims:
+            reason = "the name of a dim too"
         elif section == "fields" and name in RESERVED_NAMES:
             reason = "a method of every Struct"
         elif section == "fields" and name.startswith(("__", "_nqx")):
@@ -59,7 +63,7 @@ def _check_names(document: Document) -> Findings:
 
 def _named(document: Document) -> Iterator[tuple[KeyPath, str]]:
     """Yields every name that a document declares, with its path."""
-    for section in ("structs", "enums", "dims"):
+    for section in ("structs", "enums", "dims", "dtypes"):
         yield from (((section, name), name) for name in getattr(document, section))
     yield from ((path, name) for path, _, name, _ in fields_of(document))
     for struct_name, struct in document.structs.items():
@@ -72,6 +76,7 @@ def _check_similar_names(document: Document) -> Findings:
         ("structs",): document.structs,
         ("enums",): document.enums,
         ("dims",): document.dims,
+        ("dtypes",): document.dtypes,
     }
     for name, struct in document.structs.items():
         groups["structs", name, "fields"] = struct.fields
@@ -199,8 +204,7 @@ def _check_x64(document: Document) -> Findings:
         if not declaration.has_default or declaration.default is None:
             continue
         for inner in walk_type(declaration.declared):
-            dtype = DTYPES.get(inner.element)
-            if dtype is not None and dtype.wide:
+            if len(inner.dtypes) == 1 and DTYPES[inner.dtypes[0]].wide:
                 message = (
                     f"expected a default that JAX always holds, got one of {format_type(inner)}\n"
                     "without jax_enable_x64 JAX makes 32-bit numbers of it, which the field does not take"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 
-from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.dtypes import DTYPES, FAMILIES
 from neuralqx_struct.schema.lint import Findings, Speller, fields_of, finding
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Type, type_names, walk_type
@@ -26,7 +26,7 @@ _ELSEWHERE: Mapping[str, str] = {
         "write the dtype and the shape: float32[n, 3]",
     ),
     **dict.fromkeys(("key", "PRNGKey", "KeyArray", "rng"), "write prng_key[threefry2x32]"),
-    **dict.fromkeys(("double", "number"), "write float, or an array such as float64[n]"),
+    "double": "write float, or an array such as float64[n]",
     **dict.fromkeys(
         ("Literal", "enum", "Enum"), 'write literal["a", "b"], or name an enum of `enums:`'
     ),
@@ -102,6 +102,10 @@ def _named(
                 f"expected a schema named under uses, got {identity!r}",
                 hint,
             )
+    elif named.refers in document.dtypes:
+        message = f"expected a shape behind the choice of dtypes {named.refers}, got none"
+        hint = f"write {named.refers}[] for a single number, {named.refers}[n] for a vector"
+        yield finding("NQX101", (*path, "type"), message, hint)
     elif named.refers in _PLATFORM and (named.arguments or declaration.dtype):
         member = "dtype" if declaration.dtype else "type"
         message = f"expected a dtype that is the same everywhere, got {named.refers!r}"
@@ -112,7 +116,7 @@ def _named(
     ):
         member = "dtype" if declaration.dtype else "type"
         wanted = "a dtype" if declaration.dtype else "a dtype or a struct"
-        hint = speller.hint(named.refers, DTYPES, label="dtypes")
+        hint = speller.hint(named.refers, DTYPES, FAMILIES, document.dtypes, label="dtypes")
         yield finding("NQX102", (*path, member), f"expected {wanted}, got {named.refers!r}", hint)
     else:
         hint = _elsewhere(document, named.refers)
@@ -136,8 +140,8 @@ def _options(path: tuple[str, ...], declared: Type) -> Findings:
     """Finds two options of a union that a reader cannot distinguish: it would always take the first."""
     first: dict[Hashable, Type] = {}
     for option in declared.branches:
-        other = first.setdefault(option.looks_like(), option)
-        if other is not option:
+        others = [first.setdefault(look, option) for look in option.looks_like()]
+        for other in {id(other): other for other in others if other is not option}.values():
             both = f"{format_type(other)} and {format_type(option)}"
             message = f"expected options that can be told apart, got {both}"
             hint = "put what differs into structs of their own"
@@ -181,6 +185,32 @@ def _check_uses(document: Document) -> Findings:
             hint = f"write types such as {identity}.Name, or remove it"
             yield finding("NQX104", ("uses", index), message, hint, "warning")
         first.setdefault(identity, use)
+
+
+def _check_dtypes(document: Document) -> Findings:
+    """Choices of dtypes with unknown or repeated dtypes, and those that no type names."""
+    speller = Speller()
+    named = {
+        inner.element
+        for _, _, _, declaration in fields_of(document)
+        for inner in walk_type(declaration.declared)
+    }
+    for name, choice in document.dtypes.items():
+        path = ("dtypes", name)
+        for member in dict.fromkeys(choice.members):
+            if member not in DTYPES:
+                message = f"expected a dtype, got {member!r}"
+                yield finding("NQX102", path, message, speller.hint(member, DTYPES, label="dtypes"))
+        repeated = sorted(each for each in {*choice.members} if choice.members.count(each) > 1)
+        if repeated:
+            message = f"expected each dtype once, got {', '.join(repeated)} again"
+            yield finding("NQX002", path, message, "remove the repetition")
+        if name not in named:
+            message = (
+                f"expected a choice of dtypes that some array names, got {name}, which none does"
+            )
+            hint = f"write types such as {name}[n], or remove it"
+            yield finding("NQX104", path, message, hint, "warning")
 
 
 def _check_recursion(document: Document) -> Findings:
@@ -276,6 +306,7 @@ def _unhashable(document: Document, declared: Type) -> str:
 TYPE_CHECKS: tuple[Callable[[Document], Findings], ...] = (
     _check_types,
     _check_uses,
+    _check_dtypes,
     _check_recursion,
     _check_kinds,
 )

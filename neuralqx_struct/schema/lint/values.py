@@ -125,7 +125,7 @@ def is_too_large(array: Array) -> bool:
         if isinstance(extent, Expression) and not extent.names
     ]
     known = [abs(size) for size in sizes if size is not None]
-    return array.dtype in DTYPES and math.prod(known) * DTYPES[array.dtype].bits > 8 * _MOST_BYTES
+    return math.prod(known) * DTYPES[array.made_as].bits > 8 * _MOST_BYTES
 
 
 def _shown(value: Any) -> str:

@@ -4,7 +4,7 @@ Owns :func:`impossible_sizes`, which lint reports. Each product of names counts 
 contradiction that is found is one, and some are not found. Fourier-Motzkin elimination decides the rest, within a budget.
 
 Example:
-    >>> from neuralqx_struct.schema.model import DimDeclaration
+    >>> from neuralqx_struct.schema.declarations import DimDeclaration
     >>> dims = {"d": DimDeclaration(), "k": DimDeclaration(equals="d - d", min=3)}
     >>> list(impossible_sizes(dims, {}, {}))
     ['k']
@@ -19,7 +19,8 @@ from typing import TypeVar
 
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
-from neuralqx_struct.schema.model import DimDeclaration, FieldDeclaration
+from neuralqx_struct.schema.declarations import DimDeclaration
+from neuralqx_struct.schema.model import FieldDeclaration
 
 _WORK = 300_000  # terms for all sizes of one document, whose author is not trusted
 _FACTORS = 4  # of a product whose bounds are known

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
+from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.model import (
-    DimDeclaration,
     Document,
     FieldDeclaration,
 )

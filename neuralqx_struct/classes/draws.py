@@ -1,0 +1,148 @@
+"""Random values for examples: numbers within bounds, text, arrays of any dtype and random keys.
+
+Example:
+    >>> draws = Draws(random=np.random.default_rng(0), reach=1)
+    >>> draws.key("rbg", (2,)).shape
+    (2,)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtype_named, dtypes_of
+from neuralqx_struct.errors import SchemaError, did_you_mean
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.types import Array
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def check_dtypes(document: Document, dtypes: Mapping[str, str]) -> None:
+    """Checks names of choices and families with the dtypes that they shall have.
+
+    Raises:
+        SchemaError: NQX102: the schema has no such choice, or the dtype is none of it.
+    """
+    known = {name: tuple(choice.members) for name, choice in document.dtypes.items()}
+    known |= {name: dtypes_of(name) for name in FAMILIES}
+    for name, dtype in dtypes.items():
+        names = known.get(name, tuple(known))
+        got = dtype if name in known else name
+        if got not in names:
+            wanted = f"a dtype of {name}" if name in known else "a choice or a family of dtypes"
+            hint = did_you_mean(got, names) or f"one of {', '.join(names)}"
+            message = f"expected {wanted}, got {got!r}"
+            raise SchemaError(message, code="NQX102", path="dtypes", hint=hint)
+
+
+@dataclass(kw_only=True)
+class Draws:
+    """Random values of one field.
+
+    Attributes:
+        random: Source of all choices.
+        reach: How large sizes and ints may be, in multiples of the usual.
+        field: The field of the value; ``path`` is its struct and name.
+        path: Where it is.
+        dtypes: Dtypes by the names of choices and families.
+    """
+
+    random: np.random.Generator
+    reach: int
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    field: Any = None
+    path: str = ""
+
+    def dtype(self, declared: Array) -> str:
+        """The dtype of an array."""
+        return self.dtypes.get(declared.dtype, declared.made_as)
+
+    def near(self, low: Any, high: Any) -> int:
+        """A whole number within bounds; half of those in far reaches are drawn by their logarithm."""
+        if self.reach == 1 or self.random.integers(2):
+            return int(self.random.integers(low, high + 1))
+        return int(low + math.expm1(self.random.uniform(0, math.log1p(high - low + 1))))
+
+    def one_of(self, values: Any) -> Any:
+        """One of some values."""
+        return values[int(self.random.integers(len(values)))]
+
+    def count_up_to(self, more: int) -> int:
+        """A length that the field allows, not much longer than its minimum; 0 only where others failed."""
+        least = self.field.min_length or 0
+        most = least + more if self.field.max_length is None else self.field.max_length
+        usual = max(least, min(1, most)) if self.reach == 1 else least
+        return int(self.random.integers(usual, most + 1))
+
+    def interval(self, low: float, high: float, least: float) -> tuple[float, float]:
+        """The interval that bounds leave, near to [low, high]; open bounds are moved by ``least``."""
+        field = self.field
+        floors = [field.ge, None if field.gt is None else field.gt + least, -math.inf]
+        ceilings = [field.le, None if field.lt is None else field.lt - least, math.inf]
+        bottom = max(bound for bound in floors if bound is not None)
+        top = min(bound for bound in ceilings if bound is not None)
+        width = high - low
+        start = min(max(low, bottom), top)
+        if bottom == -math.inf and top < low:
+            start = top - width
+        return start, min(top, start + width)
+
+    def integer(self) -> int:
+        """An int."""
+        low, high = self.interval(int(self.reach == 1), 9 * self.reach, 1)
+        step = int(self.field.multiple_of or 1) or 1
+        first = math.ceil(low / step)
+        last = max(first, math.floor(high / step))
+        return step * self.near(first, last)
+
+    def floating(self) -> float:
+        """A float."""
+        low, high = self.interval(0.0, 1.0, 1e-6)
+        step = self.field.multiple_of
+        return float(step * math.ceil(low / step) if step else self.random.uniform(low, high))
+
+    def text(self) -> str:
+        """Returns text; for a pattern the default."""
+        field = self.field
+        if field.pattern is not None:
+            if field.has_default and field.default is not None:
+                return str(field.default)
+            message = (
+                f"expected `examples:` or a default for text like {field.pattern!r}, got neither"
+            )
+            hint = "list examples in the schema: `examples: [...]`"
+            raise SchemaError(message, code="NQX107", path=self.path, hint=hint)
+        return "".join(self.one_of(_LETTERS) for _ in range(self.count_up_to(8)))
+
+    def array(self, dtype: str, shape: tuple[int, ...]) -> Any:
+        """An array of JAX, or of numpy where JAX does not hold the dtype."""
+        made = self.numbers(dtype, shape).astype(dtype_named(dtype))
+        kept = jax.dtypes.canonicalize_dtype(made.dtype) == made.dtype
+        return jnp.asarray(made) if kept else made
+
+    def numbers(self, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Returns random numbers of a dtype's family."""
+        known = DTYPES[dtype]
+        if known.exponents is None:  # bool, too
+            low, high = self.interval(0, min(9, 2**known.significand - 1), 1)
+            return self.random.integers(int(low), int(high) + 1, shape)
+        field = self.field
+        if any(bound is not None for bound in (field.ge, field.gt, field.le, field.lt)):
+            return np.asarray(self.random.uniform(*self.interval(0.0, 1.0, 1e-3), shape))
+        drawn = np.asarray(self.random.standard_normal(shape))
+        if known.family == "complex":
+            return drawn + 1j * self.random.standard_normal(shape)
+        return np.exp2(np.round(drawn)) if "negative" in known.lacks else drawn
+
+    def key(self, impl: str | None, shape: tuple[int, ...]) -> Any:
+        """Returns random keys."""
+        key = jax.random.key(int(self.random.integers(2**31)), impl=impl or "threefry2x32")
+        return key if shape == () else jax.random.split(key, math.prod(shape)).reshape(shape)
