@@ -21,13 +21,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
-from neuralqx_struct.schema.catalogue import Catalogue
 from neuralqx_struct.schema.text import MAX_PROBLEMS, conflict_markers
+
+if TYPE_CHECKING:
+    from neuralqx_struct.schema.catalogue import Catalogue
 
 OWN_FILE: Final = "neuralqx-struct.toml"
 SHARED_FILE: Final = "pyproject.toml"
@@ -51,7 +53,7 @@ class Project:
         mode: The compatibility mode of ``breaking``.
         waivers: Accepted findings of ``breaking``.
         golden: Whether ``schema lint`` checks golden payloads, and ``schema freeze`` writes them.
-        own_schemas: The schemas that bundles are read with; None if the file names no folder.
+        names_schemas: True if the file names the folder of all schemas.
         found: Warnings about the file.
     """
 
@@ -62,7 +64,7 @@ class Project:
     mode: str | None = None
     waivers: Path | None = None
     golden: bool = False
-    own_schemas: Catalogue | None = field(default=None, compare=False)
+    names_schemas: bool = False
     found: tuple[Diagnostic, ...] = ()
 
     @property
@@ -70,9 +72,20 @@ class Project:
         """The folder of the file, where trusted modules are imported from."""
         return Path() if self.file is None else self.file.parent
 
+    @property
+    def own_schemas(self) -> Catalogue | None:
+        """The schemas that bundles are read with; None if the file names no folder."""
+        return self._catalogue() if self.names_schemas else None
+
     def find(self, name: str | Path) -> Path:
         """The path that a schema argument names; see :meth:`Catalogue.find`."""
-        return (self.own_schemas or Catalogue(self.schemas)).find(name)
+        return Path(name) if os.path.lexists(name) else self._catalogue().find(name)
+
+    def _catalogue(self) -> Catalogue:
+        # Imported late: it imports Pydantic, and most arguments are paths.
+        from neuralqx_struct.schema.catalogue import Catalogue
+
+        return Catalogue(self.schemas)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -240,8 +253,7 @@ def parse(text: str, file: str | Path) -> Project | None:
             values[name] = key.convert(value, file.parent)
     if problems:
         raise SchemaError(sorted(problems, key=lambda found: found.line or 0)[:MAX_PROBLEMS])
-    made = Project(file, **values)
-    return replace(made, own_schemas=Catalogue(made.schemas)) if "schemas" in values else made
+    return Project(file, **values, names_schemas="schemas" in values)
 
 
 def _data(text: str, file: Path) -> dict[str, Any]:
