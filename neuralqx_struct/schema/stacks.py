@@ -118,6 +118,18 @@ def stacked_structs(document: Document) -> set[str]:
     return found
 
 
+def require_single(document: Document, struct: str, member: str) -> None:
+    """Refuses a step for a struct of which payloads may hold stacked instances.
+
+    Raises:
+        SchemaError: NQX304: there may be some; its path is ``member``.
+    """
+    if struct in stacked_structs(document):
+        message = f"expected a struct of which all instances are single ones, got {struct}, which some type stacks"
+        hint = "unstack it in a step before"
+        raise SchemaError(message, code="NQX304", path=member, hint=hint)
+
+
 def stacked_fields(declaration: StructDeclaration) -> frozenset[str]:
     """The names of the fields that may hold a stacked struct."""
     held = {name: field.declared for name, field in declaration.stored.items()}

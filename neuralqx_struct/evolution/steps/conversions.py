@@ -26,6 +26,7 @@ from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.migration import Convert, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.stacks import require_single
 from neuralqx_struct.types import Node, Type
 from neuralqx_struct.types.text import format_type, number_value, parse_type
 
@@ -100,6 +101,8 @@ def _wanted(step: Convert) -> Type:
 def _convert(step: Convert, scope: Scope) -> Document:
     require_admission(step)
     to, declared = _wanted(step), scope.type(step.field)
+    if scope.field(step.field).kind == "node":
+        require_single(scope.document, scope.name, "field")
     sources = [*_sources(declared, to)]
     shown = format_type(declared)
     if not sources:

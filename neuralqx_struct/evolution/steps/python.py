@@ -36,7 +36,7 @@ from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.migration import Python, Remove, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.stacks import stacked_structs
+from neuralqx_struct.schema.stacks import require_single
 from neuralqx_struct.types import Node, walk_type
 from neuralqx_struct.types.text import format_type
 
@@ -159,9 +159,7 @@ def _not_found(modules: Sequence[str]) -> str:
 
 def _python(step: Python, scope: Scope) -> Document:
     document, target = scope.document, scope.target
-    if scope.name in stacked_structs(document):
-        message = f"expected a struct of which payloads hold single instances, got {scope.name}, which some type stacks"
-        refuse("NQX304", "in", message, "unstack it in a step before")
+    require_single(document, scope.name, "in")
     for field in step.reads:
         _require_plain(scope.field(field, "reads"), document, field, "reads")
     wanted = scope.wanted
