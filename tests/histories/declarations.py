@@ -97,6 +97,10 @@ def text(kind):
             return " | ".join(map(text, branches))
         case ("list", inner):
             return f"list[{text(inner)}]"
+        case ("items", inner, length):
+            return f"list[{text(inner)}, {length}]"
+        case ("stack", ("struct", name, args), size):
+            return f"{name}[{', '.join(map(str, args))}][{size}]"
         case ("dict", inner):
             return f"dict[str, {text(inner)}]"
         case ("tuple", *inner):
@@ -156,12 +160,43 @@ class Items:
     items: list
 
 
+@dataclass
+class Stack:
+    """Instances of a struct that a payload holds stacked: the first `count` of them, as there may be none."""
+
+    layers: list
+    count: int
+
+    def whole(self):
+        """The one instance with stacked arrays."""
+        return stacked(self.layers, self.count)
+
+
+def stacked(values, count):
+    """Values of one structure as one value."""
+    first = values[0]
+    if isinstance(first, np.ndarray):
+        return np.stack(values)[:count]
+    if isinstance(first, Instance):
+        fields = {key: stacked([v.fields[key] for v in values], count) for key in first.fields}
+        return Instance(first.struct, fields)
+    if isinstance(first, Stack):
+        return stacked([value.whole() for value in values], count)
+    if isinstance(first, list):
+        return [stacked(each, count) for each in zip(*values, strict=True)]
+    if isinstance(first, dict):
+        return {key: stacked([v[key] for v in values], count) for key in first}
+    return first
+
+
 def instances(value):
     """The instances in a value, the outermost first."""
     if isinstance(value, Instance):
         yield value
         for inner in list(value.fields.values()):
             yield from instances(inner)
+    elif isinstance(value, Stack):
+        yield from instances(value.layers)
     elif isinstance(value, list):
         for inner in value:
             yield from instances(inner)
@@ -175,6 +210,8 @@ def mapped(value, change):
     """A value with `change` applied to everything in it, innermost first."""
     if isinstance(value, Instance):
         value.fields = {key: mapped(inner, change) for key, inner in value.fields.items()}
+    elif isinstance(value, Stack):
+        value.layers = mapped(value.layers, change)
     elif isinstance(value, list):
         value = [mapped(inner, change) for inner in value]
     elif isinstance(value, Items):
@@ -185,7 +222,8 @@ def mapped(value, change):
 
 
 def same(a, b):
-    """Whether two values are the same, bit by bit."""
+    """Whether two values are the same, bit by bit; stacked instances by their stacked arrays."""
+    a, b = (x.whole() if isinstance(x, Stack) else x for x in (a, b))
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()
     if isinstance(a, str) and isinstance(b, str):
@@ -214,6 +252,8 @@ def to_node(value, version, arrays, path=""):
             shape = list(value.shape)
             record = {"name": path, "dtype": str(value.dtype), "shape": shape, "leaf": "numpy"}
             return {"__kind__": "array", **record}
+        case Stack():
+            return to_node(value.whole(), version, arrays, path)
         case Instance():
             inner = {
                 key: to_node(item, version, arrays, f"{path}/{key}".lstrip("/"))

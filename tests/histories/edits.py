@@ -151,6 +151,8 @@ def plain_params(make, new):
     def changed(kind, struct):
         if kind[0] == "struct" and kind[1] == name:
             return ("struct", name, make.args(new, struct, 1) if adding else ())
+        if kind[0] in ("items", "stack"):
+            return (kind[0], changed(kind[1], struct), kind[2])
         if kind[0] in ("null", "list", "dict", "union", "tuple"):
             return (kind[0], *(changed(x, struct) for x in kind[1:]))
         return kind
@@ -159,6 +161,35 @@ def plain_params(make, new):
         for held in held_by.fields.values():
             held.type = changed(held.type, struct)
     return Edit("parameters of a struct")
+
+
+def plain_length(make, new):
+    """A list gets a length, another one, or none."""
+    struct, key = pick(make, new, lambda held: held.type[0] in ("list", "items"))
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    length = make.extent(new, struct)
+    held.type = make.one([("list", held.type[1]), ("items", held.type[1], length)])
+    return Edit("length of a list")
+
+
+def plain_stack(make, new):
+    """A list of structs, or a single one, becomes a stacked one, or the other way round."""
+    found = ("struct", "stack")
+    struct, key = pick(
+        make,
+        new,
+        lambda held: held.type[0] in found
+        or (held.type[0] in ("list", "items") and held.type[1][0] in found),
+    )
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    inner = held.type if held.type[0] == "struct" else held.type[1]
+    size = make.extent(new, struct)
+    held.type = make.one([inner, ("list", inner), ("items", inner, size), ("stack", inner, size)])
+    return Edit("stacked or not")
 
 
 def plain_kind(make, new):
@@ -184,4 +215,6 @@ UNSTEPPED = [
     plain_union,
     plain_params,
     plain_kind,
+    plain_length,
+    plain_stack,
 ]

@@ -1,5 +1,6 @@
 """Random first versions of a schema, and random payloads of a version."""
 
+import copy
 import random
 import string
 
@@ -16,14 +17,31 @@ from tests.histories.declarations import (
     Instance,
     Items,
     Member,
+    Stack,
     Struct,
     Version,
     evaluate,
+    inner_types,
+    mapped,
     text,
     visible,
 )
 
 IDENTITY_OF_USED = "lab.u"
+
+
+def stackable(version, name):
+    """Whether a struct has an array in every instance, and nothing without a leading axis."""
+    held = version.structs[name].fields.values()
+    nodes = [f.type for f in held if f.members.get("kind") != "static"]
+    inside = [t for kind in nodes for t in inner_types(kind)]
+    plain = all(t[0] in ("array", "null", "list", "items", "dict") for t in inside)
+    return plain and any(kind[0] == "array" for kind in nodes)
+
+
+def zeros(value):
+    """Zeros in place of the numbers of an array; any other value itself."""
+    return np.zeros_like(value) if isinstance(value, np.ndarray) else value
 
 
 class Maker:
@@ -114,7 +132,12 @@ class Maker:
         """A use of the struct `name` in a field of `struct`."""
         args = self.args(version, struct, len(version.structs[name].params))
         inner = ("struct", name, args)
-        return self.one([inner, inner, ("list", inner), ("dict", inner), ("null", inner)])
+        choices = [inner, inner, ("list", inner), ("dict", inner), ("null", inner)]
+        if self.chance(0.4):
+            choices = [("items", inner, self.extent(version, struct))]
+            if stackable(version, name):
+                choices.append(("stack", inner, self.extent(version, struct)))
+        return self.one(choices)
 
     def args(self, version, struct, count):
         """Arguments for the parameters of a struct: sizes that `struct` knows."""
@@ -140,7 +163,8 @@ class Maker:
         if roll < 0.72:
             return ("null", self.array(version, struct))
         if roll < 0.77:
-            return ("list", self.array(version, struct))
+            array = self.array(version, struct)
+            return self.one([("list", array), ("items", array, self.extent(version, struct))])
         if roll < 0.82 and len(below) > 1:
             plain = [name for name in below if not version.structs[name].params]
             if len(plain) > 1:
@@ -213,6 +237,16 @@ class Maker:
             case ("list", inner):
                 count = self.rng.randint(0, 2)
                 return [self.value(version, inner, dims, sizes) for _ in range(count)]
+            case ("items", inner, length):
+                count = self.size(length, sizes)
+                return [self.value(version, inner, dims, sizes) for _ in range(count)]
+            case ("stack", inner, size):
+                first = self.value(version, inner, dims, sizes)
+                count = self.size(size, sizes)
+                if count == 0:  # steps never refuse zeros
+                    return Stack([mapped(first, zeros)], 0)
+                others = [mapped(copy.deepcopy(first), self.other) for _ in range(count - 1)]
+                return Stack([first, *others], count)
             case ("dict", inner):
                 keys = self.rng.sample(["x", "y", "in/out"], self.rng.randint(0, 2))
                 return {key: self.value(version, inner, dims, sizes) for key in keys}
@@ -239,6 +273,12 @@ class Maker:
 
     def size(self, extent, sizes):
         return self.rng.randint(0, 3) if extent == FREE else evaluate(extent, sizes)
+
+    def other(self, value):
+        """Another array of the form of one; any other value itself."""
+        if isinstance(value, np.ndarray):
+            return self.numbers(str(value.dtype), value.shape)
+        return value
 
     def numbers(self, dtype, shape):
         dtype = self.chosen.get(dtype, dtype)

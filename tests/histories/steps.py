@@ -483,6 +483,8 @@ def rename_struct(make, new):
     def renamed(kind):
         if kind[0] == "struct":
             return ("struct", to if kind[1] == name else kind[1], kind[2])
+        if kind[0] in ("items", "stack"):
+            return (kind[0], renamed(kind[1]), kind[2])
         if kind[0] in ("null", "list", "dict", "union", "tuple"):
             return (kind[0], *map(renamed, kind[1:]))
         return kind
