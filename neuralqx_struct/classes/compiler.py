@@ -19,6 +19,7 @@ Example:
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -29,7 +30,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from neuralqx_struct.classes.defaults import default_of
+from neuralqx_struct.classes.defaults import SizedDefault, default_of, sized_fields
 from neuralqx_struct.classes.derivations import derivation, sizes_of_instance
 from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
 from neuralqx_struct.fieldspec import field
@@ -182,6 +183,8 @@ def _hook(name: str | None) -> Callable[..., Any] | None:
         return None
 
     def call(value: Any) -> Any:
+        if isinstance(value, SizedDefault):
+            return value  # which is not made yet
         if name not in _HOOKS:
             raise SchemaError(
                 f"expected a registered hook, got {name!r}",
@@ -218,6 +221,7 @@ def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[st
 
 def _compile(document: Document, name: str) -> Any:
     from neuralqx_struct.classes.instance_checks import InstanceCheck
+    from neuralqx_struct.classes.sized_defaults import complete
     from neuralqx_struct.struct import Struct
     from neuralqx_struct.struct.meta import StructMeta
 
@@ -239,6 +243,10 @@ def _compile(document: Document, name: str) -> Any:
     for field_name, field_declaration in declaration.fields.items():
         namespace["__annotations__"][field_name] = format_type(field_declaration.declared)
         namespace[field_name] = _field(document, name, field_declaration, f"{ref}.{field_name}")
+    makers = sized_fields(namespace)
+    namespace["__nqx_sized__"] = (
+        functools.partial(complete, document, name, makers) if makers else None
+    )
     return StructMeta(name, (Struct,), namespace)
 
 
@@ -293,7 +301,8 @@ def _field(document: Document, struct: str, declaration: FieldDeclaration, where
             first = error.diagnostics[0]
             message = f"default of {where}: {first.message}"
             raise SchemaError(message, code=first.code, hint=first.hint) from error
-        if declaration.deprecated is not False:
+        sized = isinstance(options.get("default_factory"), SizedDefault)
+        if declaration.deprecated is not False and not sized:
             validators.append(_warns(where, declaration.deprecated, options))
     return field(**options, converter=_hook(declaration.converter), validator=validators)
 

@@ -1,22 +1,49 @@
-"""Defaults of schema-made classes: the values of files as arguments of ``field()``."""
+"""Defaults of schema-made classes: the values of files as arguments of ``field()``.
+
+The sizes of an array such as ``float32[n]`` are those that the other fields of an instance fix: :class:`SizedDefault` takes the place
+of its default until they are known.
+"""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.schema.lint.values import is_too_large
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Array, PyTree, Type
-from neuralqx_struct.types.text import LiveBuilder, format_type, read_value
+from neuralqx_struct.types.arrays import is_identity
+from neuralqx_struct.types.builders import LiveBuilder, require_room
+from neuralqx_struct.types.text import constant_size, format_type, read_value
+
+#: Returns the number that a size is, if it is known.
+Size = Callable[[Expression], int | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SizedDefault:
+    """The default of a field whose sizes the other fields of an instance fix.
+
+    Attributes:
+        make: Returns the value for given sizes.
+    """
+
+    make: Callable[[Size], Any]
+
+    def __call__(self) -> SizedDefault:
+        """Itself, as a factory."""
+        return self
 
 
 def default_of(document: Document, declaration: FieldDeclaration) -> dict[str, Any]:
     """The default as an argument of ``field()``: a factory for values that instances must not share."""
     value, builder = declaration.default, LiveBuilder(document)
     declared: Type = declaration.declared
+    arrays: list[Array] = []
+    builder.make_array = lambda array, _: arrays.append(array)
     try:
         made = read_value(value, declared, builder)
     except SchemaError:
@@ -26,21 +53,55 @@ def default_of(document: Document, declaration: FieldDeclaration) -> dict[str, A
         made = read_value(value, declared, builder)
     if builder.shared:
         return {"default": made}
-    builder.make_array = _default_array
-    return {"default_factory": functools.partial(read_value, value, declared, builder)}
+
+    def make(size: Size) -> Any:
+        sized = LiveBuilder(document, make_array=functools.partial(_array, size))
+        return read_value(value, declared, sized)
+
+    names = [size.names for array in arrays for size in array.shape if size is not ...]
+    if any(names) and not isinstance(value, list):
+        return {"default_factory": SizedDefault(make)}
+    return {"default_factory": functools.partial(make, constant_size)}
 
 
-def _default_array(declared: Array, value: Any) -> Any:
-    """The default of an array field: the numbers of the file; one number fills a shape without symbols."""
+def sized_fields(namespace: Mapping[str, Any]) -> dict[str, Callable[[Size], Any]]:
+    """The fields of a class in the making whose defaults are sized, with the function that makes each."""
+    found: dict[str, Callable[[Size], Any]] = {}
+    for name, spec in namespace.items():
+        factory = getattr(spec, "default_factory", None)
+        if isinstance(factory, SizedDefault):
+            hooks = [spec.converter] if spec.converter is not None else []
+            found[name] = functools.partial(_converted, factory.make, hooks)
+    return found
+
+
+def _converted(make: Callable[[Size], Any], hooks: list[Callable[[Any], Any]], size: Size) -> Any:
+    value = make(size)
+    for hook in hooks:
+        value = hook(value)
+    return value
+
+
+def _array(size: Size, declared: Array, value: Any) -> Any:
+    """An array of a file: its numbers, one number in every place, or an identity matrix."""
     import jax.numpy as jnp
 
-    if is_too_large(declared):  # for documents of bundles, which are not linted
-        raise SchemaError(
-            f"expected a default that fits into memory, got one for {format_type(declared)}",
-            code="NQX109",
-        )
+    sizes = [None if extent is ... else size(extent) for extent in declared.shape]
+    require_room(declared, [each for each in sizes if each is not None])
+    if is_identity(value):
+        return jnp.eye(_known(sizes, declared)[0], dtype=declared.made_as)
     array = jnp.asarray(value, declared.made_as)
     if isinstance(value, list):
         declared.check_shape(array.shape)
-    sizes = [None if size is ... or size.names else evaluate(size, {}) for size in declared.shape]
-    return array if None in sizes else jnp.broadcast_to(array, tuple(sizes))
+        return array
+    if ... in declared.shape:
+        return array
+    return jnp.broadcast_to(array, _known(sizes, declared))
+
+
+def _known(sizes: list[int | None], declared: Array) -> tuple[int, ...]:
+    known = tuple(size for size in sizes if size is not None and size >= 0)
+    if len(known) < len(sizes):
+        message = f"expected fields that fix the sizes of the default {format_type(declared)}, got some that do not"
+        raise SchemaError(message, code="NQX108", hint="pass the array")
+    return known

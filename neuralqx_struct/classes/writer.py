@@ -34,8 +34,9 @@ from neuralqx_struct.schema.uses import among, link
 from neuralqx_struct.struct.binding import ClassDocument, SchemaBinding
 from neuralqx_struct.struct.declarations import annotation_of
 from neuralqx_struct.types import Named, Type, type_names
+from neuralqx_struct.types.builders import NodeBuilder
 from neuralqx_struct.types.records import type_of_class, walk_type
-from neuralqx_struct.types.text import NodeBuilder, format_type, plain_value
+from neuralqx_struct.types.text import format_type, plain_value
 
 #: Returns the document of a class that is a version of a schema, else None.
 DocumentOf = Callable[[type], Document | None]

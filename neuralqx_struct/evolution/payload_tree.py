@@ -28,7 +28,8 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import stacked_structs
 from neuralqx_struct.types import Node, Type
-from neuralqx_struct.types.text import NodeBuilder, number_node, number_value, read_value
+from neuralqx_struct.types.builders import NodeBuilder
+from neuralqx_struct.types.text import number_node, number_value, read_value
 
 if TYPE_CHECKING:
     import numpy as np

@@ -34,6 +34,7 @@ from neuralqx_struct.schema.declarations import (
 )
 from neuralqx_struct.schema.migration import MODES, Declaration, Migration, Name
 from neuralqx_struct.types import TYPES, Type, walk_type
+from neuralqx_struct.types.arrays import array_value
 from neuralqx_struct.types.choices import Choices
 from neuralqx_struct.types.scalars import Scalar
 from neuralqx_struct.types.text import format_type, parse_type
@@ -84,17 +85,6 @@ def _is_array(text: Any) -> bool:
     return word == "array" or dtypes_of(word) != ()
 
 
-def _array_default(value: Any, *, is_bool: bool) -> Any:
-    """The default of an array with words such as ``zeros`` replaced by numbers."""
-    match value:
-        case "zeros" | "ones":
-            return (value == "ones") if is_bool else int(value == "ones")
-        case {"fill": inner} | {"value": inner} if len(value) == 1:
-            return inner
-        case _:
-            return value
-
-
 class FieldDeclaration(Declaration):
     """One field: ``{type: array, dtype: float32, shape: [n]}`` or the shorthand ``float32[n]``."""
 
@@ -115,7 +105,7 @@ class FieldDeclaration(Declaration):
     kind: Literal["node", "static", "opaque"] = "node"
     default: Any = Field(
         None,
-        description="For arrays: zeros, ones, a number that fills it, or its numbers in lists.",
+        description="For arrays: zeros, ones, {eye: n}, a number that fills it, or its numbers in lists.",
     )
     derived: StrictStr | None = Field(
         None, description="Expression that computes the field; it is never stored."
@@ -152,7 +142,7 @@ class FieldDeclaration(Declaration):
     def _shorthand(cls, data: Any) -> Any:
         if isinstance(data, dict) and _is_array(data.get("type")) and "default" in data:
             is_bool = "bool" in (data.get("dtype"), data["type"].partition("[")[0])
-            return {**data, "default": _array_default(data["default"], is_bool=is_bool)}
+            return {**data, "default": array_value(data["default"], is_bool=is_bool)}
         return {"type": data} if isinstance(data, str) else data
 
     @property

@@ -21,7 +21,8 @@ from typing import Any
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Type
-from neuralqx_struct.types.text import LiveBuilder, read_value
+from neuralqx_struct.types.builders import LiveBuilder
+from neuralqx_struct.types.text import read_value
 
 _WIDTH = 116
 #: Modules that annotations name by another name than their own.

@@ -170,6 +170,8 @@ class Struct(Displayed, metaclass=StructMeta):
         """An instance of field values as they are; runs no hook. For copies, pickles and abstract loads."""
         new = object.__new__(cls)
         new.__dict__.update(values)
+        if cls.__nqx_sized__ is not None:
+            cls.__nqx_sized__(new.__dict__)
         store_pair(new, cls.__nqx_layout__.pair(new.__dict__, cls.__name__))
         return new
 

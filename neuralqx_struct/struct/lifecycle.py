@@ -112,6 +112,8 @@ def note_converter(error: Exception, self: Any, name: str) -> None:
 def finish(self: Any, init_vars: Values, *, loading: bool = False) -> None:
     """Steps 2 to 6: derive, ``__post_init__``, derive, validate, freeze."""
     cls = type(self)
+    if cls.__nqx_sized__ is not None:
+        cls.__nqx_sized__(self.__dict__)
     post_init = None if loading else getattr(cls, "__post_init__", None)
     # Twice, also without __post_init__, as documented; only expressions can be computed once without a difference.
     if cls.__nqx_derive__ and not loading and not (cls.__nqx_pure__ and post_init is None):

@@ -100,6 +100,8 @@ class StructMeta(type):
     __nqx_compared__: tuple[tuple[str, Hook, Hook | None], ...]
     __nqx_check__: Callable[[Any], list[Diagnostic]] | None
     __nqx_stacked__: frozenset[str] = frozenset()  # fields that hold stacked structs
+    # Makes the defaults whose sizes other fields fix, in the values of an instance.
+    __nqx_sized__: Callable[[dict[str, Any]], None] | None = None
     __nqx_generated_init__: bool
     __nqx_straight__: bool  # constructed by straight-line code
     __nqx_plain__: bool  # without any hook

@@ -9,7 +9,7 @@ from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.types.records import NO_VALUE, Extent, Rule, Type
@@ -54,6 +54,22 @@ def _shape_rule(extents: tuple[Extent, ...], more: int = 0) -> Rule:
     named = len(extents) - extents.count(...) + more
     rule: Rule = {"type": "array", "minItems": named}
     return rule if ... in extents else rule | {"maxItems": named}
+
+
+def array_value(value: Any, *, is_bool: bool) -> Any:
+    """A value of an array in a file with words such as ``zeros`` replaced by numbers."""
+    match value:
+        case "zeros" | "ones":
+            return (value == "ones") if is_bool else int(value == "ones")
+        case {"fill": inner} | {"value": inner} if len(value) == 1:
+            return inner
+        case _:
+            return value
+
+
+def is_identity(value: Any) -> bool:
+    """True for ``{eye: n}``, the identity matrix."""
+    return isinstance(value, dict) and value.keys() == {"eye"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +178,25 @@ class Array(Type):
         if self.choice:
             hint = f"allow null in place of it, or declare {self.choice[0]}"
             raise not_a_value(value, self, f"{self.dtype} is known only from a payload: {hint}")
+        value = array_value(value, is_bool=self.made_as == "bool")
+        if is_identity(value):
+            self._check_identity(value)
+            return builder.array(self, value)
         known, numbers = DTYPES[self.made_as], [*numbers_in(value)]
         if not all(map(known.holds, numbers)):
             plain = all(isinstance(number, (int, float)) for number in numbers)
             hint = f"{self.made_as} holds {known.values}; change the value, or the dtype"
             raise not_a_value(value, self, hint if plain else None)
         return builder.array(self, value)
+
+    def _check_identity(self, value: dict[str, Any]) -> None:
+        """Checks that ``{eye: n}`` is for an array of the axes ``[n, n]``."""
+        size = value["eye"]
+        if type(size) is int or isinstance(size, str):
+            axis = parse(str(size))
+            if self.shape == (axis, axis):
+                return
+        raise not_a_value(value, self, "write {eye: n} for an array of the axes [n, n]")
 
     def check_shape(self, sizes: Sequence[int]) -> None:
         """Checks the sizes of nested lists.

@@ -105,7 +105,8 @@ class ListOf(Collection):
         item, *length = args
         if any(isinstance(each, ast.Name) and each.id in type_names() for each in length):
             raise wrong(text, "expected list[T] with one type, and its length behind it")
-        return ListOf(type_of_tree(item, text), *map(from_ast, length))
+        sizes = [size for size in map(from_ast, length) if size.text != "_"]  # any length
+        return ListOf(type_of_tree(item, text), *sizes)
 
     def format(self) -> str:
         length = "" if self.length is None else f", {self.length.text}"

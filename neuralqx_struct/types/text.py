@@ -8,12 +8,8 @@ Example:
     'complex64[n_sites, 2 * n_hidden] | null'
 
 A *plain* value is one of YAML or JSON, as in schema files and steps. :func:`read_value` reads it under a declared type; a
-:class:`Builder` decides the form of the result: :class:`Builder` checks alone, :class:`NodeBuilder` makes manifest nodes
-and :class:`LiveBuilder` Python values. :func:`plain_value` is the inverse.
-    >>> read_value("a/b", parse_type("path"), NodeBuilder(None))
-    {'__kind__': 'path', 'value': 'a/b'}
-    >>> plain_value(read_value(["a/b"], parse_type("tuple[path]"), LiveBuilder(None)))
-    ['a/b']
+:class:`Builder` decides the form of the result: :class:`Builder` checks alone, those of ``builders.py`` make manifest nodes
+and Python values. :func:`plain_value` is the inverse.
 """
 
 from __future__ import annotations
@@ -25,11 +21,10 @@ import json
 import keyword
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, from_ast
 from neuralqx_struct.expressions.evaluation import evaluate
@@ -263,113 +258,6 @@ class Builder:
     def struct(self, name: str, fields: dict[str, Any]) -> Any:
         """An instance of a struct."""
         return fields
-
-
-def _unknown_size(_: Expression) -> int:
-    return -1
-
-
-@dataclass
-class NodeBuilder(Builder):
-    """Makes manifest nodes.
-
-    Attributes:
-        size: Returns the number of an extent in the payload; -1 if it is unknown.
-        store: Stores an array beside the manifest and returns its node.
-        lead: The sizes of the axes in front of those that arrays declare.
-    """
-
-    structs: bool = True
-    size: Callable[[Expression], int] = _unknown_size
-    store: Callable[[str, Any], Node] = lambda _dtype, _array: None
-    lead: tuple[int, ...] = ()
-
-    def stacked(self, axes: tuple[Expression, ...]) -> Builder:
-        """The builder for a struct whose arrays have these axes in front."""
-        return replace(self, lead=(*self.lead, *map(self.size, axes)))
-
-    def scalar(self, record: Any, value: Any) -> Node:
-        """The node of a scalar."""
-        return record.node(value)
-
-    def number(self, value: Any) -> Node:
-        """The node of a number or of text."""
-        return number_node(value)
-
-    def sequence(self, kind: str, items: list[Node]) -> Node:
-        """The node of a list or a tuple."""
-        return {"__kind__": kind, "items": items}
-
-    def mapping(self, items: dict[str, Node]) -> Node:
-        """The node of a dict."""
-        return {"__kind__": "dict", "items": [[key, item] for key, item in items.items()]}
-
-    def array(self, declared: Any, value: Any) -> Node:
-        """The node of a constant array, or of a stored one."""
-        if isinstance(value, list):
-            return self._stored(declared, value)
-        if ... in declared.shape:
-            message = (
-                f"expected a list of numbers for {format_type(declared)}, got {value!r}\n"
-                "`...` leaves the number of axes open"
-            )
-            raise SchemaError(message, code="NQX107")
-        sizes = [self.size(extent) for extent in declared.shape if extent is not ...]
-        dtype = declared.made_as
-        family = DTYPES[dtype].family
-        number = {"floating": float, "complex": complex}.get(family, lambda plain: plain)(value)
-        shape = [*self.lead, *sizes]
-        constant = {"dtype": dtype, "shape": shape, "value": number_node(number)}
-        return {"__kind__": "full", **constant}
-
-    def _stored(self, declared: Any, value: list[Any]) -> Node:
-        import numpy as np
-
-        try:
-            array = np.array(value, dtype=dtype_named(declared.made_as))
-        except (TypeError, ValueError, OverflowError):
-            raise not_a_value(value, declared) from None
-        declared.check_shape(array.shape)
-        shape = (*self.lead, *array.shape)
-        return self.store(declared.made_as, np.broadcast_to(array, shape))
-
-    def struct(self, name: str, fields: dict[str, Node]) -> Node:
-        """The node of a struct."""
-        return {"__kind__": "struct", "type": self.document.ref(name), "fields": fields}
-
-
-@dataclass
-class LiveBuilder(Builder):
-    """Makes Python values.
-
-    Attributes:
-        make_array: Returns the array of a type and a plain value.
-        shared: False once a value was made that one instance could change under another.
-    """
-
-    make_array: Callable[[Any, Any], Any] = lambda _declared, value: value
-    shared: bool = True
-
-    def scalar(self, record: Any, value: Any) -> Any:
-        """The value of a scalar."""
-        return record.live(value)
-
-    def sequence(self, kind: str, items: list[Any]) -> Any:
-        """A list or a tuple."""
-        if kind == "tuple":
-            return tuple(items)
-        self.shared = False
-        return items
-
-    def mapping(self, items: dict[str, Any]) -> Any:
-        """A dict."""
-        self.shared = False
-        return items
-
-    def array(self, declared: Any, value: Any) -> Any:
-        """An array."""
-        self.shared = False
-        return self.make_array(declared, value)
 
 
 def numbers_in(value: Any) -> Iterator[Any]:

@@ -180,8 +180,10 @@ def plain_stack(make, new):
     struct, key = pick(
         make,
         new,
-        lambda held: held.type[0] in found
-        or (held.type[0] in ("list", "items") and held.type[1][0] in found),
+        lambda held: (
+            held.type[0] in found
+            or (held.type[0] in ("list", "items") and held.type[1][0] in found)
+        ),
     )
     if struct is None:
         return None

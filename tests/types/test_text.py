@@ -8,7 +8,8 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from neuralqx_struct.types.text import LiveBuilder, NodeBuilder, parse_type, plain_value, read_value
+from neuralqx_struct.types.builders import LiveBuilder, NodeBuilder
+from neuralqx_struct.types.text import parse_type, plain_value, read_value
 
 HEAD = 'language: "1"\nschema: lab.values\nversion: %d\nroot: A\n'
 

@@ -25,7 +25,8 @@ from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.types import Array, Extent, Node, Null, Type, map_type, walk_type
-from neuralqx_struct.types.text import NodeBuilder, format_type, read_value, union_of
+from neuralqx_struct.types.builders import NodeBuilder
+from neuralqx_struct.types.text import format_type, read_value, union_of
 
 #: Bytes that a step moves: none but the manifest's; those of the arrays it names, one at a time; any that its function reads.
 Cost = Literal["manifest", "streaming", "opaque"]

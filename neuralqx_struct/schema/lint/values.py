@@ -11,24 +11,28 @@ Example:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.bounds import scalar_misses
-from neuralqx_struct.schema.lint import Findings, fields_of, finding
+from neuralqx_struct.schema.lint import (
+    Findings,
+    arguments_of,
+    extents_of,
+    fields_of,
+    finding,
+    root_ints,
+)
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.patterns import objection_to
-from neuralqx_struct.schema.sizes import exact
 from neuralqx_struct.types import Array, Type
-from neuralqx_struct.types.text import Builder, format_type, numbers_in, read_value
+from neuralqx_struct.types.builders import require_room
+from neuralqx_struct.types.text import Builder, constant_size, format_type, numbers_in, read_value
 
 _MANY = 1000
-_MOST_BYTES = 4 << 30
 
 
 def _refusal(document: Document, declared: Type, value: Any) -> Diagnostic | None:
@@ -61,7 +65,7 @@ def _check_defaults(document: Document) -> Findings:
                 if value is not None and arrays:
                     hint = (
                         refusal.hint
-                        or "write zeros, ones, a number that fills it, {fill: 0.5}, or its numbers as [1, 2, 3]"
+                        or "write zeros, ones, {eye: n}, a number that fills it, {fill: 0.5}, or its numbers as [1, 2, 3]"
                     )
                 texts = [option.texts(document) for option in declared.branches]
                 members = [text for each in texts for text in each or ()]
@@ -79,8 +83,9 @@ def _check_defaults(document: Document) -> Findings:
             elif sum(1 for _ in numbers_in(value)) > _MANY:
                 message = f"expected a default of at most {_MANY} numbers, got more"
                 yield finding("NQX109", where, message, "set it in Python", "warning")
-            if value is not None and arrays and not isinstance(value, (str, dict)):
-                yield from _default_shape(where, arrays[0], value)
+            if value is not None and arrays and not isinstance(value, str):
+                known = _fixed_sizes(document, *path[1::2])
+                yield from _default_shape(where, arrays[0], value, known)
         for index, choice in enumerate(declaration.choices or ()):
             if _refusal(document, declared, choice) is not None:
                 message = f"expected a choice of type {declaration.text}, got {_shown(choice)}"
@@ -93,19 +98,35 @@ def _can_be_asked(declaration: FieldDeclaration) -> bool:
     return (multiple is None or multiple > 0) and (pattern is None or not objection_to(pattern))
 
 
-def _default_shape(where: tuple[str | int, ...], array: Array, value: Any) -> Findings:
-    symbolic = [
-        extent.text for extent in array.shape if isinstance(extent, Expression) and extent.names
-    ]
-    if symbolic:
-        message = (
-            f"expected a default only where all sizes are numbers, got one for {format_type(array)}"
-        )
-        hint = f"{symbolic[0]} is known only from an instance; remove the default, or allow null"
+def _fixed_sizes(document: Document, struct: str, field: str) -> set[str]:
+    """The names of the sizes that the other fields of an instance may fix."""
+    others = document.structs[struct].fields
+    found = root_ints(document) if struct == document.root else set[str]()
+    for name, other in others.items():
+        sized = other.has_default and any(option.element for option in other.declared.branches)
+        if name != field and other.stored and not (sized and other.default is not None):
+            sizes = (*extents_of(other), *arguments_of(other, document.is_struct))
+            found = found.union(*(size.names for size in sizes))
+    for _ in document.dims:
+        for name, dim in document.dims.items():
+            if dim.equation is not None and dim.equation.names <= found:
+                found.add(name)
+    return found
+
+
+def _default_shape(
+    where: tuple[str | int, ...], array: Array, value: Any, known: Container[str]
+) -> Findings:
+    sizes = [extent for extent in array.shape if isinstance(extent, Expression)]
+    open_sizes = [size.text for size in sizes if any(name not in known for name in size.names)]
+    if isinstance(value, list):
+        open_sizes = [size.text for size in sizes if size.names]
+    if open_sizes:
+        message = f"expected a default whose sizes are numbers, or those of other fields, got one for {format_type(array)}"
+        hint = f"{open_sizes[0]} is known only from an instance; remove the default, or allow null"
         yield finding("NQX108", where, message, hint)
-    elif is_too_large(array):
-        message = f"expected a default of at most {_MOST_BYTES >> 30} GiB, got one for {format_type(array)}"
-        yield finding("NQX109", where, message, "check the sizes, or set it in Python")
+    elif (problem := _too_large(array)) is not None:
+        yield finding("NQX109", where, problem.message, problem.hint)
     elif isinstance(value, list) and ... not in array.shape:
         shape = _shape_of(value)
         if shape is None or [str(size) for size in shape] != [
@@ -117,15 +138,14 @@ def _default_shape(where: tuple[str | int, ...], array: Array, value: Any) -> Fi
             )
 
 
-def is_too_large(array: Array) -> bool:
-    """True if an array without symbolic sizes is larger than any default may be: one word of a file makes it."""
-    sizes = [
-        exact(extent, {})
-        for extent in array.shape
-        if isinstance(extent, Expression) and not extent.names
-    ]
-    known = [abs(size) for size in sizes if size is not None]
-    return math.prod(known) * DTYPES[array.made_as].bits > 8 * _MOST_BYTES
+def _too_large(array: Array) -> Diagnostic | None:
+    """A finding about an array whose sizes without names alone make it too large."""
+    sizes = [constant_size(size) for size in array.shape if isinstance(size, Expression)]
+    try:
+        require_room(array, [size for size in sizes if size is not None])
+    except SchemaError as error:
+        return error.diagnostics[0]
+    return None
 
 
 def _shown(value: Any) -> str:

@@ -1,0 +1,157 @@
+"""Defaults of arrays whose sizes the other fields of an instance fix."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct.classes.compiler import register_hook
+from neuralqx_struct.tools.linting import lint
+
+HEAD = 'language: "1"\nschema: lab.sized\nversion: 1\nroot: Net\n'
+NET = (
+    HEAD
+    + """
+dims:
+  n: {}
+  twice: {equals: 2 * n}
+  heads: {equals: n_heads}
+structs:
+  Dense:
+    params: [a, b]
+    fields: {kernel: "float32[a, b]", bias: {type: "float32[b]", default: zeros}}
+  Net:
+    fields:
+      x: float32[n]
+      n_heads: {type: int, kind: static, default: 3}
+      first: Dense[n, h]
+      hidden: list[Dense[h, h]]
+      identity: {type: "float32[n, n]", default: {eye: n}}
+      ones: {type: "int8[n, twice]", default: ones}
+      fill: {type: "float32[h, heads] | null", default: {fill: 0.5}}
+      fixed: {type: "float32[2, 2]", default: {eye: 2}}
+      scratch: {type: "float32[h + 1]", default: 2, serialize: false}
+"""
+)
+schema = s.load_schema(NET)
+
+
+def dense(a=3, b=4):
+    return schema.Dense(kernel=jnp.ones((a, b)))
+
+
+def net(**more):
+    return schema.Net(**{"x": jnp.ones(3), "first": dense(), "hidden": []} | more)
+
+
+def test_sizes_come_from_the_other_fields():
+    made = net()
+    np.testing.assert_array_equal(made.identity, np.eye(3, dtype="float32"))
+    np.testing.assert_array_equal(made.ones, np.ones((3, 6), "int8"))
+    np.testing.assert_array_equal(made.fill, np.full((4, 3), 0.5, "float32"))
+    np.testing.assert_array_equal(made.fixed, np.eye(2, dtype="float32"))
+    assert made.first.bias.tolist() == [0.0] * 4
+    assert made.scratch.shape == (5,)
+    assert {type(leaf) for leaf in jax.tree.leaves(made)} == {type(jnp.ones(1))}
+    assert net(n_heads=1).fill.shape == (4, 1)
+    assert net(identity=jnp.zeros((3, 3))).identity.sum() == 0
+    assert net(fill=None).fill is None
+
+
+def test_they_are_made_in_loads_dicts_copies_and_under_jit(tmp_path):
+    made = net()
+    made.export(tmp_path / "a")
+    assert s.validate(tmp_path / "a", schema) == []
+    assert schema.load(tmp_path / "a") == made
+    abstract = schema.load(tmp_path / "a", abstract=True)
+    assert abstract.identity.shape == (3, 3)
+    assert abstract.scratch.shape == (5,)
+    assert s.from_dict({"x": made.x, "first": made.first, "hidden": []}, schema) == made
+    assert made.replace(n_heads=3) == made
+    assert jax.jit(lambda kernel: schema.Dense(kernel=kernel).bias)(jnp.ones((2, 5))).shape == (5,)
+    assert s.example(schema.Net, dims={"n": 2, "h": 7}).first.kernel.shape == (2, 7)
+
+
+def test_other_fields_that_do_not_fix_the_sizes():
+    loose = s.load_schema(
+        HEAD
+        + "structs:\n  Net:\n    fields:\n"
+        + '      x: "list[float32[n]]"\n      y: {type: "float32[n]", default: 0}\n'
+    )
+    assert loose.Net(x=[jnp.ones(2)]).y.shape == (2,)
+    with pytest.raises(s.ValidationError) as caught:
+        loose.Net(x=[])
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.path, found.hint) == ("NQX108", "Net.y", "pass the array")
+
+
+def test_sizes_that_disagree_are_reported_as_for_arrays_that_are_given():
+    with pytest.raises(s.ValidationError, match="expected float32"):
+        net(first=dense(a=2))
+
+
+def test_too_large_a_default_is_refused():
+    wide = s.load_schema(
+        HEAD
+        + "structs:\n  Net:\n    fields:\n"
+        + '      n: {type: int, kind: static}\n      y: {type: "float32[n, n]", default: 0}\n'
+    )
+    assert wide.Net(n=2).y.shape == (2, 2)
+    with pytest.raises(s.ValidationError) as caught:
+        wide.Net(n=100_000)
+    assert caught.value.diagnostics[0].code == "NQX109"
+    with pytest.raises(s.ValidationError):
+        wide.Net(n=-1)
+
+
+def test_converters_and_validators_see_the_array():
+    seen = []
+
+    def convert(value):
+        seen.append(value.shape)
+        return value + 1
+
+    register_hook("plus_one", convert)
+    register_hook("positive", lambda value: bool((value > 0).all()))
+    hooked = s.load_schema(
+        HEAD
+        + "structs:\n  Net:\n    fields:\n      x: float32[n]\n"
+        + '      y: {type: "float32[n]", default: 0, converter: plus_one, validator: positive}\n'
+    )
+    assert hooked.Net(x=jnp.ones(2)).y.tolist() == [1.0, 1.0]
+    assert seen == [(2,)]
+
+
+def findings(fields, folder):
+    path = folder / "v1.yaml"
+    path.write_text(f"{HEAD}structs:\n  Net: {{fields: {{{fields}}}}}\n")
+    return [d.code for d in lint(path) if d.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ('x: {type: "float32[n]", default: 0}', "NQX108"),
+        ('x: {type: "float32[n]", default: 0}, y: {type: "float32[n]", default: 1}', "NQX108"),
+        ('x: {type: "float32[n]", default: [1, 2]}, y: "float32[n]"', "NQX108"),
+        ('x: {type: "float32[n, m]", default: {eye: n}}, y: "float32[n, m]"', "NQX107"),
+        ('x: {type: "float32[n]", default: {eye: n}}, y: "float32[n]"', "NQX107"),
+        ('x: {type: "float32[n, n]", default: {eye: []}}, y: "float32[n]"', "NQX107"),
+        ('x: {type: "float32[100000, 100000]", default: {eye: 100000}}', "NQX109"),
+    ],
+)
+def test_lint_refuses(fields, code, tmp_path):
+    assert {*findings(fields, tmp_path)} == {code}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        'x: {type: "float32[n]", default: 0}, y: "float32[n]"',
+        'x: {type: "float32[2 * n]", default: 0}, y: "list[int, n]"',
+        'x: {type: "float32[n]", default: 0}, n: {type: int, kind: static}',
+    ],
+)
+def test_lint_takes(fields, tmp_path):
+    assert findings(fields, tmp_path) == []
