@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError, did_you_mean
+from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.lint import arguments_of, extents_of, root_ints
 from neuralqx_struct.schema.model import Document
 
@@ -36,7 +37,7 @@ def sizes_in(document: Document) -> dict[str, None]:
 
 def shown_dims(document: Document) -> list[str]:
     """The declared dims that an instance determines, by its sizes or by equations."""
-    shown = sizes_in(document)
+    shown = sizes_in(document) | dict.fromkeys(given_values(document))
     for _ in document.dims:
         for name, dim in document.dims.items():
             if dim.equation is not None and dim.equation.names <= shown.keys():

@@ -22,9 +22,11 @@ from neuralqx_struct.classes.example_sizes import check_dims, shown_dims, unfit
 from neuralqx_struct.errors import SchemaError, ValidationError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
+from neuralqx_struct.expressions.paths import is_given
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.bounds import bounded, lengths_in
+from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.lint import root_ints
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Extent, Type, walk_type
@@ -116,7 +118,7 @@ class _Sample(Draws):
         document: The declaration.
         classes: Structs and Enums by name.
         sizes: Sizes of declared dims, and those that the caller gives.
-        root: Static ints of the root, by name.
+        root: The fields of the root that are drawn, by name.
         shown: Dims that an instance determines.
         smallest: The smallest size.
         most: The largest number of elements of an array.
@@ -168,10 +170,22 @@ class _Sample(Draws):
         if name not in self.local and name in self.document.dims:
             return self.dim(name)
         for known in (self.local, self.sizes, self.root):
-            if name in known:
+            if isinstance(known.get(name), int):
                 return known[name]
+        if is_given(name):
+            return self.given_value(name)
         self.local[name] = self.near(self.smallest, _SIZES[1] * self.reach - 1)
         return self.local[name]
+
+    def given_value(self, name: str) -> int:
+        """The value that fields of the root have for an equation; a small one before they are drawn."""
+        try:
+            found = evaluate(given_values(self.document)[name], self.root)
+        except SchemaError:  # what such a field holds needs the size itself
+            return self.near(self.smallest, _SIZES[1] * self.reach - 1)
+        if type(found) is not int:
+            raise unfit(f"expected a size, got {name} = {found}")
+        return found
 
     def shape(self, extents: Sequence[Extent]) -> tuple[int, ...]:
         """The sizes of a shape."""
@@ -206,6 +220,8 @@ class _Sample(Draws):
         turns = {
             field_name: _turn(fields[field_name], field_name in lengths) for field_name in fields
         }
+        for given in given_values(self.document).values() if self.depth == 0 else ():
+            turns |= dict.fromkeys(given.heads & turns.keys(), 0)
         for field_name in sorted(fields, key=turns.__getitem__):
             self.field, self.path = fields[field_name], f"{name}.{field_name}"
             if self.depth == 0 and turns[field_name]:
@@ -217,7 +233,7 @@ class _Sample(Draws):
                 self.count(lengths[field_name], values)
             if field_name not in values:
                 values[field_name] = self.field.declared.example(self)
-            if self.depth == 0 and isinstance(values[field_name], int):
+            if self.depth == 0:
                 self.root[field_name] = values[field_name]
         return values
 

@@ -19,15 +19,17 @@ scope; :func:`shown_sizes` finds from the declaration alone which ones every pay
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from neuralqx_struct.expressions import Expression, from_ast, parse
-from neuralqx_struct.expressions.functions import FUNCTIONS
+from neuralqx_struct.expressions.functions import FUNCTIONS, with_given
 from neuralqx_struct.expressions.operators import format_tree
-from neuralqx_struct.expressions.paths import replaced
+from neuralqx_struct.expressions.paths import folded, names_in, replaced
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
+from neuralqx_struct.schema.field_paths import PathError, given_values, reach
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import INT, Extent, Type, map_sizes
@@ -224,6 +226,7 @@ def shown_sizes(document: Document, struct: str, *, always: bool = False) -> set
     for name, given in names.fields.items():
         if given.kind == "static" and given.declared == INT:
             known.add(names.outside(name, names.root).text)
+    known |= names.given()
     before = -1
     while len(known) > before:
         before = len(known)
@@ -234,7 +237,8 @@ def shown_sizes(document: Document, struct: str, *, always: bool = False) -> set
 
 @lru_cache(maxsize=1024)
 def _names_in(text: str) -> set[str]:
-    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    tree = with_given(folded(ast.parse(text or "1", mode="eval").body))
+    return {node.id for node in names_in(tree)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +267,16 @@ class _Names:
         """The stored fields of the root."""
         root = self.document.structs.get(self.document.root)
         return {} if root is None else root.stored
+
+    def given(self) -> set[str]:
+        """The values that fields of the root give to equations, which payloads always have if ``always``."""
+        found = set[str]()
+        for name, expression in given_values(self.document).items():
+            with contextlib.suppress(KeyError, PathError):
+                reached = [reach(self.document, self.document.root, p) for p in expression.names]
+                if not self.always or not any(each.unsure for each in reached):
+                    found.add(self.outside(name, self.root).text)
+        return found
 
     def outside(self, name: str, mark: str) -> Expression:
         """A name of another scope of the document."""

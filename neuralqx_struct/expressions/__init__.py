@@ -12,11 +12,13 @@ Example:
 from __future__ import annotations
 
 import ast
+import copy
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
+from neuralqx_struct.expressions.functions import with_given
 from neuralqx_struct.expressions.operators import (
     MAX_DEPTH,
     OPERATORS,
@@ -165,6 +167,18 @@ def parse(text: str) -> Expression:
     return _accept(
         tree, lambda node: indent + len(encoded[: getattr(node, "col_offset", 0)].decode()) + 1
     )
+
+
+def parse_equation(text: str) -> Expression:
+    """Read an expression of sizes, in which a function of fields is one name.
+
+    Example:
+        >>> sorted(parse_equation("2 * n + sum(layers.width)").names)
+        ['n', 'sum(layers.width)']
+    """
+    expression = parse(text)
+    tree = with_given(copy.deepcopy(expression.tree))
+    return Expression(expression.text, frozenset(name.id for name in names_in(tree)), tree)
 
 
 def from_ast(node: ast.expr) -> Expression:

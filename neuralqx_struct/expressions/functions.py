@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.expressions.values import is_a_struct, items_of, nodes_of_struct
 
 
@@ -191,3 +192,22 @@ def names_read(tree: ast.AST) -> tuple[set[str], set[str]]:
         else:
             waiting += node.args
     return measured, others
+
+
+class _Given(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        record = FUNCTIONS.get(getattr(node.func, "id", ""))
+        whole = record is None or record.measures or (record.folds and len(node.args) == 1)
+        if whole and not isinstance(node.args[0], (ast.Tuple, ast.List)):
+            return ast.copy_location(ast.Name(format_tree(node), ast.Load()), node)
+        node.args = [self.visit(argument) for argument in node.args]
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        return ast.copy_location(ast.Name(format_tree(node), ast.Load()), node)
+
+
+def with_given(tree: ast.expr) -> ast.expr:
+    """A folded tree with one name in place of each function of a collection or a shape, such as ``sum(layers.width)``."""
+    made: ast.expr = _Given().visit(tree)
+    return made

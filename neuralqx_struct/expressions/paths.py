@@ -49,6 +49,11 @@ def path_of(head: str, steps: Iterable[PathStep]) -> str:
     return "".join([head, *texts])
 
 
+def is_given(name: str) -> bool:
+    """True for a name in an equation that only fields give a value: a path, or a function such as ``sum(sizes)``."""
+    return not {*name}.isdisjoint(".[(")
+
+
 def is_path(node: ast.AST) -> bool:
     """True for a name with any number of fields and items behind it."""
     while isinstance(node, (ast.Attribute, ast.Subscript)):

@@ -12,22 +12,34 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from neuralqx_struct.errors import (
     Diagnostic,
+    SchemaError,
     SerializationError,
     did_you_mean,
 )
 from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions.evaluation import evaluate
+from neuralqx_struct.expressions.paths import head_of
 from neuralqx_struct.manifest.kinds import KINDS, Node
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.bounds import length_misses, scalar_misses
-from neuralqx_struct.schema.conditions import ENTRIES, Instance, Shaped, Values, failures
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.conditions import (
+    ENTRIES,
+    Instance,
+    NeedsDataError,
+    Shaped,
+    Values,
+    failures,
+)
+from neuralqx_struct.schema.field_paths import given_values
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
@@ -205,6 +217,8 @@ class _Walk:
             self.field(field, here, where, dims, axes)
             if gives_sizes and field.kind == "static" and type(here.value) is int:
                 dims.know(field_name, here.value, format_path(where))
+        if gives_sizes:
+            self.know_values(declaration, seen, dims)
         for unknown in seen.items if self.closed else ():
             if unknown not in declaration.fields:
                 hint = did_you_mean(str(unknown), declaration.fields)
@@ -212,6 +226,18 @@ class _Walk:
                 self.report("NQX415", (*path, unknown), message, hint)
         if declaration.constraints:
             self.constrained.append(Instance(declaration, seen, path, dims, axes))
+
+    def know_values(self, declaration: StructDeclaration, seen: Seen, dims: Solver) -> None:
+        """Gives equations the values that the fields of the root have for them."""
+        given = given_values(self.document)
+        if not given:
+            return
+        names = Values(self.document, self.read, {}).names(declaration, seen, ())
+        for name, expression in given.items():
+            with contextlib.suppress(NeedsDataError, SchemaError):
+                value = evaluate(expression, names)
+                if type(value) is int:
+                    dims.know(name, value, f"$.{name}" if head_of(name).isidentifier() else name)
 
     def field(
         self, declaration: FieldDeclaration, seen: Seen, path: Path, dims: Solver, axes: Axes

@@ -12,8 +12,7 @@ from typing import Any
 
 from pydantic import Field, StrictInt, StrictStr, model_validator
 
-from neuralqx_struct.expressions import Expression
-from neuralqx_struct.expressions import parse as parse_expression
+from neuralqx_struct.expressions import Expression, parse_equation
 from neuralqx_struct.schema.migration import Declaration, Name
 
 
@@ -23,14 +22,14 @@ class DimDeclaration(Declaration):
     min: StrictInt | None = Field(None, ge=0)
     max: StrictInt | None = Field(None, ge=0)
     equals: StrictStr | StrictInt | None = Field(
-        None, description="Expression over dims and static ints of the root."
+        None, description="Expression over dims, and static ints that the root holds."
     )
     doc: StrictStr = ""
 
     @cached_property
     def equation(self) -> Expression | None:
         """``equals`` as an expression."""
-        return None if self.equals is None else parse_expression(str(self.equals))
+        return None if self.equals is None else parse_equation(str(self.equals))
 
 
 class Listed(Declaration):

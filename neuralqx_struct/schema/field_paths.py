@@ -9,17 +9,21 @@ Example:
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
+from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.operators import cut
-from neuralqx_struct.expressions.paths import PathStep, head_of, path_of, steps_of
+from neuralqx_struct.expressions.paths import PathStep, head_of, is_given, path_of, steps_of
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import INT, Type
 from neuralqx_struct.types.text import format_type
 
+_T = TypeVar("_T")
 _Part = TypeVar("_Part", bound=tuple[Any, ...])
 
 _DEEPEST = 4
@@ -35,12 +39,14 @@ class Reached:
             nothing is known of them.
         many: True if it goes through a list, a tuple or a dict: it has a value for each item.
         static: True if it goes through a static field.
+        unsure: True if some payloads have nothing there: it may go through null, or an item that a list lacks.
         owners: Document, struct and field of every field on the way, one entry for each option.
     """
 
     options: tuple[tuple[Document, Type], ...]
     many: bool
     static: bool
+    unsure: bool = False
     owners: tuple[tuple[Document, str, str], ...] = ()
 
     @property
@@ -112,7 +118,8 @@ def single_types(options: tuple[tuple[Document, Type], ...]) -> Iterator[tuple[D
 
 def _entered(owner: Document, struct: str, field: FieldDeclaration, name: str) -> Reached:
     options = () if field.type is None else _options(owner, field.declared)
-    return Reached(options, False, field.kind == "static", ((owner, struct, name),))
+    unsure = field.type is None or field.declared.nullable
+    return Reached(options, False, field.kind == "static", unsure, ((owner, struct, name),))
 
 
 def _options(owner: Document, declared: Type) -> tuple[tuple[Document, Type], ...]:
@@ -140,6 +147,7 @@ def _field(found: Reached, name: str, prefix: str) -> Reached:
         _once(option for each in made for option in each.options),
         many,
         found.static or all(each.static for each in made),
+        found.unsure or any(each.unsure for each in made),
         _once((*found.owners, *(owner for each in made for owner in each.owners))),
     )
 
@@ -164,7 +172,9 @@ def _item(found: Reached, index: int, prefix: str) -> Reached:
                 f"a list or a tuple at {cut(prefix)}", format_type(option), prefix, index
             )
         made += _options(owner, item)
-    return Reached(_once(made), found.many, found.static, found.owners)
+    fixed = all(option.fixed_parts for _, option in found.options)
+    unsure = found.unsure or not fixed
+    return Reached(_once(made), found.many, found.static, unsure, found.owners)
 
 
 def renamed(document: Document, struct: str, path: str, rename: Callable[[str, str], str]) -> str:
@@ -224,3 +234,47 @@ def _next_steps(found: Reached) -> Iterator[PathStep]:
             where, name = inner_owner.place_of(inner.refers)
             if name in where.structs:
                 yield from where.structs[name].fields
+
+
+def once(compute: Callable[[Document], _T]) -> Callable[[Document], _T]:
+    """Keeps the result for each document as long as the document exists; documents never change."""
+    known: dict[int, tuple[weakref.ref[Document], _T]] = {}
+
+    @functools.wraps(compute)
+    def kept(document: Document) -> _T:
+        place = id(document)
+        found = known.get(place)
+        if found is not None and found[0]() is document:
+            return found[1]
+        result = compute(document)
+        known[place] = weakref.ref(document, lambda _: known.pop(place, None)), result
+        return result
+
+    return kept
+
+
+@once
+def given_values(document: Document) -> dict[str, Expression]:
+    """The values that the fields of the root give to equations of dims, such as ``config.n_heads``, by their text."""
+    found: dict[str, Expression] = {}
+    for dim in document.dims.values():
+        names = [] if dim.equation is None else filter(is_given, dim.equation.names)
+        found |= {name: parse(name) for name in names}
+    return found
+
+
+def given_fields(document: Document, target: Document | None = None) -> dict[str, FieldDeclaration]:
+    """The declarations of the fields on the way to the values that a target, or the document itself, names, by path."""
+    found: dict[str, FieldDeclaration] = {}
+    for expression in given_values(target or document).values():
+        for path in expression.names:
+            head, steps = head_of(path), steps_of(path)
+            for end in range(len(steps) + 1):
+                prefix = path_of(head, steps[:end])
+                try:
+                    owners = reach(document, document.root, prefix).owners
+                except (KeyError, PathError):  # lint reports it
+                    break
+                for place, (owner, struct, name) in enumerate(owners):
+                    found[f"{prefix} {place}"] = owner.structs[struct].fields[name]
+    return found

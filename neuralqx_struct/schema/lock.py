@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.schema.field_paths import once
 from neuralqx_struct.schema.model import TYPE_MEMBERS, Document
-from neuralqx_struct.schema.sizes.scopes import named_from_root, once, reachable, size_form
+from neuralqx_struct.schema.sizes.scopes import named_from_root, reachable, size_form
 from neuralqx_struct.schema.text import conflict_markers
 from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type

@@ -43,6 +43,7 @@ from neuralqx_struct.schema.lint import (
     sizes_of,
     unknown,
 )
+from neuralqx_struct.schema.lint.equations import EquationNames
 from neuralqx_struct.schema.lint.paths import Names
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import linear_form
@@ -201,9 +202,13 @@ def _check_dims(document: Document) -> Findings:
         if name not in used and not (name in equations and name in ints):
             message = f"expected a dim that some shape uses, got {name!r}, which none does"
             yield finding("NQX104", path, message, "remove it", "warning")
+    values = EquationNames(document, speller)
     for name, equation in equations.items():
         at = ("dims", name, "equals")
-        for inner in unknown(equation.names, document.dims, ints):
+        for code, message, hint in values.problems(equation):
+            yield finding(code, at, message, hint)
+        plain = [inner for inner in equation.names if not values.knows(inner)]
+        for inner in unknown(plain, document.dims, ints):
             hint = speller.hint(inner, document.dims, ints) or "declare it under `dims:`"
             message = f"expected a dim or a static int of the root, got {inner!r}"
             yield finding("NQX103", at, message, hint)

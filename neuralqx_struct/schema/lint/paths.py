@@ -31,11 +31,11 @@ from neuralqx_struct.schema.model import Document
 Problem = tuple[str, str, str | None]
 _Hint = Callable[[], str | None]
 
-_MOST_TRIED = 8  # fixes of one path
+MOST_TRIED = 8  # fixes of one path
 _LONGEST = 200  # characters of an expression in a hint
 
 # A value, one for each item, or a collection, of which operators take the items.
-_ONE, _ITEMS, _COLLECTION = "one", "items", "collection"
+ONE, _ITEMS, _COLLECTION = "one", "items", "collection"
 
 
 @dataclass
@@ -62,7 +62,8 @@ class Names:
     _reached: dict[str, Reached | PathError] = field(default_factory=dict)
 
     @cached_property
-    def _paths(self) -> list[str]:
+    def paths(self) -> list[str]:
+        """The paths that may be meant."""
         return paths_from(self.document, self.struct)
 
     def reach(self, path: str) -> Reached:
@@ -76,6 +77,11 @@ class Names:
         if isinstance(found, PathError):
             raise found
         return found
+
+    @staticmethod
+    def is_path(text: str) -> bool:
+        """True for the text of a path."""
+        return "(" not in text
 
     def is_field(self, path: str) -> bool:
         """True if a path starts at a field."""
@@ -109,7 +115,7 @@ class Names:
                     code = "NQX114"  # as for attributes
                 hint = partial(self._fix, expression, path, error)
                 found.append((code, f"{error} in `{cut(path)}`", hint))
-        return found or _Judgement(self).problems(expression)
+        return found or Judgement(self).problems(expression)
 
     def _helps(self, expression: Expression, text: str | None) -> bool:
         """True if an expression has fewer problems than another one."""
@@ -139,14 +145,14 @@ class Names:
             return f"did you mean {near!r}?"
         bad = [name for name in expression.names if head_of(name) == head]
         last = steps_of(bad[0])[-1] if steps_of(bad[0]) else head
-        for path in islice(self._ending(last), _MOST_TRIED):
+        for path in islice(self._ending(last), MOST_TRIED):
             if self._helps(expression, _exchanged(expression, bad[0], path)):
                 return f"did you mean {path!r}?"
         return self.speller.hint(head, *self.listed, label="fields", first=1)
 
     def _ending(self, name: str | int) -> Iterator[str]:
         """Yields the paths to fields of a name."""
-        for path in self._paths:
+        for path in self.paths:
             if path.endswith(f".{name}"):
                 yield path
 
@@ -155,7 +161,7 @@ class Names:
         if self.speller.is_done:
             return None
         near = self.speller.closest(str(error.step), error.known)
-        for candidate in islice(self._candidates(path, error, near), _MOST_TRIED):
+        for candidate in islice(self._candidates(path, error, near), MOST_TRIED):
             text = _exchanged(expression, path, candidate)
             if self._helps(expression, text):
                 if "(" not in candidate:
@@ -190,7 +196,7 @@ class Names:
                 if len(option.extents) > abs(error.step):
                     yield f"shape({error.prefix})[{error.step}]"
             yield path_of(head, (*steps[:place], *rest))
-        yield from (path for path in self._paths if path.startswith(f"{error.prefix}."))
+        yield from (path for path in self.paths if path.startswith(f"{error.prefix}."))
         yield error.prefix
         yield f"{self.whole or 'sum'}({error.prefix})"
         yield f"len({error.prefix})"
@@ -210,7 +216,7 @@ def _exchanged(expression: Expression, path: str, other: str) -> str | None:
         return None
 
 
-class _Judgement:
+class Judgement:
     """Finds values for each item where one value is needed.
 
     Args:
@@ -249,40 +255,40 @@ class _Judgement:
                 return found
             case ast.UnaryOp() if operator_of(node).negates:
                 self.single(node.operand)
-                return _ONE
+                return ONE
             case ast.UnaryOp():
                 return self.mapped(self.sort(node.operand))
             case ast.BoolOp():
                 for value in node.values:
                     self.single(value)
-                return _ONE
+                return ONE
             case ast.Compare():
                 return self.compared(node)
             case ast.IfExp():
                 self.single(node.test)
                 sorts = {self.sort(node.body), self.sort(node.orelse)}
-                return _ITEMS if _ITEMS in sorts else _ONE
+                return _ITEMS if _ITEMS in sorts else ONE
             case ast.Call():
                 return self.called(node)
             case ast.Subscript():
                 return self.sort(node.value)
             case ast.Tuple() | ast.List():
                 return _COLLECTION
-        return _ONE
+        return ONE
 
     def of_path(self, path: str) -> str:
         """The same for a name."""
         if not self.names.is_field(path):
-            return _ONE
+            return ONE
         found = self.names.reach(path)
         if found.many:
             return _ITEMS
-        return _COLLECTION if found.is_collection else _ONE
+        return _COLLECTION if found.is_collection else ONE
 
     @staticmethod
     def mapped(sort: str) -> str:
         """The same for an operation on one value."""
-        return _ONE if sort == _ONE else _ITEMS
+        return ONE if sort == ONE else _ITEMS
 
     @staticmethod
     def paired(one: ast.expr, first: str, other: ast.expr, second: str) -> str:
@@ -295,18 +301,20 @@ class _Judgement:
             for node, sort in ((one, first), (other, second))
         ]
         alone = [getattr(node, "value", ...) is not None for node in (one, other)]
-        return _ITEMS if _ONE in sorts and any(spread) and all(alone) else _ONE
+        return _ITEMS if ONE in sorts and any(spread) and all(alone) else ONE
 
     def compared(self, node: ast.Compare) -> str:
+        """The same for a comparison, or a chain of them."""
         before, sort = node.left, self.sort(node.left)
         sorts = set()
         for relation, right in zip(node.ops, node.comparators, strict=True):
-            after = _ONE if OPERATORS[type(relation)].member else self.sort(right)
+            after = ONE if OPERATORS[type(relation)].member else self.sort(right)
             sorts.add(self.paired(before, sort, right, after))
             before, sort = right, after
-        return _ITEMS if _ITEMS in sorts else _ONE
+        return _ITEMS if _ITEMS in sorts else ONE
 
     def called(self, node: ast.Call) -> str:
+        """The same for a function."""
         name = node.func.id  # type: ignore[attr-defined]
         record = FUNCTIONS[name]
         sorts = [self.sort(argument) for argument in node.args]
@@ -314,10 +322,10 @@ class _Judgement:
             for argument, sort in zip(node.args, sorts, strict=True):
                 if len(sorts) > 1 and sort == _ITEMS:
                     self.add(argument, "one value", _write(f"{name}({format_tree(argument)})"))
-            return _ONE
+            return ONE
         if record.measures:
-            return _ITEMS if _ITEMS in sorts else _ONE
-        return _ITEMS if {*sorts} != {_ONE} else _ONE
+            return _ITEMS if _ITEMS in sorts else ONE
+        return _ITEMS if {*sorts} != {ONE} else ONE
 
     def single(self, node: ast.expr) -> None:
         """Checks that a part has one truth value."""

@@ -12,41 +12,22 @@ Example:
 
 from __future__ import annotations
 
-import functools
 import math
-import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions.paths import head_of
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.declarations import DimDeclaration
+from neuralqx_struct.schema.field_paths import given_fields, given_values, once
 from neuralqx_struct.schema.model import (
     Document,
     FieldDeclaration,
 )
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import Type, walk_type
-
-_T = TypeVar("_T")
-
-
-def once(compute: Callable[[Document], _T]) -> Callable[[Document], _T]:
-    """Keeps the result for each document as long as the document exists; documents never change."""
-    known: dict[int, tuple[weakref.ref[Document], _T]] = {}
-
-    @functools.wraps(compute)
-    def kept(document: Document) -> _T:
-        place = id(document)
-        found = known.get(place)
-        if found is not None and found[0]() is document:
-            return found[1]
-        result = compute(document)
-        known[place] = weakref.ref(document, lambda _: known.pop(place, None)), result
-        return result
-
-    return kept
 
 
 @once
@@ -199,6 +180,13 @@ def unproved_sizes(
         if dim.max is not None and (most is None or most > dim.max):
             got = "any size" if most is None else f"{name} <= {most}"
             yield at, f"expected {name} <= {dim.max}, got {got}", _KEEP
+    tied, now = have.tied or {}, given_fields(have, want)
+    for name, expression in given_values(want).items():
+        paths = {path for path in given_fields(want) if head_of(path) in expression.heads}
+        if any(path not in now or tied.get(path) is not now[path] for path in paths):
+            message = f"expected {name} to have the value that it had, got another field"
+            hint = "keep the names on its way, or give the dim another name"
+            yield ("structs", want.root, "fields", head_of(name)), message, hint
     for name in sorted(given_sizes(want) - _given_to(have, new)):
         message = f"expected {name} to be the size of that name, got any int"
         hint = "rename the field or the size: a static int of the root gives the size of its name"
@@ -219,7 +207,7 @@ def hidden_dims(document: Document) -> dict[str, Expression | None]:
             inside[name] = {name, *dim.equation.names}
             for inner in inside[name]:
                 holding.setdefault(inner, set()).add(name)
-    shown = _shown_dims(document)
+    shown = _shown_dims(document) | given_values(document).keys()
     found: dict[str, Expression | None] = {}
     waiting = [name for name in document.dims if name not in shown]
     while waiting:
@@ -318,7 +306,8 @@ def _held(declared: Type, times: int = 1) -> Iterator[tuple[str, int]]:
 
 def _given_to(have: Document, new: Mapping[str, Expression]) -> set[str]:
     """The static ints of the root that are the sizes of their names, once sizes have their new names."""
-    sizes = {id(field): size for size, field in (have.tied or {}).items()}
+    tied = (have.tied or {}).items()
+    sizes = {id(field): size for size, field in tied if size.isidentifier()}
     found: set[str] = set()
     for name, field in have.structs[have.root].stored.items():
         size = new[name].text if name in new else name
@@ -335,7 +324,7 @@ def start_of(old: Document, target: Document) -> Document:
     for dim in old.dims.values():
         names |= dim.equation.names if dim.equation else frozenset()
     fresh: dict[str, DimDeclaration] = {}
-    tied = int_fields(old)
+    tied = {**int_fields(old), **given_fields(old)}
     for name, dim in target.dims.items():
         if name not in names and name not in old.dims:
             free = dim.equals is None and name not in tied
