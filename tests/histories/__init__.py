@@ -9,6 +9,7 @@ import copy
 import json
 from dataclasses import dataclass
 
+from tests.histories.constraints import intact
 from tests.histories.edits import UNSTEPPED
 from tests.histories.making import Maker
 from tests.histories.steps import STEPPED
@@ -99,7 +100,7 @@ def next_version(make, old):
     for _ in range(make.one([1, 1, 2, 3])):
         before = copy.deepcopy(new)
         edit = make.one(kinds)(make, new)
-        if edit is None:
+        if edit is None or not intact(new):
             new = before
             new.used = old.used
         else:

@@ -46,6 +46,7 @@ class Version:
     compatibility: str = "backward"
     identity: str = IDENTITY
     used: object = None
+    constraints: list = field(default_factory=list)
 
     @property
     def prefix(self):
@@ -56,6 +57,11 @@ class Version:
         """The version that declares a struct, and its name there."""
         used = self.used is not None and name.startswith(self.used.prefix)
         return (self.used, name.removeprefix(self.used.prefix)) if used else (self, name)
+
+    def conditions(self, struct):
+        """The member `constraints` of a struct."""
+        found = [each.text(self) for each in self.constraints if each.struct is struct]
+        return {"constraints": [{"expr": text} for text in found]} if found else {}
 
     def data(self):
         """The version as the content of a schema file."""
@@ -77,6 +83,7 @@ class Version:
                         key: {"type": text(held.type), **held.members}
                         for key, held in struct.fields.items()
                     },
+                    **self.conditions(struct),
                 }
                 for name, struct in self.structs.items()
             },

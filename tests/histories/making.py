@@ -6,6 +6,7 @@ import string
 
 import numpy as np
 
+from tests.histories.constraints import paths_of
 from tests.histories.declarations import (
     DTYPES,
     FAMILIES,
@@ -54,6 +55,7 @@ class Maker:
 
     def __init__(self, seed, bold=False):
         self.rng = random.Random(seed)
+        self.conditions = random.Random(f"conditions {seed}")
         self.bold = bold
         self.chosen = {}  # the dtype of each choice in the payload that is made
 
@@ -110,6 +112,9 @@ class Maker:
             held = self.one([inner, ("list", inner), ("dict", inner), ("null", inner)])
             new.structs["R"].fields[key] = Field(held)
         new.structs = dict(reversed(new.structs.items()))
+        if self.conditions.random() < 0.4:
+            found = [*paths_of(new)]
+            new.constraints = self.conditions.sample(found, min(len(found), 1))
         return new
 
     def extent(self, version, struct):
@@ -185,7 +190,8 @@ class Maker:
                 )
                 made = self.instance(version, version.root, sizes, {})
                 self.chosen = outer
-                return made
+                if all(each.holds(version, made) for each in version.constraints):
+                    return made
         return None
 
     def dims(self, version):
