@@ -22,6 +22,7 @@ from neuralqx_struct.dtypes import DTYPES, promotes
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.sizes import readable_as, same_size, same_type
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import FieldDeclaration
 from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types import Array, Extent, Key, Type
@@ -131,7 +132,8 @@ class Changes:
         known: Expressions that names of sizes are equal to.
         sizes: Old sizes by the new names that they have.
         back: New sizes by the old names that they had.
-        former: The old paths of structs and fields that were renamed, by their new ones.
+        former: The old paths of structs and fields that were renamed or moved, by their new ones.
+        made: The paths of fields to which steps give other values, with the step.
         changes: The changes.
     """
 
@@ -139,6 +141,7 @@ class Changes:
     sizes: Mapping[str, Expression] = field(default_factory=dict)
     back: Mapping[str, Expression] = field(default_factory=dict)
     former: dict[Path, Path] = field(default_factory=dict)
+    made: dict[Path, Step] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
 
     def add(
@@ -230,7 +233,7 @@ _ATTRIBUTES = ("doc", "unit", "deprecated", "examples", "converter", "reset")
 
 
 def compare_fields(found: Changes, at: Path, old: FieldDeclaration, new: FieldDeclaration) -> None:
-    """Adds the changes of one field.
+    """Adds the changes of one field, but those of its limits.
 
     Args:
         found: Where to.
@@ -257,16 +260,25 @@ def compare_fields(found: Changes, at: Path, old: FieldDeclaration, new: FieldDe
     found.entries(at, old.tags, new.tags, gone, ("NQX234", "tag {} was added", {}))
     found.aliases(at, old.aliases, new.aliases)
     _compare_defaults(found, at, old, new)
-    found.bounds(at, old, new, _BOUNDS)
-    _compare_sets(found, at, old, new)
     found.members(at, old, new, *_ATTRIBUTES)
     if None not in (old.derived, new.derived) and old.derived != new.derived:
         message = "the expression that derives it changed"
         found.add("NQX234", at, message, old.derived, new.derived)
 
 
-def _compare_sets(found: Changes, at: Path, old: FieldDeclaration, new: FieldDeclaration) -> None:
-    """Adds changes of limits that are no bounds: which of two is tighter is not always known."""
+#: The members of a field that limit its values.
+_LIMITS = (*_BOUNDS, "pattern", "validator", "multiple_of", "choices")
+
+
+def is_limited(declaration: FieldDeclaration) -> bool:
+    """True if a value of the type of a field may be refused."""
+    given = [getattr(declaration, name) for name in _LIMITS]
+    return any(limit is not None and limit is not False for limit in given)
+
+
+def compare_limits(found: Changes, at: Path, old: FieldDeclaration, new: FieldDeclaration) -> None:
+    """Adds changes of the limits on values; of those that are no bounds it is not always known which is tighter."""
+    found.bounds(at, old, new, _BOUNDS)
     for name in ("pattern", "validator"):
         a, b = getattr(old, name), getattr(new, name)
         found.limit(at, name, a, b, tighter=False, looser=False)

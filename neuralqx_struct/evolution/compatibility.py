@@ -27,7 +27,7 @@ from typing import Literal
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
 from neuralqx_struct.evolution.against import Baseline, baseline, schemas_below
 from neuralqx_struct.evolution.changes import LIMITS, Direction
-from neuralqx_struct.evolution.diff import diff_documents
+from neuralqx_struct.evolution.diff import broken_limits, diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.plans import Hop, Unknown, plan
 from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
@@ -223,11 +223,9 @@ def tightened(
         direction: ``backward`` if the newer one reads, ``forward`` if the older one does.
         between: The versions whose declared steps count.
     """
-    for change in diff_documents(old, new, between):
-        limited = change.code in LIMITS and change.path.startswith("$.structs")
-        if limited and change.breaks(direction):
-            hint = "values outside are refused: keep the limit, or waive it with a reason"
-            yield change.to_diagnostic(hint)
+    for change in broken_limits(old, new, between, direction):
+        hint = "values outside are refused: keep the limit, or waive it with a reason"
+        yield change.to_diagnostic(hint)
 
 
 def _by_steps(

@@ -19,12 +19,15 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.changes import (
+    LIMITS,
     Change,
     Changes,
     Entry,
     Path,
     Position,
     compare_fields,
+    compare_limits,
+    is_limited,
 )
 from neuralqx_struct.evolution.choices import compare_choices
 from neuralqx_struct.evolution.differences import (
@@ -35,13 +38,13 @@ from neuralqx_struct.evolution.differences import (
     probable_renames,
     renamed_structs,
 )
+from neuralqx_struct.evolution.following import follow_steps, holds
 from neuralqx_struct.evolution.sizes import equations
-from neuralqx_struct.evolution.steps import apply_to_document, kind, require_bounded
+from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.expressions.paths import head_of, replaced
 from neuralqx_struct.schema.field_paths import renamed
-from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.series import Series, carried_series, load_series
 from neuralqx_struct.schema.text import Source, path_keys, path_text
@@ -142,7 +145,7 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
         between: Versions whose steps lead from one to the other; others are ignored.
     """
     found = Changes(equations(new, old), new_sizes(old, new), new_sizes(new, old))
-    by_step = {path_text(path) for path in _follow_steps(found, old, new, between)}
+    by_step = {path_text(path) for path in follow_steps(found, old, new, between)}
     compare_headers(found, old, new)
     _compare_structs(found, old, new)
     for name in {**new.enums, **old.enums}:
@@ -156,6 +159,23 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
         for change in found.changes
     ]
     return sorted(changes, key=lambda change: _ORDER[change.severity])
+
+
+def broken_limits(
+    old: Document, new: Document, between: Iterable[Document], direction: str
+) -> Iterator[Change]:
+    """Yields the changes of limits on fields and structs for which a reading refuses values."""
+    found = Changes(equations(new, old), new_sizes(old, new), new_sizes(new, old))
+    follow_steps(found, old, new, between)
+    _follow_structs(found, old, new)
+    for name, struct in new.structs.items():
+        former = found.former_path(("structs", name))[1]
+        if former in old.structs:
+            _follow_aliases(found, ("structs", name, "fields"), old.structs[former], struct)
+    _compare_limits(found, old, new)
+    for change in found.changes:
+        if change.code in LIMITS and change.breaks(direction):
+            yield change
 
 
 def edited_version(written: Mapping[str, Any], reader: Series, own: Series | None) -> Diagnostic:
@@ -186,69 +206,14 @@ def edited_version(written: Mapping[str, Any], reader: Series, own: Series | Non
     )
 
 
-def _follow_steps(
-    found: Changes, old: Document, new: Document, between: Iterable[Document]
-) -> set[Path]:
-    """Adds the renames of declared steps, and returns the paths of all structs and fields that steps change."""
-    known = {d.version: d for d in between if d.id == new.id and d.version > old.version}
-    versions = {**known, new.version: new}
-    ahead = [versions[version] for version in sorted(versions) if version <= new.version]
-    here, changed = old, set[Path]()
-    while ahead:
-        after = next((d for d in ahead if d.migration_from(here.version)), ahead[0])
-        ahead = ahead[ahead.index(after) + 1 :]
-        migration = after.migration_from(here.version)
-        steps = migration.steps if migration is not None else []
-        document = here
-        for item in steps:
-            try:
-                require_bounded(len(steps), here, after)
-                made = apply_to_document(document, item.step, after)
-            except SchemaError:  # lint reports it
-                continue
-            changed.update(_changed_paths(document, made))
-            _follow_renames(found.former, item.step, document, made)
-            document = made
-        here = after
-    return changed
-
-
-def _changed_paths(before: Document, after: Document) -> Iterator[Path]:
-    """Yields the paths of structs and fields that a step changes."""
-    nothing = StructDeclaration(fields={})
-    for name in {**before.structs, **after.structs}:
-        a, b = before.structs.get(name, nothing), after.structs.get(name, nothing)
-        if a is not b:
-            yield ("structs", name)
-            for field in {**a.fields, **b.fields}:
-                if a.fields.get(field) is not b.fields.get(field):
-                    yield ("structs", name, "fields", field)
-
-
-def _follow_renames(
-    former: dict[Path, Path], step: Step, before: Document, after: Document
-) -> None:
-    """Adds the former path of a struct or field that a step renames, and removes those of others that it removes."""
-    given: Any = step
-    owner = ("structs", step.within or before.root, "fields")
-    here, there = Path(), Path()
-    if kind(step).renames_struct:
-        here, there = ("structs", given.struct), ("structs", given.to)
-    if kind(step).renames_field:
-        here, there = (*owner, given.field), (*owner, given.to)
-    if here:
-        former[there] = former.get(here, here)
-        for path in [path for path in former if path[: len(here)] == here]:
-            former[(*there, *path[len(here) :])] = former.pop(path)
-    for path in list(former):
-        struct = after.structs.get(path[1])
-        if struct is None or not {*path[3:]} <= struct.fields.keys():
-            del former[path]
+def _follow_structs(found: Changes, old: Document, new: Document) -> None:
+    """Adds the former names of structs that were probably renamed."""
+    for before, name in renamed_structs(old, new):
+        found.former.setdefault(("structs", name), ("structs", before))
 
 
 def _compare_structs(found: Changes, old: Document, new: Document) -> None:
-    for before, name in renamed_structs(old, new):
-        found.former.setdefault(("structs", name), ("structs", before))
+    _follow_structs(found, old, new)
     kept: dict[str, str] = {}
     for name, struct in new.structs.items():
         at = ("structs", name)
@@ -264,7 +229,28 @@ def _compare_structs(found: Changes, old: Document, new: Document) -> None:
     for name in old.structs:
         if name not in kept:
             found.add("NQX280", ("structs", name), f"struct {name} was removed", name)
-    for former, name in kept.items():  # once all renames are known
+    _compare_limits(found, old, new)
+
+
+def _compare_limits(found: Changes, old: Document, new: Document) -> None:
+    """Adds changes of the limits on fields, wherever they were, and on structs, once all renames are known."""
+    source: dict[str, str] = {}
+    for name, struct in new.structs.items():
+        former = found.former_path(("structs", name))[1]
+        if former in old.structs:
+            source[name] = former
+        for field, declaration in struct.fields.items():
+            here: Path = ("structs", name, "fields", field)
+            was = found.former_path(here)
+            if holds(old, was):
+                source.setdefault(name, was[1])
+                compare_limits(found, here, old.structs[was[1]].fields[was[3]], declaration)
+    for made, step in found.made.items():
+        computed = holds(new, made) and any(kind(step).functions(step))
+        if computed and is_limited(new.structs[made[1]].fields[made[3]]):
+            message = f"the step {step.name} may give a value beyond the limits of the field"
+            found.add("NQX270", made, message, direction="both")
+    for name, former in source.items():
         _compare_constraints(found, name, old, former, new.structs[name])
 
 
@@ -291,23 +277,38 @@ def _compare_struct(
     found.members((*at, "doc"), old, new, "doc")
 
 
-def _compare_names(
+def _follow_aliases(
     found: Changes, at: Path, old: StructDeclaration, new: StructDeclaration
-) -> None:
-    """Adds changes of fields that only one version has, and the former paths of those that were renamed."""
-    gone = [name for name in old.fields if name not in new.fields]
-    come = [name for name in new.fields if name not in old.fields]
+) -> dict[str, str]:
+    """Adds the former paths of fields by their aliases; returns the former names of all that were renamed."""
+    gone = {name for name in old.fields if name not in new.fields}
     owner = found.former_path(at)
-    for name in come:
+    followed: dict[str, str] = {}
+    for name in new.fields:
+        if name in old.fields:
+            continue
         here = (*at, name)
         aliases = [(*owner, alias) for alias in new.fields[name].aliases if alias in gone]
         was = found.former.get(here, (aliases or [here])[0])
         if was[:-1] == owner and was[-1] in gone:
-            a = was[-1]
             found.former[here] = was
-            message = f"field {a} was renamed to {name}"
-            found.add("NQX208", here, message, a, name, direction="forward")
-            gone.remove(a)
+            followed[name] = was[-1]
+            gone.remove(was[-1])
+    return followed
+
+
+def _compare_names(
+    found: Changes, at: Path, old: StructDeclaration, new: StructDeclaration
+) -> None:
+    """Adds changes of fields that only one version has."""
+    followed = _follow_aliases(found, at, old, new)
+    gone = [name for name in old.fields if name not in new.fields]
+    come = [name for name in new.fields if name not in old.fields]
+    owner = found.former_path(at)
+    for name, former in followed.items():
+        message = f"field {former} was renamed to {name}"
+        found.add("NQX208", (*at, name), message, former, name, direction="forward")
+        gone.remove(former)
     likely: set[str] = set()
     for a, b, score in probable_renames(old, new, found.known):
         if a in gone and (*at, b) not in found.former:
@@ -324,7 +325,8 @@ def _compare_names(
             place = path_text((*owner[:-1], "reserved"))
             message = f"field {name} uses a reserved name"
             found.add("NQX205", here, message, None, declaration.text, old_path=place)
-        if here not in found.former and name not in likely:
+        known = found.former.get(here)
+        if (known is None or known[:-1] != owner) and name not in likely:
             _add_added(found, here, declaration)
 
 
@@ -367,9 +369,18 @@ def _compare_constraints(
         if after[text] != before[text]:
             message = f"the message of constraint {text} changed"
             found.add("NQX234", at, message, before[text], after[text])
+    made = {path[3]: step for path, step in found.made.items() if path[1] == name}
+    for constraint in new.constraints:
+        heads = sorted({head_of(path) for path in constraint.expression.names} & made.keys())
+        if heads and constraint.expression.text in before:
+            message = f"constraint {constraint.expression.text} is on {heads[0]}, which the step {made[heads[0]].name} makes"
+            found.add("NQX270", at, message, direction="both")
     gone: Entry = ("NQX271", "constraint {} was removed", {})
     come: Entry = ("NQX270", "constraint {} was added", {})
-    found.entries(at, sorted(before), sorted(after), gone, come)
+    # The constraints of another struct from which fields moved here are compared there.
+    kept = found.former_path(at[:2])[1] == former
+    left = sorted(before.keys() - after.keys()) if kept else []
+    found.entries(at, left, sorted(after.keys() - before.keys()), gone, come)
 
 
 def _renamed(expression: Expression, names: Mapping[str, str]) -> str:

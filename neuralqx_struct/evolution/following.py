@@ -1,0 +1,131 @@
+"""Following declared steps: the former paths of fields that were renamed or moved, and the fields that steps make.
+
+A comparison of two versions asks where a field was before (:func:`follow_steps`): limits on a renamed or moved field are
+those on one value, and old limits on a field do not hold for one that a step computes.
+
+Example:
+    >>> found = Changes({})
+    >>> ("structs", "VMCState", "fields", "kernel") in follow_steps(found, v1, v2, [])
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.evolution.changes import Changes, Path
+from neuralqx_struct.evolution.steps import apply_to_document, kind, require_bounded
+from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.model import Document, StructDeclaration
+from neuralqx_struct.types import walk_type
+
+
+def follow_steps(
+    found: Changes, old: Document, new: Document, between: Iterable[Document]
+) -> set[Path]:
+    """Adds the renames of declared steps, and returns the paths of all structs and fields that steps change."""
+    known = {d.version: d for d in between if d.id == new.id and d.version > old.version}
+    versions = {**known, new.version: new}
+    ahead = [versions[version] for version in sorted(versions) if version <= new.version]
+    here, changed = old, set[Path]()
+    while ahead:
+        after = next((d for d in ahead if d.migration_from(here.version)), ahead[0])
+        ahead = ahead[ahead.index(after) + 1 :]
+        migration = after.migration_from(here.version)
+        steps = migration.steps if migration is not None else []
+        document = here
+        for item in steps:
+            try:
+                require_bounded(len(steps), here, after)
+                made = apply_to_document(document, item.step, after)
+            except SchemaError:  # lint reports it
+                continue
+            paths = [*_changed_paths(document, made)]
+            changed.update(paths)
+            _follow_renames(found, item.step, document, made, paths)
+            document = made
+        here = after
+    return changed
+
+
+def _changed_paths(before: Document, after: Document) -> Iterator[Path]:
+    """Yields the paths of structs and fields that a step changes."""
+    nothing = StructDeclaration(fields={})
+    for name in {**before.structs, **after.structs}:
+        a, b = before.structs.get(name, nothing), after.structs.get(name, nothing)
+        if a is not b:
+            yield ("structs", name)
+            for field in {**a.fields, **b.fields}:
+                if (
+                    field not in a.fields
+                    or field not in b.fields
+                    or a.fields[field] is not b.fields[field]
+                ):
+                    yield ("structs", name, "fields", field)
+
+
+def _follow_renames(
+    found: Changes, step: Step, before: Document, after: Document, paths: Sequence[Path]
+) -> None:
+    """Adds the former paths of structs and fields that a step renames or moves, and the fields that it makes anew.
+
+    Args:
+        found: Where to; the paths of what the step removes leave it.
+        step: The step.
+        before: The declaration before it.
+        after: The declaration after it.
+        paths: The paths of the structs and fields that differ.
+    """
+    given: Any = step
+    record = kind(step)
+    owner = ("structs", step.within or before.root, "fields")
+    renamed: dict[Path, Path] = {}
+    if record.renames_struct:
+        renamed["structs", given.to] = "structs", given.struct
+    elif record.renames_field:
+        renamed[*owner, given.to] = *owner, given.field
+    elif any(record.carried(step)):
+        gone = _gone(before, after, paths)
+        for path in paths:
+            if len(path) == 4 and path[-1] in gone and not holds(before, path):
+                renamed[path] = gone[path[-1]]
+    elif not record.checks_values or getattr(step, "lossy", False):
+        found.made |= dict.fromkeys((path for path in paths if len(path) == 4), step)
+    for there, here in renamed.items():
+        found.former[there] = found.former.get(here, here)
+        for known in (found.former, found.made):
+            _rename_paths(known, here, there)
+    for path in paths:
+        if not holds(after, path):
+            found.former.pop(path, None)
+            found.made.pop(path, None)
+
+
+def _gone(before: Document, after: Document, paths: Iterable[Path]) -> dict[str, Path]:
+    """The places of the fields that a step takes from where they were, by name; also in structs that nothing holds now."""
+    found: dict[str, Path] = {}
+    for path in paths:
+        if len(path) < 4 or holds(after, path) or not holds(before, path):
+            continue
+        found[path[-1]] = path
+        for inner in walk_type(before.structs[path[1]].fields[path[3]].declared):
+            nested = before.structs.get(inner.refers)
+            for name in nested.fields if nested else ():
+                found.setdefault(name, ("structs", inner.refers, "fields", name))
+    return found
+
+
+def _rename_paths(known: dict[Path, Any], here: Path, there: Path) -> None:
+    """Moves the entries of one path, and of those below it, to another."""
+    below = len(here) == 2  # a struct, whose fields are below it
+    for path in [path for path in known if path[:2] == here] if below else [here]:
+        if path in known:
+            known[(*there, *path[len(here) :])] = known.pop(path)
+
+
+def holds(document: Document, path: Path) -> bool:
+    """True if a declaration has a struct or field."""
+    struct = document.structs.get(path[1])
+    return struct is not None and {*path[3:]} <= struct.fields.keys()
