@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from neuralqx_struct.dtypes import DTYPES, promotes
 from neuralqx_struct.errors import Diagnostic, Severity
-from neuralqx_struct.evolution.sizes import readable_as, same_size, same_type
+from neuralqx_struct.evolution.sizes import readable_as, same_size, same_type, sized_alike
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import FieldDeclaration
@@ -342,9 +342,10 @@ def _compare_branches(found: Changes, at: Path, old: Type, new: Type) -> None:
     elif old.refers and old.refers == new.refers:
         arguments = ([size.text for size in each.arguments] for each in (old, new))
         found.add("NQX222", at, f"the arguments of {old.refers} changed", *arguments)
-    elif old.sort == new.sort and parts and old.with_parts(new.parts) == new:
+    elif old.sort == new.sort and parts and sized_alike(old, new):
         for pair in zip(old.parts, new.parts, strict=True):
             _compare_types(found, at, *pair)
+        _compare_shapes(found, at, old.extents, new.extents)
     elif readable_as(old, new, known):
         found.add("NQX261", at, f"{texts[0]} was widened to {texts[1]}", *texts)
     elif readable_as(new, old, known):

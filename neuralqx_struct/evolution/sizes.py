@@ -66,6 +66,13 @@ def readable_as(have: Type, want: Type, known: Mapping[str, Expression]) -> bool
     return _Comparison(known).types(have, want)
 
 
+def sized_alike(old: Type, new: Type) -> bool:
+    """True for types that differ in the types inside, and in the spelling of as many sizes, alone."""
+    sizes = iter(new.extents)
+    alike = len(old.extents) == len(new.extents)
+    return alike and old.with_parts(new.parts).with_sizes(lambda _: next(sizes)) == new
+
+
 @dataclass(frozen=True, slots=True)
 class _Comparison:
     """Compares types whose sizes may be spelled differently.

@@ -20,9 +20,12 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, from_ast, parse
-from neuralqx_struct.types.records import Extent, Rule, Type
+from neuralqx_struct.types.records import Extent, Rule, Type, walk_type
 from neuralqx_struct.types.text import Builder, wrong
 from neuralqx_struct.types.unions import Named
+
+#: Axes of which JSON Schemas know; structs that are stacked inside of themselves, which lint refuses, have any number.
+_MOST_AXES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ class Stacked(Type):
 
 def stacked_ref(document: Any, struct: str, axes: int) -> str:
     """The name under which JSON Schemas define a struct with leading axes; without any, its reference."""
+    axes = min(axes, _MOST_AXES)
     suffix = {0: "", 1: ".stacked"}.get(axes, f".stacked{axes}")
     return f"{document.ref(struct)}{suffix}"
 
@@ -142,12 +146,18 @@ def _objections(document: Any, item: Type) -> Iterator[tuple[str, str]]:
     todo, met = [(item, "", True)], set[str]()
     while todo:
         outer, where, always = todo.pop()
+        if any(inner.stacks and inner.parts[0].refers == item.refers for inner in walk_type(outer)):
+            yield (
+                f"a struct that is not stacked inside of itself, got {item.format()}{where}",
+                "write a list of it there",
+            )
         for inner, sure in _leaves(outer, always):
             if inner.element or inner.key_impl:
                 found = found or sure
             elif document.is_struct(inner.refers):
                 owner, name = document.place_of(inner.refers)
                 if owner is not document:
+                    found = True  # perhaps
                     yield (
                         f"a struct of this schema, got {inner.format()}{where}",
                         "stack the struct in the schema that declares it",

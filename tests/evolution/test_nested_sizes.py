@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from neuralqx_struct.evolution import steps as s
+from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.sizes import readable_as, shown_sizes
@@ -104,3 +105,27 @@ def test_shown_sizes():
 )
 def test_which_types_read_which(have, want, reads):
     assert readable_as(parse_type(have), parse_type(want), {}) is reads
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "codes"),
+    [
+        ("list[int]", "list[int, n]", {"NQX260"}),
+        ("list[int, n]", "list[int]", {"NQX261"}),
+        ("list[int, n]", "list[int, 2 * n]", {"NQX222"}),
+        ("list[L, n]", "list[L | null, n]", {"NQX263"}),
+        ("list[L, n]", "list[L, 3]", {"NQX222"}),
+        ("L[][n]", "L[][3]", {"NQX222"}),
+        ("L", "L[][n]", {"NQX210"}),
+        ("list[L, n]", "L[][n]", {"NQX210"}),
+    ],
+)
+def test_changes_of_lengths_and_of_stacks(old, new, codes):
+    structs = {"L": {"w": "float32[d]"}}
+    before = doc({"x": old, "v": "int8[n]"}, structs=structs)
+    after = doc({"x": new, "v": "int8[n]"}, 2, structs=structs)
+    assert {change.code for change in diff(before, after)} == codes
+    assert prove(before, after) == [] or codes != {"NQX261"}
+    assert any(d.severity == "error" for d in prove(before, after)) is (
+        not readable_as(parse_type(old), parse_type(new), {})
+    )
