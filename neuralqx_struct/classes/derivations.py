@@ -13,7 +13,7 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.errors import SchemaError, ValidationError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import names_read
@@ -89,6 +89,9 @@ def sizes_of_instance(
         known = {} if scope is None else scope.sizes()
         missing = sorted(names - known.keys())
         if missing:
+            wrong = type(instance).__nqx_check__(instance)
+            if wrong:  # an array of the wrong shape shows no size
+                raise ValidationError(wrong)
             message = f"expected sizes that the arrays of {struct} show, got {', '.join(missing)}"
             hint = "a list or a dict is empty, or an array null"
             raise SchemaError(message, code="NQX116", hint=hint)
