@@ -193,6 +193,24 @@ structs: {A: {fields: {xs: "list[float32[n]]", twice: {type: int, derived: 2 * n
         schema.A(xs=[])
 
 
+def test_wrong_shapes_are_reported_before_the_sizes_that_they_do_not_show():
+    schema = s.load_schema("""
+language: "1"
+schema: test.misshapen
+version: 1
+root: A
+dims: {d: {}, n_layers: {}}
+structs:
+  Layer: {params: [d], fields: {w: "float32[d]"}}
+  A: {fields: {layers: "Layer[d][n_layers]", width: {type: int, derived: d * n_layers}}}
+""")
+    layer = schema.Layer(w=jnp.ones(3))
+    assert schema.A(layers=s.stack([layer, layer])).width == 6
+    with pytest.raises(s.ValidationError) as caught:
+        schema.A(layers=layer)
+    assert caught.value.diagnostics[0].message == "expected float32[n_layers, d], got float32[3]"
+
+
 def test_stacked_structs():
     schema = s.load_schema("""
 language: "1"

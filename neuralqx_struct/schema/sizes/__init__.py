@@ -323,7 +323,10 @@ def _axis(extent: Expression | EllipsisType, names: Sizes) -> str:
     if isinstance(extent, EllipsisType):
         return "..."
     size = exact(extent, names) if extent.names else None
-    return extent.text if size is None else f"{extent.text}={size}"
+    written = extent.text.replace(
+        "'", ""
+    )  # marks of stacks, where the name has another meaning inside
+    return written if size is None else f"{written}={size}"
 
 
 def size_errors(conflicts: Iterable[SizeConflict]) -> list[Diagnostic]:
