@@ -113,12 +113,13 @@ def _of_import(command: str, error: ImportError) -> Report:
     """The report of an import that failed: in this package, or in a module of the user, whose error is shown as it is."""
     import traceback  # few imports fail
 
-    places = [
-        (frame.f_globals.get("__name__", ""), frame.f_code.co_filename, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-    ]
-    # The import system has frames of its own.
-    places = [place for place in places if not place[0].startswith(("importlib", "_frozen"))]
+    places = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "find_spec":  # a finder, which only looks for the module
+            break
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(("importlib", "_frozen")):  # the import system itself
+            places.append((module, frame.f_code.co_filename, line))
     shown = f"{type(error).__name__}: {error}"
     module, file, line = places[-1] if places else (__name__, "", 0)
     if module.partition(".")[0] != __name__.partition(".")[0]:
