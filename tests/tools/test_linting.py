@@ -43,7 +43,7 @@ CASES = [
     ("NQX102", "error", 8, "did you mean 'complex64'", fields('x: "complx64[n]"')),
     ("NQX103", "error", 6, "did you mean 'n_sites'", "dims:\n  m: {equals: 2 * n_site}\n  n_sites: {}\n" + fields('x: "int8[m, n_sites]"')),
     ("NQX103", "error", 8, "Dense[d, ff]", fields("x: Dense") + '  Dense: {params: [d, ff], fields: {w: "int8[d, ff]"}}\n'),
-    ("NQX103", "error", 8, "known in A, got 'k'", fields("x: Dense[k]") + '  Dense: {params: [d], fields: {w: "int8[d]"}}\n'),
+    ("NQX103", "warning", 9, "known in A, got 'n_site', which is passed on alone", "dims: {n_sites: {}}\n" + fields("x: Dense[n_site]", 'y: "int8[n_sites]"') + '  Dense: {params: [d], fields: {w: "int8[d]"}}\n'),
     ("NQX103", "warning", 9, "did you mean 'n_sites'", "dims: {n_sites: {}}\n" + fields('x: "int8[n_site]"', 'y: "int8[n_sites]"')),
     ("NQX104", "warning", 6, "got 'n'", "dims:\n  n: {}\n" + fields("x: int")),
     ("NQX104", "warning", 9, "got 'd'", fields("x: int") + "  B: {params: [d], fields: {y: int}}\n"),
