@@ -25,7 +25,7 @@ from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.paths import is_given
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.printing import brief
-from neuralqx_struct.schema.bounds import bounded, lengths_in
+from neuralqx_struct.schema.bounds import Limits, bounded, lengths_in, limits_of
 from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.lint import root_ints
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -125,6 +125,8 @@ class _Sample(Draws):
         local: Sizes of this instance.
         depth: The number of structs around it.
         lead: The sizes of the axes in front of those that arrays declare.
+        name: The name of the field.
+        limits: Bounds from constraints, by the fields on their paths.
     """
 
     document: Document
@@ -137,6 +139,8 @@ class _Sample(Draws):
     local: dict[str, int] = field(default_factory=dict)
     depth: int = -1
     lead: tuple[int, ...] = ()
+    name: str = ""
+    limits: Limits = field(default_factory=dict)
 
     # --- sizes -----------------------------------------------------------------------------------------------------
 
@@ -203,7 +207,9 @@ class _Sample(Draws):
 
     def struct(self, name: str, bound: dict[str, int]) -> Any:
         """An instance of a struct whose parameters are ``bound``."""
-        made = replace(self, local=dict(bound), depth=self.depth + 1)
+        inside = {path[1:]: each for path, each in self.limits.items() if path[0] == self.name}
+        inside.pop((), None)
+        made = replace(self, local=dict(bound), depth=self.depth + 1, limits=inside, name="")
         cls, values = self.classes[name], made.values(name)
         if not self.lead:
             return cls(**values)
@@ -216,7 +222,9 @@ class _Sample(Draws):
         values: dict[str, Any] = {} if self.depth else self.given()
         declaration = self.document.structs[name]
         lengths = lengths_in(declaration)
-        fields = {n: d for n, d in bounded(declaration).items() if d.derivation is None}
+        self.limits = limits_of(declaration, self.limits)
+        fields = bounded(declaration, self.limits)
+        fields = {n: d for n, d in fields.items() if d.derivation is None}
         turns = {
             field_name: _turn(fields[field_name], field_name in lengths) for field_name in fields
         }
@@ -224,6 +232,7 @@ class _Sample(Draws):
             turns |= dict.fromkeys(given.heads & turns.keys(), 0)
         for field_name in sorted(fields, key=turns.__getitem__):
             self.field, self.path = fields[field_name], f"{name}.{field_name}"
+            self.name = field_name
             if self.depth == 0 and turns[field_name]:
                 for dim in self.shown:  # sizes that do not fit are found before arrays are made
                     self.dim(dim)

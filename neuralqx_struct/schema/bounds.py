@@ -15,6 +15,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions.evaluation import evaluate_tree
+from neuralqx_struct.expressions.paths import head_of, steps_of
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.model import FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches
@@ -119,9 +120,18 @@ def _calls(node: ast.expr, function: str) -> bool:
     )
 
 
-def bounded(struct: StructDeclaration) -> dict[str, FieldDeclaration]:
-    """The fields with the bounds of constraints such as ``all(0 <= x <= 1)``, which chance rarely meets."""
-    fields = dict(struct.fields)
+#: Bounds by the names of the fields on the way to a number, and then by member.
+Limits = dict[tuple[str, ...], dict[str, float]]
+
+
+def limits_of(struct: StructDeclaration, around: Limits) -> Limits:
+    """The bounds of constraints such as ``all(0 <= layers.rate <= 1)``, which chance rarely meets.
+
+    Args:
+        struct: The struct that declares them.
+        around: Those of the structs around it for its own fields.
+    """
+    found = {path: dict(bounds) for path, bounds in around.items()}
     for left, op, right in _comparisons(struct):
         bound = _BOUNDS.get(type(op))
         if bound is None:
@@ -130,9 +140,24 @@ def bounded(struct: StructDeclaration) -> dict[str, FieldDeclaration]:
             *_bound(left, bound, right),
             *_bound(right, _MIRRORED[bound], left),
         ):
-            if name in fields and getattr(fields[name], member) is None:
-                fields[name] = fields[name].model_copy(update={member: value})
+            fields = [step for step in steps_of(name) if isinstance(step, str)]
+            found.setdefault((head_of(name), *fields), {}).setdefault(member, value)
+    return found
+
+
+def bounded(struct: StructDeclaration, limits: Limits) -> dict[str, FieldDeclaration]:
+    """The fields with bounds where they have none."""
+    fields = dict(struct.fields)
+    for path, bounds in limits.items():
+        declared = fields.get(path[0]) if len(path) == 1 else None
+        if declared is not None:
+            new = {member: each for member, each in bounds.items() if not _has(declared, member)}
+            fields[path[0]] = declared.model_copy(update=new)
     return fields
+
+
+def _has(declared: FieldDeclaration, member: str) -> bool:
+    return getattr(declared, member) is not None
 
 
 def _bound(side: ast.expr, bound: str, other: ast.expr) -> Iterator[tuple[str, str, float]]:

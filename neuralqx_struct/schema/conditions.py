@@ -302,18 +302,21 @@ def _compared(expression: Expression, names: Mapping[str, Any]) -> str:
         with contextlib.suppress(NeedsDataError, SchemaError):
             value = evaluate_tree(node, names)
             text = _shown(value)
-            if "..." not in text or called:
+            if text is None and called and type(value) is not Items:
+                text = str(value)
+            if text is not None:
                 shown[format_tree(node)] = text
     return ", ".join(f"{text} = {value}" for text, value in sorted(shown.items()))
 
 
-def _shown(value: Any) -> str:
-    """A value in messages."""
+def _shown(value: Any) -> str | None:
+    """A value in messages; None for one that may be long."""
     if type(value) is Items:
-        texts = [*map(_shown, value.values[:_MOST_SHOWN])]
-        more = [] if len(value.values) <= _MOST_SHOWN else ["..."]
-        return f"({', '.join([*texts, *more])})"
+        texts = [_shown(item) for item in value.values[:_MOST_SHOWN]]
+        known = [text for text in texts if text is not None]
+        more = [] if len(value.values) == len(texts) else ["..."]
+        return f"({', '.join([*known, *more])})" if len(known) == len(texts) else None
     if isinstance(value, (int, float, str, tuple)):
         return brief_scalar(value)
     single = value is None or getattr(value, "shape", None) == ()
-    return str(value) if single else "..."
+    return str(value) if single else None

@@ -240,3 +240,47 @@ structs:
         made.replace(k=3)
     with pytest.raises(s.ValidationError, match="expected all\\(layers.r < stacked.r\\)"):
         made.replace(layers=layers(1, 3))
+
+
+def test_examples_keep_bounds_on_paths():
+    schema = s.load_schema("""
+language: "1"
+schema: test.path_bounds
+version: 1
+root: A
+structs:
+  Config: {fields: {rate: float, deep: "Deep | null"}}
+  Deep: {fields: {n: {type: int, kind: static}, w: "float32[2]"}}
+  A:
+    fields: {config: Config, all: "list[Config]", extent: {type: "tuple[int, int]", kind: static}}
+    constraints:
+      - {expr: 0 < config.rate <= 0.001}
+      - {expr: all(100 < all.rate)}
+      - {expr: config.deep.n > 70 and all(all.deep.n < -5)}
+      - {expr: all(abs(all.deep.w) < 0.01)}
+      - {expr: "extent[1] >= 50"}
+""")
+    for key in range(5):
+        made = s.example(schema.A, key=key)
+        assert made.extent[1] >= 50
+
+
+@pytest.mark.parametrize("count", [1, 50, 3000])
+def test_conditions_on_many_items_are_checked_or_refused(count):
+    schema = s.load_schema("""
+language: "1"
+schema: test.many_items
+version: 1
+root: A
+structs:
+  Layer: {fields: {width: {type: int, kind: static}}}
+  A: {fields: {layers: "list[Layer]"}, constraints: [{expr: all(layers.width == 4)}]}
+""")
+    layers = [schema.Layer(width=4)] * count
+    if count < 3000:
+        schema.A(layers=layers)
+        with pytest.raises(s.ValidationError, match="layers.width = "):
+            schema.A(layers=[*layers, schema.Layer(width=5)])
+    else:
+        with pytest.raises(s.ValidationError, match="more steps"):
+            schema.A(layers=layers * 3)
