@@ -330,8 +330,10 @@ def _compare_branches(found: Changes, at: Path, old: Type, new: Type) -> None:
         return
     texts = format_type(old), format_type(new)
     parts = len(old.parts) == len(new.parts) > 0
-    if old.element and new.element:
-        _compare_elements(found, at, old, new)
+    single = len(old.dtypes) == len(new.dtypes) == 1
+    if single or (old.dtypes and {*old.dtypes} == {*new.dtypes}):
+        if single:
+            _compare_dtypes(found, at, *old.dtypes, *new.dtypes)
         _compare_shapes(found, at, old.extents, new.extents)
     elif isinstance(old, Key) and isinstance(new, Key):
         if old.impl != new.impl:
@@ -352,21 +354,6 @@ def _compare_branches(found: Changes, at: Path, old: Type, new: Type) -> None:
         found.add("NQX260", at, f"{texts[0]} was narrowed to {texts[1]}", *texts)
     else:
         found.add("NQX210", at, f"the type {texts[0]} became {texts[1]}", *texts)
-
-
-def _compare_elements(found: Changes, at: Path, old: Type, new: Type) -> None:
-    """Adds the change of dtypes: of one, or of those of a family or a choice."""
-    a, b = {*old.dtypes}, {*new.dtypes}
-    if len(a) == len(b) == 1:
-        _compare_dtypes(found, at, *a, *b)
-    elif a != b:
-        code, how = "NQX210", "became"
-        if a < b:
-            code, how = "NQX261", "was widened to"
-        elif b < a:
-            code, how = "NQX260", "was narrowed to"
-        texts = [", ".join(sorted(dtypes)) for dtypes in (a, b)]
-        found.add(code, at, f"dtype {old.element} {how} {new.element}", *texts)
 
 
 def _compare_dtypes(found: Changes, at: Path, old: str, new: str) -> None:

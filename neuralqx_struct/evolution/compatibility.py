@@ -258,8 +258,8 @@ def _alone(
     for change in diff_documents(old, new):
         if change.direction != "none" and change.code not in LIMITS:
             codes.setdefault(change.path, change.code)
-    yield from defaulted(writer, reader)
     made = resolved(writer, reader, drop=unknown != "error")
+    yield from defaulted(made.document, reader)
     for problem in made.problems:
         code = "NQX210"
         if problem.missing:

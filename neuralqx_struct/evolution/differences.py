@@ -323,7 +323,16 @@ def compare_enum(found: Changes, name: str, old: Document, new: Document) -> Non
         removed = (*removed[:2], {"direction": "none", "severity": "warning"})
     if a is not None:
         added = (*added[:2], {"direction": "none", "severity": "info"})
-    found.entries(at, before.members, after.members, removed, added)
+    former = after.former
+    renamed = {each: former[each] for each in before.members if each in former}
+    for each, member in renamed.items():
+        found.add(added[0], at, f"member {each} was renamed to {member}", each, member, **added[2])
+    ours = [each for each in before.members if each not in renamed]
+    named = {*renamed.values()}.difference(before.members)
+    found.entries(at, ours, [each for each in after.members if each not in named], removed, added)
+    gone: Entry = ("NQX207", "alias {} was removed", {})
+    come: Entry = ("NQX234", "alias {} was added", {})
+    found.entries(at, before.former, [each for each in former if each not in renamed], gone, come)
     members = before.members, after.members
     if members[0] != members[1] and sorted(members[0]) == sorted(members[1]):
         found.add("NQX234", at, "the order of members changed", *members)

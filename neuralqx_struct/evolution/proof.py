@@ -133,7 +133,7 @@ class Resolution:
     Attributes:
         document: The declaration after the steps.
         target: The wanted version.
-        steps: Renames from aliases, additions of defaults, casts that hold every value, in the order to apply them.
+        steps: Renames from aliases (of members of enums too), additions of defaults, casts that hold every value, in the order to apply them.
         problems: The differences that are left.
     """
 
@@ -173,6 +173,8 @@ def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
             known = made.document.structs
             if alias in known and name not in known and alias not in new.structs:
                 made.take(build.rename_struct(struct=alias, to=name))
+    for name in new.enums:
+        _rename_members(name, made)
     found = differences(made.document, new)
     require_bounded(len(found), old, new)
     for difference in found:
@@ -194,6 +196,16 @@ def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
         left += [each for each in others if each.path not in listed]
     made.problems = explained(old, new, left)
     return made
+
+
+def _rename_members(name: str, made: Resolution) -> None:
+    """Gives the members of an enum their new names, where the wanted version knows the former ones."""
+    old, new = made.document.enums.get(name), made.target.enums[name]
+    former = {} if old is None else {each: new.former.get(each) for each in old.members}
+    values = {each: to for each, to in former.items() if to and each not in new.members}
+    if values:
+        joined = len({*values.values()} - former.keys()) < len(values)
+        made.take(build.map_enum(enum=name, values=values, lossy=joined))
 
 
 def _supply(missing: Difference, made: Resolution) -> None:
@@ -261,7 +273,7 @@ def _proved(old: Document, new: Document) -> list[Diagnostic]:
         problems = made.problems + unproved(made.document, new)
         found = [problem.to_diagnostic("NQX301") for problem in problems]
         found = [replace(each, message=f"{each.message}\n{why}") for each in found]
-        return found or [*defaulted(old, new), *_stops(made.document, new)]
+        return found or [*defaulted(made.document, new), *_stops(made.document, new)]
     stages = stages_of(old, [item.step for item in migration.steps], new)
     result = result_of(stages, old)
     wrong = explained(result, new, differences(result, new)) + unproved(result, new)

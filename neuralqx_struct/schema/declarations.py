@@ -48,7 +48,16 @@ class EnumDeclaration(Listed):
     default: Name | None = Field(
         None, description="The member that unknown names of newer payloads become."
     )
+    aliases: dict[Name, list[Name]] = Field(
+        default_factory=dict,
+        description="Former names by member, for payloads without a migration.",
+    )
     doc: StrictStr = ""
+
+    @property
+    def former(self) -> dict[str, str]:
+        """The members by their former names."""
+        return {alias: name for name, aliases in self.aliases.items() for alias in aliases}
 
 
 class DtypeDeclaration(Listed):

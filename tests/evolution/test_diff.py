@@ -409,7 +409,7 @@ FULL = {
     "compatibility": "backward",
     "uses": ["lab.b@1"],
     "dims": {"n": {"min": 1, "max": 9, "equals": "2 * m", "doc": "d"}},
-    "enums": {"E": {"members": ["a", "b"], "default": "a", "doc": "d"}},
+    "enums": {"E": {"members": ["a", "b"], "default": "a", "doc": "d", "aliases": {"a": ["z"]}}},
     "dtypes": {"c": {"members": ["int8"], "doc": "d"}},
     "structs": {
         "A": {
@@ -447,6 +447,7 @@ OTHER = {
     "params": ["q"],
     "reserved": ["s"],
     "aliases": ["X"],
+    "a": ["y"],
     "expr": "x > 1",
     "message": "n",
     "type": "float",

@@ -39,6 +39,7 @@ class Version:
     number: int = 1
     dims: dict = field(default_factory=dict)
     enums: dict = field(default_factory=dict)
+    aliases: dict = field(default_factory=dict)  # former names of members, by member
     dtypes: dict = field(default_factory=dict)
     structs: dict = field(default_factory=dict)
     root: str = "R"
@@ -52,6 +53,12 @@ class Version:
     def prefix(self):
         """What the names of its structs begin with in another schema, and in values."""
         return "" if self.identity == IDENTITY else f"{self.identity}."
+
+    def enum(self, members):
+        """An enum, with the former names of members that it has."""
+        former = {m: [a for a in self.aliases.get(m, []) if a not in members] for m in members}
+        former = {member: names for member, names in former.items() if names}
+        return {"members": members, "aliases": former} if former else members
 
     def holder(self, name):
         """The version that declares a struct, and its name there."""
@@ -73,7 +80,7 @@ class Version:
             "root": self.root,
             "compatibility": self.compatibility,
             "dims": self.dims,
-            "enums": self.enums,
+            "enums": {name: self.enum(members) for name, members in self.enums.items()},
             "dtypes": self.dtypes,
             "structs": {
                 name: {

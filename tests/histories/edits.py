@@ -67,6 +67,14 @@ def plain_enum(make, new):
     if not new.enums:
         return None
     members = new.enums["E"]
+    if make.chance(0.4):
+        at = make.rng.randrange(len(members))
+        to = f"{members[at]}2"
+        if to in members:
+            return None
+        new.aliases[to] = [members[at]]
+        members[at] = to
+        return Edit("plain rename of a member")
     if make.chance(0.5):
         members.append("added")
     else:

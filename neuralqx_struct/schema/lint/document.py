@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import keyword
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.fieldspec import RESERVED_NAMES
@@ -24,7 +25,7 @@ from neuralqx_struct.schema.lint.expressions import EXPRESSION_CHECKS, SIZE_CHEC
 from neuralqx_struct.schema.lint.types import TYPE_CHECKS
 from neuralqx_struct.schema.lint.values import VALUE_CHECKS
 from neuralqx_struct.schema.migration import MODES
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.text import KeyPath
 from neuralqx_struct.types import type_names, walk_type
 from neuralqx_struct.types.text import format_type
@@ -118,24 +119,48 @@ def _check_reserved(document: Document) -> Findings:
 
 
 def _check_aliases(document: Document) -> Findings:
-    yield from _aliases(("structs",), document.structs, "a struct")
+    owners = {name: struct.aliases for name, struct in document.structs.items()}
+    yield from _aliases(owners, owners, "a struct", lambda name: ("structs", name, "aliases"))
     for name, struct in document.structs.items():
-        yield from _aliases(("structs", name, "fields"), struct.fields, "a field")
+        fields = ("structs", name, "fields")
+        owners = {field: declaration.aliases for field, declaration in struct.fields.items()}
+        where = partial(_alias_path, fields)
+        yield from _aliases(owners, owners, "a field", where)
+    for name, enum in document.enums.items():
+        path = ("enums", name, "aliases")
+        for member in enum.aliases.keys() - {*enum.members}:
+            message = (
+                f"expected aliases of one of {', '.join(enum.members)}, got those of {member!r}"
+            )
+            hint = Speller().hint(member, enum.members)
+            yield finding("NQX124", (*path, member), message, hint)
+        yield from _aliases(enum.aliases, enum.members, "a member", partial(_member_path, path))
+
+
+def _member_path(aliases: KeyPath, name: str) -> KeyPath:
+    return (*aliases, name)
+
+
+def _alias_path(fields: KeyPath, name: str) -> KeyPath:
+    return (*fields, name, "aliases")
 
 
 def _aliases(
-    at: KeyPath, owners: Mapping[str, StructDeclaration | FieldDeclaration], label: str
+    owners: Mapping[str, Sequence[str]],
+    present: Container[str],
+    label: str,
+    where: Callable[[str], KeyPath],
 ) -> Findings:
-    """Checks that the former names of structs or fields are neither current names nor given twice."""
+    """Checks that former names are neither present names nor given twice."""
     taken: dict[str, str] = {}
-    for owner, declaration in owners.items():
-        for index, alias in enumerate(declaration.aliases):
-            path = (*at, owner, "aliases", index)
+    for owner, aliases in owners.items():
+        for index, alias in enumerate(aliases):
+            path = (*where(owner), index)
             other = taken.setdefault(alias, owner)
-            if alias in owners:
+            if alias in present:
                 message = f"expected a former name, got {alias!r}, which is {label} of this version"
                 yield finding("NQX124", path, message, "remove the alias")
-            elif other != owner or declaration.aliases.index(alias) != index:
+            elif other != owner or aliases.index(alias) != index:
                 message = f"expected each alias once, got {alias!r}, which {other} has too"
                 yield finding("NQX123", path, message, "remove one of the two")
 
