@@ -9,7 +9,10 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.errors import SchemaError, ValidationError
 from neuralqx_struct.schema import uses
+from neuralqx_struct.schema.conformance import conform, see_node
+from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series
+from neuralqx_struct.schema.uses import among, link
 from neuralqx_struct.tools.linting import lint
 
 OPTIM = """\
@@ -229,3 +232,51 @@ def test_a_diamond_is_followed_once(folder):
     (folder / "d30").mkdir()
     (folder / "d30" / "v1.yaml").write_text(data.replace("d29", "d30"))
     assert len(load_series(folder / "d0").head.closure()) == 31
+
+
+HOLDERS = {
+    "lab.u.U": lambda item: item,
+    "list[lab.u.U]": lambda item: [item],
+    "dict[str, lab.u.U]": lambda item: {"k": item},
+    "lab.u.U | null": lambda item: item,
+    "tuple[int, lab.u.U]": lambda item: (1, item),
+}
+
+
+@pytest.mark.parametrize("held", HOLDERS)
+def test_static_ints_of_a_used_root_are_sizes_wherever_it_is_held(held):
+    fields = {"n": {"type": "int", "kind": "static"}, "w": "int8[n]", "v": "int8[2 * n]"}
+    inner = {"language": "1", "schema": "lab.u", "version": 1, "root": "U"}
+    used = document_from_data({**inner, "structs": {"U": {"fields": fields}}}, "u")
+    outer = {"language": "1", "schema": "lab.t", "version": 1, "root": "T", "uses": ["lab.u@1"]}
+    structs = {"T": {"fields": {"n": "int8[n]", "x": held, "y": held}}}
+    user = link(document_from_data({**outer, "structs": structs}, "t"), among([used]))
+
+    def judged(*numbers):
+        array = {"__kind__": "array", "dtype": "int8", "leaf": "numpy"}
+        items = []
+        for n, w in numbers:
+            arrays = {
+                key: {**array, "name": key, "shape": [size]}
+                for key, size in (("w", w), ("v", 2 * n))
+            }
+            items.append({"__kind__": "struct", "type": "lab.u@1:U", "fields": {"n": n, **arrays}})
+        wrapped = [node(HOLDERS[held](item)) for item in items]
+        root = {"n": {**array, "name": "n", "shape": [9]}}
+        tree = {"__kind__": "struct", "type": "lab.t@1:T", "fields": root}
+        root |= dict(zip("xy", wrapped, strict=True))
+        return [d.code for d in conform(user, "T", tree, see_node)]
+
+    def node(value):
+        match value:
+            case {"__kind__": _}:
+                return value
+            case dict():
+                return {"__kind__": "dict", "items": [[key, item] for key, item in value.items()]}
+            case list():
+                return {"__kind__": "list", "items": value}
+            case tuple():
+                return {"__kind__": "tuple", "items": [*value]}
+
+    assert judged((3, 3), (4, 4)) == []  # each instance has its own
+    assert judged((3, 3), (4, 5)) == ["NQX413"]
