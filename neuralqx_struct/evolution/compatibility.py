@@ -37,7 +37,9 @@ from neuralqx_struct.schema.lock import edit_since, lock_entry, payload_fingerpr
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, series_of
+from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.schema.uses import Find
+from neuralqx_struct.types import walk_type
 
 _MOST = 1000  # versions that are looked for between two
 
@@ -74,6 +76,10 @@ def skew_between(older: Document, newer: Document, find: Find) -> Findings:
                 refused = [d for d in prove(hop.old, hop.new) if d.severity == "error"]
                 if refused and start < end:
                     raise MigrationError(refused)
+            series, ends = series_of(known.values()), (known[start], known[end])
+            apart = [*_beyond_root(series, *ends, "error", held_structs(newer, ends[1]))]
+            if apart and start < end:
+                raise MigrationError(apart)
         except StructError as error:
             first, *others = error.diagnostics
             more = f"\nand {len(others)} more problems" if others else ""
@@ -207,9 +213,44 @@ def _problems(
     for identity, used in reader.used.items():
         start = writer.used.get(identity)
         if start is not None and start.version != used.version and identity in known.others:
-            for each in _problems(known.others[identity], start, used, unknown, steps=steps):
+            own = known.others[identity]
+            for each in (
+                *_problems(own, start, used, unknown, steps=steps),
+                *_beyond_root(own, start, used, unknown, held_structs(reader, used)),
+            ):
                 message = f"{each.path} of {identity}: {each.message}"
                 yield replace(each, path="$.uses", file=None, line=None, message=message)
+
+
+def held_structs(document: Document, used: Document) -> set[str]:
+    """The structs of a used document that the fields of its user name."""
+    found: set[str] = set()
+    for struct in document.structs.values():
+        for declaration in struct.stored.values():
+            for inner in walk_type(declaration.declared):
+                owner, name = document.place_of(inner.refers)
+                if owner is used and name in used.structs:
+                    found.add(name)
+    return found
+
+
+def _beyond_root(
+    known: Series, writer: Document, reader: Document, unknown: Unknown, held: Iterable[str]
+) -> Iterator[Diagnostic]:
+    """Yields the differences of structs that only other schemas hold: aliases, defaults and promotion do not reach them."""
+    try:
+        hops = plan(known, writer.version, reader.version, unknown=unknown).hops
+    except (MigrationError, SchemaError):
+        return  # reported by its own versions
+    for hop in hops:
+        result = result_of(hop.stages, hop.old)
+        apart = {*held} - {*reachable(hop.new)[0]}
+        for name in sorted(apart & result.structs.keys() & hop.new.structs.keys()):
+            have, want = (each.model_copy(update={"root": name}) for each in (result, hop.new))
+            for problem in differences(have, want):
+                if not problem.extra or unknown == "error":
+                    hint = f"write a step `in: {problem.struct or name}` of {reader.id}"
+                    yield replace(problem, hint=hint).to_diagnostic("NQX301")
 
 
 def tightened(

@@ -8,7 +8,7 @@ import neuralqx_struct as s
 from neuralqx_struct.classes.compiler import classes_of
 from neuralqx_struct.errors import has_errors
 from neuralqx_struct.evolution.changes import LIMITS
-from neuralqx_struct.evolution.compatibility import verdict
+from neuralqx_struct.evolution.compatibility import skew_between, verdict
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.schema.migration import MODES
@@ -199,6 +199,35 @@ def test_used_schemas_count(steps, fields, backward, forward, unknown):
     found = verdict(old, new, "forward", unknown=unknown)
     assert has_errors(found) is not forward
     assert all(d.path == "$.uses" and "of lab.inner" in d.message for d in found)
+
+
+@pytest.mark.parametrize(
+    ("steps", "fields", "backward"),
+    [
+        ([], ({"w": "int8[2]"}, {"w": "int8[2]"}), True),
+        ([], ({"w": "float64[2]"}, {"w": "float32[2]"}), False),
+        ([], ({"w": "int8[n]", "v": "int8[m]"}, {"w": "int8[n]", "v": "int8[n]"}), False),
+        ([], ({"w": "int"}, {}), False),
+        ([{"rename": {"in": "C", "field": "w", "to": "v"}}], ({"w": "int"}, {"v": "int"}), True),
+        ([{"rename": {"field": "k", "to": "j"}}], ({"w": "int"}, {"v": "int"}), False),
+    ],
+)
+def test_structs_that_only_other_schemas_hold_are_judged(steps, fields, backward):
+    versions = []
+    for version, declared in enumerate(fields, 1):
+        root = {"j" if steps and version == 2 and "in" not in steps[0]["rename"] else "k": "int"}
+        data = {"language": "1", "schema": "lab.inner", "version": version, "root": "B"}
+        data["structs"] = {"B": {"fields": root}, "C": {"fields": declared}}
+        if steps and version == 2:
+            data["migrations"] = [{"from": 1, "steps": steps}]
+        versions.append(document_from_data(data, "test"))
+    old, new = (
+        link(doc({"x": "list[lab.inner.C]"}, v, uses=[f"lab.inner@{v}"]), among(versions))
+        for v in (1, 2)
+    )
+    known = series_of([new])
+    assert has_errors(verdict(old, known, "backward")) is not backward
+    assert bool([*skew_between(old, new, lambda *_: None)]) is not backward
 
 
 TYPES = [
