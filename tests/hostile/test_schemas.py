@@ -221,6 +221,27 @@ CASES = {
         fields(lambda i: f"{{type: int, derived: fieldx{i} + 1}}", 4_000),
         {"NQX116", "NQX005"},
     ),
+    "many misspelt paths": (
+        f"{HEAD}structs:\n  B:\n    fields:\n"
+        + "".join(f"      step{i}: int\n" for i in range(300))
+        + "  A:\n    fields: {b: B}\n    constraints:\n"
+        + "".join(
+            f"      - {{expr: {' + '.join(f'b.stp{i}' for i in range(120))} > {n}}}\n"
+            for n in range(50)
+        ),
+        {"NQX116", "NQX005"},
+    ),
+    "long paths through structs that hold themselves": (
+        f'{HEAD}structs:\n  B: {{fields: {{x: "list[B]", y: "dict[str, B]"}}}}\n'
+        '  A:\n    fields: {b: "list[B]"}\n    constraints:\n'
+        + "".join(f"      - {{expr: b{'.x.y' * 23}.z > {n}}}\n" for n in range(3000)),
+        {"NQX116", "NQX005"},
+    ),
+    "many equations of fields": (
+        f'{HEAD}structs:\n  A: {{fields: {{x: "int8[d0]", y: "list[int]"}}}}\ndims:\n'
+        + "".join(f'  d{n}: {{equals: "y[{n}] + y.z + size(x.t) + {n}"}}\n' for n in range(2000)),
+        {"NQX103", "NQX114", "NQX005"},
+    ),
     "a chain of 4,000 derived fields": (
         fields(lambda i: f"{{derived: f{i + 1} + 1}}", 4_000, "      f4000: itn\n"),
         {"NQX101", "NQX115"},
