@@ -91,9 +91,8 @@ class Maker:
             if name != "R" and self.chance(0.35):
                 params = self.rng.sample(SIZES, self.rng.randint(1, 2))
             new.structs[name] = Struct(params)
-            plain = name != "R" and self.chance(0.4)  # which can be stacked
             for key in self.rng.sample(FIELDS, self.rng.randint(2, 5)):
-                kind = self.array(new, name) if plain else self.kind(new, name)
+                kind = self.kind(new, name)
                 new.structs[name].fields[key] = Field(kind)
         for below in names[:-1]:  # everything is held by something
             if not any(
