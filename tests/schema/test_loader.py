@@ -177,7 +177,7 @@ for name, (expression, format, code) in json.load(sys.stdin).items():
     text = eval(expression)
     start = time.process_time()
     try:
-        loader.read_text(text, format=style)
+        loader.read_text(text, format=format)
         found = None
     except SchemaError as error:
         found = error.diagnostics[-1].code if code == "NQX005" else error.diagnostics[0].code
