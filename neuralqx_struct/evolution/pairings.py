@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import combinations, permutations, product
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import FieldDeclaration
+from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type
 
 Fields = Mapping[str, FieldDeclaration]
@@ -112,9 +113,8 @@ def _ways(pairing: Pairing) -> Iterator[Way]:
     work, name = pairing.work, pairing.name
     for b, declaration in list(pairing.come.items()):
         for alias in declaration.aliases:
-            if alias in pairing.gone:
-                renaming = build.rename(field=alias, to=b, within=work.within(name))
-                yield Way((alias,), (b,), (renaming,))
+            for way in _renamed(pairing, alias, b):
+                yield replace(way, words="")  # the alias answers the question
     likely = probable_renames(work.have.structs[name], work.want.structs[name], work.known)
     for a, b, _ in likely:
         yield from _renamed(pairing, a, b)
@@ -152,9 +152,12 @@ def _partners(pairing: Pairing) -> Iterator[tuple[str, str]]:
             yield a, b
     changed = []
     for (a, old), (b, new) in pairs if len(pairs) <= _MOST * _MOST else ():
-        # A number is common; only its name shows which one it was.
-        shown = (old.declared.axes and new.declared.axes) or likeness(a, old, b, new) >= LIKELY
-        if shown and next(_renamed(pairing, a, b), None) is not None:
+        # Numbers and texts are common; only their names show which one it was.
+        both = (old.declared, new.declared)
+        structs = [{inner.refers for inner in walk_type(each)} - {""} for each in both]
+        shown = all(each.axes for each in both) or not structs[0].isdisjoint(structs[1])
+        alike = shown or likeness(a, old, b, new) >= LIKELY
+        if alike and next(_renamed(pairing, a, b), None) is not None:
             changed.append((a, b))
     for a, b in changed:
         if sum(a in pair or b in pair for pair in changed) == 1:

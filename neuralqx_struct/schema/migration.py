@@ -207,6 +207,21 @@ class Inline(Step):
     fields: Listed[Name] = Field(min_length=1)
 
 
+class Stack(Step):
+    """A list of structs becomes one struct whose arrays have a leading axis, for scan over layers."""
+
+    field: Name
+    size: Size | None = Field(
+        default=None, description="The number of layers, where the list declares no length."
+    )
+
+
+class Unstack(Step):
+    """A stacked struct becomes a list of structs."""
+
+    field: Name
+
+
 class Fill(Step):
     """Null becomes a value, for fields that are no longer optional."""
 
@@ -284,6 +299,8 @@ class StepItem(Declaration):
     reshape: Reshape | None = None
     split: Split | None = None
     merge: Merge | None = None
+    stack: Stack | None = None
+    unstack: Unstack | None = None
     move: Move | None = None
     inline: Inline | None = None
     fill: Fill | None = None

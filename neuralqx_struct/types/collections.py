@@ -9,7 +9,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, from_ast
-from neuralqx_struct.types.records import NO_VALUE, Extent, Node, Rule, Type, type_names
+from neuralqx_struct.types.records import NO_VALUE, TYPES, Extent, Node, Rule, Type, type_names
 from neuralqx_struct.types.scalars import ANY_NODE, kind_rule
 from neuralqx_struct.types.text import (
     Builder,
@@ -120,6 +120,9 @@ class ListOf(Collection):
     def count(self) -> int | None:
         """The length of every value, if it is a number."""
         return None if self.length is None else constant_size(self.length)
+
+    def stacked(self, size: Expression) -> Type | None:
+        return TYPES["stacked"](self.item, (size,)) if self.item.refers else None
 
     @property
     def fixed_parts(self) -> tuple[Type, ...]:

@@ -129,6 +129,13 @@ class Type(ABC):
         """The type of the same value of several instances, stacked: arrays have these axes in front."""
         return self.with_parts(tuple(part.with_axes(axes) for part in self.parts))
 
+    def stacked(self, size: Expression) -> Type | None:
+        """The type of the items of a list as one struct with a leading axis, if that exists."""
+        return None
+
+    #: The type of the layers of a stacked struct as a list of them.
+    listed: Type | None = None
+
     def with_texts(self, names: Mapping[str, str]) -> Type:
         """The type with other strings in place of its own, as in literals."""
         return self

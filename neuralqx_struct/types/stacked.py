@@ -20,7 +20,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, from_ast, parse
-from neuralqx_struct.types.records import Extent, Rule, Type, walk_type
+from neuralqx_struct.types.records import TYPES, Extent, Rule, Type, walk_type
 from neuralqx_struct.types.text import Builder, wrong
 from neuralqx_struct.types.unions import Named
 
@@ -67,6 +67,10 @@ class Stacked(Type):
     @property
     def extents(self) -> tuple[Extent, ...]:  # type: ignore[override]
         return self.lead
+
+    @property
+    def listed(self) -> Type | None:  # type: ignore[override]
+        return TYPES["list"](self.item, self.lead[0]) if len(self.lead) == 1 else None
 
     def with_parts(self, parts: tuple[Any, ...]) -> Type:
         return Stacked(parts[0], self.lead)

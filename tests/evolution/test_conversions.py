@@ -92,7 +92,7 @@ STOPS = [
 @pytest.mark.parametrize(("old", "new", "stops"), STOPS)
 def test_lint_names_numbers_and_lists_that_may_not_fit(old, new, stops):
     to = new.removeprefix("list[").removesuffix("]]") + "]" if old.startswith("list[list") else new
-    found = prove(*versions(old, new, to=to))
+    found = [d for d in prove(*versions(old, new, to=to)) if "on a downgrade" not in d.message]
     assert ("NQX320" in {d.code for d in found}) is stops
     assert all(d.code == "NQX320" for d in found)
 

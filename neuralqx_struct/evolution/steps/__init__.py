@@ -42,6 +42,7 @@ from neuralqx_struct.evolution.steps.fields import (
 from neuralqx_struct.evolution.steps.operations import Cost, Gap, Scope, StepKind
 from neuralqx_struct.evolution.steps.parts import MERGE, SPLIT, merge, split
 from neuralqx_struct.evolution.steps.python import PYTHON, function, python
+from neuralqx_struct.evolution.steps.stacks import STACK, UNSTACK, stack, unstack
 from neuralqx_struct.evolution.steps.structs import (
     INLINE,
     MOVE,
@@ -78,9 +79,11 @@ __all__ = [
     "rename_struct",
     "reshape",
     "split",
+    "stack",
     "step_name",
     "step_text",
     "transpose",
+    "unstack",
     "unwrap_key",
     "wrap_key",
 ]
@@ -106,6 +109,8 @@ STEPS: dict[str, StepKind[Any]] = {
         INLINE,
         SPLIT,
         MERGE,
+        STACK,
+        UNSTACK,
         PYTHON,
     )
 }

@@ -7,7 +7,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named, promotes
@@ -15,11 +15,12 @@ from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.differences import size_names
 from neuralqx_struct.evolution.payload_tree import Place, Thunk
-from neuralqx_struct.evolution.sizes import same_type
+from neuralqx_struct.evolution.sizes import same_size, same_type
 from neuralqx_struct.evolution.steps.arrays import require_admission
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import Gap, Scope, StepKind, may_stop, refuse
 from neuralqx_struct.evolution.values import shown_node
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import LIST, elements_of
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.conformance import see_node
@@ -101,7 +102,7 @@ def _wanted(step: Convert) -> Type:
 def _convert(step: Convert, scope: Scope) -> Document:
     require_admission(step)
     to, declared = _wanted(step), scope.type(step.field)
-    if scope.field(step.field).kind == "node":
+    if to.element or scope.field(step.field).kind == "node":
         require_single(scope.document, scope.name, "field")
     sources = [*_sources(declared, to)]
     shown = format_type(declared)
@@ -147,6 +148,14 @@ def _holds_all(have: Type, to: Type) -> bool:
     return len(have.families) == 1 and all(promotes(each, made) for each in stored)
 
 
+def _same_extents(have: Type, to: Type, known: Mapping[str, Expression]) -> bool:
+    """True if two types show the same sizes."""
+    if len(have.extents) != len(to.extents):
+        return not to.extents
+    pairs = zip(have.extents, to.extents, strict=True)
+    return all(same_size(a, b, known) for a, b in pairs)
+
+
 def _review(step: Convert, scope: Scope) -> Iterator[Diagnostic]:
     """Yields NQX320 where a number may not fit, or a list not be as long as another array."""
     to, declared = _wanted(step), scope.type(step.field)
@@ -156,7 +165,8 @@ def _review(step: Convert, scope: Scope) -> Iterator[Diagnostic]:
         yield may_stop(where, "to")
     taken = size_names(scope.document) | scope.target.dims.keys()
     single = declared.solid == (sources[0],)
-    for size in map(str, to.extents):
+    fixed = all(_same_extents(source, to, scope.known) for source in sources)
+    for size in () if fixed else map(str, to.extents):
         if size != ANY and not (single and size.isidentifier() and size not in taken):
             yield may_stop(f"with a list that is not {size} long", "to")
 
@@ -212,13 +222,13 @@ def _converted(node: Node, have: Type, step: Convert, place: Place, at: Path) ->
     def compute() -> np.ndarray:
         return cast_array(numbers.read(), dtype, exact=exact, path=where)
 
-    if not to.element:
-        return _plain_node(compute().tolist())
-    for size, found in zip(to.extents, numbers.shape, strict=True):
+    for size, found in zip(to.extents, numbers.shape, strict=False):
         known = None if size is ... else place.known_size(size)
         if known not in (None, found):
             message = f"expected {known} numbers for {format_type(to)}, got {found}"
             raise place.error("NQX412", message, *at)
+    if not to.element:
+        return _plain_node(compute().tolist())
     made_of = (Convert.name, exact, *numbers.made_of)
     return place.workspace.store(dtype, numbers.shape, compute, made_of)
 

@@ -296,7 +296,7 @@ def _merge_payload(step: Merge, place: Place) -> Node:
     return place.swapped(leaving, {step.into: node})
 
 
-def _join(
+def joined(
     loads: Sequence[Thunk], dtype: str, shape: Sequence[int], axis: int, *, stacked: bool = False
 ) -> np.ndarray:
     """Returns arrays joined along an axis, or stacked along a new one; one of them is in memory at a time."""
@@ -319,8 +319,8 @@ def _join_parts(loads: Sequence[Thunk], dtype: str, shape: Sequence[int], axis: 
 
 _JOIN: Mapping[str, Callable[[Sequence[Thunk], str, Sequence[int], int], np.ndarray]] = {
     "complex": _join_parts,
-    "concat": _join,
-    "stack": partial(_join, stacked=True),
+    "concat": joined,
+    "stack": partial(joined, stacked=True),
 }
 
 

@@ -1,0 +1,306 @@
+"""The steps stack and unstack, inverse to each other: between a list of structs and one struct with a leading axis.
+
+Example:
+    >>> from neuralqx_struct.types.text import format_type, parse_type
+    >>> format_type(_stacked_type(parse_type("list[Layer, 3] | null"), None)[0])
+    'Layer[][3] | null'
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.evolution.differences import size_names
+from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.sizes import extent, same_size
+from neuralqx_struct.evolution.steps.arrays import plain_size
+from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.steps.operations import (
+    Gap,
+    Scope,
+    StepKind,
+    may_stop,
+    only_branch,
+    refuse,
+)
+from neuralqx_struct.evolution.steps.parts import joined
+from neuralqx_struct.evolution.values import compact, shown_node
+from neuralqx_struct.expressions import Expression
+from neuralqx_struct.manifest.kinds import (
+    FIELDS,
+    FULL,
+    LIST,
+    MANY,
+    ONE,
+    PAIRS,
+    STRUCT,
+    iter_nodes,
+    kind_of,
+    parts_of,
+)
+from neuralqx_struct.paths import Path
+from neuralqx_struct.schema.migration import Stack, Step, Unstack
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.types import Node, Type
+from neuralqx_struct.types.text import format_type
+
+#: Nodes that unstacking may make: a manifest takes no more.
+_MOST = 1_000_000
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Declarations
+
+
+def _size(step_size: int | str | None, listed: Type) -> Expression:
+    """The number of layers: the length of the list, or the size in the step."""
+    length = next((size for size in listed.extents if size is not ...), None)
+    if step_size is None and length is None:
+        message = f"expected `size:` beside a list of any length, got {format_type(listed)}"
+        refuse("NQX304", "size", message, "write the name that the new version has for it")
+    if step_size is None:
+        return length or extent(ANY)
+    size = extent(step_size)
+    if length is not None and not same_size(size, length, {}):
+        message = f"expected {length.text}, the length of the list, got {size.text}"
+        refuse("NQX309", "size", message, "leave `size:` out")
+    return size
+
+
+def _stacked_type(declared: Type, size: int | str | None) -> tuple[Type, Type]:
+    """The type after the step, and the stacked struct in it."""
+    words = "a list of structs"
+    listed, rebuilt = only_branch(declared, lambda one: one.stacked(extent(1)), words)
+    made = listed.stacked(_size(size, listed))
+    return rebuilt(made), made
+
+
+def _stack(step: Stack, scope: Scope) -> Document:
+    declared = scope.type(step.field)
+    made, stacked = _stacked_type(declared, step.size)
+    struct = stacked.parts[0].refers
+    if not scope.document.is_struct(struct):
+        refuse("NQX304", "field", f"expected a list of structs, got {format_type(declared)}")
+    known = scope.target if struct in scope.target.structs else scope.document
+    for reason, remedy in stacked.objections(known):
+        refuse("NQX137", "field", f"expected {reason}", remedy)
+    named = [size for size in stacked.extents if size is not ... and not size.text.isidentifier()]
+    scope.require_sizes(named, "size")
+    return scope.with_type(step.field, lambda _: made)
+
+
+def _unstack(step: Unstack, scope: Scope) -> Document:
+    def listed(declared: Type) -> Type:
+        stacked, rebuilt = only_branch(declared, lambda one: one.listed, "a stacked struct")
+        return rebuilt(stacked.listed)
+
+    return scope.with_type(step.field, listed)
+
+
+def _unstack_back(step: Unstack, scope: Scope, _: Document) -> list[Step]:
+    stacked, _rebuilt = only_branch(scope.type(step.field), lambda one: one.listed, "")
+    return [Stack(field=step.field, size=plain_size(stacked.extents[0]))]
+
+
+def _review_stack(step: Stack, scope: Scope) -> Iterator[Diagnostic]:
+    """Yields NQX320: layers may differ, and there may be none."""
+    declared = scope.type(step.field)
+    where = "whose list is empty, or has layers that differ in shapes, static fields or structure"
+    yield may_stop(where, "field")
+    _, stacked = _stacked_type(declared, step.size)
+    (size,) = map(str, stacked.extents)
+    taken = size_names(scope.document) | scope.target.dims.keys()
+    fixed = declared.solid[0].extents or size == ANY
+    if not fixed and (not size.isidentifier() or size in taken):
+        yield may_stop(f"with a list that is not {size} long", "size")
+
+
+def _suggest_stack(gap: Gap) -> Iterator[Step]:
+    if len(gap.have.solid) != 1 or len(gap.want.solid) != 1:
+        return
+    have, want = gap.have.solid[0], gap.want.solid[0]
+    if want.listed is None or have.stacked(extent(1)) is None:
+        return
+    size = {} if have.extents else {"size": plain_size(want.extents[0])}
+    yield stack(field=gap.field, within=gap.within, **size)
+
+
+def _suggest_unstack(gap: Gap) -> Iterator[Step]:
+    if len(gap.have.solid) == 1 and gap.have.solid[0].listed is not None:
+        yield unstack(field=gap.field, within=gap.within)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Payloads: one node of several, and several of one
+
+
+def _stack_payload(step: Stack, place: Place) -> Node:
+    node = place.field(step.field)
+    if node is None:
+        return place.node
+    if not LIST.matches(node):
+        raise place.error("NQX411", f"expected a list, got {shown_node(node)}", step.field)
+    items = node["items"]
+    _, stacked = _stacked_type(
+        place.before.structs[place.struct].fields[step.field].declared, step.size
+    )
+    size = stacked.extents[0]
+    known = None if size is ... else place.known_size(size)
+    if known not in (None, len(items)):
+        message = f"expected {known} layers, got {len(items)}"
+        raise place.error("NQX412", message, step.field)
+    if not items:
+        message = "expected at least one layer to stack, got none"
+        raise place.error("NQX432", message, step.field)
+    return place.with_fields({step.field: _one(items, place, (step.field,))})
+
+
+def _differ(place: Place, at: Path, reason: str) -> Exception:
+    hint = "a setting that differs between layers has to be an array; change it in a step before"
+    return place.error("NQX432", f"expected layers that agree, got {reason}", *at, hint=hint)
+
+
+def _one(nodes: Sequence[Node], place: Place, at: Path) -> Node:
+    """One node of the nodes at the same place in each layer."""
+    first = nodes[0]
+    kinds = [kind_of(node) for node in nodes]
+    if all(kind is not None and kind.sort == "array" for kind in kinds):
+        return _one_array(nodes, place, at)
+    if any(kind is not kinds[0] for kind in kinds) or kinds[0] is None:
+        if any(type(node) is not type(first) or node != first for node in nodes):
+            shown = dict.fromkeys(map(shown_node, nodes))
+            raise _differ(place, at, " and ".join([*shown][:3]))
+        return first
+    holds = dict(parts_of(first))
+    made = {}
+    for member, value in first.items():
+        values = [node.get(member) for node in nodes]
+        if member in holds:
+            made[member] = _one_part(holds[member], values, place, at)
+        elif any(json.dumps(other) != json.dumps(value) for other in values):
+            raise _differ(place, at, f"{shown_node(first)} and others")
+        else:
+            made[member] = value
+    return made
+
+
+def _one_part(holds: str, values: Sequence[Any], place: Place, at: Path) -> Any:
+    """One member of the same member of several nodes."""
+    first = values[0]
+    if holds == ONE:
+        return _one(values, place, at)
+    if holds == MANY:
+        if len({len(value) for value in values}) > 1:
+            raise _differ(place, at, "lists of several lengths")
+        return [_one(each, place, (*at, i)) for i, each in enumerate(zip(*values, strict=True))]
+    named = values
+    if holds == PAIRS:
+        named = [{json.dumps(key): (key, item) for key, item in value} for value in values]
+    if any(value.keys() != named[0].keys() for value in named):
+        raise _differ(place, at, "several sets of keys")
+    if holds == FIELDS:
+        return {key: _one([v[key] for v in values], place, (*at, key)) for key in first}
+    return [
+        [key, _one([value[text][1] for value in named], place, (*at, key))]
+        for text, (key, _) in named[0].items()
+    ]
+
+
+def _one_array(nodes: Sequence[Node], place: Place, at: Path) -> Node:
+    first, count = nodes[0], len(nodes)
+    forms = {(node["dtype"], tuple(node["shape"])): shown_node(node) for node in nodes}
+    if len(forms) > 1:
+        raise _differ(place, at, " and ".join([*forms.values()][:3]))
+    lead = len(place.lead)
+    shape = [*first["shape"][:lead], count, *first["shape"][lead:]]
+    marks = {
+        mark: first[mark]
+        for mark in ("leaf", "weak_type")
+        if mark in first and all(node.get(mark) == first[mark] for node in nodes)
+    }
+    identities = [place.identity(node) for node in nodes]
+    if FULL.matches(first) and len(set(identities)) == 1:
+        return {**FULL.node(dtype=first["dtype"], shape=shape, value=first["value"]), **marks}
+    loads = [place.load(node) for node in nodes]
+    join = partial(joined, loads, first["dtype"], shape, lead, stacked=True)
+    made_of = (Stack.name, lead, *identities)
+    return {**place.workspace.store(first["dtype"], shape, join, made_of), **marks}
+
+
+def _unstack_payload(step: Unstack, place: Place) -> Node:
+    node = place.field(step.field)
+    if node is None:
+        return place.node
+    arrays = [
+        (path, each)
+        for path, each in iter_nodes(node)
+        if (kind := kind_of(each)) is not None and kind.sort == "array"
+    ]
+    if not STRUCT.matches(node) or not arrays:
+        message = f"expected a struct of arrays, got {shown_node(node)}"
+        raise place.error("NQX411", message, step.field)
+    counts: dict[int, Path] = {}
+    for path, each in arrays:
+        shape = place.shape(each, step.field, *path)
+        counts.setdefault(shape[0] if shape else 0, (step.field, *path))
+    count = next(iter(counts))
+    if len(counts) > 1 or count < 1:
+        message = f"expected arrays with one leading axis that is not empty, got {[*counts]}"
+        raise place.error("NQX412", message, *counts[max(counts)])
+    nodes = sum(1 for _ in iter_nodes(node))
+    if count * nodes > _MOST:
+        message = f"expected layers of at most {_MOST:,} values in all, got {count} of {nodes}"
+        raise place.error("NQX412", message, step.field)
+    made = [_layer(node, index, place) for index in range(count)]
+    return place.with_fields({step.field: LIST.node(items=made)})
+
+
+def _layer(node: Node, index: int, place: Place) -> Node:
+    """The node of one layer."""
+    kind = kind_of(node)
+    if kind is None:
+        return node
+    if kind.sort == "array":
+        how = (Unstack.name, len(place.lead), index)
+        shape = place.shape(node)[1:]
+        return place.derive(node, how, lambda array: compact(array[index, ...]), shape=shape)
+    made = dict(node)
+    for member, holds in parts_of(node):
+        held = node[member]
+        if holds == ONE:
+            made[member] = _layer(held, index, place)
+        elif holds == PAIRS:
+            made[member] = [[key, _layer(item, index, place)] for key, item in held]
+        elif holds == MANY:
+            made[member] = [_layer(item, index, place) for item in held]
+        else:
+            made[member] = {key: _layer(item, index, place) for key, item in held.items()}
+    return made
+
+
+stack = builder(Stack)
+STACK = StepKind(
+    model=Stack,
+    declare=_stack,
+    rewrite=_stack_payload,
+    inverse=lambda step, *_: [Unstack(field=step.field)],
+    cost="streaming",
+    suggest=_suggest_stack,
+    review=_review_stack,
+    answer="one struct with a leading axis",
+)
+
+unstack = builder(Unstack)
+UNSTACK = StepKind(
+    model=Unstack,
+    declare=_unstack,
+    rewrite=_unstack_payload,
+    inverse=_unstack_back,
+    cost="streaming",
+    suggest=_suggest_unstack,
+    answer="a list of its layers",
+)
