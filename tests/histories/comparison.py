@@ -19,7 +19,12 @@ from tests.histories.steps import Stop
 #: Errors of lint about two versions that are sound by themselves.
 OF_TWO_VERSIONS = {"NQX301", "NQX305"}
 #: Codes of loads that a step refuses because of the data, by edit: lint names them (NQX320), and verdicts accept them.
-STOPS = {"cast": {"NQX213", "NQX214"}, "convert": {"NQX213", "NQX412", "NQX413"}}
+STOPS = {
+    "cast": {"NQX213", "NQX214"},
+    "convert": {"NQX213", "NQX412", "NQX413"},
+    "stack": {"NQX412", "NQX413", "NQX432"},
+    "unstack": {"NQX412", "NQX413", "NQX432"},
+}
 #: The payloads that are tried for a verdict of which no sample is an example.
 PROBES = 60
 

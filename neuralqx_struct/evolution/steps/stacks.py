@@ -16,7 +16,7 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.differences import size_names
 from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.sizes import extent, same_size
+from neuralqx_struct.evolution.sizes import constant, extent, same_size
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
@@ -117,6 +117,13 @@ def _review_stack(step: Stack, scope: Scope) -> Iterator[Diagnostic]:
     fixed = declared.solid[0].extents or size == ANY
     if not fixed and (not size.isidentifier() or size in taken):
         yield may_stop(f"with a list that is not {size} long", "size")
+
+
+def _review_unstack(step: Unstack, scope: Scope) -> Iterator[Diagnostic]:
+    """Yields NQX320: without layers nothing would show their shapes."""
+    stacked, _rebuilt = only_branch(scope.type(step.field), lambda one: one.listed, "")
+    if not all(constant(size) for size in stacked.extents):
+        yield may_stop("whose stacked struct has no layers", "field")
 
 
 def _suggest_stack(gap: Gap) -> Iterator[Step]:
@@ -302,5 +309,6 @@ UNSTACK = StepKind(
     inverse=_unstack_back,
     cost="streaming",
     suggest=_suggest_unstack,
+    review=_review_unstack,
     answer="a list of its layers",
 )
