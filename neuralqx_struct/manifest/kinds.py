@@ -86,7 +86,7 @@ class NodeKind:
         show: How ``inspect`` shows a node.
         leaf: Whether a node represents one value, so that nodes below it are parts of that.
         inline: A member whose node takes the place of this one in key paths.
-        sort: Which values schemas see in it: ``array``, ``key``, ``name``, ``list``, ``tuple``, ``dict``,
+        sort: Which values schemas see in it: ``array``, ``number``, ``key``, ``name``, ``list``, ``tuple``, ``dict``,
             ``struct`` or ``other``.
         elements: Where an array has its elements: ``stored`` in a file, or ``constant``, all the same; empty for others.
         tag: The value of ``__kind__``.
@@ -196,6 +196,7 @@ COMPLEX: Final = NodeKind(m.ComplexNode, _show_parts("real", "imag"), leaf=True)
 NUMPY_SCALAR: Final = NodeKind(
     m.NumpyScalarNode,
     lambda node: Shown(f"numpy {node['dtype']}", brief_scalar(node["value"])),
+    sort="number",
     leaf=True,
     elements="constant",
 )

@@ -93,6 +93,8 @@ def see_node(node: Any) -> Seen:
         case "array":
             dtype, shape = node["dtype"], tuple(node["shape"])
             return Seen("array", kind.show(node).text, dtype, shape, Shaped(dtype, shape))
+        case "number":  # of numpy; it is an array without axes, as it is in memory
+            return Seen("array", f"{node['dtype']}[]", node["dtype"], (), node["value"])
         case "key":
             return _see_key(node)
         case "name":

@@ -229,7 +229,10 @@ class Array(Type):
     def rule(self, document: Any) -> Rule:
         names = self.dtypes
         dtype: Rule = {"const": names[0]} if len(names) == 1 else {"enum": [*names]}
-        return kind_rule("array", "full", dtype=dtype, shape=_shape_rule(self.shape))
+        rule = kind_rule("array", "full", dtype=dtype, shape=_shape_rule(self.shape))
+        if self.shape not in ((), (...,)):
+            return rule
+        return {"anyOf": [rule, kind_rule("numpy-scalar", dtype=dtype)]}
 
     def annotation(self, owner: Any, stub: Any) -> str:
         return str(stub.source("jax.Array"))

@@ -149,10 +149,9 @@ class Scalar(Type):
         if not self.families:
             return rule
         dtypes = [name for name, dtype in DTYPES.items() if dtype.family in self.families]
-        is_array = {"properties": {"__kind__": {"enum": ["array", "full"]}}}
         without_axes = {"properties": {"dtype": {"enum": dtypes}, "shape": {"const": []}}}
-        array = {"if": is_array, "then": without_axes}
-        node = {"allOf": [kind_rule("array", "full", *self.kinds), array]}
+        kinds = ("array", "full", "numpy-scalar", *self.kinds)
+        node = {"allOf": [kind_rule(*kinds), without_axes]}
         return rule | {"if": {"type": "object"}, "then": node}
 
     def annotation(self, owner: Any, stub: Any) -> str:

@@ -480,7 +480,7 @@ def test_every_type_of_field(tmp_path):
         "anything": "pytree",
         "layers": "dict[str, Layer]",
         "optional": "pytree",
-        "scalar": "pytree",
+        "scalar": "float32[]",
         "big": "int",
         "number": "complex",
         "mode": "Mode",
