@@ -134,6 +134,7 @@ class Changes:
         back: New sizes by the old names that they had.
         former: The old paths of structs and fields that were renamed or moved, by their new ones.
         made: The paths of fields to which steps give other values, with the step.
+        fresh: The paths of fields that steps add, with the step: none of their values was in the old version.
         changes: The changes.
     """
 
@@ -142,6 +143,7 @@ class Changes:
     back: Mapping[str, Expression] = field(default_factory=dict)
     former: dict[Path, Path] = field(default_factory=dict)
     made: dict[Path, Step] = field(default_factory=dict)
+    fresh: dict[Path, Step] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
 
     def add(

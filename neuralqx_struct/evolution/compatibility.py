@@ -209,7 +209,7 @@ def _problems(
             yield from _alone(writer, reader, unknown, code)
     except (MigrationError, SchemaError) as error:
         yield from error.diagnostics
-    yield from tightened(old, new, direction, known.documents.values() if steps else ())
+    yield from broken_limits(old, new, direction, known.documents.values() if steps else ())
     for identity, used in reader.used.items():
         start = writer.used.get(identity)
         if start is not None and start.version != used.version and identity in known.others:
@@ -251,22 +251,6 @@ def _beyond_root(
                 if not problem.extra or unknown == "error":
                     hint = f"write a step `in: {problem.struct or name}` of {reader.id}"
                     yield replace(problem, hint=hint).to_diagnostic("NQX301")
-
-
-def tightened(
-    old: Document, new: Document, direction: Direction, between: Iterable[Document] = ()
-) -> Iterator[Diagnostic]:
-    """Yields the limits that one version has for values, and payloads of the other need not keep.
-
-    Args:
-        old: The older version.
-        new: The newer one.
-        direction: ``backward`` if the newer one reads, ``forward`` if the older one does.
-        between: The versions whose declared steps count.
-    """
-    for change in broken_limits(old, new, between, direction):
-        hint = "values outside are refused: keep the limit, or waive it with a reason"
-        yield change.to_diagnostic(hint)
 
 
 def _by_steps(

@@ -22,6 +22,7 @@ from neuralqx_struct.evolution.changes import (
     LIMITS,
     Change,
     Changes,
+    Direction,
     Entry,
     Path,
     Position,
@@ -162,9 +163,16 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
 
 
 def broken_limits(
-    old: Document, new: Document, between: Iterable[Document], direction: str
-) -> Iterator[Change]:
-    """Yields the changes of limits on fields and structs for which a reading refuses values."""
+    old: Document, new: Document, direction: Direction, between: Iterable[Document] = ()
+) -> Iterator[Diagnostic]:
+    """Yields the limits that one version has for values, and payloads of the other need not keep.
+
+    Args:
+        old: The older version.
+        new: The newer one.
+        direction: ``backward`` if the newer one reads, ``forward`` if the older one does.
+        between: The versions whose declared steps count.
+    """
     found = Changes(equations(new, old), new_sizes(old, new), new_sizes(new, old))
     follow_steps(found, old, new, between)
     _follow_structs(found, old, new)
@@ -175,7 +183,8 @@ def broken_limits(
     _compare_limits(found, old, new)
     for change in found.changes:
         if change.code in LIMITS and change.breaks(direction):
-            yield change
+            hint = "values outside are refused: keep the limit, or waive it with a reason"
+            yield change.to_diagnostic(hint)
 
 
 def edited_version(written: Mapping[str, Any], reader: Series, own: Series | None) -> Diagnostic:
@@ -242,7 +251,7 @@ def _compare_limits(found: Changes, old: Document, new: Document) -> None:
         for field, declaration in struct.fields.items():
             here: Path = ("structs", name, "fields", field)
             was = found.former_path(here)
-            if holds(old, was):
+            if holds(old, was) and here not in found.fresh:
                 source.setdefault(name, was[1])
                 compare_limits(found, here, old.structs[was[1]].fields[was[3]], declaration)
     for made, step in found.made.items():

@@ -16,6 +16,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.changes import Changes, Path
+from neuralqx_struct.evolution.proof import resolved
 from neuralqx_struct.evolution.steps import apply_to_document, kind, require_bounded
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, StructDeclaration
@@ -34,20 +35,31 @@ def follow_steps(
         after = next((d for d in ahead if d.migration_from(here.version)), ahead[0])
         ahead = ahead[ahead.index(after) + 1 :]
         migration = after.migration_from(here.version)
-        steps = migration.steps if migration is not None else []
+        steps = [] if migration is None else [item.step for item in migration.steps]
+        if migration is None and (here is not old or after is not new):
+            steps = _undeclared(here, after)  # two versions alone are compared by names and aliases
         document = here
-        for item in steps:
+        for step in steps:
             try:
                 require_bounded(len(steps), here, after)
-                made = apply_to_document(document, item.step, after)
+                made = apply_to_document(document, step, after)
             except SchemaError:  # lint reports it
                 continue
             paths = [*_changed_paths(document, made)]
-            changed.update(paths)
-            _follow_renames(found, item.step, document, made, paths)
+            if migration is not None:
+                changed.update(paths)
+            _follow_renames(found, step, document, made, paths)
             document = made
         here = after
     return changed
+
+
+def _undeclared(old: Document, new: Document) -> list[Step]:
+    """The steps of a hop without declared ones, by a reader that drops fields."""
+    try:
+        return resolved(old, new, drop=True).steps
+    except SchemaError:  # lint reports it
+        return []
 
 
 def _changed_paths(before: Document, after: Document) -> Iterator[Path]:
@@ -93,14 +105,17 @@ def _follow_renames(
                 renamed[path] = gone[path[-1]]
     elif not record.checks_values or getattr(step, "lossy", False):
         found.made |= dict.fromkeys((path for path in paths if len(path) == 4), step)
+    come = [path for path in paths if len(path) == 4 and not holds(before, path)]
+    fresh = [path for path in come if renamed.keys().isdisjoint({path, path[:2]})]
+    found.fresh |= dict.fromkeys(fresh, step)
     for there, here in renamed.items():
         found.former[there] = found.former.get(here, here)
-        for known in (found.former, found.made):
+        for known in (found.former, found.made, found.fresh):
             _rename_paths(known, here, there)
     for path in paths:
         if not holds(after, path):
-            found.former.pop(path, None)
-            found.made.pop(path, None)
+            for known in (found.former, found.made, found.fresh):
+                known.pop(path, None)
 
 
 def _gone(before: Document, after: Document, paths: Iterable[Path]) -> dict[str, Path]:

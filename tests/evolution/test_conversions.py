@@ -97,6 +97,43 @@ def test_lint_names_numbers_and_lists_that_may_not_fit(old, new, stops):
     assert all(d.code == "NQX320" for d in found)
 
 
+#: Fields of the root before, those that it has after, members of the documents, and whether a downgrade may stop.
+BACK = {
+    "a size of its own": ({"a": "float64[n]"}, {"a": "list[float]"}, {}, {}, False),
+    "a dim": ({"a": "float64[n]"}, {"a": "list[float]"}, {"dims": {"n": {}}}, {}, True),
+    "an argument of a struct": (
+        {"a": "float64[n]", "b": "B[n]"},
+        {"a": "list[float]", "b": "B[n]"},
+        {"raw": {"B": {"params": ["d"], "fields": {"w": "int8[d]"}}}},
+        {},
+        True,
+    ),
+    "an int of the root": (
+        {"a": "float64[n]", "n": {"type": "int", "kind": "static"}},
+        {"a": "list[float]", "n": {"type": "int", "kind": "static"}},
+        {},
+        {},
+        True,
+    ),
+    "a parameter": (
+        {"b": "B[n]", "c": "B[n]"},
+        {"b": "B[n]", "c": "B[n]"},
+        {"raw": {"B": {"params": ["d"], "fields": {"a": "float64[d]"}}}},
+        {"raw": {"B": {"params": ["d"], "fields": {"a": "list[float]"}}}},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BACK)
+def test_lint_names_lists_that_may_not_have_the_size_of_the_array_before(name):
+    old, new, first, second, stops = BACK[name]
+    within = None if "a" in old else "B"
+    step = steps.convert(field="a", to="list[float]", within=within)
+    found = prove(doc(old, **first), doc(new, 2, [step], **{**first, **second}))
+    assert [d.code for d in found] == ["NQX320"] * stops
+
+
 def test_a_list_beside_an_array_of_the_same_size_may_stop():
     fields = {"a": "list[float]", "b": "int8[n]"}
     new = doc({**fields, "a": "float64[n]"}, 2, [steps.convert(field="a", to="float64[n]")])

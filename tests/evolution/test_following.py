@@ -14,12 +14,12 @@ INNER_LIMITED = {"fields": {"a": LIMITED, "y": "int"}}
 PAIR = {"a": "float32[2]", "b": "float32[2]"}
 
 
-def doc(version, root, steps=None, constraints=(), **structs):
+def doc(version, root, steps=None, constraints=(), since=1, **structs):
     data = {"language": "1", "schema": "lab.f", "version": version, "root": "A"}
     limits = [{"expr": text} for text in constraints]
     data["structs"] = {"A": {"fields": root, "constraints": limits}, **structs}
     if steps is not None:
-        data["migrations"] = [{"from": 1, "steps": steps}]
+        data["migrations"] = [{"from": since, "steps": steps}]
     return document_from_data(data, "test")
 
 
@@ -132,3 +132,42 @@ def test_limits_that_all_values_keep_are_not(name):
     old, new = KEPT[name]
     assert not has_errors(verdict(old, new, "backward"))
     assert [d for d in lint_series(series_of([old, new])) if d.code == "NQX270"] == []
+
+
+REMOVE = [{"remove": {"field": "a", "undo_default": 7}}]
+ADDED_AGAIN = {
+    "by a step": {"steps": [{"add": {"field": "a", "default": 7}}]},
+    "by a default": {"default": 7},
+}
+
+
+@pytest.mark.parametrize("name", ADDED_AGAIN)
+@pytest.mark.parametrize("limited", [1, 3])
+def test_the_limits_of_a_removed_field_are_not_those_of_one_added_later(name, limited):
+    how = ADDED_AGAIN[name]
+    default = {"default": how["default"]} if "default" in how else {}
+    first, last = (
+        {"type": "int", **({"ge": 0} if version == limited else {})} for version in (1, 3)
+    )
+    versions = [
+        doc(1, {"x": "int", "a": first}),
+        doc(2, {"x": "int"}, REMOVE),
+        doc(3, {"x": "int", "a": {**last, **default}}, how.get("steps"), since=2),
+    ]
+    series = series_of(versions)
+    for direction in ("backward", "forward"):
+        found = verdict(series.at(1), series, direction, unknown="drop")
+        assert not has_errors(found), direction
+
+
+def test_limits_on_a_field_of_a_renamed_struct_are_compared():
+    renamed = [{"rename_struct": {"struct": "B", "to": "C"}}]
+    series = series_of(
+        [
+            doc(1, {"b": "B"}, B=INNER),
+            doc(2, {"b": "C"}, renamed, C=INNER),
+            doc(3, {"b": "C"}, C=INNER_LIMITED),
+        ]
+    )
+    found = verdict(series.at(1), series, "backward")
+    assert {d.code for d in found if d.severity == "error"} == {"NQX270"}

@@ -1,5 +1,6 @@
 """Edits without steps."""
 
+from tests.histories.constraints import LEAST
 from tests.histories.declarations import DTYPES, SIZES, Field, names_in
 from tests.histories.steps import DEFAULTS, Edit, free_name, is_array, pick, uses_of
 
@@ -129,7 +130,11 @@ def plain_bound(make, new):
     if "ge" in members:
         del members["ge"]
     else:
-        members["ge"] = make.one([-2, 0])
+        bound = make.one([-2, 0])
+        held = new.structs[struct].fields[key]
+        if any(each.path[-1] is held for each in new.constraints):
+            bound = max(bound, LEAST + 1)  # a bound that the constraint implies refuses nothing
+        members["ge"] = bound
     return Edit("bound of a number")
 
 

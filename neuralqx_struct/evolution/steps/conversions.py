@@ -27,6 +27,7 @@ from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.migration import Convert, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes.scopes import int_fields, sizes_of_struct
 from neuralqx_struct.schema.stacks import require_single
 from neuralqx_struct.types import Node, Type
 from neuralqx_struct.types.text import format_type, number_value, parse_type
@@ -163,12 +164,29 @@ def _review(step: Convert, scope: Scope) -> Iterator[Diagnostic]:
     if step.exact and not all(_holds_all(source, to) for source in sources):
         where = f"with a number of {format_type(sources[0])} that {step.to} does not hold"
         yield may_stop(where, "to")
-    taken = size_names(scope.document) | scope.target.dims.keys()
     single = declared.solid == (sources[0],)
     fixed = all(_same_extents(source, to, scope.known) for source in sources)
     for size in () if fixed else map(str, to.extents):
-        if size != ANY and not (single and size.isidentifier() and size not in taken):
-            yield may_stop(f"with a list that is not {size} long", "to")
+        yield from review_length(size, scope, "to", single=single)
+
+
+def review_length(
+    size: str, scope: Scope, member: str, *, single: bool = True
+) -> Iterator[Diagnostic]:
+    """Yields NQX320 if a list may be of another length than the size that it gets.
+
+    Args:
+        size: The size.
+        scope: The scope of the step.
+        member: The member of the step that names the size.
+        single: Whether the field holds one such list at most; several may differ.
+    """
+    taken = {*size_names(scope.document), *scope.target.dims, *scope.struct.params}
+    taken.update(sizes_of_struct(scope.document, scope.name))  # arguments of structs too
+    taken.update(int_fields(scope.document), int_fields(scope.target))
+    own = single and size.isidentifier() and size not in taken
+    if size != ANY and not own:
+        yield may_stop(f"with a list that is not {size} long", member)
 
 
 def _suggest(gap: Gap) -> Iterator[Step]:

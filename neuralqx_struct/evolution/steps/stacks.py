@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.evolution.differences import size_names
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import constant, extent, same_size
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.steps.conversions import review_length
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -113,10 +113,8 @@ def _review_stack(step: Stack, scope: Scope) -> Iterator[Diagnostic]:
     yield may_stop(where, "field")
     _, stacked = _stacked_type(declared, step.size)
     (size,) = map(str, stacked.extents)
-    taken = size_names(scope.document) | scope.target.dims.keys()
-    fixed = declared.solid[0].extents or size == ANY
-    if not fixed and (not size.isidentifier() or size in taken):
-        yield may_stop(f"with a list that is not {size} long", "size")
+    if not declared.solid[0].extents:
+        yield from review_length(size, scope, "size")
 
 
 def _review_unstack(step: Unstack, scope: Scope) -> Iterator[Diagnostic]:
