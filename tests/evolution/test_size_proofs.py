@@ -177,6 +177,25 @@ REFUSED = {
         {"d_arr": zeros(2), "n_arr": zeros(3)},
         ("NQX305", "$.structs.P.fields.d_arr"),
     ),
+    "inline of a dim into a struct with a parameter of its name": (
+        doc(
+            {"d_arr": "float32[d]", "p": "P[3]"},
+            dims={"d": {}},
+            raw={
+                "P": {"params": ["d"], "fields": {"v": "int8[d]", "l": "L"}},
+                "L": {"fields": {"w": "float32[d]"}},
+            },
+        ),
+        doc(
+            {"d_arr": "float32[d]", "p": "P[3]"},
+            2,
+            [steps.inline(within="P", field="l", fields=["w"])],
+            dims={"d": {}},
+            raw={"P": {"params": ["d"], "fields": {"v": "int8[d]", "w": "float32[d]"}}},
+        ),
+        {"d_arr": zeros(2), "p": ("P", {"v": np.zeros(3, "i1"), "l": inner(2)})},
+        ("NQX305", "$.structs.P.fields.w"),
+    ),
     "fill with a size that only a null shows": (
         doc({"x": "float32[n] | null", "y": "float32[n] | null"}),
         doc({"x": "float32[n]", "y": "float32[n] | null"}, 2, [steps.fill(field="x", value=0)]),

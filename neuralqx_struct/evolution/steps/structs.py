@@ -49,6 +49,7 @@ def _apart(scope: Scope, destination: str, bind: Mapping[str, Expression]) -> di
     taken = {name for name, size in bind.items() if size.text != name}
     if destination in document.structs:
         taken |= sizes_of_struct(document, destination).keys() - document.dims.keys()
+        taken.update({*document.structs[destination].params} - bind.keys())
     if destination == document.root:
         taken |= int_fields(document).keys()
     names = sizes_of_struct(document, scope.name)
