@@ -41,7 +41,7 @@ NEEDS_X64 = {"mc_state", "lattice_gauge"}
 
 @pytest.mark.parametrize("name", NAMES)
 def test_lint_finds_nothing_and_each_version_leads_to_the_next_and_back(name):
-    assert lint_series(schema(name).series) == []
+    assert [d for d in lint_series(schema(name).series) if d.severity != "info"] == []
     assert schema(name).versions == (1, 2)
 
 
