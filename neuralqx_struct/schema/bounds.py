@@ -7,6 +7,7 @@ themselves make sense is ``defaults.py``'s.
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -19,9 +20,10 @@ from neuralqx_struct.expressions.paths import head_of, steps_of
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.model import FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches
-from neuralqx_struct.types.text import plain_value
+from neuralqx_struct.types.scalars import Scalar
+from neuralqx_struct.types.text import Builder, plain_value
 
-__all__ = ["check_limits", "length_misses", "scalar_misses"]
+__all__ = ["check_limits", "length_misses", "plain_misses", "scalar_misses"]
 
 
 def _is_multiple(value: float, bound: float) -> bool:
@@ -75,10 +77,30 @@ def scalar_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
             declaration, len(value), "characters" if isinstance(value, str) else "bytes"
         )
     choices = declaration.choices
-    # Complex numbers have no plain value, paths no equal one.
-    if choices is not None and value not in choices and plain_value(value) not in choices:
+    if choices is not None and value not in choices and not _is_among(value, declaration):
         found.append(f"expected one of {', '.join(map(repr, choices))}, got {brief_scalar(value)}")
     return found
+
+
+def _is_among(value: Any, declaration: FieldDeclaration) -> bool:
+    """True if a choice writes the value: NaN is equal to no other, and a path to no text."""
+    choices = [_live(declaration, choice) for choice in declaration.choices or ()]
+    return plain_value(value) in map(plain_value, choices)
+
+
+def _live(declaration: FieldDeclaration, value: Any) -> Any:
+    """The number or bytes that a plain value writes; other values as they are."""
+    for option in declaration.declared.solid:
+        if isinstance(option, Scalar):
+            with contextlib.suppress(SchemaError):
+                option.read(value, Builder(None))
+                return option.live(value) if option.spelling is not None else value
+    return value
+
+
+def plain_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
+    """The constraints of a field that a scalar of a file violates."""
+    return scalar_misses(declaration, _live(declaration, value))
 
 
 def check_limits(declaration: FieldDeclaration, value: Any, member: str) -> None:
@@ -87,7 +109,7 @@ def check_limits(declaration: FieldDeclaration, value: Any, member: str) -> None
     Raises:
         SchemaError: NQX107: the bounds or choices of the field refuse it; ``member`` is where the step has it.
     """
-    misses = scalar_misses(declaration, value) if value is not None else []
+    misses = plain_misses(declaration, value) if value is not None else []
     if misses:
         hint = "write a value within the limits of the field"
         raise SchemaError("; ".join(misses), code="NQX107", path=member, hint=hint)

@@ -18,6 +18,7 @@ from neuralqx_struct.types.text import (
     Builder,
     format_extents,
     not_a_value,
+    number_of,
     numbers_in,
     parse_extent,
     wrong,
@@ -65,6 +66,11 @@ def array_value(value: Any, *, is_bool: bool) -> Any:
             return inner
         case _:
             return value
+
+
+def _with_numbers(value: Any) -> Any:
+    """Nested lists, or a single value, with the numbers that text writes."""
+    return [*map(_with_numbers, value)] if isinstance(value, list) else number_of(value)
 
 
 def is_identity(value: Any) -> bool:
@@ -182,9 +188,10 @@ class Array(Type):
         if is_identity(value):
             self._check_identity(value)
             return builder.array(self, value)
+        value = _with_numbers(value)
         known, numbers = DTYPES[self.made_as], [*numbers_in(value)]
         if not all(map(known.holds, numbers)):
-            plain = all(isinstance(number, (int, float)) for number in numbers)
+            plain = all(isinstance(number, (int, float, complex)) for number in numbers)
             hint = f"{self.made_as} holds {known.values}; change the value, or the dtype"
             raise not_a_value(value, self, hint if plain else None)
         return builder.array(self, value)

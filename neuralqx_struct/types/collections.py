@@ -14,6 +14,7 @@ from neuralqx_struct.types.scalars import ANY_NODE, kind_rule
 from neuralqx_struct.types.text import (
     Builder,
     constant_size,
+    is_nonfinite,
     not_a_value,
     type_of_tree,
     wrong,
@@ -350,6 +351,8 @@ class PyTree(Type):
         if isinstance(value, dict):
             items = {key: self.read(item, builder) for key, item in value.items()}
             return builder.mapping(items)
+        if is_nonfinite(value):  # without quotes it is a number to YAML, and text to JSON
+            raise not_a_value(value, self, "declare the type of the number: float")
         return builder.number(value)
 
     def only_in_nodes(self, document: Any) -> bool:

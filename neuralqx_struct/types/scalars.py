@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
@@ -14,7 +13,17 @@ from typing import Any
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.fieldspec import MISSING
 from neuralqx_struct.types.records import NO_VALUE, TYPES, Node, Rule, Type
-from neuralqx_struct.types.text import Builder, not_a_value, number_node, number_value, wrong
+from neuralqx_struct.types.text import (
+    Builder,
+    not_a_value,
+    number_node,
+    number_of,
+    number_text,
+    number_value,
+    wrong,
+)
+
+_LARGEST = int(sys.float_info.max)
 
 #: The rule of any node.
 ANY_NODE: Rule = {"$ref": "#/definitions/Node"}
@@ -60,6 +69,7 @@ class Scalar(Type):
         written: Makes the plain value of a Python value, or MISSING; the inverse of ``live``.
         source: Annotation in stubs: a builtin, or a name with the module that it needs.
         suggestion: A plain value to propose as default.
+        spelling: How to write a value in a file, for messages.
         draw: Makes a random value, given a sample.
         bounds: Groups of constraints.
     """
@@ -78,6 +88,7 @@ class Scalar(Type):
     written: Callable[[Any], Any]
     source: str
     suggestion: Any
+    spelling: str | None = None
     draw: Callable[[Any], Any]
     valid: Callable[[Any], bool] = _always
     fits: Callable[[Any], bool] = _always
@@ -132,7 +143,7 @@ class Scalar(Type):
 
     def read(self, value: Any, builder: Builder) -> Any:
         if type(value) not in self.plain or not self.valid(value):
-            raise not_a_value(value, self)
+            raise not_a_value(value, self, self.spelling)
         return builder.scalar(self, value)
 
     def holds(self, value_class: type) -> bool:  # type: ignore[override]
@@ -167,8 +178,29 @@ def _is_dtype(cls: type) -> bool:
     return numpy is not None and issubclass(cls, numpy.dtype)
 
 
-def _node_of_bytes(text: str) -> Node:
-    return {"__kind__": "bytes", "base64": b64encode(text.encode()).decode()}
+def _is_float(value: Any) -> bool:
+    """True if a plain number or text is a float; none is as large as some integers."""
+    number = number_of(value)
+    return isinstance(number, float) or (isinstance(number, int) and abs(number) <= _LARGEST)
+
+
+def _is_complex(value: Any) -> bool:
+    return isinstance(number_of(value), complex) or _is_float(value)
+
+
+def _base64(value: bytes) -> dict[str, str]:
+    return {"base64": b64encode(value).decode()}
+
+
+def _bytes_of(value: Any) -> bytes | None:
+    """The bytes that a plain value writes: the UTF-8 of text, or those of ``{base64: ...}``; None for others."""
+    if isinstance(value, str):
+        return value.encode()
+    try:
+        decoded = b64decode(value["base64"], validate=True)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return decoded if _base64(decoded) == value else None  # one spelling, without other members
 
 
 BOOL = Scalar(
@@ -205,35 +237,39 @@ INT = Scalar(
 )
 FLOAT = Scalar(
     name="float",
-    plain=(int, float),
+    plain=(int, float, str),
+    valid=_is_float,
     is_class=lambda cls: cls is float,
     takes=("float", "int"),
     families=("floating",),
     meaning="float",
     json=("number",),
     kinds=("float", "bigint"),
-    node=lambda value: number_node(float(value)),
-    live=_same,
-    written=lambda value: value if math.isfinite(value) else MISSING,
+    node=lambda value: number_node(float(number_of(value))),
+    live=number_of,
+    written=number_text,
     source="float",
     suggestion=0.0,
+    spelling="write a number, or one of .inf, -.inf and .nan",
     draw=lambda sample: sample.floating(),
     bounds=("number",),
 )
 COMPLEX = Scalar(
     name="complex",
-    plain=(int, float),
+    plain=(int, float, str),
+    valid=_is_complex,
     is_class=lambda cls: cls is complex,
     takes=("complex", "float", "int"),
     families=("complex",),
     meaning="complex",
     json=("number",),
     kinds=("complex", "float", "bigint"),
-    node=lambda value: number_node(complex(value)),
-    live=complex,
-    written=lambda _: MISSING,
+    node=lambda value: number_node(complex(number_of(value))),
+    live=lambda value: complex(number_of(value)),
+    written=number_text,
     source="complex",
     suggestion=0,
+    spelling="write a number, or text such as 1+2j, -2.5j and .inf-.nanj",
     draw=lambda sample: complex(sample.floating(), sample.floating()),
 )
 STR = Scalar(
@@ -253,17 +289,19 @@ STR = Scalar(
 )
 BYTES = Scalar(
     name="bytes",
-    plain=(str,),
+    plain=(str, dict),
+    valid=lambda value: _bytes_of(value) is not None,
     is_class=lambda cls: cls is bytes,
     takes=("bytes",),
     meaning="bytes",
     kinds=("bytes",),
-    node=_node_of_bytes,
-    live=str.encode,
+    node=lambda value: {"__kind__": "bytes", **_base64(_bytes_of(value) or b"")},
+    live=_bytes_of,
     stored=lambda node: b64decode(node["base64"]),
-    written=lambda _: MISSING,
+    written=_base64,
     source="bytes",
     suggestion=NO_VALUE,
+    spelling="write text, which is taken as UTF-8, or {base64: /wA=}",
     draw=lambda sample: sample.text().encode(),
     bounds=("length",),
 )

@@ -192,9 +192,52 @@ def number_value(node: Node) -> complex:
     )
 
 
+#: A real number in the text of a complex one; the numbers that files write as text are spelled as in YAML 1.2.
+_PART = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)"
+_COMPLEX = re.compile(rf"(?:(?P<real>{_PART})(?=[-+]))?(?P<imag>{_PART})j")
+_SPELLED = {f"{word[:-3]}.{word[-3:]}": number for word, number in _NONFINITE.items()}
+
+
+def number_text(value: complex) -> Any:
+    """A float or complex number as a file holds it: a finite float, or text such as ``-.inf`` and ``1+2j``."""
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return re.sub("inf|nan", r".\g<0>", repr(value).strip("()"))
+
+
+def number_of(value: Any) -> Any:
+    """The number that a plain value is or writes, the inverse of :func:`number_text`; other values as they are.
+
+    Example:
+        >>> number_of("-.inf"), number_of("1-.nanj"), number_of("one")
+        (-inf, (1+nanj), 'one')
+    """
+    if not isinstance(value, str):
+        return value
+    if value in _SPELLED:
+        return _SPELLED[value]
+    match = _COMPLEX.fullmatch(value) if len(value) <= _LONGEST else None
+    if match is None:
+        return value
+    texts = [text or "0" for text in match.group("real", "imag")]
+    real, imag = (float(re.sub(r"\.(?=[in])", "", text)) for text in texts)
+    is_rounded = any(
+        math.isinf(part) and "inf" not in text
+        for part, text in zip((real, imag), texts, strict=True)
+    )
+    return value if is_rounded else complex(real, imag)
+
+
+def is_nonfinite(value: Any) -> bool:
+    """True for the text of an infinity or NaN."""
+    return isinstance(value, str) and value in _SPELLED
+
+
 def not_a_value(value: Any, declared: Type, hint: str | None = None) -> SchemaError:
     """The error NQX107: a value is not one of the type."""
     shown = json.dumps(value, default=repr)
+    if len(shown) > _LONGEST:
+        shown = f"{shown[:40]}..."
     if value is None:
         hint = "a field may be null only where its type says `| null`"
     message = f"expected a value of type {format_type(declared)}, got {shown}"

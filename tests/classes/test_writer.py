@@ -409,6 +409,26 @@ def test_defaults_that_no_file_can_hold_are_left_out_with_a_note(options):
     assert report[0].message == "left out: a default that a schema cannot write"
 
 
+@pytest.mark.parametrize(
+    ("hint", "default", "text"),
+    [
+        (float, float("-inf"), "-.inf"),
+        (float, float("nan"), ".nan"),
+        (float, -0.0, -0.0),
+        (complex, 1 - 2.5j, "1-2.5j"),
+        (complex, complex(float("nan"), -0.0), ".nan-0j"),
+        (complex | None, 2j, "2j"),
+        (bytes, b"\xff\x00", {"base64": "/wA="}),
+        (str | bytes, b"a", {"base64": "YQ=="}),
+        (tuple[float, bytes], (float("inf"), b""), [".inf", {"base64": ""}]),
+    ],
+)
+def test_numbers_and_bytes_that_json_lacks_are_defaults(hint, default, text):
+    _, read, report = declared(hint, default=default, static=True)
+    assert not report
+    assert repr(read.default) == repr(text)
+
+
 @pytest.mark.parametrize(("hint", "default"), [(int, "text"), (float, None), (Sampler, ())])
 def test_defaults_that_do_not_fit_their_type_are_left_out_with_a_note(hint, default):
     _, read, report = declared(hint, default=default)
@@ -424,6 +444,9 @@ def test_defaults_that_do_not_fit_their_type_are_left_out_with_a_note(hint, defa
         (Phase | None, Phase.WARM, True),
         (str | pathlib.Path, pathlib.Path("x"), False),
         (float | int, 2, False),
+        (float | str, ".inf", False),
+        (str | float, float("inf"), False),
+        (float | str, float("inf"), True),
         (bool | int, 1, True),
         (tuple[str | Phase, ...], (Phase.WARM, "a"), False),
         (tuple[str | int, ...], (1, "a"), True),

@@ -46,6 +46,11 @@ from neuralqx_struct.schema.text.loader import Mark, read_text
         ("2020-01-01", "2020-01-01"),
         ("=", "="),
         ("e3", "e3"),
+        (".inf", ".inf"),
+        ("+.Inf", ".inf"),
+        ("-.INF", "-.inf"),
+        (".NaN", ".nan"),
+        ("1+2j", "1+2j"),
         ("1e", "1e"),
         ("\N{ARABIC-INDIC DIGIT ONE}", "\N{ARABIC-INDIC DIGIT ONE}"),
         ("complex64[n]", "complex64[n]"),
@@ -122,7 +127,9 @@ def test_a_scalar_is_flagged_exactly_if_yaml_1_1_reads_another_type(text):
     value, finding = scalars.plain(text)
     flagged = finding is not None
     if flagged and finding.severity == "error":
-        assert re.fullmatch(r"[-+]?0[0-9]+|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|.*[eE].*", text)
+        assert re.fullmatch(r"[-+]?0[0-9]+|.*[eE].*", text)
+    elif text in {".inf", ".nan"}:  # no value of JSON: types read the text as a number
+        assert value == text and not flagged
     else:
         assert flagged == (legacy_kind(text) != type(value).__name__)
 

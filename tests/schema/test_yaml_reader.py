@@ -63,8 +63,8 @@ YAML_PROBLEMS = [
     ("010: a", "NQX006", 1, 1),
     ("a: 010", "NQX007", 1, 4),
     ("a: -08", "NQX007", 1, 4),
-    ("a: .nan", "NQX013", 1, 4),
-    ("a: [-.INF]", "NQX013", 1, 5),
+    ("a: 1e999", "NQX013", 1, 4),
+    ("a: [-1e999]", "NQX013", 1, 5),
     ("a: 1e999", "NQX013", 1, 4),
     ("a: " + "9" * 641, "NQX005", 1, 4),
     ("a: 0x" + "f" * 5000, "NQX005", 1, 4),
@@ -151,7 +151,7 @@ def test_syntax_errors_name_the_likely_fix(parser, text, hint):
 
 
 def test_all_problems_of_a_file_are_reported_at_once_in_order(parser):
-    text = "a: 010\nb: &x !!int 2\na: *x\nc: [.nan, {1: 2, no: 3, no: 4}]\nd: [1\ne: 5\n"
+    text = "a: 010\nb: &x !!int 2\na: *x\nc: [1e999,{1: 2, no: 3, no: 4}]\nd: [1\ne: 5\n"
     assert places(text) == [
         ("NQX007", 1, 4),
         ("NQX003", 2, 4),

@@ -1,15 +1,22 @@
 """Plain values in files and stored values of collections: every reader of them agrees."""
 
+import json
+import math
 from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
+from neuralqx_struct.schema.text.loader import read_text
+from neuralqx_struct.schema.text.yaml_writer import dump_yaml
+from neuralqx_struct.types import TYPES
 from neuralqx_struct.types.builders import LiveBuilder, NodeBuilder
-from neuralqx_struct.types.text import parse_type, plain_value, read_value
+from neuralqx_struct.types.text import number_of, number_text, parse_type, plain_value, read_value
 
 HEAD = 'language: "1"\nschema: lab.values\nversion: %d\nroot: A\n'
 
@@ -145,3 +152,149 @@ def test_choices_of_paths_are_text(tmp_path):
     assert s.validate(made.export(tmp_path / "ckpt"), schema) == []
     with pytest.raises(s.ValidationError, match="expected one of 'a', 'b'"):
         schema.A(d=Path("c"))
+
+
+FLOATS = st.floats(allow_nan=True, allow_infinity=True)
+NUMBERS = st.one_of(FLOATS, st.builds(complex, FLOATS, FLOATS))
+
+
+def bits(value):
+    """A value by its bits; NaN has one sign."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, complex):
+        return bits(value.real), bits(value.imag)
+    return "nan" if math.isnan(value) else (type(value), repr(value))
+
+
+@given(st.one_of(NUMBERS, st.binary()))
+def test_a_literal_is_read_as_the_value_that_it_was_written_for(value):
+    declared, plain = parse_type(type(value).__name__), plain_value(value)
+    read = read_value(plain, declared, LiveBuilder(None))
+    assert bits(read) == bits(value)
+    assert plain_value(read) == plain
+    node = read_value(plain, declared, NodeBuilder(None))
+    assert bits(TYPES[declared.name].stored(node) if isinstance(node, dict) else node) == bits(
+        value
+    )
+    assert read_text(dump_yaml({"a": plain})).data == {"a": plain}
+    assert read_text(json.dumps({"a": plain}, allow_nan=False), format="json").data == {"a": plain}
+
+
+@given(st.text("0123456789.+-einfaj", max_size=12))
+def test_text_is_a_number_only_in_its_one_spelling(text):
+    number = number_of(text)
+    if number is not text:
+        assert bits(number_of(number_text(number))) == bits(number)
+        assert isinstance(number, complex) == text.endswith("j")
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "hint"),
+    [
+        ("float", "inf", "write a number, or one of .inf"),
+        ("float", "1+2j", "write a number, or one of .inf"),
+        ("float", 10**400, "write a number, or one of .inf"),
+        ("complex", "1 + 2j", "or text such as 1+2j"),
+        ("complex", "1e999+2j", "or text such as 1+2j"),
+        ("complex", "1" * 100_000 + "j", "or text such as 1+2j"),
+        ("complex | null", "j", "or text such as 1+2j"),
+        ("bytes", {"base64": "/w"}, "or {base64: /wA=}"),
+        ("bytes", {"base64": "/x=="}, "or {base64: /wA=}"),
+        ("bytes", {"base64": "ü"}, "or {base64: /wA=}"),
+        ("bytes", {"base64": ["/wA="]}, "or {base64: /wA=}"),
+        ("bytes", {"base64": "/wA=", "more": 1}, "or {base64: /wA=}"),
+        ("bytes", {}, "or {base64: /wA=}"),
+        ("pytree", [{"a": ".nan"}], "declare the type of the number"),
+        ("float32[2]", "1+2j", "float32 holds"),
+        ("float8_e4m3fn[2]", [".inf", 1], "float8_e4m3fn holds"),
+        ("int32[2]", ".nan", "int32 holds"),
+        ("complex64[2]", "one", None),
+    ],
+)
+def test_malformed_literals_are_refused_with_their_spelling(declared, value, hint):
+    with pytest.raises(s.SchemaError) as caught:
+        read_value(value, parse_type(declared), NodeBuilder(None))
+    (found,) = caught.value.diagnostics
+    assert found.code == "NQX107" and len(found.message) < 1200
+    assert found.hint is None if hint is None else hint in found.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "sort"),
+    [
+        ("float | str", ".inf", float),
+        ("str | float", ".inf", str),
+        ("str | bytes", {"base64": "YQ=="}, bytes),
+        ("bytes | str", "a", bytes),
+        ("float | complex", "1+2j", complex),
+        ("complex | float", ".nan", complex),
+    ],
+)
+def test_the_first_option_that_takes_a_literal_has_it(text, value, sort):
+    assert type(read_value(value, parse_type(text), LiveBuilder(None))) is sort
+
+
+LITERALS = [
+    ("float", "-.inf"),
+    ("float", ".nan"),
+    ("float", "-0.0"),
+    ("float | null", ".inf"),
+    ("complex", "-0-.infj"),
+    ("complex | null", "1-2.5j"),
+    ("bytes", "{base64: /wA=}"),
+    ("str | bytes", "{base64: YQ==}"),
+    ("float32[2]", "{fill: .inf}"),
+    ("float32[2]", "[.nan, -0.0]"),
+    ("complex64[2]", "{fill: 1+2j}"),
+    ("complex64[n]", "-.infj"),
+]
+
+
+@pytest.mark.parametrize(("declared", "value"), LITERALS)
+def test_literals_are_defaults_of_classes_and_of_steps(tmp_path, declared, value):
+    kind = "node" if "[" in declared else "static"
+    old, new = 'x: "float32[n]"', f'd: {{type: "{declared}", kind: {kind}, default: {value}}}'
+    schema = series(tmp_path, old, f"{old}, {new}", f"{{add: {{field: d, default: {value}}}}}")
+    path = schema.at(1).A(x=np.ones(3, "float32")).export(tmp_path / "ckpt")
+    made = schema.A(x=np.ones(3, "float32"))
+    assert schema.load(path) == made and repr(schema.load(path)) == repr(made)
+    s.migrate(path, tmp_path / "new", schema=schema)
+    assert s.validate(tmp_path / "new", schema) == []
+    assert schema.load(tmp_path / "new") == made
+    s.migrate(tmp_path / "new", tmp_path / "back", schema=schema, to=1)
+    assert s.load(tmp_path / "back", load_cls=schema.at(1).A) == schema.at(1).A(x=made.x)
+
+
+@pytest.mark.parametrize(("declared", "value"), LITERALS[:8])
+def test_fill_and_undo_default_take_literals(tmp_path, declared, value):
+    solid = declared.removesuffix(" | null")
+    old = f'a: {{type: "{solid} | null", kind: static, default: null}}, b: {{type: "{solid}", kind: static, default: {value}}}'
+    new = f'a: {{type: "{solid}", kind: static, default: {value}}}'
+    steps = (
+        f"{{fill: {{field: a, value: {value}}}}}, {{remove: {{field: b, undo_default: {value}}}}}"
+    )
+    schema = series(tmp_path, old, new, steps)
+    path = schema.at(1).A().export(tmp_path / "ckpt")
+    assert schema.load(path) == schema.A()
+    s.migrate(path, tmp_path / "new", schema=schema)
+    s.migrate(tmp_path / "new", tmp_path / "back", schema=schema, to=1)
+    back = s.load(tmp_path / "back", load_cls=schema.at(1).A)
+    assert repr(back.b) == repr(schema.at(1).A().b)
+
+
+@pytest.mark.parametrize(
+    ("declared", "choices", "good", "bad"),
+    [
+        ("float", "[.nan, 1]", float("nan"), float("inf")),
+        ("complex", "[0, 1.0+2.0j]", 1 + 2j, 2 + 1j),
+        ("bytes", "[a, {base64: /wA=}]", b"\xff\0", b"\xff"),
+        ("bytes", "[a, {base64: /wA=}]", b"a", b"b"),
+    ],
+)
+def test_choices_are_literals(declared, choices, good, bad):
+    field = f"d: {{type: {declared}, kind: static, choices: {choices}}}"
+    schema = s.load_schema(HEAD % 1 + f"structs: {{A: {{fields: {{{field}}}}}}}\n")
+    assert repr(schema.A(d=good).d) == repr(good)
+    with pytest.raises(s.ValidationError, match="expected one of"):
+        schema.A(d=bad)

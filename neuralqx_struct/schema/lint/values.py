@@ -17,7 +17,7 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
-from neuralqx_struct.schema.bounds import scalar_misses
+from neuralqx_struct.schema.bounds import plain_misses
 from neuralqx_struct.schema.lint import (
     Findings,
     arguments_of,
@@ -30,7 +30,14 @@ from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.patterns import objection_to
 from neuralqx_struct.types import Array, Type
 from neuralqx_struct.types.builders import require_room
-from neuralqx_struct.types.text import Builder, constant_size, format_type, numbers_in, read_value
+from neuralqx_struct.types.text import (
+    Builder,
+    constant_size,
+    format_type,
+    number_of,
+    numbers_in,
+    read_value,
+)
 
 _MANY = 1000
 
@@ -61,7 +68,9 @@ def _check_defaults(document: Document) -> Findings:
             value = declaration.default
             refusal = _refusal(document, declared, value)
             if refusal is not None:
-                hint = f'write type: "{declaration.text} | null"' if value is None else None
+                hint = refusal.hint
+                if value is None:
+                    hint = f'write type: "{declaration.text} | null"'
                 if value is not None and arrays:
                     hint = (
                         refusal.hint
@@ -76,20 +85,21 @@ def _check_defaults(document: Document) -> Findings:
             elif (
                 value is not None
                 and _can_be_asked(declaration)
-                and (misses := scalar_misses(declaration, value))
+                and (misses := plain_misses(declaration, value))
             ):
                 hint = "nobody can leave the field out: change the default or the bound"
                 yield finding("NQX107", where, "; ".join(misses), hint, "warning")
             elif sum(1 for _ in numbers_in(value)) > _MANY:
                 message = f"expected a default of at most {_MANY} numbers, got more"
                 yield finding("NQX109", where, message, "set it in Python", "warning")
-            if value is not None and arrays and not isinstance(value, str):
+            if value is not None and arrays and not isinstance(number_of(value), str):
                 known = _fixed_sizes(document, *path[1::2])
                 yield from _default_shape(where, arrays[0], value, known)
         for index, choice in enumerate(declaration.choices or ()):
-            if _refusal(document, declared, choice) is not None:
+            refusal = _refusal(document, declared, choice)
+            if refusal is not None:
                 message = f"expected a choice of type {declaration.text}, got {_shown(choice)}"
-                yield finding("NQX107", (*path, "choices", index), message)
+                yield finding("NQX107", (*path, "choices", index), message, refusal.hint)
 
 
 def _can_be_asked(declaration: FieldDeclaration) -> bool:

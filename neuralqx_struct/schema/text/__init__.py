@@ -274,7 +274,7 @@ def plain(text: str) -> tuple[JsonValue, Diagnostic | None]:
             hint = "leave the leading zeros out, write octal as 0o10, or put text in quotes"
             return 0, problem("NQX007", message, hint)
         case "special":
-            return 0.0, not_finite(text)
+            return text.lower().removeprefix("+"), None  # types read it as a number
         case _ if len(text) > MAX_DIGITS:
             return 0, too_many_digits(len(text), "put text in quotes")
         case "float":
@@ -293,8 +293,10 @@ def plain(text: str) -> tuple[JsonValue, Diagnostic | None]:
 
 
 def not_finite(text: str) -> Diagnostic:
-    """The finding about an infinity or NaN."""
-    hint = "leave it out or use null; schemas hold finite numbers only"
+    """The finding about an infinity or NaN that is no text."""
+    hint = (
+        'write ".inf", "-.inf" or ".nan" as the value of a float; YAML takes it without quotes too'
+    )
     return problem("NQX013", f"expected a finite number, got {show(text)}", hint)
 
 
