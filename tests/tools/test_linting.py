@@ -35,6 +35,12 @@ def fields(*lines):
 
 # code, severity, line, part of the message or hint, body
 CASES = [
+    ("NQX107", "warning", 8, "expected >= 0, got -inf", fields("x: {type: float, ge: 0, default: -.inf}")),
+    ("NQX107", "warning", 8, "a finite number, got nan", fields("x: {type: float, finite: true, default: .nan}")),
+    ("NQX107", "warning", 8, "at least 3 bytes, got 2", fields("x: {type: bytes, min_length: 3, default: {base64: /wA=}}")),
+    ("NQX107", "warning", 8, "one of", fields("x: {type: complex, choices: [2j], default: 1j}")),
+    ("NQX107", "error", 8, "text such as 1+2j", fields("x: {type: complex, choices: [2i]}")),
+    ("NQX108", "error", 8, "whose sizes are numbers", fields('x: {type: "float32[n]", default: .inf}')),
     ("NQX101", "error", 4, "structs: B", "structs: {B: {fields: {}}}\n"),
     ("NQX101", "error", 8, "did you mean 'str'", fields("x: strr")),
     ("NQX101", "error", 8, "did you mean 'Layer'", fields("x: list[Layr]") + "  Layer: {fields: {}}\n"),
