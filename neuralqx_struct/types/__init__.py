@@ -21,6 +21,7 @@ from typing import Any
 
 from neuralqx_struct.types.arrays import Array, Key
 from neuralqx_struct.types.collections import DictOf, ListOf, PyTree, TupleOf
+from neuralqx_struct.types.literals import LiteralOf
 from neuralqx_struct.types.records import (
     NO_VALUE,
     TYPES,
@@ -43,7 +44,6 @@ from neuralqx_struct.types.scalars import (
     INT,
     PATH,
     STR,
-    LiteralOf,
     Scalar,
 )
 from neuralqx_struct.types.stacked import Stacked
