@@ -23,5 +23,5 @@ napoleon_use_ivar = True  # attributes stand in the docstring of their class, an
 html_theme = "furo"
 html_title = f"neuralqx-struct {version}"
 
-# The page of diagnostics shows files that are no YAML, and how they are mended.
+# The page of diagnostics has examples of files that are no valid YAML.
 suppress_warnings = ["misc.highlighting_failure"]

@@ -186,7 +186,8 @@ ML_DTYPES: Final = frozenset(
         "bcomplex32",
     ]
 )
-_NUMPY_DTYPES: Final = frozenset(
+#: The dtypes that numpy has without an extension.
+NUMPY_DTYPES: Final = frozenset(
     [
         "bool",
         "int8",
@@ -226,7 +227,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
     """
     import numpy as np
 
-    if name in _NUMPY_DTYPES or _CODED.fullmatch(name):
+    if name in NUMPY_DTYPES or _CODED.fullmatch(name):
         found: np.dtype[Any] = np.dtype(name)
         return found
     if name in ML_DTYPES:
@@ -251,7 +252,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
         else "no such dtype is stored"
     )
     hint = (
-        did_you_mean(name, _NUMPY_DTYPES | ML_DTYPES)
+        did_you_mean(name, NUMPY_DTYPES | ML_DTYPES)
         if name not in refused
         else "convert the array before saving it"
     )

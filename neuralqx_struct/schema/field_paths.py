@@ -32,7 +32,7 @@ _MOST = 400  # paths of one struct that are suggested
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What a path reaches.
+    """The values that a path reaches.
 
     Attributes:
         options: The types that its values may have, null excluded, each with the document that declares its names. Empty where
@@ -70,8 +70,8 @@ class PathError(Exception):
     """A path that reaches nothing.
 
     Attributes:
-        wanted: The description of what was expected.
-        got: That of what is there.
+        wanted: The description of the expected value.
+        got: The description of the value that is there.
         prefix: The path up to the step that fails.
         step: That step.
         known: The fields that are there.
@@ -85,7 +85,7 @@ class PathError(Exception):
 
 
 def reach(document: Document, struct: str, path: str) -> Reached:
-    """What a path reaches from a struct.
+    """The values that a path reaches from a struct.
 
     Args:
         document: The document.

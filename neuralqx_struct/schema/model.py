@@ -35,9 +35,8 @@ from neuralqx_struct.schema.declarations import (
 from neuralqx_struct.schema.migration import MODES, Declaration, Migration, Name
 from neuralqx_struct.types import TYPES, Type, walk_type
 from neuralqx_struct.types.arrays import array_value
-from neuralqx_struct.types.choices import Choices
 from neuralqx_struct.types.scalars import Scalar
-from neuralqx_struct.types.text import format_type, parse_type
+from neuralqx_struct.types.text import Choices, format_type, parse_type
 
 #: The name of a compatibility mode.
 Compatibility = Annotated[str, GetPydanticSchema(lambda _, handler: handler(Literal[tuple(MODES)]))]

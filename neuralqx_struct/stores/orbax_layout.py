@@ -24,30 +24,12 @@ from math import prod
 from typing import Any, Final
 from urllib.parse import quote
 
-from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.dtypes import NUMPY_DTYPES, dtype_named
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.stores.store import joined
 
-_NATIVE: Final = frozenset(
-    [
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "bfloat16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ]
-)
+_NATIVE: Final = NUMPY_DTYPES | {"bfloat16"}
 Corner = tuple[int, ...]
 """The place of the first element of a piece, which identifies the piece."""
 

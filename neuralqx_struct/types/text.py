@@ -30,7 +30,6 @@ from neuralqx_struct.expressions import Expression, from_ast
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.fieldspec import MISSING
 from neuralqx_struct.printing import read_decimal
-from neuralqx_struct.types.choices import ChoiceName, Choices, with_choices
 from neuralqx_struct.types.records import TYPES, Extent, Node, Type, type_of_class
 
 _LONGEST = 1000
@@ -42,6 +41,31 @@ _ELSEWHERE: tuple[tuple[str, str], ...] = (
     (r"(\w+)\s*\((.*)\)", r"write \1[\2]"),
     (r"(\w+)\s*<(.*)>", r"write \1[\2]"),
 )
+
+#: Choices of dtypes by name; only a document knows its own.
+Choices = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class ChoiceName(ast.Name):
+    """The name of a choice of dtypes before the sizes of an array."""
+
+    def __init__(self, name: str, dtypes: tuple[str, ...]) -> None:
+        super().__init__(name)
+        self.dtypes = dtypes
+
+
+class _ChoiceMarks(ast.NodeTransformer):
+    """Marks the names before sizes that stand for one of several dtypes."""
+
+    def __init__(self, choices: Choices) -> None:
+        self.choices = dict(choices)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.Subscript:
+        name = node.value
+        if isinstance(name, ast.Name) and name.id in self.choices:
+            node.value = ChoiceName(name.id, self.choices[name.id])
+        node.slice = self.visit(node.slice)
+        return node
 
 
 # Hundreds of fields share a few types, and so do all versions.
@@ -72,7 +96,9 @@ def parse_type(text: str, choices: Choices = ()) -> Type:
         tree = ast.parse(re.sub(r"\[\s*\]", "[()]", text.strip()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise wrong(text, _NO_TYPE, _meant(text)) from None
-    return type_of_tree(with_choices(tree, choices), text)
+    if choices:
+        tree = _ChoiceMarks(choices).visit(tree)
+    return type_of_tree(tree, text)
 
 
 def format_type(declared: Type) -> str:
