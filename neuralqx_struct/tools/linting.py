@@ -297,7 +297,9 @@ def _check_migration(older: Document, newer: Document, folder: Path | None) -> F
 
     yield from prove(older, newer)
     for limit in broken_limits(older, newer, "backward", [newer]):
-        yield replace(limit, severity="warning")
+        # Waivers are those of `breaking`, which judges against what was published.
+        hint = "values outside are refused: keep the limit if old payloads may have some"
+        yield replace(limit, severity="warning", hint=hint)
     if newer.uses:
         from neuralqx_struct.evolution import compatibility
 
