@@ -75,6 +75,7 @@ class Comparison:
     findings: list = field(default_factory=list)
     loads: int = 0
     named: set = field(default_factory=set)
+    _series: dict = field(default_factory=dict)
 
     def run(self):
         head = self.history.versions[-1]
@@ -119,23 +120,24 @@ class Comparison:
     def schema(self, number):
         """The schema of an installation with the versions up to one, also where lint refuses a pair of them."""
         if self.findings:
-            series = load_series(self.folder(number))
-            return s.Schema(series, number)
+            return s.Schema(self.series(number), number)
         return s.load_schema(self.folder(number))
+
+    def series(self, number):
+        """The documents of an installation with the versions up to one, read once."""
+        if number not in self._series:
+            self._series[number] = load_series(self.folder(number))
+        return self._series[number]
 
     def stored(self, value, version, path):
         """Writes a payload of one version as a bundle, with all documents up to it."""
         arrays = {}
         tree = to_node(value, version, arrays)
-        documents = [
-            load_series(self.folder(version.number)).documents[n]
-            for n in range(1, version.number + 1)
-        ]
         records = {k: {"dtype": str(a.dtype), "shape": list(a.shape)} for k, a in arrays.items()}
         identity = {
             "id": IDENTITY,
             "version": version.number,
-            "fingerprint": payload_fingerprint(documents[-1]),
+            "fingerprint": payload_fingerprint(self.series(version.number).at(version.number)),
         }
         manifest = {
             "version": 1,
@@ -225,7 +227,7 @@ class Comparison:
 
     def judged(self, direction, number, unknown):
         """Compares the verdict about one version and the newest; returns whether it is an error."""
-        series = load_series(self.folder(len(self.history.versions)))
+        series = self.series(len(self.history.versions))
         old = series.at(number)
         found = verdict(old, series, direction, unknown=unknown)
         errors = [str(d) for d in found if d.severity == "error"]
