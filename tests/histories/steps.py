@@ -508,7 +508,7 @@ def numeric(kind):
         case ("int",) | ("float",) | ("list", ("int",)) | ("list", ("float",)):
             return kind
         case ("array", dtype, extents):
-            return kind if len(extents) < 2 and dtype != "complex64" else None
+            return kind if len(extents) < 2 and "complex" not in dtype else None
         case ("null" | "list" | "dict", inner):
             return numeric(inner)
     return None
