@@ -21,7 +21,7 @@ OF_TWO_VERSIONS = {"NQX301", "NQX305"}
 #: Codes of loads that a step refuses because of the data, by edit: lint names them (NQX320), and verdicts accept them.
 STOPS = {
     "cast": {"NQX213", "NQX214"},
-    "convert": {"NQX213", "NQX412", "NQX413"},
+    "convert": {"NQX213", "NQX214", "NQX412", "NQX413"},
     "stack": {"NQX412", "NQX413", "NQX432"},
     "unstack": {"NQX412", "NQX413", "NQX432"},
 }

@@ -523,6 +523,9 @@ def new_form(make, new, struct, have):
     single = make.one([kind for kind in (("int",), ("float",)) if kind != have])
 
     def number(value, kind=single):
+        if value.imag:
+            raise Stop
+        value = value.real
         made = int(value) if kind == ("int",) else float(value)
         if made != value:
             raise Stop
