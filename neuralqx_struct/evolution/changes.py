@@ -230,7 +230,6 @@ def shown(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-_BOUNDS = {"ge": 1, "gt": 1, "le": -1, "lt": -1, "min_length": 1, "max_length": -1, "finite": 1}
 _ATTRIBUTES = ("doc", "unit", "deprecated", "examples", "converter", "reset")
 
 
@@ -266,31 +265,6 @@ def compare_fields(found: Changes, at: Path, old: FieldDeclaration, new: FieldDe
     if None not in (old.derived, new.derived) and old.derived != new.derived:
         message = "the expression that derives it changed"
         found.add("NQX234", at, message, old.derived, new.derived)
-
-
-#: The members of a field that limit its values.
-_LIMITS = (*_BOUNDS, "pattern", "validator", "multiple_of", "choices")
-
-
-def is_limited(declaration: FieldDeclaration) -> bool:
-    """True if a value of the type of a field may be refused."""
-    given = [getattr(declaration, name) for name in _LIMITS]
-    return any(limit is not None and limit is not False for limit in given)
-
-
-def compare_limits(found: Changes, at: Path, old: FieldDeclaration, new: FieldDeclaration) -> None:
-    """Adds changes of the limits on values; of those that are no bounds it is not always known which is tighter."""
-    found.bounds(at, old, new, _BOUNDS)
-    for name in ("pattern", "validator"):
-        a, b = getattr(old, name), getattr(new, name)
-        found.limit(at, name, a, b, tighter=False, looser=False)
-    a, b = old.multiple_of, new.multiple_of
-    tighter, looser = bool(a and b and b % a == 0), bool(a and b and a % b == 0)
-    found.limit(at, "multiple_of", a, b, tighter=tighter, looser=looser)
-    some, others = old.choices or [], new.choices or []
-    tighter = all(choice in some for choice in others)
-    looser = all(choice in others for choice in some)
-    found.limit(at, "choices", old.choices, new.choices, tighter=tighter, looser=looser)
 
 
 def _compare_defaults(

@@ -27,17 +27,18 @@ from typing import Literal
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
 from neuralqx_struct.evolution.against import Baseline, baseline, schemas_below
 from neuralqx_struct.evolution.changes import LIMITS, Direction
-from neuralqx_struct.evolution.diff import broken_limits, diff_documents
+from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.plans import Hop, Unknown, plan
 from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
+from neuralqx_struct.evolution.value_limits import broken_limits
 from neuralqx_struct.evolution.waivers import Accepted
 from neuralqx_struct.schema.lint import Findings, finding
 from neuralqx_struct.schema.lock import edit_since, lock_entry, payload_fingerprint
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, series_of
-from neuralqx_struct.schema.sizes.scopes import reachable
+from neuralqx_struct.schema.sizes.scopes import named_from_root, reachable
 from neuralqx_struct.schema.uses import Find
 from neuralqx_struct.types import walk_type
 
@@ -77,7 +78,7 @@ def skew_between(older: Document, newer: Document, find: Find) -> Findings:
                 if refused and start < end:
                     raise MigrationError(refused)
             series, ends = series_of(known.values()), (known[start], known[end])
-            apart = [*_beyond_root(series, *ends, "error", held_structs(newer, ends[1]))]
+            apart = [*_beyond_root(series, *ends, "error", _held_structs(newer, ends[1]))]
             if apart and start < end:
                 raise MigrationError(apart)
         except StructError as error:
@@ -196,9 +197,24 @@ def _edited(
 
 
 def _problems(
-    known: Series, writer: Document, reader: Document, unknown: Unknown, *, steps: bool
+    known: Series,
+    writer: Document,
+    reader: Document,
+    unknown: Unknown,
+    *,
+    steps: bool,
+    roots: Iterable[str] | None = None,
 ) -> Iterator[Diagnostic]:
-    """Yields the reasons why payloads of one version cannot be loaded by another one."""
+    """Yields the reasons why payloads of one version cannot be loaded by another one.
+
+    Args:
+        known: The versions with their steps.
+        writer: The version that wrote.
+        reader: The version that reads.
+        unknown: The load policy for stored fields that the reader lacks.
+        steps: Count declared steps.
+        roots: The structs of the reader that payloads hold; by default its root.
+    """
     old, new = sorted((writer, reader), key=lambda document: document.version)
     direction: Direction = "backward" if new is reader else "forward"
     code = "NQX270" if new is reader else "NQX271"
@@ -209,27 +225,32 @@ def _problems(
             yield from _alone(writer, reader, unknown, code)
     except (MigrationError, SchemaError) as error:
         yield from error.diagnostics
-    yield from broken_limits(old, new, direction, known.documents.values() if steps else ())
+    between = known.documents.values() if steps else ()
+    yield from broken_limits(old, new, direction, between, roots)
     for identity, used in reader.used.items():
         start = writer.used.get(identity)
         if start is not None and start.version != used.version and identity in known.others:
-            own = known.others[identity]
+            own, held = known.others[identity], _held_structs(reader, used, roots)
             for each in (
-                *_problems(own, start, used, unknown, steps=steps),
-                *_beyond_root(own, start, used, unknown, held_structs(reader, used)),
+                *_problems(own, start, used, unknown, steps=steps, roots=held),
+                *_beyond_root(own, start, used, unknown, held),
             ):
                 message = f"{each.path} of {identity}: {each.message}"
                 yield replace(each, path="$.uses", file=None, line=None, message=message)
 
 
-def held_structs(document: Document, used: Document) -> set[str]:
-    """The structs of a used document that the fields of its user name."""
+def _held_structs(
+    document: Document, used: Document, roots: Iterable[str] | None = None
+) -> set[str]:
+    """The structs of a used document that payloads of its user hold in fields; in a pytree, all."""
     found: set[str] = set()
-    for struct in document.structs.values():
-        for declaration in struct.stored.values():
+    for holder in named_from_root(document, pytrees=True, roots=roots)[0]:
+        for declaration in document.structs[holder].stored.values():
             for inner in walk_type(declaration.declared):
                 owner, name = document.place_of(inner.refers)
-                if owner is used and name in used.structs:
+                if inner.takes_all:
+                    found |= used.structs.keys()
+                elif owner is used and name in used.structs:
                     found.add(name)
     return found
 

@@ -11,24 +11,19 @@ Example:
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.changes import (
-    LIMITS,
     Change,
     Changes,
-    Direction,
     Entry,
     Path,
     Position,
     compare_fields,
-    compare_limits,
-    is_limited,
 )
 from neuralqx_struct.evolution.choices import compare_choices
 from neuralqx_struct.evolution.differences import (
@@ -37,15 +32,10 @@ from neuralqx_struct.evolution.differences import (
     compare_headers,
     new_sizes,
     probable_renames,
-    renamed_structs,
 )
-from neuralqx_struct.evolution.following import follow_steps, holds
+from neuralqx_struct.evolution.following import follow_aliases, follow_steps, follow_structs
 from neuralqx_struct.evolution.sizes import equations
-from neuralqx_struct.evolution.steps import kind
-from neuralqx_struct.expressions import Expression
-from neuralqx_struct.expressions.operators import format_tree
-from neuralqx_struct.expressions.paths import head_of, replaced
-from neuralqx_struct.schema.field_paths import renamed
+from neuralqx_struct.evolution.value_limits import compare_limits
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.series import Series, carried_series, load_series
 from neuralqx_struct.schema.text import Source, path_keys, path_text
@@ -128,7 +118,6 @@ def _position(source: Source | None, path: str) -> Position | None:
 
 
 _MOST_LINES = 22
-
 _ORDER = {"error": 0, "warning": 1, "info": 2}
 
 #: The codes that steps resolve: changes of fields and structs.
@@ -162,31 +151,6 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
     return sorted(changes, key=lambda change: _ORDER[change.severity])
 
 
-def broken_limits(
-    old: Document, new: Document, direction: Direction, between: Iterable[Document] = ()
-) -> Iterator[Diagnostic]:
-    """Yields the limits that one version has for values, and payloads of the other need not keep.
-
-    Args:
-        old: The older version.
-        new: The newer one.
-        direction: ``backward`` if the newer one reads, ``forward`` if the older one does.
-        between: The versions whose declared steps count.
-    """
-    found = Changes(equations(new, old), new_sizes(old, new), new_sizes(new, old))
-    follow_steps(found, old, new, between)
-    _follow_structs(found, old, new)
-    for name, struct in new.structs.items():
-        former = found.former_path(("structs", name))[1]
-        if former in old.structs:
-            _follow_aliases(found, ("structs", name, "fields"), old.structs[former], struct)
-    _compare_limits(found, old, new)
-    for change in found.changes:
-        if change.code in LIMITS and change.breaks(direction):
-            hint = "values outside are refused: keep the limit, or waive it with a reason"
-            yield change.to_diagnostic(hint)
-
-
 def edited_version(written: Mapping[str, Any], reader: Series, own: Series | None) -> Diagnostic:
     """The finding about a payload whose version number means something else to its reader, with the differences.
 
@@ -215,14 +179,8 @@ def edited_version(written: Mapping[str, Any], reader: Series, own: Series | Non
     )
 
 
-def _follow_structs(found: Changes, old: Document, new: Document) -> None:
-    """Adds the former names of structs that were probably renamed."""
-    for before, name in renamed_structs(old, new):
-        found.former.setdefault(("structs", name), ("structs", before))
-
-
 def _compare_structs(found: Changes, old: Document, new: Document) -> None:
-    _follow_structs(found, old, new)
+    follow_structs(found, old, new)
     kept: dict[str, str] = {}
     for name, struct in new.structs.items():
         at = ("structs", name)
@@ -238,29 +196,7 @@ def _compare_structs(found: Changes, old: Document, new: Document) -> None:
     for name in old.structs:
         if name not in kept:
             found.add("NQX280", ("structs", name), f"struct {name} was removed", name)
-    _compare_limits(found, old, new)
-
-
-def _compare_limits(found: Changes, old: Document, new: Document) -> None:
-    """Adds changes of the limits on fields, wherever they were, and on structs, once all renames are known."""
-    source: dict[str, str] = {}
-    for name, struct in new.structs.items():
-        former = found.former_path(("structs", name))[1]
-        if former in old.structs:
-            source[name] = former
-        for field, declaration in struct.fields.items():
-            here: Path = ("structs", name, "fields", field)
-            was = found.former_path(here)
-            if holds(old, was) and here not in found.fresh:
-                source.setdefault(name, was[1])
-                compare_limits(found, here, old.structs[was[1]].fields[was[3]], declaration)
-    for made, step in found.made.items():
-        computed = holds(new, made) and any(kind(step).functions(step))
-        if computed and is_limited(new.structs[made[1]].fields[made[3]]):
-            message = f"the step {step.name} may give a value beyond the limits of the field"
-            found.add("NQX270", made, message, direction="both")
-    for name, former in source.items():
-        _compare_constraints(found, name, old, former, new.structs[name])
+    compare_limits(found, old, new)
 
 
 def _compare_struct(
@@ -286,31 +222,11 @@ def _compare_struct(
     found.members((*at, "doc"), old, new, "doc")
 
 
-def _follow_aliases(
-    found: Changes, at: Path, old: StructDeclaration, new: StructDeclaration
-) -> dict[str, str]:
-    """Adds the former paths of fields by their aliases; returns the former names of all that were renamed."""
-    gone = {name for name in old.fields if name not in new.fields}
-    owner = found.former_path(at)
-    followed: dict[str, str] = {}
-    for name in new.fields:
-        if name in old.fields:
-            continue
-        here = (*at, name)
-        aliases = [(*owner, alias) for alias in new.fields[name].aliases if alias in gone]
-        was = found.former.get(here, (aliases or [here])[0])
-        if was[:-1] == owner and was[-1] in gone:
-            found.former[here] = was
-            followed[name] = was[-1]
-            gone.remove(was[-1])
-    return followed
-
-
 def _compare_names(
     found: Changes, at: Path, old: StructDeclaration, new: StructDeclaration
 ) -> None:
     """Adds changes of fields that only one version has."""
-    followed = _follow_aliases(found, at, old, new)
+    followed = follow_aliases(found, at, old, new)
     gone = [name for name in old.fields if name not in new.fields]
     come = [name for name in new.fields if name not in old.fields]
     owner = found.former_path(at)
@@ -359,42 +275,3 @@ def _add_removed(found: Changes, at: Path, old: FieldDeclaration, *, reserved: b
         found.add("NQX201", at, message, old.text)
     elif old.has_default:
         found.add("NQX208", at, f"field {name} was removed", old.text)
-
-
-def _compare_constraints(
-    found: Changes, name: str, document: Document, former: str, new: StructDeclaration
-) -> None:
-    at = ("structs", name, "constraints")
-    old = document.structs[former]
-    names = {size.text: each for each, size in found.sizes.items()}
-    now = {(path[1], path[-1]): here[-1] for here, path in found.former.items() if len(path) == 4}
-    for constraint in old.constraints:
-        for path in constraint.expression.names:
-            if head_of(path) in old.fields:
-                names[path] = renamed(document, former, path, lambda *it: now.get(it, it[1]))
-    before = {_renamed(c.expression, names): c.message for c in old.constraints}
-    after = {c.expression.text: c.message for c in new.constraints}
-    for text in sorted(after.keys() & before.keys()):
-        if after[text] != before[text]:
-            message = f"the message of constraint {text} changed"
-            found.add("NQX234", at, message, before[text], after[text])
-    made = {path[3]: step for path, step in found.made.items() if path[1] == name}
-    for constraint in new.constraints:
-        heads = sorted({head_of(path) for path in constraint.expression.names} & made.keys())
-        if heads and constraint.expression.text in before:
-            message = f"constraint {constraint.expression.text} is on {heads[0]}, which the step {made[heads[0]].name} makes"
-            found.add("NQX270", at, message, direction="both")
-    gone: Entry = ("NQX271", "constraint {} was removed", {})
-    come: Entry = ("NQX270", "constraint {} was added", {})
-    # The constraints of another struct from which fields moved here are compared there.
-    kept = found.former_path(at[:2])[1] == former
-    left = sorted(before.keys() - after.keys()) if kept else []
-    found.entries(at, left, sorted(after.keys() - before.keys()), gone, come)
-
-
-def _renamed(expression: Expression, names: Mapping[str, str]) -> str:
-    """The text of an expression with other names."""
-    if not names.keys() & expression.names:
-        return expression.text
-    trees: dict[str, ast.expr] = {name: ast.Name(other) for name, other in names.items()}
-    return format_tree(replaced(expression.tree, trees))

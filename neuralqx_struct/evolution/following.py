@@ -16,6 +16,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.changes import Changes, Path
+from neuralqx_struct.evolution.differences import renamed_structs
 from neuralqx_struct.evolution.proof import resolved
 from neuralqx_struct.evolution.steps import apply_to_document, kind, require_bounded
 from neuralqx_struct.schema.migration import Step
@@ -144,3 +145,29 @@ def holds(document: Document, path: Path) -> bool:
     """True if a declaration has a struct or field."""
     struct = document.structs.get(path[1])
     return struct is not None and {*path[3:]} <= struct.fields.keys()
+
+
+def follow_structs(found: Changes, old: Document, new: Document) -> None:
+    """Adds the former names of structs that were probably renamed."""
+    for before, name in renamed_structs(old, new):
+        found.former.setdefault(("structs", name), ("structs", before))
+
+
+def follow_aliases(
+    found: Changes, at: Path, old: StructDeclaration, new: StructDeclaration
+) -> dict[str, str]:
+    """Adds the former paths of fields by their aliases; returns the former names of all that were renamed."""
+    gone = {name for name in old.fields if name not in new.fields}
+    owner = found.former_path(at)
+    followed: dict[str, str] = {}
+    for name in new.fields:
+        if name in old.fields:
+            continue
+        here = (*at, name)
+        aliases = [(*owner, alias) for alias in new.fields[name].aliases if alias in gone]
+        was = found.former.get(here, (aliases or [here])[0])
+        if was[:-1] == owner and was[-1] in gone:
+            found.former[here] = was
+            followed[name] = was[-1]
+            gone.remove(was[-1])
+    return followed

@@ -292,8 +292,8 @@ def _check_gap(older: Document, newer: Document) -> Findings:
 def _check_migration(older: Document, newer: Document, folder: Path | None) -> Findings:
     """Checks the steps between two valid versions, and the versions of the schemas that they use."""
     # Imported late: evolution is slow to import, and most schemas have one version.
-    from neuralqx_struct.evolution.diff import broken_limits
     from neuralqx_struct.evolution.proof import prove
+    from neuralqx_struct.evolution.value_limits import broken_limits
 
     yield from prove(older, newer)
     for limit in broken_limits(older, newer, "backward", [newer]):

@@ -8,10 +8,13 @@ import pytest
 
 from neuralqx_struct.errors import MigrationError, SchemaError
 from neuralqx_struct.evolution import steps as s
+from neuralqx_struct.evolution.changes import LIMITS
+from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps.python import find_function, function, name_of
 from neuralqx_struct.schema.series import carried_series, series_of
+from neuralqx_struct.tools.linting import lint_series
 from tests.builders import conforms, doc, payload, same, value
 
 
@@ -156,6 +159,26 @@ def test_wrong_steps_are_told_when_the_schema_is_read(step, code, message):
     old, new = chain(fields, fields, [s.python(**given)], structs={"B": {"x": "int"}})
     found = prove(old, new)
     assert [d.code for d in found] == [code] and message in str(found[0])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "codes"),
+    [
+        ({"ge": 0}, {"ge": 0}, ["NQX270"]),
+        ({}, {"ge": 0}, ["NQX270"]),
+        ({"ge": 0, "le": 9}, {"ge": 1, "le": 8}, ["NQX270"]),
+        ({"ge": 1}, {"ge": 0}, ["NQX270"]),
+        ({"ge": 0}, {}, ["NQX271"]),
+        ({}, {}, []),
+    ],
+)
+def test_limits_on_a_field_that_a_function_computes_are_one_finding(before, after, codes):
+    step = s.python(function="test.wrong", inverse="test.wrong", reads=["n"], writes=["n"])
+    old, new = ({"n": {"type": "int", **limits}} for limits in (before, after))
+    old, new = chain(old, new, [step])
+    assert [c.code for c in diff_documents(old, new) if c.code in LIMITS] == codes
+    lint = [d.code for d in lint_series(series_of([old, new]))]
+    assert lint.count("NQX270") == codes.count("NQX270")
 
 
 def test_a_lossy_step_has_no_way_back():

@@ -230,6 +230,48 @@ def test_structs_that_only_other_schemas_hold_are_judged(steps, fields, backward
     assert bool([*skew_between(old, new, lambda *_: None)]) is not backward
 
 
+BOUNDED = ({"fields": {"w": "int"}}, {"fields": {"w": {"type": "int", "ge": 0}}})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "codes"),
+    [
+        ({"x": "B"}, {"x": "B"}, {"NQX270"}),
+        ({"x": "int"}, {"x": "int"}, set()),
+        ({"x": "pytree"}, {"x": "pytree"}, {"NQX270"}),
+        ({"x": "int", "y": "B"}, {"x": "int"}, set()),
+    ],
+)
+@pytest.mark.parametrize("is_used", [False, True])
+def test_limits_count_where_payloads_hold_the_struct(before, after, codes, is_used):
+    steps = [s.steps.remove(field="y", lossy=True)] if "y" in before else []
+    inner = [
+        document_from_data(
+            {
+                "language": "1",
+                "schema": "lab.inner",
+                "version": v,
+                "root": "B",
+                "structs": {"B": b},
+            },
+            "test",
+        )
+        for v, b in enumerate(BOUNDED, 1)
+    ]
+    versions = []
+    for version, fields in enumerate((before, after), 1):
+        if is_used:
+            fields = {n: "lab.inner.B" if t == "B" else t for n, t in fields.items()}
+            made = link(doc(fields, version, uses=[f"lab.inner@{version}"]), among(inner))
+        else:
+            made = doc(fields, version, structs={"B": BOUNDED[version - 1]})
+        versions.append(made)
+    old, new = versions
+    if steps:
+        new = new.model_copy(update={"migrations": [s.steps.migration(1, steps)]})
+    assert {d.code for d in verdict(old, series_of([new]), "backward")} == codes
+
+
 TYPES = [
     "int", "float", "str", "bool", "int | null", "int | str", "int8[n]", "int16[n]", "float32[n]", "float64[n]", "float32[m]",
     "float32[n, m]", "float16[3]", "complex64[n]", "list[int]", "list[int8[n]]", "dict[str, float]", "Mode", "In", "list[In]", "In | null",

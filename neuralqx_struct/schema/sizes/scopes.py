@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from neuralqx_struct.expressions import Expression, parse
@@ -36,11 +36,13 @@ def reachable(document: Document) -> tuple[list[str], list[str]]:
     return named_from_root(document, pytrees=True)
 
 
-def named_from_root(document: Document, *, pytrees: bool) -> tuple[list[str], list[str]]:
-    """The structs and enums that the types of fields name from the root on; with ``pytrees`` also what these may hold."""
+def named_from_root(
+    document: Document, *, pytrees: bool, roots: Iterable[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """The structs and enums that the types of fields name, from the root or other structs on; with ``pytrees`` also what these may hold."""
     structs: set[str] = set()
     enums: set[str] = set()
-    todo = [document.root]
+    todo = [document.root] if roots is None else [*roots]
     while todo:
         name = todo.pop()
         if name in document.enums:

@@ -1,0 +1,160 @@
+"""Limits on values: bounds, patterns, choices and constraints that two versions of a schema do not share.
+
+No step removes such a difference: a value of one version may be refused by the other one. :func:`compare_limits` adds the
+changes for ``diff.py``, and :func:`broken_limits` yields those that stop a reader.
+
+Example:
+    >>> [*broken_limits(v1, v2, "backward")]
+    []
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+
+from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.evolution.changes import LIMITS, Changes, Direction, Entry, Path
+from neuralqx_struct.evolution.differences import new_sizes
+from neuralqx_struct.evolution.following import (
+    follow_aliases,
+    follow_steps,
+    follow_structs,
+    holds,
+)
+from neuralqx_struct.evolution.sizes import equations
+from neuralqx_struct.evolution.steps import kind
+from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions.operators import format_tree
+from neuralqx_struct.expressions.paths import head_of, replaced
+from neuralqx_struct.schema.field_paths import renamed
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.sizes.scopes import named_from_root
+from neuralqx_struct.schema.text import path_keys
+
+
+def broken_limits(
+    old: Document,
+    new: Document,
+    direction: Direction,
+    between: Iterable[Document] = (),
+    roots: Iterable[str] | None = None,
+) -> Iterator[Diagnostic]:
+    """Yields the limits that one version has for values, and payloads of the other need not keep.
+
+    Args:
+        old: The older version.
+        new: The newer one.
+        direction: ``backward`` if the newer one reads, ``forward`` if the older one does.
+        between: The versions whose declared steps count.
+        roots: The structs of the reader that payloads hold; by default its root.
+    """
+    reader = new if direction == "backward" else old
+    structs, _ = named_from_root(reader, pytrees=True, roots=roots)
+    if not structs:
+        return
+    found = Changes(equations(new, old), new_sizes(old, new), new_sizes(new, old))
+    follow_steps(found, old, new, between)
+    follow_structs(found, old, new)
+    for name, struct in new.structs.items():
+        former = found.former_path(("structs", name))[1]
+        if former in old.structs:
+            follow_aliases(found, ("structs", name, "fields"), old.structs[former], struct)
+    compare_limits(found, old, new)
+    for change in found.changes:
+        if change.code in LIMITS and change.breaks(direction):
+            keys = path_keys(change.path if reader is new else change.old_path)
+            if keys[0] == "structs" and keys[1] not in structs:
+                continue
+            hint = "values outside are refused: keep the limit, or waive it with a reason"
+            yield change.to_diagnostic(hint)
+
+
+def compare_limits(found: Changes, old: Document, new: Document) -> None:
+    """Adds changes of the limits on fields, wherever they were, and on structs, once all renames are known."""
+    source: dict[str, str] = {}
+    for name, struct in new.structs.items():
+        former = found.former_path(("structs", name))[1]
+        if former in old.structs:
+            source[name] = former
+        for field, declaration in struct.fields.items():
+            here: Path = ("structs", name, "fields", field)
+            was = found.former_path(here)
+            is_known = holds(old, was) and here not in found.fresh
+            if is_known:
+                source.setdefault(name, was[1])
+            step = found.made.get(here)
+            if step and any(kind(step).functions(step)) and _is_limited(declaration):
+                message = f"the step {step.name} may give a value beyond the limits of the field"
+                found.add("NQX270", here, message, direction="both")
+            elif is_known:
+                _compare_limits_of(found, here, old.structs[was[1]].fields[was[3]], declaration)
+    for name, former in source.items():
+        _compare_constraints(found, name, old, former, new.structs[name])
+
+
+_BOUNDS = {"ge": 1, "gt": 1, "le": -1, "lt": -1, "min_length": 1, "max_length": -1, "finite": 1}
+#: The members of a field that limit its values.
+_LIMITS = (*_BOUNDS, "pattern", "validator", "multiple_of", "choices")
+
+
+def _is_limited(declaration: FieldDeclaration) -> bool:
+    """True if a value of the type of a field may be refused."""
+    given = [getattr(declaration, name) for name in _LIMITS]
+    return any(limit is not None and limit is not False for limit in given)
+
+
+def _compare_limits_of(
+    found: Changes, at: Path, old: FieldDeclaration, new: FieldDeclaration
+) -> None:
+    """Adds changes of the limits on values; of those that are no bounds it is not always known which is tighter."""
+    found.bounds(at, old, new, _BOUNDS)
+    for name in ("pattern", "validator"):
+        a, b = getattr(old, name), getattr(new, name)
+        found.limit(at, name, a, b, tighter=False, looser=False)
+    a, b = old.multiple_of, new.multiple_of
+    tighter, looser = bool(a and b and b % a == 0), bool(a and b and a % b == 0)
+    found.limit(at, "multiple_of", a, b, tighter=tighter, looser=looser)
+    some, others = old.choices or [], new.choices or []
+    tighter = all(choice in some for choice in others)
+    looser = all(choice in others for choice in some)
+    found.limit(at, "choices", old.choices, new.choices, tighter=tighter, looser=looser)
+
+
+def _compare_constraints(
+    found: Changes, name: str, document: Document, former: str, new: StructDeclaration
+) -> None:
+    at = ("structs", name, "constraints")
+    old = document.structs[former]
+    names = {size.text: each for each, size in found.sizes.items()}
+    now = {(path[1], path[-1]): here[-1] for here, path in found.former.items() if len(path) == 4}
+    for constraint in old.constraints:
+        for path in constraint.expression.names:
+            if head_of(path) in old.fields:
+                names[path] = renamed(document, former, path, lambda *it: now.get(it, it[1]))
+    before = {_renamed(c.expression, names): c.message for c in old.constraints}
+    after = {c.expression.text: c.message for c in new.constraints}
+    for text in sorted(after.keys() & before.keys()):
+        if after[text] != before[text]:
+            message = f"the message of constraint {text} changed"
+            found.add("NQX234", at, message, before[text], after[text])
+    made = {path[3]: step for path, step in found.made.items() if path[1] == name}
+    for constraint in new.constraints:
+        heads = sorted({head_of(path) for path in constraint.expression.names} & made.keys())
+        if heads and constraint.expression.text in before:
+            message = f"constraint {constraint.expression.text} is on {heads[0]}, which the step {made[heads[0]].name} makes"
+            found.add("NQX270", at, message, direction="both")
+    gone: Entry = ("NQX271", "constraint {} was removed", {})
+    come: Entry = ("NQX270", "constraint {} was added", {})
+    # The constraints of another struct from which fields moved here are compared there.
+    kept = found.former_path(at[:2])[1] == former
+    left = sorted(before.keys() - after.keys()) if kept else []
+    found.entries(at, left, sorted(after.keys() - before.keys()), gone, come)
+
+
+def _renamed(expression: Expression, names: Mapping[str, str]) -> str:
+    """The text of an expression with other names."""
+    if not names.keys() & expression.names:
+        return expression.text
+    trees: dict[str, ast.expr] = {name: ast.Name(other) for name, other in names.items()}
+    return format_tree(replaced(expression.tree, trees))
