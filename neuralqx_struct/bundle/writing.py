@@ -1,29 +1,19 @@
-"""Writes bundles, each completely or not at all. ``atomic.py`` replaces the target.
-
-:func:`write` waits. :func:`begin` writes a bundle while the program goes on, or by several processes
-together: the first process opens the new bundle, every process writes its shards, and when all of them are
-on the disk the first one adds the manifest and lets the bundle replace its target. The store writes
-(:attr:`Store.begin <neuralqx_struct.stores.store.Store>`), ``stores/hosts.py`` keeps the processes together.
+"""Writes bundles, each completely or not at all. ``atomic.py`` replaces the target, ``background.py`` writes meanwhile.
 
 Example:
     >>> import tempfile
     >>> payload = Payload({"version": 1, "manifest": 5, "arrays": {}}, {})
     >>> write(f"{tempfile.mkdtemp()}/ckpt", payload).name
     'ckpt'
-    >>> pending = begin(f"{tempfile.mkdtemp()}/ckpt", lambda: payload, store_named("orbax"))
-    >>> pending.wait().name, pending.done
-    ('ckpt', True)
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import stat
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self, TypeVar, cast
 
@@ -47,7 +37,6 @@ from neuralqx_struct.manifest import (
 from neuralqx_struct.manifest.payload import Payload, StoredArrays, check, raise_findings
 from neuralqx_struct.manifest.text import format_manifest, parse_manifest
 from neuralqx_struct.stores.archive_writer import ArchiveWriter
-from neuralqx_struct.stores.hosts import agreed, rank
 from neuralqx_struct.stores.store import (
     Progress,
     Records,
@@ -58,7 +47,6 @@ from neuralqx_struct.stores.store import (
     write_all,
 )
 
-_LOG = logging.getLogger("neuralqx_struct")
 _T = TypeVar("_T")
 # Members of a record about the stored bytes of an array, not about the array.
 _OF_BYTES: Final = ("crc32", "chunk", "chunk_crc32", "offset", "nbytes", "file")
@@ -212,21 +200,45 @@ def write(
         BundleWriteError: The system refused a write; the target is unchanged.
         SerializationError: The payload is not sound, or could not be read back within the limits.
     """
-    path, limits = Path(path), limits or DEFAULT_LIMITS
+    path = Path(path)
+    fill = filling(
+        path, payload, store_named(store), compress=compress, progress=progress, limits=limits
+    )
+    with collector_paused(), new_bundle(path, overwrite=overwrite) as new:
+        fill(new)
+    return path
+
+
+def filling(
+    path: Path,
+    payload: Payload,
+    store: Store,
+    *,
+    compress: bool = False,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+) -> Callable[[NewBundle], None]:
+    """A function that writes a payload into a new bundle; the arguments are those of :func:`write`.
+
+    Raises:
+        SerializationError: The payload is not sound, or could not be read back within the limits.
+    """
+    limits = limits or DEFAULT_LIMITS
     raise_findings(check(payload, limits), str(path))
-    chosen = store_named(store)
-    chosen.require_form(folder=is_folder_path(path))
+    store.require_form(folder=is_folder_path(path))
     records, arrays = payload.document["arrays"], payload.arrays
     if not isinstance(arrays, StoredArrays) or arrays.keys() != records.keys():
         arrays = {name: arrays[name] for name in records}
     tick = ticking(progress, records)
 
-    def fill(place: Target) -> Records:
-        return chosen.write(place, arrays, compress=compress, tick=tick)
+    def write_arrays(place: Target) -> Records:
+        return store.write(place, arrays, compress=compress, tick=tick)
 
-    with collector_paused(), new_bundle(path, overwrite=overwrite) as new:
-        new.complete(payload.document, new.put(chosen.file, fill), chosen.file, limits)
-    return path
+    def fill(new: NewBundle) -> None:
+        written = new.put(store.file, write_arrays)
+        new.complete(payload.document, written, store.file, limits)
+
+    return fill
 
 
 def recorded(old: Mapping[str, Any], new: Mapping[str, Any], file: str) -> dict[str, Any]:
@@ -251,127 +263,3 @@ def formatted(document: dict[str, Any], limits: Limits = DEFAULT_LIMITS) -> byte
         message = f"expected a manifest of at most {most} bytes, got {len(data)}"
         raise SerializationError(message, code="NQX005", hint="save large values as arrays")
     return data
-
-
-# Bundles that are written while the program goes on
-
-
-class PendingBundle:
-    """A bundle that is being written; :func:`~neuralqx_struct.export` returns it for ``asynchronous=True``.
-
-    Its arrays are safe already: they may be donated, and numpy arrays written into. The bundle replaces its
-    target when all of it is on the disk, whether or not anybody waits, or never.
-
-    Attributes:
-        path: The path of the bundle.
-    """
-
-    def __init__(self, path: Path, finish: Callable[[], None]) -> None:
-        self.path = path
-        self._failure: BaseException | None = None
-        self._agreed = False
-        self._thread = threading.Thread(target=self._run, args=(finish,), name=f"export to {path}")
-        self._thread.start()
-
-    def __repr__(self) -> str:
-        if not self.done:
-            state = "being written"
-        else:
-            state = "written" if self._failure is None else "failed"
-        return f"<PendingBundle {str(self.path)!r}: {state}>"
-
-    @property
-    def done(self) -> bool:
-        """True when this process has no more to do, whatever the result."""
-        return not self._thread.is_alive()
-
-    def wait(self) -> Path:
-        """Waits until the bundle is complete.
-
-        Every process of the program must call this, as it must call ``export``; no process returns before
-        all can read the bundle.
-
-        Returns:
-            The path.
-
-        Raises:
-            SerializationError: The bundle was not written, in whichever of the processes, and the target
-                is unchanged; raised again by further calls.
-        """
-        self._thread.join()
-        if not self._agreed:
-            self._agreed = True
-            try:
-                agreed(self._outcome)
-            except Exception as failure:
-                self._failure = failure
-                raise
-        self._outcome()
-        return self.path
-
-    def _outcome(self) -> bytes:
-        if self._failure is not None:
-            raise self._failure
-        return b""
-
-    def _run(self, finish: Callable[[], None]) -> None:
-        try:
-            finish()
-        except BaseException as failure:  # noqa: BLE001 - raised by wait(), and logged if nobody waits
-            self._failure = failure
-            _LOG.error("%s: the bundle was not written: %s", self.path, failure)
-
-
-def _folder(place: Target) -> bytes:
-    assert isinstance(place, Path)
-    return os.fsencode(place.absolute())
-
-
-def begin(
-    path: str | Path,
-    make: Callable[[], Payload],
-    store: Store,
-    *,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> PendingBundle:
-    """Begins to write a bundle; every process of the program calls this with the same arguments.
-
-    Args:
-        path: The folder, on a file system that all processes see.
-        make: Returns the payload; of arrays that are spread over processes, each has its own part.
-        store: A store that writes in the background.
-        overwrite: Replace an existing bundle.
-        progress: Called with (bytes done, bytes in all), also by the thread that writes.
-
-    Raises:
-        SerializationError: As :func:`~neuralqx_struct.bundle.write`, as far as it is known now; in all processes.
-    """
-    assert store.begin is not None
-    path = Path(path)
-    payload = Payload({}, {})
-    new: NewBundle | None = None
-    with ExitStack() as opened:
-
-        def open_first() -> bytes:
-            nonlocal payload, new
-            payload = make()
-            raise_findings(check(payload), str(path))
-            store.require_form(folder=is_folder_path(path))
-            if rank():
-                return b""
-            new = opened.enter_context(new_bundle(path, overwrite=overwrite))
-            return new.put(store.file, _folder)
-
-        target = Path(os.fsdecode(agreed(open_first)[0]))
-        tick = ticking(progress, payload.document["arrays"])
-        records = store.begin(target, payload.arrays, tick=tick)
-        kept = opened.pop_all()
-
-    def complete() -> None:
-        with kept:
-            written = records()
-            if new is not None:
-                new.complete(payload.document, written, store.file)
-
-    return PendingBundle(path, complete)

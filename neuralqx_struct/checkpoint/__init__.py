@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.writing import PendingBundle, begin
+from neuralqx_struct.bundle.background import PendingBundle, begin, settle
 from neuralqx_struct.checkpoint.loading import (
     LoadOptions,
     ReadOptions,
@@ -44,7 +44,7 @@ from neuralqx_struct.printing import brief
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
-from neuralqx_struct.stores import STORES, store_named
+from neuralqx_struct.stores import store_named
 from neuralqx_struct.stores.store import Progress
 from neuralqx_struct.types.records import Type
 
@@ -131,41 +131,76 @@ def export(
         compress: Smaller files that cannot be mapped.
         metadata: Free JSON values, kept in the manifest.
         progress: Called with bytes written and bytes in all.
-        asynchronous: Return when all arrays have been copied from their devices, and write meanwhile; with
-            ``orbax`` only.
+        asynchronous: Return when all arrays have been copied from their devices, and write in a thread. The
+            interpreter waits for that before it exits.
         check: Refuse Structs that a load would refuse, such as those that ``tree.map`` has cast or stacked. Without it they
             are saved anyway, and ``load(path, raw=True)`` reads them.
 
     Returns:
-        The path; with ``asynchronous`` a :class:`~neuralqx_struct.bundle.writing.PendingBundle`, whose
+        The path; with ``asynchronous`` a :class:`~neuralqx_struct.bundle.background.PendingBundle`, whose
         ``wait()`` returns it.
 
     Raises:
         SerializationError: A value cannot be saved (NQX430), or not be loaded again; or the target exists (then also a
-            FileExistsError).
+            FileExistsError); or an earlier export in the background failed, and nobody waited for it.
 
     Example:
         >>> import tempfile
         >>> export([1, 2], f"{tempfile.mkdtemp()}/numbers").name
         'numbers'
     """
+    return save(
+        obj,
+        path,
+        asynchronous=asynchronous,
+        overwrite=overwrite,
+        store=store,
+        compress=compress,
+        metadata=metadata,
+        progress=progress,
+        check=check,
+    )
+
+
+def save(
+    obj: Any,
+    path: str | Path,
+    *,
+    asynchronous: bool,
+    overwrite: bool = False,
+    store: str = "npz",
+    compress: bool = False,
+    metadata: Values | None = None,
+    progress: Progress | None = None,
+    check: bool = True,
+    after: Callable[[], None] | None = None,
+) -> Path | PendingBundle:
+    """As :func:`export`; ``after`` is called when the bundle is complete, in one process only."""
     chosen = store_named(store)
     together = chosen.begin is not None and (asynchronous or jax.process_count() > 1)
-    if asynchronous and not together:
-        able = " or ".join(repr(each.name) for each in STORES.values() if each.begin is not None)
-        message = f"expected store={able} for asynchronous=True, got {store!r}"
-        hint = "the other stores write files of one process, and wait"
-        raise SerializationError(message, code="NQX614", hint=hint)
+    copy = asynchronous and not together
 
     def payload() -> Payload:
-        return _snapshot(obj, copy=False, spread=together, metadata=metadata, check=check)
+        settle(path)
+        return _snapshot(obj, copy=copy, spread=together, metadata=metadata, check=check)
 
-    if together:
-        pending = begin(path, payload, chosen, overwrite=overwrite, progress=progress)
+    if asynchronous or together:
+        pending = begin(
+            path,
+            payload,
+            chosen,
+            overwrite=overwrite,
+            compress=compress,
+            progress=progress,
+            after=after,
+        )
         return pending if asynchronous else pending.wait()
-    return bundle.write(
+    written = bundle.write(
         path, payload(), overwrite=overwrite, store=store, compress=compress, progress=progress
     )
+    if after is not None:
+        after()
+    return written
 
 
 def from_dict(data: Values, target: Any) -> Any:

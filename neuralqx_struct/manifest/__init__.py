@@ -11,6 +11,7 @@ Example:
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,9 +50,13 @@ DEFAULT_LIMITS: Final = Limits()
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pauses the garbage collector, which would visit a growing document again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
+    """Pauses the garbage collector, which would visit a growing document again and again.
+
+    Other threads than the main one, which write in the background, leave it to the program.
+    """
+    enabled = gc.isenabled() and threading.current_thread() is threading.main_thread()
+    if enabled:
+        gc.disable()
     try:
         yield
     finally:

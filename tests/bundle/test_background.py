@@ -1,11 +1,13 @@
 """Bundles that are written while the program goes on: what they hold, how they fail, and what a killed program leaves."""
 
+import errno
 import gc
 import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import weakref
 
 import jax
@@ -14,8 +16,9 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct.bundle.writing import PendingBundle
+from neuralqx_struct.bundle.background import PendingBundle
 from neuralqx_struct.stores import orbax_writing
+from tests.builders import FORMS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:orbax", "ignore::DeprecationWarning")
 
@@ -24,8 +27,6 @@ class Held:
     """Stands for Orbax at work; goes on when it is let go, and fails then if it has an error."""
 
     def __init__(self, monkeypatch, error=None):
-        import threading
-
         self.go, self.closed, self.error, original = (
             threading.Event(),
             0,
@@ -152,10 +153,10 @@ def test_what_can_be_told_at_once_is_raised_by_export(tmp_path):
         s.export({"w": jnp.zeros(3)}, tmp_path / "a.zip", store="orbax", asynchronous=True)
     with pytest.raises(s.SerializationError, match="NQX430"):
         s.export({"w": object()}, tmp_path / "b", store="orbax", asynchronous=True)
-    for store in ("npz", "safetensors"):
-        message = f"expected store='orbax' for asynchronous=True, got '{store}'"
-        with pytest.raises(s.SerializationError, match=message):
-            s.export({"w": jnp.zeros(3)}, tmp_path / "b", store=store, asynchronous=True)
+    with pytest.raises(FileExistsError):
+        s.export({"w": jnp.zeros(3)}, path, asynchronous=True)
+    with pytest.raises(s.SerializationError, match="NQX430"):
+        s.export({"w": object()}, tmp_path / "b", asynchronous=True)
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
 
 
@@ -175,6 +176,137 @@ def test_arrays_that_are_deleted_while_they_are_looked_at(tmp_path, monkeypatch)
     assert caught.value.code == "NQX430" and list(tmp_path.iterdir()) == []
 
 
+class Gate:
+    """Holds back each flush to the disk until it is opened; then flushes fail if it has an error."""
+
+    def __init__(self, monkeypatch):
+        self.open, self.error, real = threading.Event(), None, os.fsync
+
+        def fsync(descriptor):
+            assert self.open.wait(60)
+            if self.error is not None:
+                raise self.error
+            real(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    made = Gate(monkeypatch)
+    yield made
+    made.open.set()
+
+
+@pytest.mark.parametrize("store", ["npz", "safetensors"])
+@pytest.mark.parametrize("form", FORMS)
+def test_files_are_written_by_a_thread(tmp_path, gate, store, form):
+    state = {"w": jnp.arange(3.0), "n": np.arange(4), "part": np.arange(6).reshape(2, 3).T}
+    ticks = []
+    pending = s.export(
+        state,
+        tmp_path / form,
+        store=store,
+        asynchronous=True,
+        progress=lambda *done: ticks.append(done),
+    )
+    assert not pending.done and not (tmp_path / form).exists()
+    state["n"][:] = -1
+    state["part"][:] = -1
+    jax.block_until_ready(jax.jit(lambda w: w * 0, donate_argnums=0)(state["w"]))
+    if not state["w"].is_deleted():
+        state["w"].delete()
+    gate.open.set()
+    assert pending.wait() == tmp_path / form and ticks[-1] == (92, 92)
+    loaded = s.load(tmp_path / form)
+    assert loaded["w"].tolist() == [0, 1, 2] and loaded["n"].tolist() == [0, 1, 2, 3]
+    assert loaded["part"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert s.verify(tmp_path / form) == []
+    assert [entry.name for entry in tmp_path.iterdir()] == [form]
+
+
+def test_compressed_arrays_are_written_by_a_thread(tmp_path):
+    state = {"w": np.zeros(1 << 16)}
+    s.export(state, tmp_path / "a", asynchronous=True, compress=True).wait()
+    assert (tmp_path / "a" / "arrays.npz").stat().st_size < 10_000
+    pending = s.export(state, tmp_path / "b", asynchronous=True, compress=True, store="safetensors")
+    with pytest.raises(s.SerializationError, match="expected compress=False"):
+        pending.wait()
+
+
+def test_a_failure_is_raised_by_the_next_export(tmp_path, gate, caplog):
+    path = s.export({"w": np.zeros(3)}, tmp_path / "other", asynchronous=True)
+    gate.error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with caplog.at_level(logging.ERROR, "neuralqx_struct"):
+        pending = s.export({"w": np.ones(3)}, tmp_path / "a", asynchronous=True)
+        gate.open.set()
+        for earlier in (path, pending):
+            earlier.settle()
+    assert "the bundle was not written" in caplog.text
+    gate.error = None
+    for _ in range(2):  # one for each failure
+        with pytest.raises(s.SerializationError, match="No space left") as caught:
+            s.export([1], tmp_path / "b")
+        assert caught.value.code == "NQX406" and "earlier export" in caught.value.__notes__[0]
+    assert s.export([1], tmp_path / "b") == tmp_path / "b"
+    with pytest.raises(s.SerializationError, match="No space left"):
+        pending.wait()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["b"]
+
+
+def test_a_failure_that_was_seen_is_not_raised_again(tmp_path, gate):
+    gate.error = OSError(errno.EIO, os.strerror(errno.EIO))
+    gate.open.set()
+    pending = s.export({"w": np.ones(3)}, tmp_path / "a", asynchronous=True)
+    with pytest.raises(s.SerializationError, match="Input/output"):
+        pending.wait()
+    gate.error = None
+    s.export([1], tmp_path / "a", asynchronous=True).wait()
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_a_second_export_to_a_path_waits_for_the_first(tmp_path, gate, asynchronous):
+    (tmp_path / "link").symlink_to("a")
+    s.export({"w": np.zeros(3)}, tmp_path / "a", asynchronous=True)
+    threading.Timer(0.05, gate.open.set).start()
+    second = s.export(
+        {"w": np.ones(3)}, tmp_path / "link", overwrite=True, asynchronous=asynchronous
+    )
+    if asynchronous:
+        second.wait()
+    assert s.load(tmp_path / "a")["w"].tolist() == [1, 1, 1]
+    s.export({"w": np.zeros(3)}, tmp_path / "a", overwrite=True, asynchronous=True)
+    with pytest.raises(FileExistsError):
+        s.export({"w": np.ones(3)}, tmp_path / "a", asynchronous=asynchronous)
+
+
+AT_EXIT = """
+import sys, time, threading
+import numpy as np
+import neuralqx_struct as s
+from neuralqx_struct.bundle import writing
+complete = writing.NewBundle.complete
+def slow(*given, **options):
+    time.sleep(0.3)
+    complete(*given, **options)
+writing.NewBundle.complete = slow
+s.export({"w": np.arange(3 << 20)}, sys.argv[1], asynchronous=True)
+if sys.argv[2] == "error":
+    raise SystemExit(3)
+"""
+
+
+@pytest.mark.parametrize("end", ["normal", "error"])
+def test_the_interpreter_waits_for_the_thread_before_it_exits(tmp_path, root, end):
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    ended = subprocess.run(
+        [sys.executable, "-c", AT_EXIT, str(tmp_path / "a"), end], env=environment, check=False
+    )
+    assert ended.returncode == (0 if end == "normal" else 3)
+    assert np.array_equal(s.load(tmp_path / "a")["w"], np.arange(3 << 20))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
 PROGRAM = """
 import os, signal, sys
 import jax.numpy as jnp, numpy as np
@@ -182,6 +314,7 @@ import neuralqx_struct as s
 from neuralqx_struct.bundle import atomic as replacement
 from neuralqx_struct.bundle import writing
 from neuralqx_struct.stores import orbax_writing
+from tests.builders import FORMS
 
 path, moment = sys.argv[1:]
 def stop(*_, **__):
