@@ -15,12 +15,13 @@ Example:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
-from neuralqx_struct.errors import IntegrityError, SerializationError
+from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.stores.archive import ALIGNMENT, damaged
@@ -42,24 +43,36 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+METADATA: Final = "__metadata__"
 _MOST_HEADER = 100_000_000  # the limit of the reference implementation
-_CODES: Final = {
-    "bool": "BOOL",
-    "int8": "I8",
-    "int16": "I16",
-    "int32": "I32",
-    "int64": "I64",
-    "uint8": "U8",
-    "uint16": "U16",
-    "uint32": "U32",
-    "uint64": "U64",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float32": "F32",
-    "float64": "F64",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
+#: The dtypes of the format in its own order, which is that of data in its files, and our names; None where we have none.
+CODES: Final[Mapping[str, str | None]] = {
+    "BOOL": "bool",
+    "F4": None,  # two in one byte, as those of six bits
+    "F6_E2M3": None,
+    "F6_E3M2": None,
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "C64": "complex64",
+    "F64": "float64",
+    "I64": "int64",
+    "U64": "uint64",
 }
+#: Codes that bundles do without: older releases of the package refuse a file that has one.
+_RECENT: Final = {"F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64"}
+_CODES: Final = {name: code for code, name in CODES.items() if name and code not in _RECENT}
 # dtypes without a code of their own: the code, and how many of it make one element
 _PARTS: Final = {"complex64": ("F32", 2), "complex128": ("F64", 2)}
 
@@ -91,7 +104,7 @@ def _write(
 ) -> Written:
     records: Written = {}
     for name, array in arrays.items():
-        if name == "__metadata__":
+        if name == METADATA:
             message = "expected any other array name: the format keeps this one"
             raise SerializationError(about("NQX614", name, message))
         logical = logical_dtype(name, array.dtype)
@@ -99,21 +112,12 @@ def _write(
         records[name] = {"dtype": logical, "shape": shape, "crc32": 0, "nbytes": array.nbytes}
         del array  # frees an array that is computed on access before the next one
     order = sorted(records, key=lambda name: (-_element(records[name]["dtype"]), name))
-    header: dict[str, Any] = {}
-    position = 0
-    for name in order:
-        record = records[name]
-        code, shape = _stored(record["dtype"], record["shape"])
-        end = position + record.pop("nbytes")
-        header[name] = {"dtype": code, "shape": shape, "data_offsets": [position, end]}
-        position = end
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-(len(text) + 8) % ALIGNMENT)
-    if len(text) > _MOST_HEADER:
-        message = f"expected a header of at most {_MOST_HEADER} bytes, got {len(text)}"
-        raise SerializationError(message, code="NQX506")
-    write_all(file, memoryview(len(text).to_bytes(8, "little") + text))
-    position = 8 + len(text)
+    stored = {name: _stored(records[name]["dtype"], records[name]["shape"]) for name in order}
+    sizes = (records[name].pop("nbytes") for name in order)
+    tensors = ((name, *stored[name], nbytes) for name, nbytes in zip(order, sizes, strict=True))
+    text = header_of(tensors, alignment=ALIGNMENT)
+    write_all(file, memoryview(text))
+    position = len(text)
     for name in order:
         body = bytes_of(arrays[name])
         crc = write_checked(file, body, tick)
@@ -123,7 +127,34 @@ def _write(
     return records
 
 
-class _Tensor(NamedTuple):
+def header_of(
+    tensors: Iterable[tuple[str, str, Sequence[int], int]],
+    *,
+    metadata: Mapping[str, str] = MappingProxyType({}),
+    alignment: int = 8,
+) -> bytes:
+    """The start of a file: the header with its length, as the package writes it.
+
+    Args:
+        tensors: Name, code, shape and bytes of each tensor, in the order of their data.
+        metadata: Free text by name.
+        alignment: The first byte after the header is at a multiple of this.
+    """
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    position = 0
+    for name, code, shape, nbytes in tensors:
+        end = position + nbytes
+        header[name] = {"dtype": code, "shape": list(shape), "data_offsets": [position, end]}
+        position = end
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-(len(text) + 8) % alignment)
+    if len(text) > _MOST_HEADER:
+        message = f"expected a header of at most {_MOST_HEADER} bytes, got {len(text)}"
+        raise SerializationError(message, code="NQX506")
+    return len(text).to_bytes(8, "little") + text
+
+
+class Tensor(NamedTuple):
     """The description of a tensor in the header; ``start`` and ``end`` are places in the file."""
 
     code: str
@@ -132,57 +163,102 @@ class _Tensor(NamedTuple):
     end: int
 
 
-def _index(view: memoryview) -> dict[str, _Tensor]:
-    """The tensors that the header describes, after checking every number in it."""
-    size = int.from_bytes(view[:8], "little")
-    if len(view) < 8 or size > len(view) - 8:
+class Header(NamedTuple):
+    """The header of a file: its metadata, its tensors in their order, and the first byte of data."""
+
+    metadata: dict[str, str]
+    tensors: dict[str, Tensor]
+    end: int
+
+
+def header_end(start: bytes | memoryview, length: int) -> int:
+    """The first byte after the header of a file.
+
+    Args:
+        start: At least the first eight bytes, if the file has as many.
+        length: The size of the file.
+
+    Raises:
+        IntegrityError: The file ends before that, or the header is too large.
+    """
+    size = int.from_bytes(start[:8], "little")
+    if min(len(start), length) < 8 or size > length - 8:
         message = "expected a whole safetensors file, got one that ends inside its header"
         raise damaged(message)
     if size > _MOST_HEADER:
         message = f"expected a header of at most {_MOST_HEADER} bytes, got {size}"
         raise IntegrityError(message, code="NQX506")
-    text = bytes(view[8 : 8 + size]).rstrip(b" ")
+    return 8 + size
+
+
+def read_header(start: memoryview, length: int) -> Header:
+    """The header of a file, after checking every number in it.
+
+    Args:
+        start: The file, or as many of its bytes as :func:`header_end` gives.
+        length: The size of the file.
+
+    Raises:
+        IntegrityError: The header cannot be read, or does not agree with the file: all problems.
+    """
+    data = header_end(start, length)
+    text = bytes(start[8:data]).rstrip(b" ")
     try:
         header = parse_manifest(text, limits=Limits(manifest_bytes=_MOST_HEADER, depth=2))
     except SerializationError as error:
         message = "expected the header of a safetensors file, got other text"
         reason = error.diagnostics[0].message
         raise damaged(f"{message}\n{reason}") from None
-    header.pop("__metadata__", None)
-    data = 8 + size
-    tensors = {name: _tensor(name, item, data) for name, item in header.items()}
+    metadata = header.pop(METADATA, {})
+    found: list[Diagnostic] = []
+    if type(metadata) is not dict or any(type(text) is not str for text in metadata.values()):
+        message = f"expected text by name in {METADATA}, got something else"
+        found.append(Diagnostic("NQX408", "error", message))
+        metadata = {}
+    tensors: dict[str, Tensor] = {}
+    for name, item in header.items():
+        tensor = _tensor(item, data)
+        if tensor is None:
+            message = "expected dtype, shape and data_offsets of a tensor, got something else"
+            found.append(about("NQX408", name, message))
+        else:
+            tensors[name] = tensor
     free = data
     for name, tensor in sorted(tensors.items(), key=lambda pair: pair[1][2:]):
-        if tensor.start != free or not free <= tensor.end <= len(view):
+        if tensor.start != free or not free <= tensor.end <= length:
             got = f"got them from {tensor.start - data} to {tensor.end - data}"
-            message = (
-                f"expected data from byte {free - data} up to at most {len(view) - data}, {got}"
-            )
-            raise IntegrityError(about("NQX408", name, message))
-        free = tensor.end
-    if free != len(view):
+            message = f"expected data from byte {free - data} up to at most {length - data}, {got}"
+            found.append(about("NQX408", name, message))
+        free = max(free, tensor.end)
+    if free != length and not found:
         message = (
-            f"expected {free - data} bytes of data in the safetensors file, got {len(view) - data}"
+            f"expected {free - data} bytes of data in the safetensors file, got {length - data}"
         )
-        raise damaged(message)
-    return tensors
+        found.append(Diagnostic("NQX408", "error", message))
+    if found:
+        raise IntegrityError(found)
+    return Header(metadata, tensors, data)
 
 
-def _tensor(name: str, item: Any, data: int) -> _Tensor:
+def _index(view: memoryview) -> dict[str, Tensor]:
+    return read_header(view, len(view)).tensors
+
+
+def _tensor(item: Any, data: int) -> Tensor | None:
     """A tensor as the header describes it; its data begin after byte ``data``."""
-    if type(item) is dict and item.keys() == {"dtype", "shape", "data_offsets"}:
-        code, shape, offsets = item["dtype"], item["shape"], item["data_offsets"]
-        if type(code) is str and _is_sizes(shape) and _is_sizes(offsets) and len(offsets) == 2:
-            return _Tensor(code, shape, data + offsets[0], data + offsets[1])
-    message = "expected dtype, shape and data_offsets of a tensor, got something else"
-    raise IntegrityError(about("NQX408", name, message))
+    if type(item) is not dict or item.keys() != {"dtype", "shape", "data_offsets"}:
+        return None
+    code, shape, offsets = item["dtype"], item["shape"], item["data_offsets"]
+    if type(code) is str and _is_sizes(shape) and _is_sizes(offsets) and len(offsets) == 2:
+        return Tensor(code, shape, data + offsets[0], data + offsets[1])
+    return None
 
 
 def _is_sizes(value: Any) -> bool:
     return type(value) is list and all(type(n) is int and n >= 0 for n in value)
 
 
-def _entry(_: memoryview, tensor: _Tensor, record: Mapping[str, Any]) -> Entry:
+def _entry(_: memoryview, tensor: Tensor, record: Mapping[str, Any]) -> Entry:
     """The entry of a tensor that agrees with its record."""
     logical, shape = record["dtype"], record["shape"]
     dtype = dtype_named(logical)

@@ -1,0 +1,257 @@
+"""The record of a kind of foreign file, and an open file of any kind: named arrays that are read on access.
+
+Each kind is one :class:`Format` in a module of its own; ``formats/__init__.py`` has the rows.
+
+Example:
+    >>> import numpy as np
+    >>> array = ForeignArray("float32", (2, 3), lambda: np.zeros((2, 3), "float32"))
+    >>> array.nbytes, array.part((slice(0, 1), slice(None))).shape
+    (24, (1, 3))
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
+
+from neuralqx_struct.bundle.atomic import numbered
+from neuralqx_struct.bundle.storage import BundleMissingError
+from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, UntrustedError
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
+from neuralqx_struct.manifest.payload import Region
+from neuralqx_struct.stores.files import opened as opened_source
+from neuralqx_struct.stores.store import BundleReadError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+Plain = bool | int | float | str | None
+"""A plain value beside the arrays of a file."""
+_START = 1024  # bytes of a file by which its kind is found
+_READ: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+class ForeignArray(NamedTuple):
+    """One array of a foreign file; nothing of it is read before :attr:`read` is called.
+
+    Attributes:
+        dtype: The name of its dtype here; the format's own name of one that cannot be read.
+        shape: Its shape.
+        read: Returns the array, mapped and read-only if the file allows it.
+        slices: Returns a part of the array, if the file has a cheaper way to it than ``read``.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    read: Callable[[], Array]
+    slices: Callable[[Region], Array] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Its size when read; 0 if its dtype cannot be read."""
+        try:
+            return prod(self.shape) * dtype_named(self.dtype).itemsize
+        except SerializationError:
+            return 0
+
+    def part(self, region: Region) -> Array:
+        """A part of the array: a slice of each dimension."""
+        return self.read()[region] if self.slices is None else self.slices(region)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignFile:
+    """An open foreign file. A context manager; arrays that were read stay valid after it is closed.
+
+    Attributes:
+        path: The path that was opened.
+        format: The name of its :class:`Format`.
+        arrays: The arrays by name, in the order of the file.
+        values: Plain values beside the arrays, by the same kind of name.
+        metadata: Free text of the file, such as ``{"format": "pt"}``.
+        form: Returns JSON by which :func:`~neuralqx_struct.formats.write` makes the same bytes again; empty if
+            it makes them without.
+        check: Returns the damage of one array, without keeping its bytes; None reads it.
+        close: Closes the file.
+    """
+
+    path: str
+    format: str
+    arrays: Mapping[str, ForeignArray]
+    values: Mapping[str, Plain] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    form: Callable[[], dict[str, Any]] = dict
+    check: Callable[[str], Diagnostic | None] | None = None
+    close: Callable[[], object] = lambda: None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Candidate(NamedTuple):
+    """A file or folder whose kind is looked for.
+
+    Attributes:
+        path: Its path.
+        names: The names in a folder; None for a file.
+        start: The first bytes of a file.
+        size: The size of a file.
+    """
+
+    path: Path
+    names: frozenset[str] | None
+    start: bytes
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Options for opening a foreign file.
+
+    Attributes:
+        separator: The character between the keys of nested files.
+        limits: Sizes above which a file is refused.
+        like: An object of the structure of the file, for formats that have none of their own.
+    """
+
+    separator: str = "."
+    limits: Limits = DEFAULT_LIMITS
+    like: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """Options for writing a foreign file.
+
+    Attributes:
+        separator: The character between the keys of nested files.
+        metadata: Free text of the file.
+        form: The form of the file that is written again; see :class:`ForeignFile`.
+        max_shard_size: Bytes of arrays in one file of a folder; None for one file.
+    """
+
+    separator: str = "."
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    form: Mapping[str, Any] = field(default_factory=dict)
+    max_shard_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One kind of foreign file: its operations, and the facts that other code needs about it.
+
+    Attributes:
+        name: Its name, for ``write`` and in results.
+        title: The words for such a file in messages, such as ``a safetensors file``.
+        extra: The package that reading needs; None for none.
+        recognises: Returns whether a file or folder is of this kind, by its names and first bytes alone.
+        opened: Opens a file; reads only what describes its arrays.
+        write: Writes arrays to a new empty file; None if files of this kind are only read.
+        folder: Returns whether these options make a folder, into which ``write`` then writes; None for never.
+        metadata: True if files of this kind have free text.
+    """
+
+    name: str
+    title: str
+    extra: str | None
+    recognises: Callable[[Candidate], bool]
+    opened: Callable[[Path, Reading], ForeignFile]
+    write: Callable[[Path, Mapping[str, ForeignArray], Writing], None] | None
+    folder: Callable[[Writing], bool] | None
+    metadata: bool
+
+
+#: All kinds by name, in the order in which they are tried; ``formats/__init__.py`` has the rows.
+FORMATS: Final[dict[str, Format]] = {}
+
+
+def register(formats: Iterable[Format]) -> None:
+    """Adds kinds to the table.
+
+    Raises:
+        ValueError: One has the name of another one.
+    """
+    for each in formats:
+        if each.name in FORMATS:
+            message = f"expected formats of different names, got {each.name!r} twice"
+            raise ValueError(message)
+        FORMATS[each.name] = each
+
+
+# Files
+
+
+def candidate(path: Path) -> Candidate:
+    """The facts about a file or folder by which its kind is found.
+
+    Raises:
+        BundleMissingError: There is nothing at the path.
+        BundleReadError: The system refuses to read it.
+    """
+    try:
+        if path.is_dir():
+            return Candidate(path, frozenset(os.listdir(path)), b"", 0)  # noqa: PTH208 - names alone
+        fd, size = _opened(path)
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            return Candidate(path, None, file.read(_START) or b"", size)
+    except OSError as error:
+        raise _refused(error, path) from error
+
+
+def _opened(path: Path) -> tuple[int, int]:
+    """Opens a plain file; a pipe or a device is refused without waiting for it."""
+    fd = os.open(path, _READ)
+    found = os.fstat(fd)
+    if stat.S_ISREG(found.st_mode):
+        return fd, found.st_size
+    os.close(fd)
+    message = "expected a plain file, got something else"
+    raise UntrustedError(message, code="NQX504", file=str(path))
+
+
+def _refused(error: OSError, path: Path) -> SerializationError:
+    """An error of the system as one that names the file."""
+    if isinstance(error, SerializationError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        missing = BundleMissingError("expected a file or folder, got none", file=str(path))
+        return numbered(missing, errno.ENOENT, path)
+    message = f"expected to read the file, got: {error.strerror or error}"
+    hint = "check the owner and the mode of the file, or the disk"
+    return numbered(BundleReadError(message, file=str(path), hint=hint), error.errno, path)
+
+
+def mapped(path: Path) -> memoryview:
+    """The bytes of a file, mapped: only those that are used are read.
+
+    Raises:
+        IntegrityError: The file is empty.
+        SerializationError: There is no plain file, or the system refuses to read it.
+    """
+    try:
+        fd, size = _opened(path)
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            view, _ = opened_source((cast("BinaryIO", file), 0, size), mmap=True)
+    except OSError as error:
+        raise _refused(error, path) from error
+    except IntegrityError as error:
+        raise error.in_file(str(path)) from None
+    return view

@@ -1,0 +1,28 @@
+"""Names of nested arrays: joining keys and splitting names are inverse."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.formats.names import joined, require_separator, split
+
+KEYS = st.lists(st.text("ab./\\é", max_size=4), min_size=1, max_size=4)
+
+
+@settings(max_examples=200)
+@given(KEYS, st.sampled_from("./:"))
+def test_split_is_the_inverse_of_joined(keys, separator):
+    assert split(joined(keys, separator), separator) == keys
+
+
+@settings(max_examples=200)
+@given(st.text("ab.\\", max_size=6))
+def test_any_name_splits(name):
+    assert len(split(name)) >= 1
+
+
+@pytest.mark.parametrize("separator", ["", "::", "\\"])
+def test_separators_that_do_not_split(separator):
+    with pytest.raises(SerializationError, match="expected one character but the backslash"):
+        require_separator(separator)
