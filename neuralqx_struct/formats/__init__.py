@@ -25,8 +25,15 @@ from typing import Any
 
 from neuralqx_struct.bundle.atomic import staged
 from neuralqx_struct.bundle.storage import MANIFEST
-from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, did_you_mean
+from neuralqx_struct.errors import (
+    Diagnostic,
+    SerializationError,
+    Severity,
+    StructError,
+    did_you_mean,
+)
 from neuralqx_struct.formats.names import joined, require_separator, split
+from neuralqx_struct.formats.npz import NPY, NPZ
 from neuralqx_struct.formats.safetensors import SAFETENSORS
 from neuralqx_struct.formats.table import (
     FORMATS,
@@ -56,7 +63,7 @@ __all__ = [
     "write",
 ]
 
-register([SAFETENSORS])
+register([SAFETENSORS, NPZ, NPY])
 
 
 def recognised(path: str | Path) -> Format | None:
@@ -236,11 +243,15 @@ def verify(path: str | Path, *, limits: Limits | None = None) -> list[Diagnostic
 
 
 def _damage(file: ForeignFile, name: str, array: ForeignArray) -> list[Diagnostic]:
-    if file.check is not None:
-        problem = file.check(name)
-        return [] if problem is None else [problem]
+    """The damage of one array; a warning about one that cannot be read, damaged or not."""
+    problem = None if file.check is None else file.check(name)
+    if problem is not None:
+        return [problem]
+    if file.check is not None and array.readable:
+        return []
     try:
         array.read()
     except StructError as error:
-        return [each if each.path else about_each(name, error)[0] for each in error.diagnostics]
+        severity: Severity = "error" if array.readable else "warning"
+        return [replace(each, severity=severity) for each in error.diagnostics]
     return []

@@ -57,12 +57,20 @@ class ForeignArray(NamedTuple):
     slices: Callable[[Region], Array] | None = None
 
     @property
+    def readable(self) -> bool:
+        """True if arrays of its dtype can be read."""
+        return self._itemsize() is not None
+
+    def _itemsize(self) -> int | None:
+        try:
+            return dtype_named(self.dtype).itemsize
+        except SerializationError:
+            return None
+
+    @property
     def nbytes(self) -> int:
         """Its size when read; 0 if its dtype cannot be read."""
-        try:
-            return prod(self.shape) * dtype_named(self.dtype).itemsize
-        except SerializationError:
-            return 0
+        return prod(self.shape) * (self._itemsize() or 0)
 
     def part(self, region: Region) -> Array:
         """A part of the array: a slice of each dimension."""
@@ -78,6 +86,23 @@ def described(array: Any) -> ForeignArray:
     return ForeignArray(
         dtype_name(dtype), tuple(given.shape), lambda: np.asarray(given).astype(dtype, copy=False)
     )
+
+
+def unreadable(name: str, got: str, reason: str, hint: str) -> Callable[[], Array]:
+    """The ``read`` of an array whose dtype cannot be read.
+
+    Args:
+        name: The array.
+        got: Its dtype in the words of the format.
+        reason: The dtypes that can be read.
+        hint: The fix.
+    """
+
+    def read() -> Array:
+        message = f"expected {reason}, got {got[:60]}"
+        raise SerializationError(about("NQX411", name, message, hint))
+
+    return read
 
 
 def checked(name: str, array: ForeignArray) -> Array:
