@@ -107,7 +107,7 @@ class _Notice:
     def __init__(self, modules: list[str], file: Path | None) -> None:
         self.modules, self.file = modules, file
 
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+    def find_spec(self, fullname: str, *_: object) -> None:
         """Finds nothing; a package around a trusted module runs with it."""
         for module in [name for name in self.modules if f"{name}.".startswith(f"{fullname}.")]:
             self.modules.remove(module)

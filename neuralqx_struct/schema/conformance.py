@@ -205,7 +205,7 @@ class _Walk:
             self.report(code, path, f"expected a struct {wanted}, got {got}", advice)
             return
         self.scopes[path] = dims
-        dims.axes = axes
+        dims.axes, dims.chosen = axes, self.chosen
         gives_sizes = outermost and name == self.document.root
         for field_name, field in declaration.fields.items():
             where = (*path, FieldName(field_name))
