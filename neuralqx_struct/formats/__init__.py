@@ -32,6 +32,7 @@ from neuralqx_struct.errors import (
     StructError,
     did_you_mean,
 )
+from neuralqx_struct.formats.msgpack import MSGPACK
 from neuralqx_struct.formats.names import joined, require_separator, split
 from neuralqx_struct.formats.npz import NPY, NPZ
 from neuralqx_struct.formats.safetensors import SAFETENSORS
@@ -63,7 +64,7 @@ __all__ = [
     "write",
 ]
 
-register([SAFETENSORS, NPZ, NPY])
+register([SAFETENSORS, NPZ, NPY, MSGPACK])
 
 
 def recognised(path: str | Path) -> Format | None:
