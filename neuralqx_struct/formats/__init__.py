@@ -32,6 +32,7 @@ from neuralqx_struct.errors import (
     StructError,
     did_you_mean,
 )
+from neuralqx_struct.formats.equinox import EQUINOX
 from neuralqx_struct.formats.msgpack import MSGPACK
 from neuralqx_struct.formats.names import joined, require_separator, split
 from neuralqx_struct.formats.npz import NPY, NPZ
@@ -64,7 +65,7 @@ __all__ = [
     "write",
 ]
 
-register([SAFETENSORS, NPZ, NPY, MSGPACK])
+register([SAFETENSORS, NPZ, EQUINOX, NPY, MSGPACK])
 
 
 def recognised(path: str | Path) -> Format | None:

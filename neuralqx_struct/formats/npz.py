@@ -55,7 +55,7 @@ _NAME_IT: Final = "write the array again, as safetensors; if it was bfloat16, np
 _MOST_EXPANSION: Final = 100
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """An array in a file: its entry, and numpy's name of its dtype."""
 
     entry: Entry
@@ -82,7 +82,7 @@ def _recognises_npy(found: Candidate) -> bool:
 def _opened_npz(path: Path, reading: Reading) -> ForeignFile:
     view = mapped(path)
     found: list[Diagnostic] = []
-    arrays: dict[str, _Found] = {}
+    arrays: dict[str, Found] = {}
     for member in read_directory(view, any_names=True):
         name = member.name.removesuffix(_SUFFIX)
         if name == member.name:
@@ -94,10 +94,10 @@ def _opened_npz(path: Path, reading: Reading) -> ForeignFile:
         except StructError as error:
             found += about_each(name, error)
     raise_findings(found)
-    return _file(path, NPZ, view, arrays)
+    return file_of(path, NPZ, view, arrays)
 
 
-def _of_member(view: memoryview, member: Member, limits: Limits) -> _Found:
+def _of_member(view: memoryview, member: Member, limits: Limits) -> Found:
     _, begin, size, length, crc, method = member
     data = view[begin : begin + length]
     if method == STORED:
@@ -111,25 +111,25 @@ def _of_member(view: memoryview, member: Member, limits: Limits) -> _Found:
                 f"expected at most {limits.full_bytes} bytes, got {length} that expand to {size}"
             )
             raise UntrustedError(message, code="NQX505", hint="pass limits= to read more")
-    return _found(parsed, size - parsed.size, place, crc, packed)
+    return found_array(parsed, size - parsed.size, place, crc, packed)
 
 
 def _opened_npy(path: Path, reading: Reading) -> ForeignFile:  # noqa: ARG001 - it has no nested names
     view = mapped(path)
     parsed = parse_header(view)
-    found = _found(parsed, len(view) - parsed.size, parsed.size, None, None)
-    return _file(path, NPY, view, {_ONLY: found})
+    found = found_array(parsed, len(view) - parsed.size, parsed.size, None, None)
+    return file_of(path, NPY, view, {_ONLY: found})
 
 
-def _found(
+def found_array(
     parsed: Parsed,
     nbytes: int,
     place: int,
     crc: int | None,
     packed: tuple[int, int, int] | None,
-) -> _Found:
+) -> Found:
     """The array that a header describes, whose data have ``nbytes`` bytes."""
-    dtype = _stored_dtype(parsed.descr)
+    dtype = stored_dtype(parsed.descr)
     require_possible(parsed.shape, dtype.itemsize)
     expected = prod(parsed.shape) * dtype.itemsize
     if nbytes != expected:
@@ -137,10 +137,10 @@ def _found(
         raise damaged(f"expected {expected} bytes for {shown}, got {max(nbytes, 0)}")
     lead, with_lead = parsed.size, crc is not None
     entry = Entry(dtype, parsed.shape, place, nbytes, crc, lead, with_lead, parsed.order, packed)
-    return _Found(entry, parsed.descr)
+    return Found(entry, parsed.descr)
 
 
-def _stored_dtype(descr: str) -> np.dtype[Any]:
+def stored_dtype(descr: str) -> np.dtype[Any]:
     """The dtype of stored elements; of one without a name, raw bytes of its size."""
     try:
         return dtype_named(descr)
@@ -153,13 +153,16 @@ def _stored_dtype(descr: str) -> np.dtype[Any]:
         return np.dtype(f"V{digits}")
 
 
-def _file(path: Path, kind: Format, view: memoryview, found: Mapping[str, _Found]) -> ForeignFile:
+def file_of(
+    path: Path, kind: Format, view: memoryview, found: Mapping[str, Found], hint: str = _NAME_IT
+) -> ForeignFile:
+    """An open file with these arrays; ``hint`` is the fix for dtypes that the file cannot name."""
     entries = {name: entry for name, (entry, _) in found.items()}
     held = FileArrays(view, None, entries, WHOLE)
     arrays: dict[str, ForeignArray] = {}
     for name, (entry, descr) in found.items():
-        if entry.dtype.kind == "V":
-            read = unreadable(name, descr, _KNOWN, _NAME_IT)
+        if entry.dtype.char == "V":
+            read = unreadable(name, descr, _KNOWN, hint)
             arrays[name] = ForeignArray(descr, entry.shape, read)
         else:
             read = partial(held.__getitem__, name)
