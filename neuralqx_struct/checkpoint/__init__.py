@@ -28,7 +28,6 @@ from neuralqx_struct.checkpoint.loading import (
     ReadOptions,
     from_state_dict,
     load,
-    schema_member,
     too_deep,
 )
 from neuralqx_struct.classes.compiler import Schema
@@ -42,6 +41,7 @@ from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, collect
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import class_ref
+from neuralqx_struct.schema.lock import schema_member
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.stores import store_named

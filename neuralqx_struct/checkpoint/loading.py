@@ -46,10 +46,9 @@ from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
 from neuralqx_struct.manifest.check import check_values
 from neuralqx_struct.manifest.kinds import STRUCT
-from neuralqx_struct.manifest.payload import Payload, check, raise_findings
+from neuralqx_struct.manifest.payload import Payload, StoredArrays, check, raise_findings
 from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class
-from neuralqx_struct.schema.lock import payload_fingerprint
-from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.lock import payload_fingerprint, schema_member
 from neuralqx_struct.schema.series import Series, carried_series, series_of
 from neuralqx_struct.stores.store import Progress
 
@@ -93,7 +92,9 @@ def from_state_dict(
     limits = limits or DEFAULT_LIMITS
     raise_findings(check_values(document, limits=limits) or check(held, limits))
     # The caller can write into the arrays of the payload, so the result gets copies.
-    given = replace(decode_options(load_cls, **options), copies=True)
+    given = replace(
+        decode_options(load_cls, **options), copies=not isinstance(held.arrays, StoredArrays)
+    )
     value = _restored(held, given)
     shardings = None if given.like is None else shardings_of(given.like)
     return value if shardings is None else placed(value, shardings)
@@ -240,12 +241,6 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
         hint = did_you_mean(name, decoder.seen_fields) or "leave it out"
         raise SerializationError(message, path="$", code="NQX415", hint=hint)
     return value
-
-
-def schema_member(document: Document) -> dict[str, Any]:
-    """The member ``schema`` of a payload of this version."""
-    fingerprint = payload_fingerprint(document)
-    return {"id": document.id, "version": document.version, "fingerprint": fingerprint}
 
 
 def too_deep() -> SerializationError:

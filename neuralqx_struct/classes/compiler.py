@@ -32,9 +32,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from neuralqx_struct.classes.defaults import SizedDefault, default_of, sized_fields
 from neuralqx_struct.classes.derivations import derivation, sizes_of_instance
-from neuralqx_struct.errors import SchemaError, did_you_mean, has_errors
-from neuralqx_struct.fieldspec import field
+from neuralqx_struct.errors import (
+    SchemaError,
+    SerializationError,
+    did_you_mean,
+    has_errors,
+)
+from neuralqx_struct.fieldspec import Values, field
+from neuralqx_struct.layouts.payloads import adopted, released
+from neuralqx_struct.layouts.reading import layout_files
 from neuralqx_struct.manifest import collector_paused
+from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import register_ref
 from neuralqx_struct.schema.lock import full_fingerprint
@@ -46,7 +54,7 @@ from neuralqx_struct.tools.linting import lint_series
 from neuralqx_struct.types.text import format_type
 
 if TYPE_CHECKING:
-    from neuralqx_struct.checkpoint import LoadOptions
+    from neuralqx_struct.checkpoint import LoadOptions, ReadOptions
 
 __all__ = ["Schema", "classes_of", "load_schema", "register_hook"]
 
@@ -114,6 +122,72 @@ class Schema:
     def load(self, path: str | Path, **options: Unpack[LoadOptions]) -> Any:
         """Load a bundle of any version as this version's root class; see :func:`neuralqx_struct.load`."""
         return self.root.load(path, **options)
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """The names of the layouts in the folder of the schema, for :meth:`from_layout`."""
+        return tuple(layout_files(self._series.folder))
+
+    def from_layout(
+        self,
+        source: Any,
+        layout: Any,
+        values: Values | None = None,
+        **options: Unpack[ReadOptions],
+    ) -> Any:
+        """Loads a foreign checkpoint as this version's root class.
+
+        Args:
+            source: The path of a file or folder that another program wrote, or a mapping of names to arrays.
+            layout: The name of one of :attr:`layouts`, the path of a layout, or its text.
+            values: Values and sizes that the file does not show, by name or path; they win over those of the layout.
+            **options: As for :func:`neuralqx_struct.from_state_dict`. ``report`` also receives the defaults, and the
+                arrays that the layout ignores.
+
+        Raises:
+            SchemaError: The layout has errors.
+            SerializationError: The file does not fit the layout, with every missing, extra and misshapen array.
+
+        Example:
+            >>> schema = load_schema("schemas/transformer")
+            >>> schema.layouts
+            ()
+        """
+        payload = adopted(self._series, layout, source, values, report=options.get("report"))
+        held = {**payload.document, "array_data": payload.arrays}
+        return self.root.from_state_dict(held, **options)
+
+    def to_layout(
+        self, obj: Any, layout: Any, values: Values | None = None, like: Any = None
+    ) -> dict[str, Any]:
+        """The arrays of a foreign checkpoint from an instance; the inverse of :meth:`from_layout`.
+
+        Args:
+            obj: An instance of the root class.
+            layout: As for :meth:`from_layout`.
+            values: Sizes that no array shows.
+            like: The foreign file, or its mapping, whose order of names the result has.
+
+        Returns:
+            Numpy arrays by name. Arrays that the layout ignores are left out.
+
+        Raises:
+            SerializationError: The instance does not fit the layout, with every problem.
+        """
+        held = self._saved(obj)
+        payload = Payload(held, held.pop("array_data"))
+        found = released(payload, self._series, layout, values, like=like)
+        return {name: array.read() for name, array in found.items()}
+
+    def _saved(self, obj: Any) -> dict[str, Any]:
+        """The state dict of an instance of the root."""
+        if not isinstance(obj, self.root):
+            message = (
+                f"expected an instance of {self.document.ref(self.document.root)}, got {brief(obj)}"
+            )
+            raise SerializationError(message, code="NQX401", hint="pass what from_layout returned")
+        saved: dict[str, Any] = obj.to_state_dict()
+        return saved
 
     def __getitem__(self, name: str) -> Any:
         classes = classes_of(self._series, self._version, own=True)

@@ -313,8 +313,7 @@ class Place:
         after, used = self.after, self.workspace.target.used
         document = after.linked({**used, **after.used}, after.unusable)
         declared = declared or after.structs[self.struct].fields[name].declared
-        chosen = self.workspace.sizes(self.path, self.before).chosen
-        builder = NodeBuilder(document, size=self.size, store=store, lead=self.lead, chosen=chosen)
+        builder = NodeBuilder(document, size=self.size, store=store, lead=self.lead)
         try:
             return read_value(value, declared, builder)
         except SchemaError as error:

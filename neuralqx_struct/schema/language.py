@@ -5,7 +5,7 @@ Owns the published files ``schemas/struct-schema/*.json``, which are generated f
 with a comment each, and starts with the line that names the JSON Schema which completes it in editors.
 
 Example:
-    >>> member_names(("structs", "A", "constraints", 0))
+    >>> member_names(model_at(("structs", "A", "constraints", 0)))
     ['expr', 'message']
 """
 
@@ -127,9 +127,8 @@ def model_at(path: KeyPath) -> type[Declaration] | None:
     return None
 
 
-def member_names(path: KeyPath) -> list[str]:
-    """The members that the model at a path allows, sorted."""
-    model = model_at(path)
+def member_names(model: type[Declaration] | None) -> list[str]:
+    """The members that a model allows, sorted."""
     fields = model.model_fields if model is not None else {}
     return sorted(str(field.validation_alias or name) for name, field in fields.items())
 

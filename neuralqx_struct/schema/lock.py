@@ -83,6 +83,12 @@ def _earlier_fingerprint(document: Document) -> str:
     return _digest(_form(document, held, _earlier_fingerprint))
 
 
+def schema_member(document: Document) -> dict[str, Any]:
+    """The member ``schema`` of a payload of this version."""
+    fingerprint = payload_fingerprint(document)
+    return {"id": document.id, "version": document.version, "fingerprint": fingerprint}
+
+
 def payload_fingerprints(document: Document) -> list[str]:
     """The payload fingerprint of a document, and that of release 0.1.0 if it is another."""
     return [*dict.fromkeys([payload_fingerprint(document), _earlier_fingerprint(document)])]

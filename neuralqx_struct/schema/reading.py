@@ -12,7 +12,7 @@ Example:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,8 +21,16 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.schema import text
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.language import member_names, model_at
-from neuralqx_struct.schema.model import Constraint, Document, FieldDeclaration
+from neuralqx_struct.schema.model import (
+    Constraint,
+    Document,
+    FieldDeclaration,
+    StructDeclaration,
+)
 from neuralqx_struct.schema.text import KeyPath, Source
+
+#: Returns the model of the declaration at a path of a file, if there is one.
+ModelAt = Callable[[KeyPath], Any]
 
 
 def parse_document(source: Source) -> Document:
@@ -49,17 +57,22 @@ def parse_document(source: Source) -> Document:
     try:
         document = Document.model_validate(source.data)
     except ValidationError as error:
-        problems = _structural(error, source)
+        problems = structural(error, source)
     problems += _malformed(source, document)
     if document is not None and not problems:
         return document
-    problems.sort(key=lambda d: (d.line or 0, d.column or 0))
+    raise all_of(problems, source)
+
+
+def all_of(problems: Iterable[Diagnostic], source: Source) -> SchemaError:
+    """The error with the problems of a file in their order; of very many with the first ones."""
+    ordered = sorted(problems, key=lambda d: (d.line or 0, d.column or 0))
     most = text.MAX_PROBLEMS
-    if len(problems) > most:
+    if len(ordered) > most:
         message = f"expected at most {most} problems, got more"
         hint = text.FIX_THESE_FIRST
-        problems[most:] = [source.diagnostic("NQX005", (), message, hint=hint)]
-    raise SchemaError(problems)
+        ordered[most:] = [source.diagnostic("NQX005", (), message, hint=hint)]
+    return SchemaError(ordered)
 
 
 def document_from_data(data: Any, name: str) -> Document:
@@ -183,8 +196,16 @@ _ELSEWHERE: Mapping[str, str] = {
 }
 
 
-def _structural(error: ValidationError, source: Source) -> list[Diagnostic]:
-    """Returns Pydantic's errors as diagnostics; the alternatives of one place are reported once."""
+def structural(
+    error: ValidationError, source: Source, models: ModelAt = model_at
+) -> list[Diagnostic]:
+    """Returns Pydantic's errors as diagnostics; the alternatives of one place are reported once.
+
+    Args:
+        error: The errors.
+        source: The file.
+        models: Returns the model of the declaration at a path.
+    """
     items = error.errors(include_url=False)[: text.MAX_PROBLEMS + 1]
     paths = [_path_in(source.data, item["loc"]) for item in items]
     expected: dict[KeyPath, set[str]] = {}
@@ -193,7 +214,7 @@ def _structural(error: ValidationError, source: Source) -> list[Diagnostic]:
             expected.setdefault(path, set()).add(_EXPECTED[item["type"]])
     found: dict[tuple[KeyPath, str], Diagnostic] = {}
     for item, path in zip(items, paths, strict=True):
-        code, message, hint = _explain(item, path, expected.get(path, set()))
+        code, message, hint = _explain(item, path, expected.get(path, set()), models)
         where = path[:-1] if item["type"] == "missing" else path
         if (where, message) not in found:
             key = code == "NQX009" or "[key]" in item["loc"]
@@ -218,13 +239,16 @@ def _path_in(data: Any, loc: Sequence[str | int]) -> KeyPath:
     return tuple(path)
 
 
-def _explain(item: Any, path: KeyPath, expected: set[str]) -> tuple[str, str, str | None]:
+def _explain(
+    item: Any, path: KeyPath, expected: set[str], models: ModelAt
+) -> tuple[str, str, str | None]:
     """Returns code, message and hint of one of Pydantic's errors.
 
     Args:
         item: The error.
         path: Its place.
         expected: The sorts of value that are allowed there, for an error about the sort.
+        models: As for :func:`structural`.
     """
     kind, value = item["type"], item["input"]
     got = "nothing" if value is None else f"{_SORTS.get(type(value), type(value).__name__)}"
@@ -233,7 +257,7 @@ def _explain(item: Any, path: KeyPath, expected: set[str]) -> tuple[str, str, st
     hint: str | None = None
     match kind:
         case "extra_forbidden":
-            hint = _hint_for_member(path, value)
+            hint = _hint_for_member(path, value, models)
             return "NQX009", f"expected a known member, got {path[-1]!r}", hint
         case "missing":
             name = item["loc"][-1]
@@ -265,27 +289,28 @@ def _explain(item: Any, path: KeyPath, expected: set[str]) -> tuple[str, str, st
             wanted = f"a number >= {item['ctx']['ge']}"
         case _ if kind not in _EXPECTED:
             wanted = item["msg"].removeprefix("Input should be ")
-        case _ if model_at(path) is FieldDeclaration:
+        case _ if models(path) is FieldDeclaration:
             wanted = "a type or a mapping"
         case _:
             if "a number" in expected:  # which every whole number is
                 expected = expected - {"a whole number"}
             wanted = " or ".join(sorted(expected))
-    return "NQX010", f"expected {wanted}, got {got}", _in_place_of(wanted, path, value)
+    return "NQX010", f"expected {wanted}, got {got}", _in_place_of(wanted, models(path), value)
 
 
-def _hint_for_member(path: KeyPath, value: Any) -> str | None:
+def _hint_for_member(path: KeyPath, value: Any, models: ModelAt) -> str | None:
     """The likely fix of an unknown member."""
     *holder, name = path
-    known = member_names(tuple(holder))
+    model = models(tuple(holder))
+    known = member_names(model)
     meant = did_you_mean(str(name), known)
     if meant is not None:
         return meant
-    if len(path) == 3 and path[0] == "structs":
+    if model is StructDeclaration:
         return "fields are one level deeper, under `fields:`"
-    if path[0] == "dims" and isinstance(value, int):
+    if model is DimDeclaration and isinstance(value, int):
         return _equals_hint(value)
-    if model_at(tuple(holder)) is FieldDeclaration and name in _ELSEWHERE:
+    if model is FieldDeclaration and name in _ELSEWHERE:
         return _ELSEWHERE[str(name)]
     # `{doc: sites, along x}`: YAML reads the text after the comma as a member without a value.
     comma = "inside {...} a comma ends a value: put text that holds one in quotes\n"
@@ -293,7 +318,7 @@ def _hint_for_member(path: KeyPath, value: Any) -> str | None:
     return f"{comma if value is None else ''}{listed}" or None
 
 
-def _in_place_of(wanted: str, path: KeyPath, value: Any) -> str | None:
+def _in_place_of(wanted: str, model: Any, value: Any) -> str | None:
     """The likely fix of a value of the wrong sort."""
     if value is None or isinstance(value, (dict, list)):
         return None
@@ -301,9 +326,9 @@ def _in_place_of(wanted: str, path: KeyPath, value: Any) -> str | None:
         return "quote it"
     if wanted == "a list":
         return f"write [{value}]"
-    if model_at(path) is DimDeclaration:
+    if model is DimDeclaration:
         return _equals_hint(value)
-    return f'write {{expr: "{value}"}}' if model_at(path) is Constraint else None
+    return f'write {{expr: "{value}"}}' if model is Constraint else None
 
 
 def _equals_hint(value: Any) -> str:

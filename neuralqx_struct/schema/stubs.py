@@ -249,11 +249,11 @@ class _Stub:
         return self.plain(self.classes[home.id, inner])
 
     def literal(self, values: tuple[Any, ...]) -> str:
-        """Returns Literal of values; of floats and complex numbers, which it cannot hold, their type."""
-        exact = [_python(value) for value in values if not isinstance(value, (float, complex))]
+        """Returns Literal of values; of floats, which it cannot hold, their type."""
+        exact = [_python(value) for value in values if not isinstance(value, float)]
         texts = [f"{self.of('typing', '.Literal')}[{', '.join(exact)}]"] if exact else []
-        others = [type(value).__name__ for value in values if isinstance(value, (float, complex))]
-        return " | ".join([*texts, *map(self.plain, dict.fromkeys(others))])
+        texts += [self.plain("float")] if len(exact) < len(values) else []
+        return " | ".join(texts)
 
 
 def _python(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.paths import Path, format_path
+from neuralqx_struct.paths import format_path
 from neuralqx_struct.types.records import NO_VALUE, Extent, Rule, Type
 from neuralqx_struct.types.scalars import kind_rule
 from neuralqx_struct.types.text import (
@@ -140,13 +140,6 @@ class Array(Type):
             return self.choice[0]
         return FAMILIES[self.dtype].usual if self.dtype in FAMILIES else self.dtype
 
-    def as_chosen(self, chosen: Mapping[str, tuple[str, Path]]) -> Array:
-        """The type with the dtype that an instance tree has for the choice; the first of the choice if it has none."""
-        if not self.choice:
-            return self
-        dtype, _ = chosen.get(self.dtype, (self.made_as, ()))
-        return replace(self, dtype=dtype, choice=())
-
     def with_sizes(self, change: Callable[[Any], Any]) -> Type:
         return replace(self, shape=tuple(map(change, self.shape)))
 
@@ -188,18 +181,19 @@ class Array(Type):
         return {*self.dtypes} <= {*want.dtypes} and compare.shapes(self.shape, want.shape)
 
     def read(self, value: Any, builder: Builder) -> Any:
+        if self.choice:
+            hint = f"allow null in place of it, or declare {self.choice[0]}"
+            raise not_a_value(value, self, f"{self.dtype} is known only from a payload: {hint}")
         value = array_value(value, is_bool=self.made_as == "bool")
         if is_identity(value):
             self._check_identity(value)
             return builder.array(self, value)
         value = _with_numbers(value)
-        numbers = [*numbers_in(value)]
-        for dtype in self.choice or (self.made_as,):
-            known = DTYPES[dtype]
-            if not all(map(known.holds, numbers)):
-                plain = all(isinstance(number, (int, float, complex)) for number in numbers)
-                hint = f"{dtype} holds {known.values}; change the value, or the dtype"
-                raise not_a_value(value, self, hint if plain else None)
+        known, numbers = DTYPES[self.made_as], [*numbers_in(value)]
+        if not all(map(known.holds, numbers)):
+            plain = all(isinstance(number, (int, float, complex)) for number in numbers)
+            hint = f"{self.made_as} holds {known.values}; change the value, or the dtype"
+            raise not_a_value(value, self, hint if plain else None)
         return builder.array(self, value)
 
     def _check_identity(self, value: dict[str, Any]) -> None:
@@ -227,12 +221,13 @@ class Array(Type):
         hint = "write one number, which fills any size" if not is_open else None
         raise SchemaError(message, code="NQX107", hint=hint)
 
+    def lay_out(self, walk: Any, place: Any) -> Any:
+        return walk.array(self.dtypes, self.shape, place)
+
     def neutral(self, document: Any) -> Any:
-        if ... in self.shape:
+        if ... in self.shape or self.choice:
             return NO_VALUE
-        records = [DTYPES[dtype] for dtype in self.choice or (self.made_as,)]
-        found = (v for v in (0, 1, False) if all(record.holds(v) for record in records))
-        return next(found, NO_VALUE)
+        return next(plain for plain in (0, 1, False) if DTYPES[self.made_as].holds(plain))
 
     def only_in_nodes(self, document: Any) -> bool:
         return True
@@ -315,6 +310,9 @@ class Key(Type):
 
     def read(self, value: Any, builder: Builder) -> Any:
         raise not_a_value(value, self)
+
+    def lay_out(self, walk: Any, place: Any) -> Any:
+        return walk.key("uint32", self.shape, self.key_impl, place)
 
     def only_in_nodes(self, document: Any) -> bool:
         return True

@@ -58,6 +58,9 @@ class Collection(Type):
     def with_children(self, node: Node, made: list[Node]) -> Node:
         return {**node, "items": made}
 
+    def lay_out(self, walk: Any, place: Any) -> Node:
+        return walk.items(self.sort, self.parts_for, self.extents, place)
+
     def read(self, value: Any, builder: Builder) -> Any:
         parts = self.parts_for(len(value)) if isinstance(value, list) else None
         if parts is None:
@@ -298,6 +301,9 @@ class DictOf(Collection):
     def with_children(self, node: Node, made: list[Node]) -> Node:
         keys = [key for key, _ in node["items"]]
         return {**node, "items": [[key, item] for key, item in zip(keys, made, strict=True)]}
+
+    def lay_out(self, walk: Any, place: Any) -> Node:
+        return walk.pairs(self.value, place)
 
     def read(self, value: Any, builder: Builder) -> Any:
         if not isinstance(value, dict):

@@ -179,6 +179,10 @@ class Type(ABC):
         """A node with other children, in the order of :meth:`children`."""
         return node
 
+    def lay_out(self, walk: Any, place: Any) -> Node:
+        """The node of a value at a place of a layout; ``walk`` knows the arrays of a foreign file."""
+        return walk.plain(self, place)
+
     # --- values in files ---------------------------------------------------------------------------------------------
 
     @abstractmethod

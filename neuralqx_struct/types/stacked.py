@@ -95,6 +95,9 @@ class Stacked(Type):
     def read(self, value: Any, builder: Builder) -> Any:
         return self.item.read(value, builder.stacked(self.lead))
 
+    def lay_out(self, walk: Any, place: Any) -> Any:
+        return walk.struct(self.item.name, self.item.args, self.lead, place)
+
     def only_in_nodes(self, document: Any) -> bool:
         return True
 

@@ -108,6 +108,9 @@ class Union(Type):
                 hint = hint or error.diagnostics[0].hint
         raise not_a_value(value, self, hint)
 
+    def lay_out(self, walk: Any, place: Any) -> Node:
+        return walk.options(self, place)
+
     def neutral(self, document: Any) -> Any:
         if self.nullable:
             return None
@@ -226,6 +229,9 @@ class Named(Type):
         inside = builder.inside(self.name)
         fields = {name: field.declared.read(given[name], inside) for name, field in stored.items()}
         return builder.struct(self.name, fields)
+
+    def lay_out(self, walk: Any, place: Any) -> Node:
+        return walk.struct(self.name, self.args, (), place)
 
     def neutral(self, document: Any) -> Any:
         members = document.members_of(self.name)

@@ -1,0 +1,318 @@
+"""Plans: from a layout and the header of a file, or the nodes of a payload, to the arrays of the other side.
+
+A plan knows dtype and shape of every array on both sides before any is read; all problems are found then. Its arrays are
+made one at a time, when they are asked for.
+
+Example:
+    >>> import numpy as np
+    >>> from neuralqx_struct.schema.series import load_series
+    >>> from neuralqx_struct.layouts.reading import read_layout
+    >>> net = load_series('''
+    ... {language: "1", schema: lab.net, version: 1, root: Net, structs: {Net: {fields: {kernel: "float32[n, m]"}}}}''')
+    >>> layout, _ = read_layout('''
+    ... {language: "1", layout: hf, of: lab.net@1, structs: {Net: {kernel: {name: x.w, transpose: true}}}}''')
+    >>> files = {"x.w": ForeignArray("float32", (3, 2), lambda: np.arange(6, dtype="float32").reshape(3, 2))}
+    >>> plan = AdoptionPlan(net.head, layout, files)
+    >>> plan.node["fields"]["kernel"]["shape"], plan.arrays["kernel"].tolist()
+    ([2, 3], [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from neuralqx_struct.dtypes import DTYPES, dtype_named, promotes
+from neuralqx_struct.dtypes.casts import cast
+from neuralqx_struct.errors import (
+    Diagnostic,
+    closest,
+    did_you_mean,
+    has_errors,
+)
+from neuralqx_struct.evolution.payload_tree import free_name
+from neuralqx_struct.evolution.sizes import extent
+from neuralqx_struct.evolution.values import compact
+from neuralqx_struct.formats.table import ForeignArray
+from neuralqx_struct.layouts.frames import framed, item_of, layers, lead_axes, stacked, unframed
+from neuralqx_struct.layouts.model import Layout
+from neuralqx_struct.layouts.names import Names, ignored
+from neuralqx_struct.layouts.places import Leaf, Values
+from neuralqx_struct.layouts.plans import RULE, Numbers, Plan, claim_problems, claims_of
+from neuralqx_struct.layouts.walk import Walk
+from neuralqx_struct.manifest.payload import Region, StoredArrays
+from neuralqx_struct.paths import array_name
+from neuralqx_struct.schema.conformance import conform, see_node
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.text import MAX_PROBLEMS
+from neuralqx_struct.types import Extent
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+
+class AdoptionPlan(Plan):
+    """How the arrays of a file become those of a schema.
+
+    Args:
+        document: The version of the schema.
+        layout: The layout.
+        files: The arrays of the file.
+        values: The values that no array shows.
+
+    Attributes:
+        node: The node of the root.
+        arrays: The arrays of the payload, which are made when they are asked for.
+        unused: The names of the arrays that the layout ignores.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        layout: Layout,
+        files: Mapping[str, ForeignArray],
+        values: Values | None = None,
+    ) -> None:
+        super().__init__()
+        self.document, self.layout, self.files = document, layout, files
+        self.values = values or Values()
+        names = Names(files)
+        self.walk, self.node = self._walked(names)
+        self.found += self.walk.found
+        leaves = self.walk.leaves
+        claims = claims_of(leaves)
+        prefix = self.walk.prefix
+        self.unused = [n for n in files if n not in claims and ignored(n, layout.ignore, prefix)]
+        self._report_names(claims)
+        whole = [leaf for leaf in leaves if all(name in files for name in leaf.names)]
+        for leaf in whole:
+            self._compare(leaf)
+        if not has_errors(self.found):
+            self.found += claim_problems(claims)
+        self.settle(whole, self._numbered)
+        if not has_errors(self.found):
+            self.found += self._finished(leaves)
+        self.refuse_errors()
+
+    def _walked(self, names: Names) -> tuple[Walk, Any]:
+        """The walk with the prefix under which most arrays are found, the first one of these."""
+        best: tuple[Walk, Any] | None = None
+        for prefix in self.layout.prefix:
+            walk = Walk(
+                self.document,
+                self.layout,
+                prefix,
+                names,
+                self.values,
+                lambda name: self.files[name].shape,
+            )
+            node = walk.run()
+            if best is None or walk.present > best[0].present:
+                best = walk, node
+        assert best is not None  # a layout has a prefix
+        return best
+
+    def _report_names(self, claims: Mapping[str, Any]) -> None:
+        """Reports the arrays that the file lacks, and those that no field takes."""
+        unused = {*self.unused}
+        extra = [name for name in self.files if name not in claims and name not in unused]
+        likely = {name: closest(name, extra) for _, name in self.walk.missing[:MAX_PROBLEMS]}
+        for place, name in self.walk.missing[: MAX_PROBLEMS + 1]:
+            other = likely.get(name)
+            hint = (
+                f"did you mean {other!r}?"
+                if other
+                else "correct the name in the layout, or declare the field `| null`"
+            )
+            message = f"expected an array {name!r} in the file, got none"
+            self.report("NQX705", place.text, message, hint)
+        absent = [name for _, name in self.walk.missing]
+        for name in extra[: MAX_PROBLEMS + 1]:
+            meant = None if absent else did_you_mean(name, claims)
+            array = self.files[name]
+            shown = f"{array.dtype}{[*array.shape]}"
+            message = f"expected a field for the array {name!r}, got none\nit is {shown}"
+            hint = meant or "name it in the layout, or list it under `ignore:`"
+            self.report("NQX706", "$", message, hint)
+
+    def _compare(self, leaf: Leaf) -> None:
+        """Compares dtypes and shapes in the file with those of a form."""
+        form, place = leaf.form, leaf.place
+        shapes = [framed(shape, leaf, self._counts(leaf)) for shape in form.files]
+        dtypes = {self.files[name].dtype: name for name in leaf.names}
+        self._check_dtype(leaf, dtypes)
+        for index, name in enumerate(leaf.names):
+            array = self.files[name]
+            declared = shapes[index % len(shapes)]
+            found = place.scope.unify(declared, array.shape, name, array.dtype)
+            reason = f"{place.text} has it by its rule"
+            self.found += [
+                replace(each, message=f"{each.message}\n{reason}", hint=RULE) for each in found
+            ]
+
+    def _counts(self, leaf: Leaf) -> list[Extent]:
+        """The lengths of the axes of lists and stacked structs, as expressions."""
+        axes = iter(leaf.place.axes)
+        counts: list[Extent] = []
+        for frame in leaf.place.frames:
+            if frame.index is None:
+                counts.append(next(axes))
+            else:
+                counts.append(extent(ANY if frame.count is None else frame.count))
+        return counts
+
+    def _check_dtype(self, leaf: Leaf, dtypes: Mapping[str, str]) -> None:
+        rule = leaf.place.rule
+        allowed = leaf.dtypes if rule.cast is None else (rule.cast,)
+        for dtype, name in dtypes.items():
+            if dtype in allowed:
+                continue
+            known = dtype in DTYPES
+            hint = f"write `cast: {dtype}` in its rule" if known else None
+            if known and not any(promotes(dtype, each) for each in leaf.dtypes):
+                hint = f"{hint}, with `exact: false` if values may change"
+            listed = " or ".join(allowed)
+            message = f"expected {listed}, got {dtype} in the array {name!r}"
+            self.report("NQX411", leaf.place.text, message, hint)
+        if len(dtypes) > 1:
+            listed = " and ".join(dtypes)
+            message = f"expected arrays of one dtype, got {listed}"
+            self.report("NQX411", leaf.place.text, message, RULE)
+        leaf.dtype = leaf.dtypes[0] if rule.cast is not None else next(iter(dtypes), "")
+
+    def _numbered(self, leaf: Leaf) -> Numbers | None:
+        """The numbers of an array, from the shapes in the file; None if it needs an unknown size."""
+        form, size = leaf.form, self.size(leaf)
+        shapes = [unframed(self.files[n].shape, leaf.place.frames) for n in leaf.names]
+        count = len(form.files)
+        files = [each[0] for each in shapes[:count] if each is not None]
+        if any(each is None or each[0] != files[i % count] for i, each in enumerate(shapes)):
+            self.report(
+                "NQX412", leaf.place.text, "expected layers of one shape, got several", RULE
+            )
+            return None
+        counts = [n for each in shapes[:1] if each is not None for n in each[1]]
+        if not files:  # no layer at all
+            return None
+        windows = form.windows(files, size)
+        if windows is None:
+            return None
+        rule = leaf.place.rule
+        if form.merged and rule.merge == "concat" and rule.sizes is None and len({*files}) > 1:
+            shown = " and ".join(str([*shape]) for shape in dict.fromkeys(files))
+            message = f"expected arrays of one shape to merge, got {shown}"
+            hint = "write their `sizes` in the rule, so that they can be split again"
+            self.report("NQX702", leaf.place.text, message, hint)
+            return None
+        whole = form.whole_of(files, windows)
+        inner = form.inner_of(whole, size)
+        if inner is None:
+            return None
+        found = leaf.place.scope.unify(form.whole, whole, leaf.place.text, leaf.dtype)
+        found += leaf.place.scope.unify(form.inner, inner, leaf.place.text, leaf.dtype)
+        self.found += [replace(each, hint=RULE) for each in found]
+        leaf.shape = (*self._lead(leaf, counts), *form.ordered(inner))
+        return Numbers(files, windows, whole, inner)
+
+    @staticmethod
+    def _lead(leaf: Leaf, counts: Sequence[int]) -> Iterator[int]:
+        """Yields the sizes of the leading axes."""
+        in_file = iter(counts)
+        for frame in leaf.place.frames:
+            size = (frame.count or 0) if frame.axis is None else next(in_file)
+            if frame.index is None:
+                yield size
+
+    def _finished(self, leaves: Sequence[Leaf]) -> list[Diagnostic]:
+        """Gives the nodes their names and shapes, and checks the result against the schema."""
+        order = {name: place for place, name in enumerate(self.files)}
+        taken: dict[str, Leaf] = {}
+        for leaf in sorted(leaves, key=lambda each: min(map(order.__getitem__, each.names))):
+            name = free_name(array_name(leaf.place.path), taken)
+            taken[name] = leaf
+            leaf.node.update(name=name, dtype=leaf.dtype, shape=[*leaf.shape])
+        self.arrays = AdoptedArrays(taken, self)
+        return conform(self.document, self.document.root, self.node, see_node)
+
+    # --- arrays ----------------------------------------------------------------------------------------------------
+
+    def make(self, leaf: Leaf) -> Array:
+        """One array of the payload."""
+        import numpy as np
+
+        if self.is_map(leaf):
+            return self.files[leaf.names[0]].read()
+        count = len(leaf.form.files)
+        places = layers(leaf)
+        if (
+            len(places) == 1
+            and count == len(leaf.names)
+            and all(f.axis is not None for f in stacked(leaf))
+        ):
+            return compact(self._item(leaf, leaf.names))
+        result = np.empty(leaf.shape, dtype_named(leaf.dtype))
+        for number, place in enumerate(places):
+            result[place] = self._item(leaf, leaf.names[number * count : (number + 1) * count])
+        return result
+
+    @staticmethod
+    def is_map(leaf: Leaf) -> bool:
+        """True if an array of the payload is one of the file, as it is."""
+        return leaf.form.plain and not leaf.place.frames
+
+    def _item(self, leaf: Leaf, names: Sequence[str]) -> Array:
+        """The array of one layer, or of all where the file has them in one array."""
+        import numpy as np
+
+        form, numbers, lead = leaf.form, self.numbers[leaf], lead_axes(leaf)
+        frames = leaf.place.frames
+        if form.merged:
+            shape = [
+                each
+                for each, frame in zip(leaf.shape, stacked(leaf), strict=False)
+                if frame.axis is not None
+            ]
+            whole = np.empty((*shape, *numbers.whole), dtype_named(self.files[names[0]].dtype))
+            for name, window in zip(names, numbers.windows, strict=True):
+                view = window.of(whole, lead)
+                view[...] = item_of(self.files[name].read(), frames).reshape(view.shape)
+        else:
+            whole = item_of(self.files[names[0]].read(), frames)
+            for window in numbers.windows:
+                part = window.of(whole, lead)
+                whole = part.reshape(*part.shape[:lead], *numbers.whole)
+        made = form.forward(whole, numbers.inner, lead)
+        rule = leaf.place.rule
+        if rule.cast is None:
+            return made
+        return cast(compact(made), leaf.dtype, exact=rule.exact, path=leaf.place.text)
+
+
+class AdoptedArrays(StoredArrays):
+    """The arrays of a payload that a plan makes of those of a file; one without operations stays a map of the file."""
+
+    __slots__ = ("_plan", "leaves")
+
+    def __init__(self, leaves: Mapping[str, Leaf], plan: AdoptionPlan) -> None:
+        super().__init__(leaves)
+        self.leaves, self._plan = leaves, plan
+
+    def __getitem__(self, name: str) -> Array:
+        return self._plan.make(self.leaves[name])
+
+    def verify(self, name: str) -> None:
+        """Foreign files have no checksums of their arrays."""
+
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
+        """Yields parts of one array; of one without operations no more is read."""
+        leaf = self.leaves[name]
+        if not self._plan.is_map(leaf):
+            yield from super().parts(name, regions)
+            return
+        array = self._plan.files[leaf.names[0]]
+        for region in regions:
+            yield array.part(region)

@@ -1,0 +1,130 @@
+"""Layout files: the Pydantic models of one file, which maps the names and the form of a foreign checkpoint to a schema.
+
+A rule describes the file; the schema describes the result. So ``axis``, ``sizes``, ``reshape`` and ``cast`` of a rule are
+those of arrays in the file. ``reading.py`` makes a layout from a file, ``lint.py`` checks it against a schema.
+
+Example:
+    >>> Rule.model_validate({"name": "weight", "transpose": True}).names("kernel")
+    ('weight',)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
+
+from neuralqx_struct.references import IDENTITY, SchemaRef
+from neuralqx_struct.schema.migration import Declaration, Name, Size
+
+#: The text of a rule that numbers replace, and the one that keys of dicts replace.
+NUMBER, KEY = "{i}", "{key}"
+_REF = f"^{IDENTITY.pattern}@[1-9][0-9]{{0,8}}$"
+#: A plain value that a file cannot show.
+Plain = StrictBool | StrictInt | float | StrictStr | list[Any] | dict[str, Any] | None
+How = Literal["concat", "stack"]
+
+
+class Rule(Declaration):
+    """How the file names and lays out one field: ``{name: weight, transpose: true}``, or the name alone."""
+
+    name: StrictStr | list[StrictStr] | None = Field(
+        None,
+        description="Part of the name behind that of the struct; a leading / starts anew. A list merges several arrays.",
+        examples=["weight", "encoder.layer.{i}", "/lm_head.weight"],
+    )
+    merge: How = Field("concat", description="With a list of names: how they become one array.")
+    part: Annotated[list[StrictInt], Field(min_length=2, max_length=2)] | StrictInt | None = Field(
+        None,
+        description="The field is one part of the array: [k, n] the k-th of n equal ones, or k with `sizes`.",
+    )
+    split: How = Field(
+        "concat", description="With part: along an axis, or at one position of it (stack)."
+    )
+    axis: StrictInt = Field(0, description="The axis of `merge` and `part`, in the file.")
+    sizes: list[Size] | None = Field(
+        None, min_length=1, description="Sizes of the parts along the axis, if they differ."
+    )
+    blocks: Size | None = Field(
+        None, description="The axis has so many blocks, with every part in each of them."
+    )
+    stack: StrictInt | None = Field(
+        None, description="Of a stacked struct: the axis of the layers, in the file."
+    )
+    unstack: StrictInt | None = Field(
+        None, description="Of a list: the axis of its items, in the file."
+    )
+    reshape: list[Size] | None = Field(
+        None, description="The shape in the file; it becomes the declared one."
+    )
+    transpose: Literal[True] | list[StrictInt] | None = Field(
+        None, description="True reverses the axes of the file; or as in numpy.transpose."
+    )
+    cast: StrictStr | None = Field(None, description="The dtype in the file.")
+    exact: StrictBool = Field(True, description="With cast: refuse values that change.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, data: Any) -> Any:
+        return {"name": data} if isinstance(data, (str, list)) else data
+
+    def names(self, field: str) -> tuple[str, ...]:
+        """The parts of names for a field."""
+        if self.name is None:
+            return (field,)
+        return (self.name,) if isinstance(self.name, str) else tuple(self.name)
+
+    @property
+    def parts(self) -> int:
+        """The number of parts that share one array of the file."""
+        if self.part is None:
+            return 1
+        return self.part[1] if isinstance(self.part, list) else len(self.sizes or ())
+
+    @property
+    def place(self) -> int:
+        """The number of the part that the field is."""
+        part = self.part or 0
+        return part[0] if isinstance(part, list) else part
+
+
+class Layout(Declaration):
+    """How one kind of foreign checkpoint names and lays out the arrays of one version of a schema."""
+
+    language: Literal["1"]
+    layout: Name = Field(description="The name; that of the file without .yaml.")
+    of: Annotated[str, Field(strict=True, pattern=_REF)] = Field(
+        description="The version of the schema, such as lab.minilm@1."
+    )
+    doc: StrictStr = ""
+    prefix: list[StrictStr] = Field(
+        default=[""], min_length=1, description="In front of all names; the one that fits is taken."
+    )
+    separator: StrictStr = Field(
+        ".", min_length=1, description="Between the names of structs and of fields."
+    )
+    ignore: list[StrictStr] = Field(
+        default_factory=list, description="Arrays that are left out, such as pooler.*."
+    )
+    values: dict[str, Plain] = Field(
+        default_factory=dict, description="Values and sizes that no file shows, by name or path."
+    )
+    values_from: dict[str, dict[str, StrictStr]] = Field(
+        default_factory=dict,
+        description="Such values by JSON files beside the source: {config.json: {n_heads: num_attention_heads}}.",
+    )
+    structs: dict[str, dict[Name, Rule]] = Field(
+        default_factory=dict, description="Rules by struct and field."
+    )
+
+    @property
+    def ref(self) -> SchemaRef:
+        """The version of the schema."""
+        found = SchemaRef.parse(self.of)
+        assert found is not None  # by the pattern
+        return found
+
+    def rules(self, struct: str) -> Mapping[str, Rule]:
+        """The rules of a struct by field."""
+        return self.structs.get(struct, {})

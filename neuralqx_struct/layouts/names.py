@@ -1,0 +1,95 @@
+"""Names of arrays in a file: joined along the nesting of structs, and counted where a rule has ``{i}`` or ``{key}``.
+
+Example:
+    >>> names = Names(["h.0.w", "h.1.w", "h.1.b", "norm.w"])
+    >>> names.numbers("h.", ""), names.keys("", "", "."), names.any_below("norm")
+    ({0, 1}, ['h', 'norm'], True)
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+
+#: Starts a name that the prefix and the names around it are not part of.
+ABSOLUTE = "/"
+#: Ends a name.
+END = "\n"
+_DIGITS = re.compile(r"(0|[1-9][0-9]{0,8})(?![0-9A-Za-z_])")
+
+
+def joined(base: str, part: str, separator: str) -> str:
+    """The name of a part inside of another one.
+
+    Example:
+        >>> joined("encoder", "layer.{i}", "."), joined("encoder", "/head", "."), joined("encoder", "", ".")
+        ('encoder.layer.{i}', '/head', 'encoder')
+    """
+    if part.startswith(ABSOLUTE) or not base:
+        return part
+    if not part:
+        return base
+    return f"{base}{part}" if base == ABSOLUTE else f"{base}{separator}{part}"
+
+
+def full(name: str, prefix: str) -> str:
+    """The name in the file."""
+    return name[1:] if name.startswith(ABSOLUTE) else f"{prefix}{name}"
+
+
+def ignored(name: str, patterns: Iterable[str], prefix: str) -> bool:
+    """True if a pattern matches a name behind the prefix, or one that starts with / the whole name."""
+    short = name.removeprefix(prefix)
+    return any(
+        fnmatchcase(name, each[1:]) if each.startswith(ABSOLUTE) else fnmatchcase(short, each)
+        for each in patterns
+    )
+
+
+class Names:
+    """The names of the arrays in a file, which are searched by their beginnings."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._sorted = sorted(names)
+        self._known = frozenset(self._sorted)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sorted)
+
+    def below(self, start: str) -> Iterator[str]:
+        """Yields the names that start with a text, without it."""
+        for place in range(bisect_left(self._sorted, start), len(self._sorted)):
+            name = self._sorted[place]
+            if not name.startswith(start):
+                return
+            yield name[len(start) :]
+
+    def any_below(self, start: str) -> bool:
+        """True if a name starts with a text."""
+        return next(self.below(start), None) is not None
+
+    def numbers(self, before: str, behind: str) -> set[int]:
+        """The numbers between two texts."""
+        found = set[int]()
+        for rest in self.below(before):
+            match = _DIGITS.match(rest)
+            if match is not None and rest.startswith(behind, match.end()):
+                found.add(int(match[1]))
+        return found
+
+    def keys(self, before: str, behind: str, separator: str) -> list[str]:
+        """The texts without a separator between two others; with ``END`` behind, whole names."""
+        found = dict[str, None]()
+        for rest in self.below(before):
+            if behind == END:
+                found[rest] = None
+                continue
+            key, found_separator, tail = rest.partition(separator)
+            if not behind or (found_separator + tail).startswith(behind):
+                found[key] = None
+        return [*found]

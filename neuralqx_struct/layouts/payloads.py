@@ -1,0 +1,299 @@
+"""Payloads of foreign files, and the arrays of foreign files from payloads; without JAX and without classes.
+
+Example:
+    >>> import numpy as np
+    >>> from neuralqx_struct.schema.series import load_series
+    >>> net = load_series('''
+    ... {language: "1", schema: lab.net, version: 1, root: Net, structs: {Net: {fields: {kernel: "float32[n, m]"}}}}''')
+    >>> layout = {"language": "1", "layout": "hf", "of": "lab.net@1", "structs": {"Net": {"kernel": "weight"}}}
+    >>> payload = adopted(net, layout, {"weight": np.ones((2, 3), "float32")})
+    >>> payload.arrays["kernel"].shape, [*released(payload, net, layout)]
+    ((2, 3), ['weight'])
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from neuralqx_struct.dtypes import dtype_name
+from neuralqx_struct.errors import (
+    Diagnostic,
+    SchemaError,
+    SerializationError,
+    StructError,
+    did_you_mean,
+)
+from neuralqx_struct.evolution.migrations import resolve
+from neuralqx_struct.formats import ForeignArray, ForeignFile, opened
+from neuralqx_struct.layouts.adoption import AdoptionPlan
+from neuralqx_struct.layouts.lint import value_names
+from neuralqx_struct.layouts.model import Layout
+from neuralqx_struct.layouts.places import NOTHING, Values
+from neuralqx_struct.layouts.reading import read_layout
+from neuralqx_struct.layouts.release import ReleasePlan
+from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits
+from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.printing import brief
+from neuralqx_struct.schema.lock import schema_member
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.series import Series
+from neuralqx_struct.schema.text.loader import read_file
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+#: The member of a bundle's metadata with the facts about the file that it was made from.
+FOREIGN = "foreign"
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def adopted(
+    series: Series,
+    layout: Any,
+    source: Any,
+    values: Mapping[str, Any] | None = None,
+    *,
+    report: list[Diagnostic] | None = None,
+    limits: Limits | None = None,
+    like: Any = None,
+) -> Payload:
+    """The payload of a foreign file; only its header is read.
+
+    Args:
+        series: The schema.
+        layout: A name, the path or the text of a layout, or a :class:`~neuralqx_struct.layouts.model.Layout`.
+        source: The path of the file or folder, an open one, or a mapping of names to arrays.
+        values: Values and sizes that the file does not show, by path; they win over those of the layout.
+        report: Receives a diagnostic for every default, and for every array that the layout ignores.
+        limits: Sizes above which the file is refused.
+        like: An object of the structure of the file, for formats that have none of their own.
+
+    Returns:
+        The payload, of the version of the layout. Its arrays are made when they are asked for.
+
+    Raises:
+        SchemaError: The layout has errors.
+        SerializationError: The file does not fit, with every problem.
+    """
+    read, _ = read_layout(layout, series)
+    with _named(source), _open(source, read.separator, limits, like) as file:
+        document = series.at(read.ref.version)
+        known = [_keyed(values or _NONE), read.values, _read_values(read, file)]
+        given = Values(known, file.values)
+        plan = AdoptionPlan(document, read, file.arrays, given)
+        _require_used(values or _NONE, given, document, read)
+        if report is not None:
+            report += plan.walk.notes
+            report += map(_left_out, plan.unused)
+        records = {
+            name: {"dtype": leaf.dtype, "shape": [*leaf.shape]}
+            for name, leaf in plan.arrays.leaves.items()
+        }
+        foreign = {
+            "layout": read.layout,
+            "format": file.format,
+            "names": [*file.arrays],
+            "metadata": dict(file.metadata),
+            "form": file.form(),
+        }
+        made = {
+            "$schema": SCHEMA_URL,
+            "version": FORMAT_VERSION,
+            "schema": schema_member(document),
+            "schemas": [*carried(series)],
+            "manifest": plan.node,
+            "arrays": records,
+            "metadata": {FOREIGN: foreign},
+            "writer": dict(WRITER),
+        }
+        return Payload(made, plan.arrays)
+
+
+def released(
+    payload: Payload,
+    series: Series,
+    layout: Any,
+    values: Mapping[str, Any] | None = None,
+    *,
+    like: Any = None,
+    report: list[Diagnostic] | None = None,
+) -> Mapping[str, ForeignArray]:
+    """The arrays of the foreign file that a payload makes; the inverse of :func:`adopted`.
+
+    Args:
+        payload: The payload, of any version that leads to that of the layout.
+        series: The schema.
+        layout: As for :func:`adopted`.
+        values: As for :func:`adopted`.
+        like: A foreign file, or names, whose order the result has.
+        report: Receives a diagnostic for every value that a migration defaults, drops or casts.
+
+    Returns:
+        The arrays by their names in the file, computed when they are read. Arrays that the layout ignores are left out.
+
+    Raises:
+        SchemaError: The layout has errors.
+        SerializationError: The payload does not fit, with every problem.
+    """
+    read, _ = read_layout(layout, series)
+    version = read.ref.version
+    payload = resolve(payload, series, to=version, report=report)
+    given = Values([_keyed(values or _NONE), read.values])
+    names = foreign_of(payload).get("names", ())
+    if like is not None:
+        with _open(like, read.separator, None, None) as file:
+            names = [*file.arrays]
+    return ReleasePlan(series.at(version), read, payload, given, names).files
+
+
+def foreign_of(payload: Payload) -> Mapping[str, Any]:
+    """The facts about the file that a bundle was made from; empty for others."""
+    metadata = payload.document.get("metadata")
+    found = metadata.get(FOREIGN) if isinstance(metadata, Mapping) else None
+    if not isinstance(found, Mapping):
+        return _NONE
+    names = found.get("names")
+    sound = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return found if sound else _NONE
+
+
+def carried(series: Series) -> Iterator[dict[str, Any]]:
+    """Yields the documents of a schema, and those that they use."""
+    found: dict[tuple[str, int], Document] = {}
+    for document in (*series.documents.values(), *series.earlier):
+        for each in document.closure():
+            found.setdefault((each.id, each.version), each)
+    for document in found.values():
+        yield document.to_data()
+
+
+def _left_out(name: str) -> Diagnostic:
+    message = f"the layout ignores the array {name!r}; it was left out"
+    return Diagnostic("NQX425", "info", message)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sources.
+
+
+@contextmanager
+def _named(source: Any) -> Iterator[None]:
+    """Names the file in errors that do not."""
+    try:
+        yield
+    except StructError as error:
+        if not isinstance(source, (str, os.PathLike)):
+            raise
+        raise error.in_file(str(source)) from error.__cause__
+
+
+def _open(source: Any, separator: str, limits: Limits | None, like: Any) -> ForeignFile:
+    """An open file of a path, or of arrays in memory."""
+    if isinstance(source, ForeignFile):
+        return source
+    if isinstance(source, Mapping):
+        return ForeignFile(path="", format="", arrays=_arrays(source))
+    if not isinstance(source, (str, os.PathLike)):
+        message = f"expected a path or a mapping of names to arrays, got {brief(source)}"
+        raise SerializationError(message, code="NQX401", hint="such as 'model.safetensors'")
+    return opened(Path(source), separator=separator, limits=limits, like=like)
+
+
+def _arrays(source: Mapping[Any, Any]) -> dict[str, ForeignArray]:
+    """The arrays of a mapping, of numpy or of any library whose arrays numpy reads."""
+    import numpy as np
+
+    found: dict[str, ForeignArray] = {}
+    problems: list[Diagnostic] = []
+    for name, value in source.items():
+        if isinstance(value, ForeignArray):
+            found[name] = value
+            continue
+        array = value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
+        try:
+            if not isinstance(array.dtype, np.dtype):
+                array = np.asarray(array)
+            made = ForeignArray(dtype_name(array.dtype), tuple(array.shape), _reader(array))
+        except (SerializationError, TypeError, ValueError) as error:
+            first = str(error).partition("\n")[0]
+            message = f"expected an array that numpy reads, got {brief(value)}\n{first}"
+            problems.append(Diagnostic("NQX430", "error", message, path=str(name)))
+            continue
+        found[str(name)] = made
+    if problems:
+        raise SerializationError(problems)
+    return found
+
+
+def _reader(array: Any) -> Any:
+    import numpy as np
+
+    return lambda: np.asarray(array)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values.
+
+
+def _keyed(values: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        message = f"expected values by name, got {brief(values)}"
+        raise SerializationError(message, code="NQX701", hint="such as values={'n_heads': 12}")
+    return dict(values)
+
+
+def _read_values(layout: Layout, file: ForeignFile) -> dict[str, Any]:
+    """The values in JSON files beside a foreign file."""
+    found: dict[str, Any] = {}
+    if not file.path:
+        return found
+    place = Path(file.path)
+    folder = place if place.is_dir() else place.parent
+    problems: list[Diagnostic] = []
+    for name, wanted in layout.values_from.items():
+        if Path(name).name != name or Path(name).suffix != ".json":
+            message = f"expected the name of a JSON file beside the source, got {name!r}"
+            problems.append(Diagnostic("NQX503", "error", message, path="$.values_from"))
+            continue
+        if not (folder / name).is_file():
+            continue  # the values that only it has are reported as missing
+        try:
+            data = read_file(folder / name).data
+        except SchemaError as error:
+            problems += error.diagnostics
+            continue
+        for key, path in wanted.items():
+            value: Any = data
+            for part in path.split("."):
+                value = value.get(part, NOTHING) if isinstance(value, dict) else NOTHING
+            if value is not NOTHING:
+                found[key] = value
+    if problems:
+        raise SerializationError(problems)
+    return found
+
+
+def _require_used(
+    values: Mapping[str, Any], given: Values, document: Document, layout: Layout
+) -> None:
+    """Checks that every value of the caller has a field or a size."""
+    unused = [key for key in values if key not in given.used]
+    if not unused:
+        return
+    known = value_names(document, layout)
+    problems = []
+    for key in unused:
+        if key in known:
+            continue
+        message = f"expected a field or a size in values=, got {key!r}, which is neither"
+        hint = did_you_mean(key, known) or "leave it out"
+        problems.append(Diagnostic("NQX701", "error", message, hint=hint))
+    if problems:
+        raise SerializationError(problems)

@@ -1,0 +1,160 @@
+"""Places: the values of a schema with their names in a file, the lists around them, and values that no array shows.
+
+Example:
+    >>> sizes_in(Rule.model_validate({"name": "w", "reshape": ["d", "heads * hd"]})) == {"d", "heads", "hd"}
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from neuralqx_struct.evolution.sizes import extent
+from neuralqx_struct.layouts.forms import Form
+from neuralqx_struct.layouts.model import Rule
+from neuralqx_struct.paths import Path, format_path
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.solver import Solver
+from neuralqx_struct.schema.stacks import Axes
+from neuralqx_struct.types import Type, walk_type
+
+#: A value that nothing gives.
+NOTHING: Final[Any] = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A list or a stacked struct around an array.
+
+    Attributes:
+        axis: The axis of the items in the file; None if each item has its own arrays.
+        index: Of lists, the item; None for a stacked struct.
+        count: The number of items; None if only arrays show it.
+    """
+
+    axis: int | None
+    index: int | None
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A value of the schema, and its names in the file.
+
+    Attributes:
+        owner: The document that declares the field around the value.
+        struct: The struct with the field.
+        field: The name of the field.
+        declaration: Its declaration.
+        rule: Its rule; of values inside lists and dicts, one without a name.
+        scope: The sizes that the struct sees.
+        axes: The leading axes of the struct, if it is stacked.
+        base: The name in the file, without the prefix.
+        frames: The lists and stacked structs around it that have one array for all items, and stacked ones.
+        path: The path.
+        keys: The names of fields on the way, without numbers and keys.
+        node: The node of the payload, when a file is written.
+        depth: The structs around it.
+    """
+
+    owner: Document
+    struct: str
+    field: str
+    declaration: FieldDeclaration | None
+    rule: Rule
+    scope: Solver
+    axes: Axes
+    base: str
+    frames: tuple[Frame, ...]
+    path: Path
+    keys: tuple[str, ...]
+    node: Any
+    depth: int
+
+    @property
+    def text(self) -> str:
+        """The path in messages."""
+        return format_path(self.path)
+
+
+@dataclass(slots=True, eq=False)
+class Leaf:
+    """One array of the schema.
+
+    Attributes:
+        place: Its place.
+        form: Its form in the file.
+        dtypes: The dtypes that it may have.
+        dtype: Its dtype.
+        node: Its node, which gets the shape.
+        names: The names in the file, of all arrays that it is made of, by layer and then by name of the rule.
+        shape: Its shape, once known.
+    """
+
+    place: Place
+    form: Form
+    dtypes: tuple[str, ...]
+    node: dict[str, Any]
+    names: tuple[str, ...] = ()
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    whole: tuple[int, ...] = ()
+    inner: tuple[int, ...] = ()
+
+
+class Values:
+    """The values that no array shows: of the caller, of the layout, and those that the file has beside its arrays.
+
+    Args:
+        given: Values by the path of their field, without numbers and keys; the first mapping that has one wins.
+        shown: The values of the file by name.
+    """
+
+    def __init__(
+        self,
+        given: Sequence[Mapping[str, Any]] = (),
+        shown: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self._given, self._shown = given, shown
+        self.used: set[str] = set()
+
+    def of(self, key: str) -> Any:
+        """The value that the caller or the layout has for a path or a size, or NOTHING."""
+        self.used.add(key)
+        return next((known[key] for known in self._given if key in known), NOTHING)
+
+    def named(self, name: str) -> Any:
+        """The value that the file has under a name, or NOTHING."""
+        return self._shown.get(name, NOTHING)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The whole numbers whose key is one name, which may be sizes."""
+        found: dict[str, int] = {}
+        for known in reversed(self._given):
+            found |= {key: n for key, n in known.items() if type(n) is int and key.isidentifier()}
+        return found
+
+
+def sizes_in(rule: Rule) -> frozenset[str]:
+    """The names of sizes in a rule."""
+    written = [*(rule.sizes or ()), *(rule.reshape or ())]
+    if rule.blocks is not None:
+        written.append(rule.blocks)
+    return frozenset[str]().union(*(extent(each).names for each in written))
+
+
+def holds_arrays(declared: Type, owner: Document) -> bool:
+    """True if values of a type may hold arrays or structs."""
+    return any(
+        bool(inner.element or inner.key_impl or owner.is_struct(inner.refers))
+        for inner in walk_type(declared)
+    )
+
+
+def of_items(rule: Rule) -> Rule:
+    """The rule of the items of a list or dict: the operations alone."""
+    return rule.model_copy(update={"name": None, "unstack": None})
