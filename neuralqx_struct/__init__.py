@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from neuralqx_struct.checkpoint import load as load
     from neuralqx_struct.checkpoint import to_state_dict as to_state_dict
     from neuralqx_struct.checkpoint.jax_export import register_jax_export as register_jax_export
+    from neuralqx_struct.checkpoint.schemas import schema_of as schema_of
     from neuralqx_struct.classes.compiler import Schema as Schema
     from neuralqx_struct.classes.compiler import load_schema as load_schema
     from neuralqx_struct.classes.documents import dump_schema as dump_schema
-    from neuralqx_struct.classes.documents import schema_of as schema_of
     from neuralqx_struct.classes.examples import example as example
     from neuralqx_struct.errors import Diagnostic as Diagnostic
     from neuralqx_struct.errors import FrozenStructError as FrozenStructError
@@ -148,10 +148,8 @@ _HOME = {
     "neuralqx_struct.stacking": ("stack", "unstack"),
     "neuralqx_struct.trees": ("combine", "map_where", "merge", "partition", "split"),
     "neuralqx_struct.tools.validation": ("validate",),
-    "neuralqx_struct.classes.documents": (
-        "dump_schema",
-        "schema_of",
-    ),
+    "neuralqx_struct.checkpoint.schemas": ("schema_of",),
+    "neuralqx_struct.classes.documents": ("dump_schema",),
 }
 _MODULES = {
     "container": "neuralqx_struct.container",

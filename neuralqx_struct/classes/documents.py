@@ -1,4 +1,4 @@
-"""The schema documents of Struct classes: :func:`schema_of`, :func:`dump_schema`, and the versions that readers go by.
+"""The schema documents of Struct classes: :func:`dump_schema`, and the versions that readers go by.
 
 A class has a document because a schema file made it, or because it has ``schema=`` (:mod:`..struct.binding`). A bound
 class is written as a document when its first instance is saved or loaded, because annotations may name classes that
@@ -30,7 +30,7 @@ from neuralqx_struct.struct.declarations import annotation_of
 if TYPE_CHECKING:
     from neuralqx_struct.classes.compiler import Schema
 
-__all__ = ["dump_schema", "schema_of"]
+__all__ = ["class_schema", "dump_schema"]
 
 #: The bound classes that are being written, each used by the one before it.
 _OPEN: list[type] = []
@@ -60,7 +60,7 @@ def dump_schema(schema: Document | Schema | type) -> str:
     elif isinstance(schema, Schema):
         document = schema.document
     elif isinstance(schema, type) and is_struct(schema):
-        document = schema_of(schema)
+        document = class_schema(schema)
     else:
         raise TypeError(
             f"dump_schema(): expected a Document, a Schema or a Struct class, got {brief(schema)}"
@@ -69,23 +69,14 @@ def dump_schema(schema: Document | Schema | type) -> str:
     return f"# yaml-language-server: $schema={LANGUAGE_SCHEMA_ID}\n{text}"
 
 
-def schema_of(
+def class_schema(
     cls: type,
     *,
     schema: str | None = None,
     version: int = 1,
     report: list[Diagnostic] | None = None,
 ) -> Document:
-    """The schema document of a Struct class, with every Struct and Enum that its fields name.
-
-    For a class that was built from a schema file it is that document, and for a class with ``schema=`` its declared
-    version with its migrations; other arguments give another document.
-
-    Args:
-        cls: The class, which becomes the root.
-        schema: Identity; by default the class's own, or one of its module and name.
-        version: Version, beside ``schema``.
-        report: A list that gets an NQX134 for everything that the schema language cannot express.
+    """The schema document of a Struct class, see :func:`~neuralqx_struct.schema_of`.
 
     Raises:
         TypeError: ``cls`` is not a Struct class.
@@ -96,11 +87,11 @@ def schema_of(
         >>> class Layer(Struct):
         ...     w: object
         ...     act: typing.Literal["relu", "tanh"] = "relu"
-        >>> schema_of(Layer).structs["Layer"].fields["act"].text
+        >>> class_schema(Layer).structs["Layer"].fields["act"].text
         "literal['relu', 'tanh']"
     """
     if not isinstance(cls, type) or not is_struct(cls):
-        raise TypeError(f"schema_of(): expected a Struct class, got {brief(cls)}")
+        raise TypeError(f"schema_of(): expected a Struct class or a tree, got {brief(cls)}")
     own = None if schema else document_of(cls)
     if own is None:
         written = _written(cls, schema, version)

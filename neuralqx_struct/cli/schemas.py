@@ -243,10 +243,10 @@ def freeze(path: Path, golden: bool, trust: Sequence[str]) -> Report:
 
 def export(name: str, identity: str | None, out: Path | None) -> Report:
     """Writes the schema of a Struct class."""
-    from neuralqx_struct.classes.documents import dump_schema, schema_of
+    from neuralqx_struct.classes.documents import class_schema, dump_schema
 
     found: list[Diagnostic] = []
-    document = schema_of(_imported(name), schema=identity, report=found)
+    document = class_schema(_imported(name), schema=identity, report=found)
     members = {"schema": document.id, "schema_version": document.version}
     return written(dump_schema(document), out, found=found, **members)
 
@@ -302,10 +302,10 @@ def revision(
     found: list[Diagnostic] = []
     given: Any = edited
     if name is not None:
-        from neuralqx_struct.classes.documents import schema_of
+        from neuralqx_struct.classes.documents import class_schema
         from neuralqx_struct.schema.series import load_series
 
-        given = schema_of(_imported(name), schema=load_series(path).id, report=found)
+        given = class_schema(_imported(name), schema=load_series(path).id, report=found)
     made = revise(path, edited=given, against=against)
     where = str(out or made.file)
     if not dry_run:

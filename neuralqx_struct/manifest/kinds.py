@@ -86,6 +86,7 @@ class NodeKind:
         show: How ``inspect`` shows a node.
         leaf: Whether a node represents one value, so that nodes below it are parts of that.
         inline: A member whose node takes the place of this one in key paths.
+        keys: A member whose node may hold the keys of the nodes inside.
         sort: Which values schemas see in it: ``array``, ``number``, ``key``, ``name``, ``list``, ``tuple``, ``dict``,
             ``struct`` or ``other``.
         elements: Where an array has its elements: ``stored`` in a file, or ``constant``, all the same; empty for others.
@@ -97,6 +98,7 @@ class NodeKind:
     show: Callable[[Mapping[str, Any]], Shown]
     leaf: bool
     inline: str | None = None
+    keys: str | None = None
     sort: str = "other"
     elements: Literal["", "stored", "constant"] = ""
     tag: str = field(init=False)
@@ -204,9 +206,7 @@ BYTES: Final = NodeKind(m.BytesNode, _show_bytes, leaf=True)
 BYTEARRAY: Final = NodeKind(m.BytearrayNode, _show_bytes, leaf=True)
 FLOAT: Final = NodeKind(m.FloatNode, lambda node: Shown("float", node["value"]), leaf=True)
 BIGINT: Final = NodeKind(
-    m.BigintNode,
-    lambda node: Shown("int", brief_scalar(node["value"]).strip("'")),
-    leaf=True,
+    m.BigintNode, lambda node: Shown("int", brief_scalar(node["value"]).strip("'")), leaf=True
 )
 ENUM: Final = NodeKind(
     m.EnumNode,
@@ -261,6 +261,7 @@ for _kind in (
         _show_class,
         leaf=False,
         inline="payload",
+        keys="aux",
     ),
     NodeKind(m.NamedtupleNode, _show_class, leaf=False),
     BYTES,

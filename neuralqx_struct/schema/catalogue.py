@@ -19,10 +19,12 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError, did_you_mean
 from neuralqx_struct.references import IDENTITY
+from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import (
     Series,
     load_series,
     schema_folders,
+    series_of,
     version_files,
 )
 from neuralqx_struct.schema.text.loader import read_file
@@ -131,9 +133,11 @@ def _file_of(place: Path, where: str, version: int) -> Path:
 
 
 def schemas_given(schema: Any) -> Series | Catalogue | None:
-    """The schemas of an argument: a Series, a Catalogue, a Schema's series, or that of a path; None for None."""
+    """The schemas of an argument: a Series, a Catalogue, that of a Schema, a Document or a path; None for None."""
     if schema is None or isinstance(schema, (Series, Catalogue)):
         return schema
+    if isinstance(schema, Document):
+        return series_of([schema])
     series: Series | None = getattr(schema, "series", None)
     return load_series(schema) if series is None else series
 

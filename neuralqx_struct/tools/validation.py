@@ -35,6 +35,9 @@ __all__ = ["validate"]
 
 Findings = list[Diagnostic]
 
+_TOO_DEEP = "expected structs that fit the stack of this thread, got a deeper nest"
+_FLATTER = "validate at a lower level of calls, or raise sys.setrecursionlimit"
+
 
 def validate(
     path: str | pathlib.Path,
@@ -47,8 +50,9 @@ def validate(
     Args:
         path: A bundle (folder or zip) or a ``manifest.json``.
         schema: The schema that it must match: a schema folder or file, a ``Series`` or a ``Schema``, or a ``Catalogue``
-            that has it; the documents inside the bundle if None. A bundle of an older version is compared with that version, one of plain Python classes
-            whose root has the name of the schema's root with the newest, by the names of the classes.
+            that has it, or a ``Document``; the documents inside the bundle if None. A bundle of an older version is compared with that version, one of
+            plain Python classes whose root has the name of the schema's root with the newest, by the names of the classes. So is a tree
+            without a class of ours as its root, such as dicts, lists and the states of other libraries, by the names in it.
         json_schema: A JSON Schema file that the manifest must match as well: the published one, or one made by
             ``neuralqx-struct schema json-schema``. The messages are those of the package jsonschema.
 
@@ -69,7 +73,10 @@ def validate(
     document, found, data = bundle.survey(path)
     if document is not None:
         found += _array_findings(document)
-        found += _schema_findings(document, given and given(document))
+        try:
+            found += _schema_findings(document, given and given(document))
+        except RecursionError:
+            found.append(Diagnostic("NQX005", "error", _TOO_DEEP, "$.manifest", hint=_FLATTER))
     if json_schema is not None:
         from neuralqx_struct.tools.json_schemas import check
 
@@ -131,8 +138,9 @@ def _schema_findings(document: dict[str, Any], wanted: Series | None) -> Finding
         return found
     own = dict(known)
     if wanted is not None:
-        if written is None and _class_of(root) == wanted.head.root:
-            return _plain_findings(root, wanted)
+        plain = _plain_findings(root, wanted) if written is None else None
+        if plain is not None:
+            return plain
         known[wanted.id] = wanted  # takes precedence over the bundle's own
     # Without the member `schema`, structs name their schema; only its fingerprint is unknown then.
     root_ref = _schema_of(root)
@@ -193,14 +201,23 @@ def _class_of(node: Any) -> str | None:
     return re.split("[:.]", node["type"])[-1]
 
 
-def _plain_findings(root: Any, wanted: Series) -> Findings:
-    """Compares structs of plain Python classes with the newest version of a schema, by the names of their classes."""
+def _plain_findings(root: Any, wanted: Series) -> Findings | None:
+    """Compares a tree without a schema with the newest version of one; None if the root is nothing like its root.
+
+    Structs of plain Python classes are matched by the names of their classes, other trees by the names in them.
+    """
     from neuralqx_struct.schema.conformance import conform, see_node
+    from neuralqx_struct.schema.fitting import fitted
 
     head = wanted.head
+    if STRUCT.matches(root) and _class_of(root) != head.root:
+        return None
     wrong = _lint_errors(wanted, head.version)
     if wrong:
         return wrong
+    if not STRUCT.matches(root):
+        tree = fitted(head, root)
+        return conform(head, head.root, tree, see_node) if STRUCT.matches(tree) else None
 
     def see(node: Any) -> Any:
         seen, name = see_node(node), _class_of(node)

@@ -46,6 +46,10 @@ class Collection(Type):
     def readable_as(self, want: Any, compare: Any) -> bool:
         return compare.types(self.parts[0], want.parts[0])  # type: ignore[no-any-return]
 
+    def gathered(self, node: Node, fit: Any) -> Node:
+        items = fit.positions(node)
+        return node if items is None else {"__kind__": self.kinds[0], "items": items}
+
     def children(self, node: Node) -> list[tuple[Any, Type, Node]]:
         if not isinstance(node, dict) or node["__kind__"] not in self.kinds:
             return []
@@ -293,6 +297,10 @@ class DictOf(Collection):
     def with_parts(self, parts: tuple[Type, ...]) -> Type:
         return DictOf(parts[0])
 
+    def gathered(self, node: Node, fit: Any) -> Node:
+        items = fit.named(node)
+        return node if items is None else {"__kind__": self.kinds[0], "items": [*items.items()]}
+
     def children(self, node: Node) -> list[tuple[Any, Type, Node]]:
         if not isinstance(node, dict) or node["__kind__"] not in self.kinds:
             return []
@@ -340,6 +348,9 @@ class PyTree(Type):
     @classmethod
     def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
         return PyTree() if args is None else Type.parse(word, args, text)
+
+    def gathered(self, node: Node, fit: Any) -> Node:
+        return node
 
     @property
     def below(self) -> Type:  # type: ignore[override]

@@ -183,6 +183,24 @@ class Type(ABC):
         """The node of a value at a place of a layout; ``walk`` knows the arrays of a foreign file."""
         return walk.plain(self, place)
 
+    # --- nodes of trees without classes: dicts, lists, objects of other libraries ------------------------------------
+
+    def gathered(self, node: Node, fit: Any) -> Node:
+        """The node of a container in the kind that values of the type have; other nodes stay."""
+        return fit.unboxed(node)
+
+    def fitted(self, node: Node, fit: Any) -> Node:
+        """As :meth:`gathered`, for all nodes inside too."""
+        made = self.gathered(node, fit)
+        children = self.children(made)
+        if not children:
+            return made
+        return self.with_children(made, [part.fitted(each, fit) for _, part, each in children])
+
+    def suits(self, node: Node, fit: Any) -> bool:
+        """True if a union takes this type for a node of such a tree."""
+        return self.accepts(fit.document, fit.read(self.gathered(node, fit)))
+
     # --- values in files ---------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -87,6 +87,12 @@ class Stacked(Type):
     def check(self, walk: Any, seen: Any, path: Any, dims: Any) -> None:
         self.item.check_stacked(self.lead, walk, seen, path, dims)
 
+    def gathered(self, node: Any, fit: Any) -> Any:
+        return self.item.gathered(node, fit)
+
+    def suits(self, node: Any, fit: Any) -> bool:
+        return self.item.suits(node, fit)
+
     def readable_as(self, want: Stacked, compare: Any) -> bool:
         return compare.shapes(self.lead, want.lead) and compare.types(  # type: ignore[no-any-return]
             self.item, want.item

@@ -97,6 +97,12 @@ class Union(Type):
         found = (option for option in self.options if option.children(node))
         return next(found, self.options[0])
 
+    def fitted(self, node: Node, fit: Any) -> Node:
+        option = next((each for each in self.options if each.suits(node, fit)), None)
+        if option is None and node is not None and len(self.solid) == 1:
+            option = self.solid[0]
+        return node if option is None else option.fitted(node, fit)
+
     def read(self, value: Any, builder: Builder) -> Any:
         hint = None
         for option in self.options:
@@ -206,6 +212,13 @@ class Named(Type):
             hint = did_you_mean(str(seen.value), members)
             message = f"expected one of {listed(members)}, got {seen.text}"
             walk.report("NQX421", path, message, hint)
+
+    def gathered(self, node: Node, fit: Any) -> Node:
+        return fit.struct(self.name, node)
+
+    def suits(self, node: Node, fit: Any) -> bool:
+        exact: bool | None = fit.has_fields_of(self.name, node)
+        return Type.suits(self, node, fit) if exact is None else exact
 
     def readable_as(self, want: Named, compare: Any) -> bool:
         return self.name == want.name and compare.shapes(self.args, want.args)

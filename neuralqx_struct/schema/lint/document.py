@@ -42,7 +42,7 @@ def _check_names(document: Document) -> Findings:
     types = type_names()
     for path, name in _named(document):
         section = path[0] if len(path) == 2 else path[2]
-        reason = ""
+        reason = objection_to_field(name) if section == "fields" else ""
         if keyword.iskeyword(name):
             reason = "a keyword of Python"
         elif section in {"structs", "enums", "dtypes"} and name in types:
@@ -53,13 +53,23 @@ def _check_names(document: Document) -> Findings:
             reason = "the name of an enum too"
         elif section == "dtypes" and name in document.dims:
             reason = "the name of a dim too"
-        elif section == "fields" and name in RESERVED_NAMES:
-            reason = "a method of every Struct"
-        elif section == "fields" and name.startswith(("__", "_nqx")):
-            reason = "one of Struct's own names"
         if reason:
             message = f"expected a name that is free, got {name!r}, which is {reason}"
             yield finding("NQX118", path, message, "rename it")
+
+
+def objection_to_field(name: str) -> str:
+    """The reason why no field can have a name; empty if one can.
+
+    Example:
+        >>> objection_to_field("class"), objection_to_field("kernel")
+        ('a keyword of Python', '')
+    """
+    if keyword.iskeyword(name):
+        return "a keyword of Python"
+    if name in RESERVED_NAMES:
+        return "a method of every Struct"
+    return "one of Struct's own names" if name.startswith(("__", "_nqx")) else ""
 
 
 def _named(document: Document) -> Iterator[tuple[KeyPath, str]]:

@@ -1,0 +1,97 @@
+"""The schema of any object that can be saved: :func:`schema_of` for Struct classes, instances and trees.
+
+Classes are written by ``classes/writer.py``; trees are encoded without data and drafted by ``tools/drafts.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from neuralqx_struct.classes.documents import class_schema, document_of
+from neuralqx_struct.codecs.jax import StructEncoder
+from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.tools.drafts import draft
+
+__all__ = ["schema_of"]
+
+
+def schema_of(
+    obj: Any,
+    *,
+    schema: str | None = None,
+    version: int = 1,
+    report: list[Diagnostic] | None = None,
+) -> Document:
+    """The schema document of a Struct class, with every Struct and Enum that its fields name, or of any tree.
+
+    For a class that was built from a schema file it is that document, and for a class with ``schema=`` its declared
+    version with its migrations; other arguments give another document.
+
+    A tree has a schema that its bundle conforms to: ``validate(export(tree, path), schema_of(tree))`` finds nothing. Dicts with names as
+    keys, namedtuples, dataclasses and objects of registered classes are structs, equal ones the same struct; ``layers_0``,
+    ``layers_1``, ... and lists of equal structs are a ``list[Layer]``; equal sizes are dims. Modules of Flax NNX have the schema of
+    ``nnx.state(module)``, and trees of ``jax.ShapeDtypeStruct`` that of their arrays.
+
+    Args:
+        obj: The class, which becomes the root; or an instance or any tree of values that can be saved.
+        schema: Identity; by default the class's own, or one of its module and name.
+        version: Version, beside ``schema``.
+        report: A list that gets an NQX134 for everything that the schema language cannot express.
+
+    Raises:
+        TypeError: It is a class, but no Struct class.
+        SchemaError: The document is not valid, such as for a name with letters outside of ASCII; with every problem.
+        SerializationError: It is no tree, but one value that cannot be saved.
+
+    Example:
+        >>> document = schema_of({"layers": [{"w": np.ones((2, 3)), "b": np.ones(3)}]})
+        >>> {name: field.text for struct in document.structs.values() for name, field in struct.fields.items()}
+        {'layers': 'list[Layer]', 'w': 'float64[n_w_0, size_3]', 'b': 'float64[size_3]'}
+    """
+    if isinstance(obj, type):
+        return class_schema(obj, schema=schema, version=version, report=report)
+    if document_of(type(obj)) is not None:
+        return class_schema(type(obj), schema=schema, version=version, report=report)
+    encoder = StructEncoder(check=False)
+    node = encoder.encode(_concrete(obj))
+    if node is None and encoder.problems:
+        encoder.finish()
+    if report is not None:
+        report += [replace(each, code="NQX134", severity="info") for each in encoder.problems]
+    return draft(node, schema, "tree", version)[1]
+
+
+def _concrete(tree: Any) -> Any:
+    """The tree with the state of each NNX module in its place, and arrays of one element for abstract ones."""
+    nnx = sys.modules.get("flax.nnx")  # imported by whoever has made a module
+    modules: Any = () if nnx is None else getattr(nnx, "Pytree", nnx.Module)
+
+    def is_leaf(value: Any) -> bool:
+        return isinstance(value, modules)
+
+    def concrete(leaf: Any) -> Any:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return _array(leaf)
+        return nnx.state(leaf) if nnx is not None and is_leaf(leaf) else leaf
+
+    changed = (jax.ShapeDtypeStruct, *((modules,) if modules else ()))
+    leaves = jax.tree.leaves(tree, is_leaf=is_leaf)
+    if not any(isinstance(leaf, changed) for leaf in leaves):
+        return tree
+    return jax.tree.map(concrete, tree, is_leaf=is_leaf)
+
+
+def _array(abstract: jax.ShapeDtypeStruct) -> Any:
+    """An array of a shape and dtype that takes no memory; keys take theirs."""
+    if not jnp.issubdtype(abstract.dtype, jax.dtypes.prng_key):
+        return np.broadcast_to(np.zeros((), abstract.dtype), abstract.shape)
+    found: list[Any] = []
+    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), abstract)
+    return jnp.broadcast_to(jax.random.key(0, impl=found[0]), abstract.shape)
