@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -73,7 +74,9 @@ def current(path: Path) -> Path | None:
 
 
 @contextmanager
-def staged(target: Path, *, folder: bool, overwrite: bool, foreign: _Foreign) -> Iterator[Path]:
+def staged(
+    target: Path, *, folder: bool, overwrite: bool, foreign: _Foreign, kind: str = "bundle"
+) -> Iterator[Path]:
     """Yields a new empty folder or file; on success it becomes the target, else it is removed.
 
     Args:
@@ -81,6 +84,7 @@ def staged(target: Path, *, folder: bool, overwrite: bool, foreign: _Foreign) ->
         folder: Make a folder, not a file.
         overwrite: Replace the target if it exists.
         foreign: Returns the reason why an existing path must not be replaced all the same; None if it may.
+        kind: The word for the target in messages.
 
     Raises:
         BundleExistsError: The target exists, and is not to be overwritten.
@@ -88,17 +92,18 @@ def staged(target: Path, *, folder: bool, overwrite: bool, foreign: _Foreign) ->
     """
     if "\0" in str(target):
         raise BundleWriteError(f"expected a path that the system takes, got {str(target)!r}")
-    with refusals_named(target):
+    with refusals_named(target, kind):
         target.parent.mkdir(parents=True, exist_ok=True)
         _clean_up(target)
-        _refuse(target, overwrite=overwrite, foreign=foreign)
+        refuse = partial(_refuse, target, overwrite=overwrite, foreign=foreign, kind=kind)
+        refuse()
         stage = _Stage(target)
         try:
             stage.make(folder=folder)
             yield stage.path
             if folder:
                 sync_folder(stage.path)
-            _place(stage.path, target, overwrite=overwrite, foreign=foreign)
+            _place(stage.path, target, refuse, overwrite=overwrite)
             stage.unlock()
             _sync_place(target)
         finally:
@@ -106,7 +111,7 @@ def staged(target: Path, *, folder: bool, overwrite: bool, foreign: _Foreign) ->
 
 
 @contextmanager
-def refusals_named(target: Path) -> Iterator[None]:
+def refusals_named(target: Path, kind: str = "bundle") -> Iterator[None]:
     """Raises errors of the system, which name a temporary file or none, as errors about the target.
 
     Raises:
@@ -117,15 +122,15 @@ def refusals_named(target: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, SerializationError):
             raise
-        message = f"expected to write the bundle, got: {error.strerror or error}"
+        message = f"expected to write the {kind}, got: {error.strerror or error}"
         if error.filename is not None and os.fspath(error.filename) != os.fspath(target):
             message += f"\nthe system refused {os.fsdecode(error.filename)}"
-        hint = "the old bundle is untouched; free space or choose a folder that can be written, then retry"
+        hint = f"the old {kind} is untouched; free space or choose a folder that can be written, then retry"
         refused = BundleWriteError(message, file=str(target), hint=hint)
         raise numbered(refused, error.errno, target) from error
 
 
-def _refuse(target: Path, *, overwrite: bool, foreign: _Foreign) -> None:
+def _refuse(target: Path, *, overwrite: bool, foreign: _Foreign, kind: str) -> None:
     """Raises if the target may not be written."""
     while (seen := _state(target)) is not None:
         message = "expected a path where nothing is, got an existing one"
@@ -136,7 +141,7 @@ def _refuse(target: Path, *, overwrite: bool, foreign: _Foreign) -> None:
                 return
             if _state(target) != seen:  # another writer replaced it during the look
                 continue
-            message = f"expected a bundle to overwrite, got {reason}"
+            message = f"expected a {kind} to overwrite, got {reason}"
             hint = "choose another path, or remove it yourself"
         error = BundleExistsError(message, file=str(target), hint=hint)
         raise numbered(error, errno.EEXIST, target)
@@ -343,10 +348,10 @@ def _sync_place(target: Path) -> None:
         raise numbered(refused, error.errno, target) from error
 
 
-def _place(stage: Path, target: Path, *, overwrite: bool, foreign: _Foreign) -> None:
+def _place(stage: Path, target: Path, refuse: Callable[[], None], *, overwrite: bool) -> None:
     """Gives the stage the name of the target; the old target gets the stage's name, or is removed."""
     while True:
-        _refuse(target, overwrite=overwrite, foreign=foreign)
+        refuse()
         if overwrite and os.path.lexists(target):
             _replace(stage, target)
             return

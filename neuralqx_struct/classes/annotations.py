@@ -149,7 +149,7 @@ def _widened(option: Type, options: Iterable[Type]) -> Type:
 
 def _literal(args: tuple[Any, ...], _: Naming) -> Type | None:
     values = tuple(value for value in args if value is not None)
-    if not all(type(value) in (str, int, bool, float) for value in values):
+    if not all(type(value) in (str, bytes, int, bool, float) for value in values):
         return None
     options: list[Type] = [LiteralOf(values)] if values else []
     return union_of([*options, Null()] if None in args else options)

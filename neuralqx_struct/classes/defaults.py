@@ -1,7 +1,7 @@
 """Defaults of schema-made classes: the values of files as arguments of ``field()``.
 
-The sizes of an array such as ``float32[n]`` are those that the other fields of an instance fix: :class:`SizedDefault` takes the place
-of its default until they are known.
+The sizes of an array such as ``float32[n]``, and the dtype of a choice, are those that the other fields of an instance fix:
+:class:`SizedDefault` takes the place of its default until they are known.
 """
 
 from __future__ import annotations
@@ -12,26 +12,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.types import Array, PyTree, Type
 from neuralqx_struct.types.arrays import is_identity
 from neuralqx_struct.types.builders import LiveBuilder, require_room
-from neuralqx_struct.types.text import constant_size, format_type, read_value
-
-#: Returns the number that a size is, if it is known.
-Size = Callable[[Expression], int | None]
+from neuralqx_struct.types.text import format_type, read_value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizedDefault:
-    """The default of a field whose sizes the other fields of an instance fix.
+    """The default of a field whose sizes, or dtype, the other fields of an instance fix.
 
     Attributes:
-        make: Returns the value for given sizes.
+        make: Returns the value for the sizes of an instance.
     """
 
-    make: Callable[[Size], Any]
+    make: Callable[[Solver], Any]
 
     def __call__(self) -> SizedDefault:
         """Itself, as a factory."""
@@ -54,19 +51,20 @@ def default_of(document: Document, declaration: FieldDeclaration) -> dict[str, A
     if builder.shared:
         return {"default": made}
 
-    def make(size: Size) -> Any:
-        sized = LiveBuilder(document, make_array=functools.partial(_array, size))
+    def make(sizes: Solver) -> Any:
+        sized = LiveBuilder(document, make_array=functools.partial(_array, sizes))
         return read_value(value, declared, sized)
 
     names = [size.names for array in arrays for size in array.shape if size is not ...]
-    if any(names) and not isinstance(value, list):
+    is_sized = any(names) and not isinstance(value, list)
+    if is_sized or any(array.choice for array in arrays):
         return {"default_factory": SizedDefault(make)}
-    return {"default_factory": functools.partial(make, constant_size)}
+    return {"default_factory": functools.partial(make, Solver({}))}
 
 
-def sized_fields(namespace: Mapping[str, Any]) -> dict[str, Callable[[Size], Any]]:
+def sized_fields(namespace: Mapping[str, Any]) -> dict[str, Callable[[Solver], Any]]:
     """The fields of a class in the making whose defaults are sized, with the function that makes each."""
-    found: dict[str, Callable[[Size], Any]] = {}
+    found: dict[str, Callable[[Solver], Any]] = {}
     for name, spec in namespace.items():
         factory = getattr(spec, "default_factory", None)
         if isinstance(factory, SizedDefault):
@@ -75,18 +73,21 @@ def sized_fields(namespace: Mapping[str, Any]) -> dict[str, Callable[[Size], Any
     return found
 
 
-def _converted(make: Callable[[Size], Any], hooks: list[Callable[[Any], Any]], size: Size) -> Any:
-    value = make(size)
+def _converted(
+    make: Callable[[Solver], Any], hooks: list[Callable[[Any], Any]], sizes: Solver
+) -> Any:
+    value = make(sizes)
     for hook in hooks:
         value = hook(value)
     return value
 
 
-def _array(size: Size, declared: Array, value: Any) -> Any:
+def _array(known: Solver, declared: Array, value: Any) -> Any:
     """An array of a file: its numbers, one number in every place, or an identity matrix."""
     import jax.numpy as jnp
 
-    sizes = [None if extent is ... else size(extent) for extent in declared.shape]
+    declared = declared.as_chosen(known.chosen)
+    sizes = [None if extent is ... else known.size(extent) for extent in declared.shape]
     require_room(declared, [each for each in sizes if each is not None])
     if is_identity(value):
         return jnp.eye(_known(sizes, declared)[0], dtype=declared.made_as)

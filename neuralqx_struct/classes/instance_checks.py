@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from neuralqx_struct.classes.live_values import WithoutData, see_value
+from neuralqx_struct.classes.live_values import WithoutData, plain_scalar, see_value
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions.evaluation import evaluate_tree
 from neuralqx_struct.expressions.functions import names_read
@@ -99,16 +99,17 @@ def _depends_on_value(document: Document, declaration: FieldDeclaration) -> bool
 
 
 def _look_at_type(value: Any, depth: int = 0, *, whole: bool = False) -> Any:
-    """The part of a value: its type, dtype and shape; of plain values also the value if ``whole``."""
+    """The part of a value: its type, dtype and shape; of single values also the value if ``whole``."""
     kind: Any = type(value)
     if kind in _SCALARS:
         return (kind, value) if whole else kind
     if kind is list or kind is tuple:
         return _look_at_items(kind, value, depth, whole)
-    if isinstance(
-        value, (np.ndarray, np.generic)
-    ):  # before JAX's isinstance, which is slow for others
+    # Before JAX's isinstance, which is slow for others.
+    if isinstance(value, np.ndarray):
         return kind, value.dtype, value.shape
+    if isinstance(value, np.generic):
+        return (kind, value.dtype, plain_scalar(value)) if whole else (kind, value.dtype)
     if is_jax_array(value):
         return kind, value.aval
     if depth > _DEEPEST:

@@ -7,12 +7,14 @@ Example:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
 
+from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.paths import FieldName, PathTree
 from neuralqx_struct.printing import brief_scalar
@@ -71,7 +73,17 @@ def _see_array(value: Any) -> Seen:
     has_data = not traced and hasattr(value, "__array__")
     data = value if has_data else Shaped(dtype, shape)
     text = f"{dtype}[{', '.join(map(str, shape))}]"
-    return Seen("array", text, dtype, shape, data, loose=traced)
+    single = plain_scalar(value) if isinstance(value, np.generic) else None
+    return Seen("array", text, dtype, shape, data, single, loose=traced)
+
+
+def plain_scalar(value: np.generic) -> Any:
+    """The number or text of a scalar of numpy as Python has it; None for others, such as dates."""
+    if isinstance(value, str):
+        return "".join(value)
+    if isinstance(value, bytes):
+        return bytes(value)  # item() would cut trailing zeros off
+    return value.item() if _dtype_name(value.dtype) in DTYPES else None
 
 
 class WithoutData:
@@ -88,7 +100,7 @@ class WithoutData:
         hidden = Shaped(seen.dtype, seen.shape)
         if not seen.loose:  # tracers have no numbers
             self._arrays.append(hidden)
-        return Seen(seen.sort, seen.text, seen.dtype, seen.shape, hidden, loose=seen.loose)
+        return replace(seen, value=hidden)
 
     @property
     def needed(self) -> bool:

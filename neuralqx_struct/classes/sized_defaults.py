@@ -1,4 +1,4 @@
-"""Defaults whose sizes the other fields of an instance fix, made while the instance is."""
+"""Defaults whose sizes or dtype the other fields of an instance fix, made while the instance is."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from neuralqx_struct.classes.defaults import Size, SizedDefault
+from neuralqx_struct.classes.defaults import SizedDefault
 from neuralqx_struct.classes.live_values import see_value
 from neuralqx_struct.errors import SchemaError, ValidationError
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.schema.conformance import Seen, size_scopes
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes.solver import Solver
 
 
 def complete(
     document: Document,
     struct: str,
-    makers: Mapping[str, Callable[[Size], Any]],
+    makers: Mapping[str, Callable[[Solver], Any]],
     values: dict[str, Any],
 ) -> None:
-    """Puts values in place of the defaults of which only the sizes were missing.
+    """Puts values in place of the defaults of which only the sizes, or the dtype, were missing.
 
     Args:
         document: The schema.
@@ -43,7 +44,7 @@ def complete(
     sizes = size_scopes(document, struct, values, read)[()]
     for name in missing:
         try:
-            values[name] = makers[name](sizes.size)
+            values[name] = makers[name](sizes)
         except SchemaError as error:
             found = [replace(each, path=f"{struct}.{name}") for each in error.diagnostics]
             raise ValidationError(found) from None

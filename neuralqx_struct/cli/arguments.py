@@ -174,11 +174,13 @@ TRUST = option(
 )
 SCHEMA_PATHS = Argument(
     "paths",
-    "Schema files, folders or IDs, or the folder of all schemas.",
+    "Schema files, folders or IDs; the folder of all schemas if left out.",
     "SCHEMA",
+    default=(),
     many=True,
     reads=True,
     schema=True,
+    project="schemas",
 )
 FOLDER = Argument(
     "folder", "The folder of all schemas.", "[FOLDER]", default=None, project="schemas"

@@ -92,15 +92,26 @@ class Command:
         for argument in self.arguments:
             if argument.schema and values[argument.name]:
                 values[argument.name] = _found(argument, values[argument.name], project)
-        known = {*sys.modules}
+        notice = _Notice([name for a in granted for name in values[a.name]], project.file)
+        sys.meta_path.insert(0, notice)
         try:
             report = self.run(**values)
         finally:
-            trusted = [name for a in granted for name in values[a.name]]
-            imported = [name for name in trusted if name in sys.modules and name not in known]
-            if imported:
-                remark(f"imported {', '.join(imported)}, which {project.file} trusts")
+            sys.meta_path.remove(notice)
         return replace(report, diagnostics=(*project.found, *report.diagnostics))
+
+
+class _Notice:
+    """Prints that a module is trusted, and by which file, before the first line of it runs."""
+
+    def __init__(self, modules: list[str], file: Path | None) -> None:
+        self.modules, self.file = modules, file
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        """Finds nothing; a package around a trusted module runs with it."""
+        for module in [name for name in self.modules if f"{name}.".startswith(f"{fullname}.")]:
+            self.modules.remove(module)
+            remark(f"importing {module}, which {self.file} trusts")
 
 
 def _import_from(folder: Path, *, only: bool = False) -> None:

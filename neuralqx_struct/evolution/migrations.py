@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -385,7 +386,8 @@ def _renamed(
         node["name"] = names.get(node["name"], node["name"])
     records = payload.document["arrays"].items()
     arrays = {names.get(name, name): record for name, record in records}
-    changed = HeldArrays({free: name for name, free in names.items()}, payload.arrays.__getitem__)
+    made = {free: partial(payload.arrays.__getitem__, name) for name, free in names.items()}
+    changed = HeldArrays({}, made=made, names=made)
     return {**payload.document, "arrays": arrays}, changed
 
 

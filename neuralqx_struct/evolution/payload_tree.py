@@ -313,7 +313,8 @@ class Place:
         after, used = self.after, self.workspace.target.used
         document = after.linked({**used, **after.used}, after.unusable)
         declared = declared or after.structs[self.struct].fields[name].declared
-        builder = NodeBuilder(document, size=self.size, store=store, lead=self.lead)
+        chosen = self.workspace.sizes(self.path, self.before).chosen
+        builder = NodeBuilder(document, size=self.size, store=store, lead=self.lead, chosen=chosen)
         try:
             return read_value(value, declared, builder)
         except SchemaError as error:

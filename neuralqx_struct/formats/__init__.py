@@ -5,17 +5,37 @@ is read on access. Nothing is unpickled, and no file outside the path is opened.
 :class:`~neuralqx_struct.formats.table.Format` record, and one row here.
 
 Example:
-    >>> list(FORMATS), split("a.b")
-    (['safetensors'], ['a', 'b'])
+    >>> import tempfile
+    >>> import numpy as np
+    >>> path = write(f"{tempfile.mkdtemp()}/m.safetensors", "safetensors", {"a.w": np.ones(2)})
+    >>> recognised(path).title, verify(path)
+    ('a safetensors file', [])
+    >>> with opened(path) as file:
+    ...     [(name, array.dtype, array.shape) for name, array in file.arrays.items()]
+    [('a.w', 'float64', (2,))]
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
+from neuralqx_struct.bundle.atomic import staged
+from neuralqx_struct.bundle.storage import MANIFEST
+from neuralqx_struct.errors import (
+    Diagnostic,
+    SerializationError,
+    Severity,
+    StructError,
+    did_you_mean,
+)
+from neuralqx_struct.formats.equinox import EQUINOX
+from neuralqx_struct.formats.msgpack import MSGPACK
 from neuralqx_struct.formats.names import joined, require_separator, split
+from neuralqx_struct.formats.npz import NPY, NPZ
 from neuralqx_struct.formats.safetensors import SAFETENSORS
 from neuralqx_struct.formats.table import (
     FORMATS,
@@ -23,16 +43,14 @@ from neuralqx_struct.formats.table import (
     ForeignFile,
     Format,
     Reading,
+    Writing,
     candidate,
+    described,
     register,
 )
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
+from neuralqx_struct.printing import brief_scalar, is_unicode, listed
 from neuralqx_struct.stores.store import about_each
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 __all__ = [
     "FORMATS",
@@ -44,19 +62,22 @@ __all__ = [
     "recognised",
     "split",
     "verify",
+    "write",
 ]
 
-register([SAFETENSORS])
+register([SAFETENSORS, NPZ, EQUINOX, NPY, MSGPACK])
 
 
 def recognised(path: str | Path) -> Format | None:
-    """The kind of a foreign file or folder, found by its names and first bytes alone; None if it is of no kind.
+    """The kind of a foreign file or folder, found by its names and first bytes alone; None for bundles and all else.
 
     Raises:
         BundleMissingError: There is nothing at the path.
         BundleReadError: The system refuses to read it.
     """
     found = candidate(Path(path))
+    if found.names is not None and MANIFEST in found.names:
+        return None
     return next((each for each in FORMATS.values() if each.recognises(found)), None)
 
 
@@ -92,6 +113,120 @@ def opened(
         raise error.in_file(str(path)) from error.__cause__
 
 
+def write(
+    path: str | Path,
+    format: str,  # noqa: A002
+    arrays: Mapping[str, Any],
+    *,
+    metadata: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+    separator: str = ".",
+    max_shard_size: int | None = None,
+    form: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes a foreign file, completely or not at all; one array after the other is read.
+
+    Args:
+        path: The new file; the folder of all shards with ``max_shard_size`` or the form of such a folder.
+        format: The name of the kind.
+        arrays: Arrays by name: those of an open file, numpy arrays, or others that numpy takes.
+        metadata: Free text of the file, if files of this kind have any.
+        overwrite: Replace a foreign file.
+        separator: The character between the keys of nested files.
+        max_shard_size: Bytes of arrays in one shard.
+        form: The result of :attr:`ForeignFile.form`, to make the bytes of that file again.
+
+    Returns:
+        The path.
+
+    Raises:
+        SerializationError: The kind cannot be written, or cannot hold these arrays or metadata.
+        BundleExistsError: The path exists and ``overwrite`` is not given, or it is no foreign file.
+        BundleWriteError: The system refused.
+    """
+    require_separator(separator)
+    kind = FORMATS.get(format)
+    if kind is None or kind.write is None:
+        kinds = ", ".join(each.name for each in FORMATS.values() if each.write is not None)
+        message = f"expected a kind of file to write among {kinds}, got {format!r}"
+        raise SerializationError(message, code="NQX614", hint=did_you_mean(str(format), FORMATS))
+    path = Path(path)
+    single = path.name.endswith(kind.suffix)
+    writing = Writing(
+        separator=separator,
+        metadata=metadata or {},
+        form=form or {},
+        max_shard_size=max_shard_size,
+    )
+    if single and max_shard_size is None and kind.folder(writing):
+        writing = replace(writing, form={})  # one file of what were shards
+    given = _foreign_arrays(arrays)
+    found = [*_unfit(kind, writing, single=single)]
+    if found:
+        raise SerializationError(problem.in_file(str(path)) for problem in found)
+    target = Path(os.path.realpath(path)) if os.path.islink(path) else path  # noqa: PTH114 - Path.is_symlink raises for long names
+    folder = kind.folder(writing)
+    with staged(target, folder=folder, overwrite=overwrite, foreign=_kept, kind="file") as stage:
+        kind.write(stage, given, writing)
+    return path
+
+
+def _unfit(kind: Format, writing: Writing, *, single: bool) -> Iterator[Diagnostic]:
+    """Yields a finding for each option that files of a kind cannot have."""
+    metadata, most = writing.metadata, writing.max_shard_size
+    if metadata and not kind.metadata:
+        message = f"expected no metadata for {kind.title}, got {listed(metadata)}"
+        yield Diagnostic("NQX614", "error", message)
+    if any(type(text) is not str for pair in metadata.items() for text in pair):
+        message = "expected text by name as metadata, got other values"
+        yield Diagnostic("NQX612", "error", message)
+    if most is None:
+        return
+    if not kind.folder(writing):
+        message = f"expected no max_shard_size for {kind.title}, got {most!r}"
+        yield Diagnostic("NQX614", "error", message, hint="leave it out")
+    elif type(most) is not int or most < 1:
+        message = f"expected a number of bytes as max_shard_size, got {most!r}"
+        yield Diagnostic("NQX614", "error", message)
+    elif single:
+        message = (
+            f"expected the path of a new folder for shards, got one that ends in {kind.suffix}"
+        )
+        yield Diagnostic("NQX614", "error", message, hint="leave the suffix out")
+
+
+def _foreign_arrays(arrays: Mapping[str, Any]) -> dict[str, ForeignArray]:
+    """The arrays to write; nothing of lazy ones is read.
+
+    Raises:
+        SerializationError: Names or dtypes cannot be written: all problems.
+    """
+    found: list[Diagnostic] = []
+    made: dict[str, ForeignArray] = {}
+    for name, array in arrays.items():
+        if type(name) is not str or not is_unicode(name):
+            message = f"expected names that are text, got {brief_scalar(name)}"
+            found.append(Diagnostic("NQX612", "error", message))
+            continue
+        try:
+            made[name] = array if isinstance(array, ForeignArray) else described(array)
+        except SerializationError as error:
+            found += about_each(name, error)
+    if found:
+        raise SerializationError(found)
+    return made
+
+
+def _kept(path: Path) -> str | None:
+    """The reason why a path is not overwritten: it is no foreign file, nor a folder of nothing else."""
+    if not path.is_dir():
+        return "another file" if recognised(path) is None else None
+    for place in path.iterdir():
+        if not place.is_file() or recognised(place) is None:
+            return f"a folder with {place.name} in it"
+    return None
+
+
 def verify(path: str | Path, *, limits: Limits | None = None) -> list[Diagnostic]:
     """Every damage in a foreign file that can be found: sizes, places, checksums where the format has them.
 
@@ -110,11 +245,15 @@ def verify(path: str | Path, *, limits: Limits | None = None) -> list[Diagnostic
 
 
 def _damage(file: ForeignFile, name: str, array: ForeignArray) -> list[Diagnostic]:
-    if file.check is not None:
-        problem = file.check(name)
-        return [] if problem is None else [problem]
+    """The damage of one array; a warning about one that cannot be read, damaged or not."""
+    problem = None if file.check is None else file.check(name)
+    if problem is not None:
+        return [problem]
+    if file.check is not None and array.readable:
+        return []
     try:
         array.read()
     except StructError as error:
-        return [each if each.path else about_each(name, error)[0] for each in error.diagnostics]
+        severity: Severity = "error" if array.readable else "warning"
+        return [replace(each, severity=severity) for each in error.diagnostics]
     return []

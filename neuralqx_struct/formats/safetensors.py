@@ -1,57 +1,165 @@
 """The foreign format ``safetensors``: one file, or a folder of shards with an index, as Hugging Face writes them.
 
-The file is mapped: opening it reads the header, an array is a view. Needs no package.
+Files are mapped: opening one reads its header, and an array is a view. Needs no package. Written files have the order
+and the padding that the package ``safetensors`` gives them, so that its own files come out bit by bit;
+:attr:`~neuralqx_struct.formats.table.ForeignFile.form` keeps the headers of others.
 
 Example:
-    >>> SAFETENSORS.recognises(Candidate(Path("model.safetensors"), None, b"", 0))
-    True
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from neuralqx_struct import formats
+    >>> path = formats.write(f"{tempfile.mkdtemp()}/m.safetensors", "safetensors", {"w": np.ones(2)})
+    >>> with formats.opened(path) as file:
+    ...     file.arrays["w"].read()
+    array([1., 1.])
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from neuralqx_struct.dtypes import dtype_named
-from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError
+from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
+from neuralqx_struct.formats.shards import (
+    INDEX,
+    SUFFIX,
+    index_of,
+    read_index,
+    shard_path,
+    single_or_index,
+)
 from neuralqx_struct.formats.table import (
     Candidate,
     ForeignArray,
     ForeignFile,
     Format,
     Reading,
+    Writing,
+    checked,
     mapped,
+    unreadable,
 )
-from neuralqx_struct.stores.safetensors import CODES, Header, Tensor, read_header
-from neuralqx_struct.stores.store import about, about_each, require_possible
+from neuralqx_struct.stores.safetensors import (
+    CODES,
+    METADATA,
+    Header,
+    Tensor,
+    header_of,
+    read_header,
+)
+from neuralqx_struct.stores.store import about, about_each, bytes_of, require_possible, write_all
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-_SUFFIX: Final = ".safetensors"
-_INDEX: Final = ".safetensors.index.json"
+_OF_DTYPE: Final = {logical: code for code, logical in CODES.items() if logical}
+_CONVERT: Final = "convert the array to one of these with the program that wrote the file"
+_ORDER: Final = {code: place for place, code in enumerate(CODES)}
 
 
 def _recognises(found: Candidate) -> bool:
     if found.names is not None:
-        return any(name.endswith((_SUFFIX, _INDEX)) for name in found.names)
-    if found.path.name.endswith((_SUFFIX, _INDEX)):
+        return any(name.endswith((SUFFIX, INDEX)) for name in found.names)
+    if found.path.name.endswith((SUFFIX, INDEX)):
         return True
     header = int.from_bytes(found.start[:8], "little")
     return found.start[8:9] == b"{" and header <= found.size - 8
 
 
+# Reading
+
+
 def _opened(path: Path, reading: Reading) -> ForeignFile:  # noqa: ARG001 - it has no nested names
-    view = mapped(path)
+    file = single_or_index(path)
+    if file.name.endswith(INDEX):
+        return _opened_shards(path, file)
+    view = mapped(file)
     header = read_header(view, len(view))
-    arrays = _arrays(view, header)
+
+    def form() -> dict[str, Any]:
+        text = _unusual(view, header)
+        return {} if text is None else {"header": text}
+
     return ForeignFile(
-        path=str(path), format=SAFETENSORS.name, arrays=arrays, metadata=header.metadata
+        path=str(path),
+        format=SAFETENSORS.name,
+        arrays=_arrays(view, header),
+        metadata=header.metadata,
+        form=form,
+        check=lambda _: (
+            None
+        ),  # the format has no checksums; all sizes and places are checked by now
     )
+
+
+def _opened_shards(path: Path, index_path: Path) -> ForeignFile:
+    """The arrays of all files that an index names."""
+    index = read_index(bytes(mapped(index_path)))
+    arrays: dict[str, ForeignArray] = {}
+    metadata: dict[str, str] = {}
+    read: dict[str, tuple[memoryview, Header]] = {}
+    found: list[Diagnostic] = []
+    for name in index.shards:
+        try:
+            file = shard_path(index_path.parent, name)
+            view = mapped(file)
+            header = read_header(view, len(view))
+            own = _arrays(view, header)
+        except StructError as error:
+            found += error.in_file(str(index_path.parent / name)).diagnostics
+            continue
+        read[name] = view, header
+        found += index.differences(name, own)
+        arrays |= own
+        metadata |= header.metadata
+    if found:
+        raise IntegrityError(found)
+
+    def form() -> dict[str, Any]:
+        texts = {name: _unusual(view, header, metadata) for name, (view, header) in read.items()}
+        return {
+            "index": index.text,
+            "name": index_path.name,
+            "nbytes": sum(array.nbytes for array in arrays.values()),
+            "headers": {name: text for name, text in texts.items() if text is not None},
+        }
+
+    return ForeignFile(
+        path=str(path),
+        format=SAFETENSORS.name,
+        arrays=arrays,
+        metadata=metadata,
+        form=form,
+        check=lambda _: (
+            None
+        ),  # the format has no checksums; all sizes and places are checked by now
+    )
+
+
+def _unusual(
+    view: memoryview, header: Header, metadata: Mapping[str, str] | None = None
+) -> str | None:
+    """The text of a header that differs from the one that would be written for the same arrays."""
+    text = bytes(view[: header.end])
+    sized = ((name, t.code, t.shape, t.end - t.start) for name, t in header.tensors.items())
+    if text == _usual(sized, header.metadata if metadata is None else metadata):
+        return None
+    return text[8:].decode()
+
+
+def _usual(
+    tensors: Iterable[tuple[str, str, Iterable[int], int]], metadata: Mapping[str, str]
+) -> bytes:
+    """The start of a file with these tensors, in the order of the package: the largest dtypes first, then by name."""
+    ordered = sorted(tensors, key=lambda tensor: (-_ORDER.get(tensor[1], 0), tensor[0]))
+    sized = [(name, code, [*shape], nbytes) for name, code, shape, nbytes in ordered]
+    return header_of(sized, metadata=metadata)
 
 
 def _arrays(view: memoryview, header: Header) -> dict[str, ForeignArray]:
@@ -76,7 +184,8 @@ def _array(view: memoryview, name: str, tensor: Tensor) -> ForeignArray:
     code, shape, start, end = tensor
     logical = CODES.get(code)
     if logical is None:
-        return ForeignArray(code, tuple(shape), _unreadable(name, code))
+        known = f"a dtype among {', '.join(_OF_DTYPE.values())}"
+        return ForeignArray(code, tuple(shape), unreadable(name, code, known, _CONVERT))
     dtype = dtype_named(logical)
     require_possible(shape, dtype.itemsize)
     nbytes = prod(shape) * dtype.itemsize
@@ -96,25 +205,94 @@ def _array(view: memoryview, name: str, tensor: Tensor) -> ForeignArray:
     return ForeignArray(logical, tuple(shape), read)
 
 
-def _unreadable(name: str, code: str) -> Callable[[], Array]:
-    """The ``read`` of an array whose dtype has no name here."""
+# Writing
 
-    def read() -> Array:
-        known = ", ".join(code for code, logical in CODES.items() if logical)
-        message = f"expected a dtype among {known}, got {code[:60]}"
-        hint = "convert the array to one of these with the program that wrote the file"
-        raise SerializationError(about("NQX411", name, message, hint))
 
-    return read
+def _folder(writing: Writing) -> bool:
+    return writing.max_shard_size is not None or "index" in writing.form
+
+
+def _write(stage: Path, arrays: Mapping[str, ForeignArray], writing: Writing) -> None:
+    _require_writable(arrays)
+    if not _folder(writing):
+        _write_file(stage, arrays, writing.metadata, writing.form.get("header"))
+        return
+    index = index_of(arrays, writing.form, writing.max_shard_size)
+    headers = writing.form.get("headers", {})
+    for name, members in index.shards.items():
+        own = {member: arrays[member] for member in members}
+        _write_file(stage / name, own, writing.metadata, headers.get(name))
+    if index.text:
+        with (stage / index.name).open("xb") as file:
+            file.write(index.text.encode())
+            os.fsync(file.fileno())
+
+
+def _require_writable(arrays: Mapping[str, ForeignArray]) -> None:
+    """Checks that the format has names for all dtypes.
+
+    Raises:
+        SerializationError: It does not: all arrays.
+    """
+    found: list[Diagnostic] = []
+    for name, array in arrays.items():
+        if name == METADATA:
+            message = "expected any other array name: the format keeps this one"
+            found.append(about("NQX614", name, message))
+        if array.dtype not in _OF_DTYPE:
+            message = f"expected a dtype among {', '.join(_OF_DTYPE)}, got {array.dtype[:60]}"
+            found.append(about("NQX411", name, message, "cast the array to one of these"))
+    if found:
+        raise SerializationError(found)
+
+
+def _write_file(
+    path: Path, arrays: Mapping[str, ForeignArray], metadata: Mapping[str, str], text: str | None
+) -> None:
+    """Writes one file, with a header of this text if that describes these arrays."""
+    sized = [(name, _OF_DTYPE[a.dtype], a.shape, a.nbytes) for name, a in arrays.items()]
+    head = _usual(sized, metadata)
+    nbytes = sum(array.nbytes for array in arrays.values())
+    header = read_header(memoryview(head), len(head) + nbytes)
+    given = None if text is None else _described(text, nbytes)
+    if given is not None and _same(given[1], header):
+        head, header = given
+    places = sorted(header.tensors, key=lambda name: header.tensors[name][2:])
+    with path.open("wb", buffering=0) as opened:
+        file = cast("BinaryIO", opened)
+        write_all(file, memoryview(head))
+        for name in places:
+            write_all(file, memoryview(bytes_of(checked(name, arrays[name]))))
+        os.fsync(file.fileno())
+
+
+def _described(text: str, nbytes: int) -> tuple[bytes, Header] | None:
+    """The start of a file with a header of this text; None if it does not fit the size of the data."""
+    body = text.encode()
+    head = len(body).to_bytes(8, "little") + body
+    try:
+        return head, read_header(memoryview(head), len(head) + nbytes)
+    except IntegrityError:
+        return None
+
+
+def _same(given: Header, header: Header) -> bool:
+    """True if two headers describe the same arrays, in whatever order."""
+
+    def described(header: Header) -> dict[str, tuple[str, list[int]]]:
+        return {name: (tensor.code, tensor.shape) for name, tensor in header.tensors.items()}
+
+    return given.metadata == header.metadata and described(given) == described(header)
 
 
 SAFETENSORS: Final = Format(
     name="safetensors",
     title="a safetensors file",
+    suffix=SUFFIX,
     extra=None,
     recognises=_recognises,
     opened=_opened,
-    write=None,
-    folder=None,
+    write=_write,
+    folder=_folder,
     metadata=True,
 )

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
 
 from neuralqx_struct.bundle.atomic import numbered
 from neuralqx_struct.bundle.storage import BundleMissingError
-from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.stores.files import opened as opened_source
-from neuralqx_struct.stores.store import BundleReadError
+from neuralqx_struct.stores.store import BundleReadError, about
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,16 +57,66 @@ class ForeignArray(NamedTuple):
     slices: Callable[[Region], Array] | None = None
 
     @property
+    def readable(self) -> bool:
+        """True if arrays of its dtype can be read."""
+        return self._itemsize() is not None
+
+    def _itemsize(self) -> int | None:
+        try:
+            return dtype_named(self.dtype).itemsize
+        except SerializationError:
+            return None
+
+    @property
     def nbytes(self) -> int:
         """Its size when read; 0 if its dtype cannot be read."""
-        try:
-            return prod(self.shape) * dtype_named(self.dtype).itemsize
-        except SerializationError:
-            return 0
+        return prod(self.shape) * (self._itemsize() or 0)
 
     def part(self, region: Region) -> Array:
         """A part of the array: a slice of each dimension."""
         return self.read()[region] if self.slices is None else self.slices(region)
+
+
+def described(array: Any) -> ForeignArray:
+    """An array in memory, or any object that numpy makes one of, as an array of a file; in native byte order."""
+    import numpy as np
+
+    given = array if hasattr(array, "dtype") and hasattr(array, "shape") else np.asarray(array)
+    dtype = np.dtype(given.dtype).newbyteorder("=")
+    return ForeignArray(
+        dtype_name(dtype), tuple(given.shape), lambda: np.asarray(given).astype(dtype, copy=False)
+    )
+
+
+def unreadable(name: str, got: str, reason: str, hint: str) -> Callable[[], Array]:
+    """The ``read`` of an array whose dtype cannot be read.
+
+    Args:
+        name: The array.
+        got: Its dtype in the words of the format.
+        reason: The dtypes that can be read.
+        hint: The fix.
+    """
+
+    def read() -> Array:
+        message = f"expected {reason}, got {got[:60]}"
+        raise SerializationError(about("NQX411", name, message, hint))
+
+    return read
+
+
+def checked(name: str, array: ForeignArray) -> Array:
+    """Reads an array, and compares it with its description.
+
+    Raises:
+        IntegrityError: It has another dtype or shape.
+    """
+    made = array.read()
+    if (str(made.dtype), made.shape) == (array.dtype, array.shape):
+        return made
+    expected = f"{array.dtype}{list(array.shape)}"
+    message = f"expected {expected}, got {made.dtype}{list(made.shape)} when the array was read"
+    raise IntegrityError(about("NQX412", name, message))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,21 +211,23 @@ class Format:
     Attributes:
         name: Its name, for ``write`` and in results.
         title: The words for such a file in messages, such as ``a safetensors file``.
+        suffix: The suffix of such files; empty for folders.
         extra: The package that reading needs; None for none.
         recognises: Returns whether a file or folder is of this kind, by its names and first bytes alone.
         opened: Opens a file; reads only what describes its arrays.
-        write: Writes arrays to a new empty file; None if files of this kind are only read.
-        folder: Returns whether these options make a folder, into which ``write`` then writes; None for never.
+        write: Writes arrays to an empty file, or into an empty folder; None if files of this kind are only read.
+        folder: Returns whether these options make a folder.
         metadata: True if files of this kind have free text.
     """
 
     name: str
     title: str
+    suffix: str
     extra: str | None
     recognises: Callable[[Candidate], bool]
     opened: Callable[[Path, Reading], ForeignFile]
     write: Callable[[Path, Mapping[str, ForeignArray], Writing], None] | None
-    folder: Callable[[Writing], bool] | None
+    folder: Callable[[Writing], bool]
     metadata: bool
 
 

@@ -99,10 +99,11 @@ class Catalogue:
 
     def _unknown(self, text: str, identity: str) -> SchemaError:
         known = [*self.places]
-        listed = ", ".join(known[:_MOST_LISTED]) or "none"
+        hint = f"known identities: {', '.join(known[:_MOST_LISTED])}"
+        if not known:
+            hint = "name the folder of all schemas in neuralqx-struct.toml: schemas = FOLDER"
         message = f"expected the path of a schema or the identity of one in {self.folder.as_posix()}/, got {text!r}"
-        hint = did_you_mean(identity, known) or f"known identities: {listed}"
-        return SchemaError(message, code="NQX400", hint=hint)
+        return SchemaError(message, code="NQX400", hint=did_you_mean(identity, known) or hint)
 
 
 def _member(file: Path, name: str) -> Any:

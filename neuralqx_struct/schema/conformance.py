@@ -17,6 +17,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
+from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import (
     Diagnostic,
     SchemaError,
@@ -58,6 +59,7 @@ class Seen:
         dtype: Of arrays; the implementation of keys.
         shape: Of arrays and keys.
         value: Of scalars, and of arrays for expressions: the value itself or a :class:`Shaped`.
+        single: Of numpy's scalars, which are arrays without axes: the number or text as Python has it.
         type_name: Of scalars: bool, int, float, complex, str, bytes, path or dtype.
         refs: Of structs: the class references of its class and of schema-made base classes.
         items: Of collections and structs: the values inside, by key.
@@ -69,6 +71,7 @@ class Seen:
     dtype: str = ""
     shape: tuple[int, ...] = ()
     value: Any = None
+    single: Any = None
     type_name: str = ""
     refs: tuple[str, ...] = ()
     items: Mapping[Any, Any] = dataclasses.field(default_factory=dict)
@@ -94,7 +97,7 @@ def see_node(node: Any) -> Seen:
             dtype, shape = node["dtype"], tuple(node["shape"])
             return Seen("array", kind.show(node).text, dtype, shape, Shaped(dtype, shape))
         case "number":  # of numpy; it is an array without axes, as it is in memory
-            return Seen("array", f"{node['dtype']}[]", node["dtype"], (), node["value"])
+            return _see_number(node)
         case "key":
             return _see_key(node)
         case "name":
@@ -117,6 +120,12 @@ def see_node(node: Any) -> Seen:
 
 
 _OTHER_KEYS = Seen("other", "a dict with keys that are not str")
+
+
+def _see_number(node: Node) -> Seen:
+    dtype, value = node["dtype"], see_node(node["value"]).value
+    is_plain = dtype in DTYPES or isinstance(value, (str, bytes))  # dates are stored as numbers
+    return Seen("array", f"{dtype}[]", dtype, (), value, value if is_plain else None)
 
 
 def _see_key(node: Node) -> Seen:
@@ -205,7 +214,7 @@ class _Walk:
             self.report(code, path, f"expected a struct {wanted}, got {got}", advice)
             return
         self.scopes[path] = dims
-        dims.axes = axes
+        dims.axes, dims.chosen = axes, self.chosen
         gives_sizes = outermost and name == self.document.root
         for field_name, field in declaration.fields.items():
             where = (*path, FieldName(field_name))
@@ -255,8 +264,9 @@ class _Walk:
         if len(self.found) > before:
             return
         misses: list[str] = []
-        if seen.sort == "scalar":
-            misses = scalar_misses(declaration, seen.value)
+        if seen.sort == "scalar" or seen.single is not None:
+            held = seen.value if seen.single is None else seen.single
+            misses = scalar_misses(declaration, held)
         elif seen.sort in ENTRIES:
             misses = length_misses(declaration, len(seen.items), ENTRIES[seen.sort])
         for message in misses:

@@ -201,6 +201,9 @@ def _struct(document: Document, name: str, types: Mapping[str, Type]) -> Rule:
 def _field(document: Document, member: FieldDeclaration, declared: Type) -> Rule:
     rule = ANY_NODE if member.type is None else declared.rule(document)
     conditions = [*_bounds(member)]
+    if conditions:
+        inside = {"properties": {"value": {"allOf": conditions}}}
+        conditions = [*conditions, {"if": kind_rule("numpy-scalar"), "then": inside}]
     whole = {"allOf": [rule, *conditions]} if conditions else rule
     return {"description": member.doc, "allOf": [whole]} if member.doc else whole
 

@@ -249,11 +249,11 @@ class _Stub:
         return self.plain(self.classes[home.id, inner])
 
     def literal(self, values: tuple[Any, ...]) -> str:
-        """Returns Literal of values; of floats, which it cannot hold, their type."""
-        exact = [_python(value) for value in values if not isinstance(value, float)]
+        """Returns Literal of values; of floats and complex numbers, which it cannot hold, their type."""
+        exact = [_python(value) for value in values if not isinstance(value, (float, complex))]
         texts = [f"{self.of('typing', '.Literal')}[{', '.join(exact)}]"] if exact else []
-        texts += [self.plain("float")] if len(exact) < len(values) else []
-        return " | ".join(texts)
+        others = [type(value).__name__ for value in values if isinstance(value, (float, complex))]
+        return " | ".join([*texts, *map(self.plain, dict.fromkeys(others))])
 
 
 def _python(value: Any) -> str:

@@ -117,15 +117,19 @@ def inflated_start(data: memoryview, size: int) -> bytes:
         return b""
 
 
-def read_directory(view: memoryview) -> list[Member]:
+def read_directory(view: memoryview, *, any_names: bool = False) -> list[Member]:
     """The members of an archive that fills ``view``, sorted by place.
+
+    Args:
+        view: The archive.
+        any_names: Accept names that lead out of a folder, where nothing is unpacked by name.
 
     Raises:
         IntegrityError: The archive is cut off, or its parts do not agree with each other.
         UntrustedError: Names appear twice or lead out of the archive, members overlap or are no plain files.
     """
     try:
-        return _members(view)
+        return _members(view, any_names=any_names)
     except (struct.error, IndexError) as error:
         raise damaged("expected a whole zip archive, got one that ends early") from error
 
@@ -157,7 +161,7 @@ def _end_of_directory(view: memoryview) -> tuple[int, int, int, int]:
     return count, begin, size, end
 
 
-def _members(view: memoryview) -> list[Member]:
+def _members(view: memoryview, *, any_names: bool) -> list[Member]:
     count, begin, size, end = _end_of_directory(view)
     directory = bytes(view[begin:end])
     if count > size // CENTRAL.size:
@@ -210,7 +214,7 @@ def _members(view: memoryview) -> list[Member]:
         found.append((at, make((name, start, size, stored, crc, method))))
     if position != len(directory):
         raise damaged(f"expected {count} entries in the zip directory, got more bytes after them")
-    _check_names(names)
+    _check_names(names, any_names=any_names)
     found.sort()
     free = 0
     for at, member in found:
@@ -228,11 +232,11 @@ def leave_a_folder(names: Collection[str]) -> bool:
     return bool(names) and (dots or _UNSAFE.search(text) is not None)
 
 
-def _check_names(names: list[str]) -> None:
+def _check_names(names: list[str], *, any_names: bool) -> None:
     if len(set(names)) < len(names):
         name, _ = Counter(names).most_common(1)[0]
         raise UntrustedError(f"expected member names once, got {name!r} twice", code="NQX509")
-    if leave_a_folder(names):
+    if not any_names and leave_a_folder(names):
         name = next(name for name in names if leave_a_folder([name]))
         message = f"expected member names that stay inside, got {name!r}"
         raise UntrustedError(message, code="NQX503")

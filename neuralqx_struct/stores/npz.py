@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _SMALL = 64 << 10
-_MAGIC: Final = b"\x93NUMPY"
+MAGIC: Final = b"\x93NUMPY"
 # Each part matches in one way only, so that no input makes the match slow.
 _HEADER: Final = re.compile(
     rb"\{'descr': '(?P<descr>[^']{1,40})', 'fortran_order': (?P<fortran>True|False), "
@@ -62,17 +62,19 @@ _SPECIAL: Final = re.compile(r"(?:(?<=/)|^)\.{0,2}(?=/|$)|[\\:\x00-\x1f\x7f]")
 def _header(descr: str, shape: tuple[int, ...]) -> bytes:
     text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode("latin1")
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
-    return _MAGIC + struct.pack("<BBH", 1, 0, len(text)) + text
+    return MAGIC + struct.pack("<BBH", 1, 0, len(text)) + text
 
 
-class _Parsed(NamedTuple):
+class Parsed(NamedTuple):
+    """The header of a ``.npy`` file; ``size`` is the place of the data after it."""
+
     descr: str
     shape: tuple[int, ...]
     order: Literal["C", "F"]
     size: int
 
 
-def _parse_header(data: memoryview) -> _Parsed:
+def parse_header(data: memoryview) -> Parsed:
     """Parses a ``.npy`` header by a pattern; never evaluates it.
 
     Raises:
@@ -80,7 +82,7 @@ def _parse_header(data: memoryview) -> _Parsed:
         UntrustedError: It describes Python objects or records.
     """
     start = bytes(data[:12])
-    if len(start) < 12 or start[:6] != _MAGIC or start[6] not in (1, 2, 3):
+    if len(start) < 12 or start[:6] != MAGIC or start[6] not in (1, 2, 3):
         raise damaged("expected a .npy file, got other bytes")
     begin, length = (10, "<H") if start[6] == 1 else (12, "<I")
     size = begin + struct.unpack_from(length, start, 8)[0]
@@ -95,7 +97,7 @@ def _parse_header(data: memoryview) -> _Parsed:
         raise damaged(message)
     shape = tuple(map(int, re.findall(rb"\d+", found["shape"])))
     order: Literal["C", "F"] = "F" if found["fortran"] == b"True" else "C"
-    return _Parsed(found["descr"].decode("latin1"), shape, order, size)
+    return Parsed(found["descr"].decode("latin1"), shape, order, size)
 
 
 def _member_names(names: Collection[str]) -> dict[str, str]:
@@ -116,10 +118,29 @@ def _array_name(member: str) -> str:
 def _write(
     file: BinaryIO, arrays: Mapping[str, Array], compress: bool, tick: Tick | None
 ) -> Written:
+    return write_members(file, arrays, _member_names(arrays), compress=compress, tick=tick)
+
+
+def write_members(
+    file: BinaryIO,
+    arrays: Mapping[str, Array],
+    members: Mapping[str, str],
+    *,
+    compress: bool = False,
+    tick: Tick | None = None,
+) -> Written:
+    """Writes a zip of ``.npy`` members and returns the records of the arrays.
+
+    Args:
+        file: The new file.
+        arrays: The arrays by name, each taken once.
+        members: The name of the member of each array.
+        compress: Deflate the members.
+        tick: Called with the number of further bytes that were written.
+    """
     archive = ArchiveWriter(file, tick=tick)
     records: Written = {}
     known: dict[np.dtype[Any], tuple[str, str]] = {}
-    members = _member_names(arrays)
     with collector_paused():
         for name, array in arrays.items():
             dtype = array.dtype
@@ -184,7 +205,7 @@ def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry
         data = view[begin : begin + length]
         if not stored:
             data = memoryview(inflated_start(data, 1 << 16))
-        parsed = _parse_header(data)
+        parsed = parse_header(data)
         _compare(parsed, logical, kind)
         lead, order = parsed.size, parsed.order
     declared = record.get("nbytes", nbytes)
@@ -206,7 +227,7 @@ def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry
     return Entry(dtype, shape, lead, nbytes, crc, lead, foreign, order, packed)
 
 
-def _compare(parsed: _Parsed, logical: str, kind: _Kind) -> None:
+def _compare(parsed: Parsed, logical: str, kind: _Kind) -> None:
     """Checks a header that differs from ours: it may be the same in other words, or neuraLQX's raw form."""
     dtype = kind.dtype
     stored = storage_dtype(logical)

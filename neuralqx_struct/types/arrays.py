@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.paths import format_path
+from neuralqx_struct.paths import Path, format_path
 from neuralqx_struct.types.records import NO_VALUE, Extent, Rule, Type
 from neuralqx_struct.types.scalars import kind_rule
 from neuralqx_struct.types.text import (
@@ -140,6 +140,13 @@ class Array(Type):
             return self.choice[0]
         return FAMILIES[self.dtype].usual if self.dtype in FAMILIES else self.dtype
 
+    def as_chosen(self, chosen: Mapping[str, tuple[str, Path]]) -> Array:
+        """The type with the dtype that an instance tree has for the choice; the first of the choice if it has none."""
+        if not self.choice:
+            return self
+        dtype, _ = chosen.get(self.dtype, (self.made_as, ()))
+        return replace(self, dtype=dtype, choice=())
+
     def with_sizes(self, change: Callable[[Any], Any]) -> Type:
         return replace(self, shape=tuple(map(change, self.shape)))
 
@@ -181,19 +188,18 @@ class Array(Type):
         return {*self.dtypes} <= {*want.dtypes} and compare.shapes(self.shape, want.shape)
 
     def read(self, value: Any, builder: Builder) -> Any:
-        if self.choice:
-            hint = f"allow null in place of it, or declare {self.choice[0]}"
-            raise not_a_value(value, self, f"{self.dtype} is known only from a payload: {hint}")
         value = array_value(value, is_bool=self.made_as == "bool")
         if is_identity(value):
             self._check_identity(value)
             return builder.array(self, value)
         value = _with_numbers(value)
-        known, numbers = DTYPES[self.made_as], [*numbers_in(value)]
-        if not all(map(known.holds, numbers)):
-            plain = all(isinstance(number, (int, float, complex)) for number in numbers)
-            hint = f"{self.made_as} holds {known.values}; change the value, or the dtype"
-            raise not_a_value(value, self, hint if plain else None)
+        numbers = [*numbers_in(value)]
+        for dtype in self.choice or (self.made_as,):
+            known = DTYPES[dtype]
+            if not all(map(known.holds, numbers)):
+                plain = all(isinstance(number, (int, float, complex)) for number in numbers)
+                hint = f"{dtype} holds {known.values}; change the value, or the dtype"
+                raise not_a_value(value, self, hint if plain else None)
         return builder.array(self, value)
 
     def _check_identity(self, value: dict[str, Any]) -> None:
@@ -225,9 +231,11 @@ class Array(Type):
         return walk.array(self.dtypes, self.shape, place)
 
     def neutral(self, document: Any) -> Any:
-        if ... in self.shape or self.choice:
+        if ... in self.shape:
             return NO_VALUE
-        return next(plain for plain in (0, 1, False) if DTYPES[self.made_as].holds(plain))
+        records = [DTYPES[dtype] for dtype in self.choice or (self.made_as,)]
+        found = (v for v in (0, 1, False) if all(record.holds(v) for record in records))
+        return next(found, NO_VALUE)
 
     def only_in_nodes(self, document: Any) -> bool:
         return True

@@ -11,13 +11,14 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.paths import Path
 from neuralqx_struct.types.records import Node
 from neuralqx_struct.types.text import Builder, format_type, not_a_value, number_node
 
@@ -44,12 +45,14 @@ class NodeBuilder(Builder):
         size: Returns the number of an extent in the payload; -1 if it is unknown.
         store: Stores an array beside the manifest and returns its node.
         lead: The sizes of the axes in front of those that arrays declare.
+        chosen: The dtype, and an array of it, of each choice of dtypes in the payload.
     """
 
     structs: bool = True
     size: Callable[[Expression], int] = _unknown_size
     store: Callable[[str, Any], Node] = lambda _dtype, _array: None
     lead: tuple[int, ...] = ()
+    chosen: Mapping[str, tuple[str, Path]] = field(default_factory=dict)
 
     def stacked(self, axes: tuple[Expression, ...]) -> Builder:
         """The builder for a struct whose arrays have these axes in front."""
@@ -73,6 +76,7 @@ class NodeBuilder(Builder):
 
     def array(self, declared: Any, value: Any) -> Node:
         """The node of a constant array, or of a stored one."""
+        declared = declared.as_chosen(self.chosen)
         if isinstance(value, list):
             return self._stored(declared, value)
         if ... in declared.shape:

@@ -1,4 +1,4 @@
-"""The field type of literals: one of some strings, numbers or booleans.
+"""The field type of literals: one of some strings, bytes, numbers or booleans.
 
 Example:
     >>> from neuralqx_struct.types.text import parse_type
@@ -9,27 +9,33 @@ Example:
 from __future__ import annotations
 
 import ast
+import contextlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from neuralqx_struct.types.records import TYPES, Rule, Type
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.types.records import TYPES, Node, Rule, Type
+from neuralqx_struct.types.scalars import kind_rule
 from neuralqx_struct.types.text import Builder, not_a_value, wrong
 
 
 def _is_one_of(value: Any, values: Any) -> bool:
-    """True if a value is among others, where 1, True and 1.0 are three."""
-    return (type(value), value) in [(type(each), each) for each in values]
+    """True if a value is among others, where 1, True and 1.0 are three, and NaN is equal to itself."""
+    alike = [each for each in values if type(each) is type(value)]
+    return value in alike or (value != value and any(each != each for each in alike))  # noqa: PLR0124
 
 
 @dataclass(frozen=True, slots=True)
 class LiteralOf(Type):
-    """One of some strings, numbers or booleans."""
+    """One of some strings, bytes, numbers or booleans."""
 
     sort = "literal"
     words = (sort,)
     bounds = ("number",)
-    values: tuple[str | int | float | bool, ...]
+    values: tuple[str | bytes | complex | bool, ...]
 
     @classmethod
     def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
@@ -37,8 +43,9 @@ class LiteralOf(Type):
         if args is None:
             raise wrong(text, "expected literal[...]", f"list its values; {hint}")
         values = [_constant(arg) for arg in args]
-        if not all(isinstance(value, (str, int, float)) for value in values):
-            raise wrong(text, "expected literal[...] of strings, numbers or booleans", hint)
+        if not all(isinstance(value, (str, bytes, int, float, complex)) for value in values):
+            wanted = "expected literal[...] of strings, bytes, numbers or booleans"
+            raise wrong(text, wanted, hint)
         return LiteralOf(tuple(values))
 
     def format(self) -> str:
@@ -49,6 +56,8 @@ class LiteralOf(Type):
         return LiteralOf(tuple(dict.fromkeys(values)))
 
     def accepts(self, document: Any, seen: Any) -> bool:
+        if isinstance(seen.single, (bool, int, float, complex)):  # text of numpy is no member
+            return _is_one_of(seen.single, self.values)
         return seen.sort == "scalar" and _is_one_of(seen.value, self.values)
 
     def picks(self, document: Any) -> bool:
@@ -62,21 +71,33 @@ class LiteralOf(Type):
         return TYPES[names.pop()] if len(names) == 1 else self
 
     def read(self, value: Any, builder: Builder) -> Any:
-        if not _is_one_of(value, self.values):
-            raise not_a_value(value, self)
-        return value
+        for record in dict.fromkeys(TYPES[type(each).__name__] for each in self.values):
+            with contextlib.suppress(SchemaError):
+                record.read(value, Builder(None))
+                if _is_one_of(record.live(value), self.values):
+                    return builder.scalar(record, value)
+        raise not_a_value(value, self)
 
     def neutral(self, document: Any) -> Any:
-        return self.values[0]
+        return TYPES[type(self.values[0]).__name__].to_plain(self.values[0])
 
     def outside_jax(self, document: Any) -> bool:
-        return self.texts(document) != []
+        return any(isinstance(value, (str, bytes)) for value in self.values)
 
     def texts(self, document: Any) -> list[str]:
         return [value for value in self.values if isinstance(value, str)]
 
     def rule(self, document: Any) -> Rule:
-        return {"enum": list(self.values)}
+        nodes: dict[Any, list[Node]] = {}
+        for value in self.values:
+            record: Any = TYPES[type(value).__name__]
+            nodes.setdefault(record, []).append(record.node(record.to_plain(value)))
+        rules: list[Rule] = [{"enum": [*chain.from_iterable(nodes.values())]}]
+        for record, numbers in nodes.items():
+            if record.families:
+                dtype = {"enum": record.number_dtypes}
+                rules.append(kind_rule("numpy-scalar", dtype=dtype, value={"enum": numbers}))
+        return {"anyOf": rules} if len(rules) > 1 else rules[0]
 
     def annotation(self, owner: Any, stub: Any) -> str:
         return str(stub.literal(self.values))
@@ -85,15 +106,25 @@ class LiteralOf(Type):
         return sample.one_of(self.values)
 
 
-#: As YAML and JSON write them; Python's words are read too.
-_TRUTH = {"true": True, "false": False}
+#: Words of constants: booleans as YAML and JSON write them, and numbers as Python prints them.
+_WORDS: Mapping[str, Any] = {
+    "true": True,
+    "false": False,
+    "inf": math.inf,
+    "nan": math.nan,
+    "infj": complex(0, math.inf),
+    "nanj": complex(0, math.nan),
+}
+
+
+class _Words(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(_WORDS[node.id]) if node.id in _WORDS else node
 
 
 def _constant(arg: ast.expr) -> Any:
     """The constant that an expression writes, or None."""
-    if isinstance(arg, ast.Name):
-        return _TRUTH.get(arg.id)
     try:
-        return ast.literal_eval(arg)
+        return ast.literal_eval(_Words().visit(arg))
     except ValueError:
         return None

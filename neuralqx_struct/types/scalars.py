@@ -60,6 +60,7 @@ class Scalar(Type):
         is_class: Whether the values of a class are such scalars.
         takes: Records whose scalars are accepted.
         families: Families of the dtypes whose arrays without axes are accepted, as jit makes them of numbers.
+        letter: The letter of numpy's dtypes whose scalars are accepted.
         meaning: The sort in views.
         json: JSON types in manifests.
         kinds: Kinds of nodes in manifests.
@@ -79,6 +80,7 @@ class Scalar(Type):
     is_class: Callable[[type], bool]
     takes: tuple[str, ...]
     families: tuple[str, ...] = ()
+    letter: str = ""
     meaning: str
     json: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
@@ -106,6 +108,11 @@ class Scalar(Type):
     def axes(self) -> int | None:  # type: ignore[override]
         return 0 if self.families else None
 
+    @property
+    def number_dtypes(self) -> list[str]:
+        """The dtypes of the arrays without axes, and numpy's scalars, that are accepted."""
+        return [name for name, dtype in DTYPES.items() if dtype.family in self.families]
+
     def __reduce__(self) -> Any:
         return _in_table, (self.name,)
 
@@ -129,6 +136,8 @@ class Scalar(Type):
         return self.name
 
     def accepts(self, document: Any, seen: Any) -> bool:
+        if self.letter and seen.single is not None:
+            return self.letter in seen.dtype
         if seen.sort == "array":
             dtype = DTYPES.get(seen.dtype)
             return seen.shape == () and dtype is not None and dtype.family in self.families
@@ -153,14 +162,19 @@ class Scalar(Type):
         return self.written(value)
 
     def rule(self, document: Any) -> Rule:
+        if self.letter:
+            dtype: Rule = {"type": "string", "pattern": f"^[<>=|]?{self.letter}[0-9]+$"}
+            rules: list[Rule] = [{"type": each} for each in self.json]
+            rules += [kind_rule(*self.kinds)] if self.kinds else []
+            return {"anyOf": [*rules, kind_rule("numpy-scalar", dtype=dtype)]}
         if not self.json and len(self.kinds) == 1:
             return kind_rule(*self.kinds)
         objects = ("object",) if self.kinds or self.families else ()
         rule: Rule = {"type": [*self.json, *objects]}
         if not self.families:
             return rule
-        dtypes = [name for name, dtype in DTYPES.items() if dtype.family in self.families]
-        without_axes = {"properties": {"dtype": {"enum": dtypes}, "shape": {"const": []}}}
+        dtypes = {"enum": self.number_dtypes}
+        without_axes = {"properties": {"dtype": dtypes, "shape": {"const": []}}}
         kinds = ("array", "full", "numpy-scalar", *self.kinds)
         node = {"allOf": [kind_rule(*kinds), without_axes]}
         return rule | {"if": {"type": "object"}, "then": node}
@@ -277,6 +291,7 @@ STR = Scalar(
     plain=(str,),
     is_class=lambda cls: cls is str,
     takes=("str",),
+    letter="U",
     meaning="text",
     json=("string",),
     node=_same,
@@ -293,6 +308,7 @@ BYTES = Scalar(
     valid=lambda value: _bytes_of(value) is not None,
     is_class=lambda cls: cls is bytes,
     takes=("bytes",),
+    letter="S",
     meaning="bytes",
     kinds=("bytes",),
     node=lambda value: {"__kind__": "bytes", **_base64(_bytes_of(value) or b"")},

@@ -123,6 +123,11 @@ def test_the_folder_of_schemas(project):
     assert [s["id"] for s in report("schema", "list")[1]["schemas"]] == ["lab.point"]
     assert report("schema", "new", "lab.net")[1]["file"] == "models/net/v1.yaml"
     assert invoke("breaking", "--against", "models").exit_code == 0
+    assert report("schema", "lint")[1]["paths"] == report("schema", "lint", "models")[1]["paths"]
+    assert invoke("schema", "fmt", "--check").exit_code in (0, 1)
+    (project / "neuralqx-struct.toml").unlink()
+    done = invoke("schema", "lint")  # there is no folder named schemas
+    assert done.exit_code == 2 and "schemas = FOLDER" in done.stderr
 
 
 def test_the_store_of_converted_bundles(project):
@@ -175,9 +180,25 @@ def test_trusted_modules_come_from_the_folder_of_the_file(project, monkeypatch):
     monkeypatch.setattr(sys, "path", ["", *sys.path])  # as `python -m` does
     done = invoke("migrate", "ckpt", "--out", "../new")
     assert done.exit_code == 0, done.output
-    assert "imported lab_steps, which ../neuralqx-struct.toml trusts" in done.stderr
+    assert "importing lab_steps, which ../neuralqx-struct.toml trusts" in done.stderr
     again = invoke("migrate", "ckpt", "--out", "../again", "--quiet")
-    assert "imported" not in again.stderr
+    assert "importing" not in again.stderr
+
+
+def test_trust_is_shown_before_a_module_runs(project):
+    with_python_step(project)
+    set_project(project, 'trust = ["lab_package.steps"]\n')
+    package = project / "lab_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import sys\nprint('the package runs', file=sys.stderr)")
+    (package / "steps.py").write_text(FUNCTION)
+    done = invoke("migrate", "runs/ckpt", "--out", "new")
+    assert done.exit_code == 0, done.output
+    notice, runs = (
+        done.stderr.index(text) for text in ("importing lab_package.steps", "the package runs")
+    )
+    assert notice < runs
+    del sys.modules["lab_package.steps"], sys.modules["lab_package"]
 
 
 def test_modules_of_the_working_directory_are_not_those_of_the_project(project, monkeypatch):

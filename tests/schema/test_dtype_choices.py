@@ -173,7 +173,12 @@ WRONG = [
     ({"x": "floating"}, {}, "NQX101", "expected a shape behind the dtype floating"),
     ({"x": "compute[n] | bfloat16[m]"}, CHOICES, "NQX132", "compute[n] and bfloat16[m]"),
     ({"x": "floating[n] | number[m]"}, {}, "NQX132", "floating[n] and number[m]"),
-    ({"x": {"type": "compute[2]", "default": 0}}, CHOICES, "NQX107", "of type compute[2], got 0"),
+    (
+        {"x": {"type": "compute[2]", "default": 0.5}},
+        {"compute": ["float32", "int8"]},
+        "NQX107",
+        "of type compute[2], got 0.5",
+    ),
     ({"x": {"type": "integer[2]", "default": 0.5}}, {}, "NQX107", "of type integer[2], got 0.5"),
     (PLAIN, {"compute": ["int8"], "float32": ["int8"]}, "NQX118", "which is a built-in type"),
     (PLAIN, {"compute": ["int8"], "floating": ["int8"]}, "NQX118", "which is a built-in type"),
@@ -205,6 +210,63 @@ def test_a_structural_error_hides_no_choice():
 def test_a_choice_without_dtypes_is_refused():
     with pytest.raises(s.SchemaError, match="expected at least one entry"):
         read(PLAIN, {"compute": []})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Defaults have the dtype that the other arrays of the instance tree have.
+
+DEFAULTS = {
+    "x": "compute[n]",
+    "y": {"type": "compute[2]", "default": {"fill": 0.5}},
+    "z": {"type": "compute[n, n] | null", "default": {"eye": "n"}},
+    "w": {"type": "compute[2]", "default": [1, 2]},
+}
+#: The second version has the last two fields, with and without steps.
+FIRST = {name: DEFAULTS[name] for name in ("x", "y")}
+ADDS = [
+    {"add": {"field": "z", "default": {"eye": "n"}}},
+    {"add": {"field": "w", "default": [1, 2]}},
+]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("steps", [ADDS, None])
+def test_defaults_have_the_dtype_of_the_tree(tmp_path, dtype, steps):
+    old = schema(document(FIRST), tmp_path)
+    path = old.A(x=jnp.arange(2).astype(dtype)).export(tmp_path / "old")
+    new = schema(document(DEFAULTS, version=2, steps=steps), tmp_path)
+    assert lint_series(new.series) == []
+    loaded = new.load(path)
+    made = new.A(x=jnp.arange(2).astype(dtype))
+    for state in (loaded, made):
+        assert {each.dtype for each in (state.x, state.y, state.z, state.w)} == {jnp.dtype(dtype)}
+        assert (state.y[0], state.w.tolist()) == (0.5, [1, 2])
+        assert (state.z == jnp.eye(2)).all()
+    assert s.example(new.A, dtypes={"compute": dtype}).y.dtype == dtype
+
+
+def test_defaults_have_the_first_dtype_where_no_array_shows_one(tmp_path):
+    made = schema(document(FIRST | {"x": "compute[n] | null"}), tmp_path).A(x=None)
+    assert made.y.dtype == "float32"
+
+
+def test_defaults_inside_structs_are_made_before_the_tree_is_known(tmp_path):
+    fields = {"x": "compute[2]", "part": "Part"}
+    data = document(fields)
+    data["structs"]["Part"]["fields"]["w"] = {"type": "compute[2]", "default": 0}
+    made = schema(data, tmp_path)
+    with pytest.raises(s.ValidationError, match="compute is one dtype"):
+        made.A(x=jnp.zeros(2, "bfloat16"), part=made.Part())
+    part = made.Part(w=jnp.zeros(2, "bfloat16"))
+    assert made.A(x=jnp.zeros(2, "bfloat16"), part=part).part == part
+
+
+def test_a_choice_comes_before_the_arrays_that_are_added_to_it():
+    a = read({"x": "float32[n]"}, {})
+    fields = {"x": "compute[n]", "y": {"type": "compute[n]", "default": 0}}
+    b = read(fields, CHOICES, version=2, steps=[{"add": {"field": "y", "default": 0}}])
+    (found,) = prove(a, b)
+    assert found.code == "NQX305" and "float32 at A.x" in found.message
 
 
 # ---------------------------------------------------------------------------------------------------------------------

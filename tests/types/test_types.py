@@ -56,7 +56,7 @@ WRONG = [
     ("list", "list\\[...\\]"),
     ("list[int, int]", "one type"),
     ("dict[int, str]", "dict\\[str, T\\]"),
-    ("literal[a]", "strings, numbers"),
+    ("literal[a]", "strings, bytes, numbers"),
     ("prng_key[3]", "prng_key\\[impl\\]"),
     ("int +", "such as"),
     ("f()", "such as"),

@@ -12,7 +12,7 @@ import json
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, MigrationError, did_you_mean
+from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place, copied
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.evolution.steps.builders import builder
@@ -40,6 +40,8 @@ from neuralqx_struct.schema.bounds import check_limits
 from neuralqx_struct.schema.migration import Add, Remove, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Array, Node, Type
+from neuralqx_struct.types.arrays import is_identity
+from neuralqx_struct.types.text import Builder, read_value
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Entries inside of a field
@@ -145,9 +147,18 @@ def _add_entry(step: Add, place: Place) -> Node:
     return at_each(step, place, change)
 
 
+def _canonical(value: Any, declared: Type, document: Document) -> Any:
+    """A value of a file without words such as ``zeros`` and ``fill``; as it is if it is none of the type."""
+    try:
+        return read_value(value, declared, Builder(document, structs=True))
+    except SchemaError:  # an error of its own
+        return value
+
+
 def review_value(value: Any, declared: Type, scope: Scope, member: str) -> Iterator[Diagnostic]:
-    """Yields NQX320 where only lists and dicts show the sizes that a number fills."""
-    if isinstance(value, (int, float)):
+    """Yields NQX320 where only lists and dicts show the sizes that a number, or an identity matrix, fills."""
+    value = _canonical(value, declared, scope.target)
+    if isinstance(value, (int, float, complex)) or is_identity(value):
         for array in arrays_of(declared):
             yield from scope.review_sizes(array.shape, member)
 
@@ -163,8 +174,9 @@ def _review_add(step: Add, scope: Scope) -> Iterator[Diagnostic]:
     yield from review_value(step.default, declaration.declared, scope, "default")
     if not declaration.has_default:
         return
-    wanted, got = (json.dumps(v, sort_keys=True) for v in (declaration.default, step.default))
-    if wanted != got:
+    values = (declaration.default, step.default)
+    wanted, got = (_canonical(v, declaration.declared, scope.target) for v in values)
+    if repr(wanted) != repr(got):
         message = f"expected the field's default {declaration.default!r}, got {step.default!r}"
         hint = "fine if old payloads meant another value"
         yield Diagnostic("NQX319", "warning", message, path="default", hint=hint)

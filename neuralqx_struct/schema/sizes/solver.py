@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.paths import Path
 from neuralqx_struct.printing import brief_integer
 from neuralqx_struct.schema.sizes import (
     ANY,
@@ -242,6 +243,7 @@ class Solver:
     """
 
     axes: tuple[Expression, ...] = ()  # in front of those that arrays of the struct declare
+    chosen: Mapping[str, tuple[str, Path]] = MappingProxyType({})  # dtype, array of each choice
 
     def __init__(self, dims: _Dims) -> None:
         self._equations = _Equations()

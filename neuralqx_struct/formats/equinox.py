@@ -1,0 +1,207 @@
+"""The foreign format ``equinox``: files of ``equinox.tree_serialise_leaves``, one ``.npy`` record after the other.
+
+Such a file has no names. ``like`` gives them: an array, a ``jax.ShapeDtypeStruct``, a pair of dtype and shape, or a plain
+number for each leaf, by name, in the order of the leaves. Other leaves, such as functions, are not in files. Without ``like``
+the names are the positions, and arrays of bfloat16 and other dtypes that ``.npy`` cannot name are not readable.
+
+Example:
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from neuralqx_struct import formats
+    >>> path = Path(tempfile.mkdtemp(), "model.eqx")
+    >>> with path.open("wb") as file:
+    ...     np.save(file, np.ones((2, 3)))
+    ...     np.save(file, 5)
+    >>> with formats.opened(path, like={"weight": ("float64", (2, 3)), "steps": 0}) as file:
+    ...     file.arrays["weight"].shape, file.values
+    ((2, 3), {'steps': 5})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
+from neuralqx_struct.errors import SerializationError, StructError
+from neuralqx_struct.formats.npz import Found, file_of, found_array, stored_dtype
+from neuralqx_struct.formats.table import (
+    Candidate,
+    ForeignFile,
+    Format,
+    Plain,
+    Reading,
+    checked,
+    mapped,
+)
+from neuralqx_struct.manifest import Findings, Limits
+from neuralqx_struct.manifest.payload import raise_findings
+from neuralqx_struct.paths import FieldName
+from neuralqx_struct.printing import brief
+from neuralqx_struct.stores.npz import MAGIC, parse_header
+
+_SUFFIX: Final = ".eqx"
+#: The kinds of numpy's dtypes for plain numbers.
+_KINDS: Final = {bool: "b", int: "iu", float: "f"}
+_Wanted = tuple[str, tuple[int, ...]] | bool | int | float
+"""Dtype and shape of an array, or a number."""
+_CALL: Final = (
+    "pass the model, or arrays, shapes or numbers by name in the order of the leaves: "
+    "like={'layers.0.weight': jax.ShapeDtypeStruct((4, 3), 'float32'), ...}"
+)
+
+
+def _records(view: memoryview, limits: Limits) -> Iterator[Found]:
+    """The records that fill a file.
+
+    Raises:
+        IntegrityError: The file ends inside one, or there are other bytes.
+        SerializationError: There are more than the limit.
+    """
+    at = count = 0
+    while at < len(view):
+        count += 1
+        if count > limits.nodes:
+            message = f"expected at most {limits.nodes} arrays in a file of Equinox, got more"
+            raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+        parsed = parse_header(view[at:])
+        place = at + parsed.size
+        nbytes = prod(parsed.shape) * stored_dtype(parsed.descr).itemsize
+        at = place + nbytes
+        yield found_array(parsed, min(nbytes, len(view) - place), place, None, None)
+
+
+def _descriptions(like: Any) -> dict[str, _Wanted]:
+    """The leaves of ``like`` that files have: dtype and shape of arrays, and plain numbers.
+
+    Raises:
+        SerializationError: It does not describe leaves by name: all problems.
+    """
+    if not isinstance(like, Mapping):
+        message = f"expected like= with arrays, shapes or numbers by name, got {brief(like)}"
+        raise SerializationError(message, code="NQX612", hint=_CALL)
+    found = Findings()
+    made: dict[str, _Wanted] = {}
+    for name, leaf in like.items():
+        try:
+            described = _described(leaf)
+        except (StructError, TypeError, ValueError):
+            message = (
+                f"expected an array, a pair of dtype and shape, or a number, got {brief(leaf)}"
+            )
+            found.add("NQX612", [FieldName("like"), FieldName(str(name))], message, _CALL)
+            continue
+        if described is not None:
+            made[str(name)] = described
+    raise_findings(found)
+    return made
+
+
+def _described(leaf: Any) -> _Wanted | None:
+    """Dtype and shape of an array, a number, or None for a leaf that files do not have."""
+    import numpy as np
+
+    if type(leaf) in _KINDS:
+        number: _Wanted = leaf
+        return number
+    if type(leaf) is complex:
+        return "complex128", ()
+    if isinstance(leaf, tuple):
+        dtype, shape = leaf
+    elif hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
+        dtype, shape = leaf.dtype, leaf.shape
+    elif isinstance(leaf, (Mapping, list)):
+        raise TypeError
+    else:
+        return None
+    named = dtype_named(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+    return dtype_name(named), tuple(int(size) for size in shape)
+
+
+def _matched(records: list[Found], like: Mapping[str, _Wanted]) -> dict[str, Found]:
+    """The records by the names of ``like``.
+
+    Raises:
+        IntegrityError: They do not agree: all problems.
+    """
+    found = Findings()
+    if len(records) != len(like):
+        code = "NQX410" if len(records) > len(like) else "NQX409"
+        message = f"expected {len(like)} arrays and numbers as in like=, got {len(records)}"
+        found.add(
+            code, "$.arrays", message, "pass the model that was saved, with its static fields"
+        )
+    made: dict[str, Found] = {}
+    for (name, wanted), record in zip(like.items(), records, strict=False):
+        made[name] = _fitted(name, wanted, record, found)
+    raise_findings(found)
+    return made
+
+
+def _fitted(name: str, wanted: _Wanted, record: Found, found: Findings) -> Found:
+    """The record with the dtype of a leaf, if ``.npy`` cannot name that."""
+    path = [FieldName("arrays"), FieldName(name)]
+    dtype, shape = record.entry.dtype, record.entry.shape
+    got = f"{record.descr}{list(shape)}"
+    if not isinstance(wanted, tuple):
+        if shape or dtype.kind not in _KINDS[type(wanted)]:
+            found.add("NQX411", path, f"expected a number like {wanted!r}, got {got}")
+        return record
+    expected = f"{wanted[0]}{list(wanted[1])}"
+    named = dtype_named(wanted[0])
+    if dtype.char == "V" and dtype.itemsize == named.itemsize and wanted[0] in ML_DTYPES:
+        record = record._replace(entry=record.entry._replace(dtype=named))
+    elif dtype != named:
+        found.add("NQX411", path, f"expected {expected} as in like=, got {got}")
+    if shape != wanted[1]:
+        found.add("NQX412", path, f"expected {expected} as in like=, got {got}")
+    return record
+
+
+def _opened(path: Path, reading: Reading) -> ForeignFile:
+    view = mapped(path)
+    records = list(_records(view, reading.limits))
+    if reading.like is None:
+        numbered = {str(place): record for place, record in enumerate(records)}
+        file = file_of(path, EQUINOX, view, numbered, hint=_CALL)
+        return replace(file, metadata={"names": "the positions of the leaves; like= gives others"})
+    like = _descriptions(reading.like)
+    file = file_of(path, EQUINOX, view, _matched(records, like))
+    values: dict[str, Plain] = {}
+    for name, wanted in like.items():
+        if not isinstance(wanted, tuple):
+            values[name] = checked(name, file.arrays[name]).item()
+    arrays = {name: array for name, array in file.arrays.items() if name not in values}
+    return replace(file, arrays=arrays, values=values)
+
+
+def _recognises(found: Candidate) -> bool:
+    """Whether a file has the suffix of Equinox, or more than one ``.npy`` record."""
+    if found.names is not None:
+        return False
+    if found.path.name.endswith(_SUFFIX):
+        return True
+    if found.path.name.endswith(".npy") or not found.start.startswith(MAGIC):
+        return False
+    try:
+        parsed = parse_header(memoryview(found.start))
+        size = prod(parsed.shape) * stored_dtype(parsed.descr).itemsize
+    except SerializationError:
+        return False
+    return parsed.size + size < found.size
+
+
+EQUINOX: Final = Format(
+    name="equinox",
+    title="a file of equinox.tree_serialise_leaves",
+    suffix=_SUFFIX,
+    extra=None,
+    recognises=_recognises,
+    opened=_opened,
+    write=None,
+    folder=lambda _: False,
+    metadata=True,
+)

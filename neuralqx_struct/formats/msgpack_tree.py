@@ -1,0 +1,206 @@
+"""The tree of a msgpack file of Flax: every head is read and checked, and no data.
+
+Example:
+    >>> from neuralqx_struct.manifest import DEFAULT_LIMITS
+    >>> data = bytes.fromhex("81a177c70c01939102a4696e7438c4020708")
+    >>> Tree(memoryview(data), DEFAULT_LIMITS).whole()["w"].read(memoryview(data))
+    array([7, 8], dtype=int8)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.formats.msgpack_codes import Codes
+from neuralqx_struct.manifest import Limits, collector_paused, shown
+from neuralqx_struct.stores.archive import damaged
+from neuralqx_struct.stores.store import require_possible
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+# The extension types of Flax.
+ARRAY, COMPLEX, SCALAR = 1, 2, 3
+_KINDS: Final = {ARRAY: "array", SCALAR: "scalar"}
+CHUNKED: Final = "__msgpack_chunked_array__"
+BOX: Final = "value"
+
+
+class Leaf(NamedTuple):
+    """An array in a file: its kind in the form, its dtype and shape, and where each piece of its data begins and ends."""
+
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    pieces: tuple[tuple[int, int], ...]
+    boxed: bool = False
+
+    def read(self, view: memoryview) -> Array:
+        """The array: a view of the file, or a copy if it is in several pieces."""
+        import numpy as np
+
+        parts = [view[start:end] for start, end in self.pieces]
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        dtype = np.dtype(">c16") if self.kind == "complex" else dtype_named(self.dtype)
+        made = np.ndarray(self.shape, dtype, data) if len(data) else np.empty(self.shape, dtype)
+        made = made.astype(dtype_named(self.dtype), copy=False)
+        made.flags.writeable = False
+        return made
+
+
+class Tree:
+    """Reads the tree of a file.
+
+    Args:
+        view: The bytes of the file.
+        limits: Largest tree that is accepted.
+    """
+
+    def __init__(self, view: memoryview, limits: Limits) -> None:
+        self._view, self._limits = view, limits
+        self._codes = Codes(view)
+        self._nodes = self._text = 0
+
+    def whole(self) -> Any:
+        """The only object of the file: nested dicts and lists of leaves and plain values."""
+        with collector_paused():
+            found = self._item(0)
+        self._require_end(len(self._view))
+        return found
+
+    def _require_end(self, end: int) -> None:
+        if self._codes.at != end:
+            raise damaged(f"expected an object up to byte {end}, got one up to {self._codes.at}")
+
+    def require(self, count: int, most: int, words: str) -> None:
+        """Checks a number against a limit."""
+        if count > most:
+            message = f"expected at most {most} {words} in a msgpack file, got more"
+            raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+
+    def _item(self, depth: int) -> Any:
+        self._nodes += 1
+        self.require(self._nodes, self._limits.nodes, "objects")
+        self.require(depth, self._limits.depth, "levels")
+        kind, length = self._codes.head()
+        return length if kind == "value" else _READERS[kind](self, length, depth)
+
+    def _some(self, count: int, depth: int) -> Iterator[Any]:
+        """The items of a container; each takes a byte at least."""
+        if count > self._codes.left:
+            expected = f"expected {count} items at byte {self._codes.at}"
+            raise damaged(f"{expected}, got {self._codes.left} bytes")
+        return (self._item(depth + 1) for _ in range(count))
+
+    def list_(self, count: int, depth: int) -> list[Any]:
+        """A list."""
+        return list(self._some(count, depth))
+
+    def map_(self, count: int, depth: int) -> Any:
+        """A map, or the array that it describes."""
+        items = self._some(2 * count, depth)
+        made: dict[str, Any] = {}
+        for key, value in zip(items, items, strict=True):
+            if type(key) not in (str, int):
+                message = f"expected text as keys before byte {self._codes.at}, got {shown(key)}"
+                raise SerializationError(message, code="NQX612")
+            made[str(key)] = value
+        if len(made) < count:
+            where = f"before byte {self._codes.at}"
+            raise damaged(f"expected each key of a map once {where}, got one twice")
+        if CHUNKED in made:
+            return self._chunked(made)
+        inner = made.get(BOX)
+        if depth and len(made) == 1 and type(inner) is Leaf and not inner.boxed:
+            return inner._replace(boxed=True)
+        return made
+
+    def text(self, size: int, _: int) -> str:
+        """Text."""
+        self._text += size
+        self.require(self._text, self._limits.manifest_bytes, "bytes of text")
+        start = self._codes.skip(size)
+        try:
+            return str(self._view[start : start + size], "utf-8")
+        except UnicodeDecodeError as error:
+            raise damaged(f"expected UTF-8 at byte {start}, got other bytes") from error
+
+    def bytes_(self, size: int, _: int) -> Leaf:
+        """Bytes, which are an array here."""
+        start = self._codes.skip(size)
+        return Leaf("bytes", "uint8", (size,), ((start, start + size),))
+
+    def extension(self, size: int, depth: int) -> Leaf:
+        """An object of one of Flax's own types."""
+        place = self._codes.skip(1 + size)
+        end = self._codes.at
+        code = self._view[place]
+        self._codes.at = place + 1
+        if code != COMPLEX and code not in _KINDS:
+            message = f"expected an extension type of Flax (1, 2 or 3) at byte {place}, got {code}"
+            raise SerializationError(message, code="NQX614", hint="convert the file with Flax")
+        parts = self._item(depth + 1)
+        self._require_end(end)
+        if code != COMPLEX:
+            return _array(code, parts, place + 1)
+        if (
+            type(parts) is not list
+            or [type(part) for part in parts] != [float, float]
+            or size != 19
+        ):
+            raise damaged(f"expected two floats of eight bytes at byte {place + 1}, got others")
+        halves = ((place + 3, place + 11), (place + 12, place + 20))
+        return Leaf("complex", "complex128", (), halves)
+
+    def _chunked(self, items: dict[str, Any]) -> Leaf:
+        """An array that Flax split, since msgpack limits the size of objects."""
+        shape, chunks = (_listed(items.get(name)) for name in ("shape", "chunks"))
+        flat = chunks and all(type(part) is Leaf and len(part.shape) == 1 for part in chunks)
+        if flat and _is_sizes(shape):
+            step = chunks[0].shape[0]
+            pieces = tuple(piece for chunk in chunks for piece in chunk.pieces)
+            size = sum(chunk.shape[0] for chunk in chunks)
+            if len({chunk.dtype for chunk in chunks}) == 1 and size == prod(shape) and step:
+                return Leaf(f"chunks:{step}", chunks[0].dtype, tuple(shape), pieces)
+        raise damaged(f"expected the chunks of an array before byte {self._codes.at}, got others")
+
+
+_READERS: Final[Mapping[str, Callable[[Tree, int, int], Any]]] = {
+    "map": Tree.map_,
+    "list": Tree.list_,
+    "text": Tree.text,
+    "bytes": Tree.bytes_,
+    "extension": Tree.extension,
+}
+
+
+def _is_sizes(value: Any) -> bool:
+    return type(value) is list and all(type(size) is int and size >= 0 for size in value)
+
+
+def _listed(items: Any) -> Any:
+    """The values of a map whose keys are 0, 1, 2 and so on, as Flax writes tuples; else None."""
+    if type(items) is not dict or list(items) != [str(place) for place in range(len(items))]:
+        return None
+    return list(items.values())
+
+
+def _array(code: int, parts: Any, start: int) -> Leaf:
+    """An array: its shape, its dtype and its data."""
+    if type(parts) is not list or len(parts) != 3 or not _is_sizes(parts[0]):
+        raise damaged(f"expected shape, dtype and data of an array at byte {start}, got others")
+    shape, name, data = tuple(parts[0]), parts[1], parts[2]
+    if type(name) is not str or type(data) is not Leaf or data.kind != "bytes":
+        raise damaged(f"expected shape, dtype and data of an array at byte {start}, got others")
+    itemsize = dtype_named(name).itemsize
+    require_possible(shape, itemsize)
+    if data.shape != (prod(shape) * itemsize,):
+        expected = f"expected {prod(shape) * itemsize} bytes for {name}{list(shape)}"
+        raise damaged(f"{expected} at byte {start}, got {data.shape[0]}")
+    return Leaf(_KINDS[code], name, shape, data.pieces)

@@ -1,0 +1,216 @@
+"""The foreign formats ``npz`` and ``npy``: arrays as numpy saves them, compressed or not.
+
+Stored members are mapped, deflated ones are expanded when they are read; checksums are compared. Nothing is unpickled.
+
+Example:
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from neuralqx_struct import formats
+    >>> path = Path(tempfile.mkdtemp(), "weights.npz")
+    >>> np.savez(path, w=np.ones(2))
+    >>> with formats.opened(path) as file:
+    ...     file.format, file.arrays["w"].read()
+    ('npz', array([1., 1.]))
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
+
+from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
+from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, UntrustedError
+from neuralqx_struct.formats.table import (
+    Candidate,
+    ForeignArray,
+    ForeignFile,
+    Format,
+    Reading,
+    Writing,
+    checked,
+    mapped,
+    unreadable,
+)
+from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest.payload import HeldArrays, raise_findings
+from neuralqx_struct.stores.archive import STORED, Member, damaged, inflated_start, read_directory
+from neuralqx_struct.stores.files import Entry, FileArrays
+from neuralqx_struct.stores.npz import MAGIC, Parsed, parse_header, write_members
+from neuralqx_struct.stores.store import WHOLE, about, about_each, require_possible
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_SUFFIX: Final = ".npy"
+_MOST_HEADER: Final = 1 << 16
+#: The name of the array of a ``.npy`` file, which has none: that of the first array without a name in ``np.savez``.
+_ONLY: Final = "arr_0"
+_KNOWN: Final = "a dtype whose name is in the file"
+_NAME_IT: Final = "write the array again, as safetensors; if it was bfloat16, np.load(...)[name].view('bfloat16') is the array"
+#: Deflated arrays that expand to more than the limit may be at most so many times as large as their data in the file.
+_MOST_EXPANSION: Final = 100
+
+
+class Found(NamedTuple):
+    """An array in a file: its entry, and numpy's name of its dtype."""
+
+    entry: Entry
+    descr: str
+
+
+def _recognises_npz(found: Candidate) -> bool:
+    if found.path.name.endswith(NPZ.suffix) and found.names is None:
+        return True
+    length = int.from_bytes(found.start[26:28], "little")
+    first = found.start[30 : 30 + length]
+    return found.start[:4] == b"PK\3\4" and first.endswith(_SUFFIX.encode())
+
+
+def _recognises_npy(found: Candidate) -> bool:
+    if found.path.name.endswith(_SUFFIX) and found.names is None:
+        return True
+    return found.start.startswith(MAGIC)
+
+
+# Reading
+
+
+def _opened_npz(path: Path, reading: Reading) -> ForeignFile:
+    view = mapped(path)
+    found: list[Diagnostic] = []
+    arrays: dict[str, Found] = {}
+    for member in read_directory(view, any_names=True):
+        name = member.name.removesuffix(_SUFFIX)
+        if name == member.name:
+            message = f"expected members that end in {_SUFFIX} alone, got another"
+            found.append(about("NQX410", name, message))
+            continue
+        try:
+            arrays[name] = _of_member(view, member, reading.limits)
+        except StructError as error:
+            found += about_each(name, error)
+    raise_findings(found)
+    return file_of(path, NPZ, view, arrays)
+
+
+def _of_member(view: memoryview, member: Member, limits: Limits) -> Found:
+    _, begin, size, length, crc, method = member
+    data = view[begin : begin + length]
+    if method == STORED:
+        parsed = parse_header(data)
+        place, packed = begin + parsed.size, None
+    else:
+        parsed = parse_header(memoryview(inflated_start(data, _MOST_HEADER)))
+        place, packed = parsed.size, (begin, length, size)
+        if size > limits.full_bytes and size > _MOST_EXPANSION * length:
+            message = (
+                f"expected at most {limits.full_bytes} bytes, got {length} that expand to {size}"
+            )
+            raise UntrustedError(message, code="NQX505", hint="pass limits= to read more")
+    return found_array(parsed, size - parsed.size, place, crc, packed)
+
+
+def _opened_npy(path: Path, reading: Reading) -> ForeignFile:  # noqa: ARG001 - it has no nested names
+    view = mapped(path)
+    parsed = parse_header(view)
+    found = found_array(parsed, len(view) - parsed.size, parsed.size, None, None)
+    return file_of(path, NPY, view, {_ONLY: found})
+
+
+def found_array(
+    parsed: Parsed,
+    nbytes: int,
+    place: int,
+    crc: int | None,
+    packed: tuple[int, int, int] | None,
+) -> Found:
+    """The array that a header describes, whose data have ``nbytes`` bytes."""
+    dtype = stored_dtype(parsed.descr)
+    require_possible(parsed.shape, dtype.itemsize)
+    expected = prod(parsed.shape) * dtype.itemsize
+    if nbytes != expected:
+        shown = f"{parsed.descr}{list(parsed.shape)}"
+        raise damaged(f"expected {expected} bytes for {shown}, got {max(nbytes, 0)}")
+    lead, with_lead = parsed.size, crc is not None
+    entry = Entry(dtype, parsed.shape, place, nbytes, crc, lead, with_lead, parsed.order, packed)
+    return Found(entry, parsed.descr)
+
+
+def stored_dtype(descr: str) -> np.dtype[Any]:
+    """The dtype of stored elements; of one without a name, raw bytes of its size."""
+    try:
+        return dtype_named(descr)
+    except SerializationError:
+        import numpy as np
+
+        digits = descr.lstrip("<>=|")[1:]
+        if not digits.isdecimal() or len(digits) > 9:
+            raise
+        return np.dtype(f"V{digits}")
+
+
+def file_of(
+    path: Path, kind: Format, view: memoryview, found: Mapping[str, Found], hint: str = _NAME_IT
+) -> ForeignFile:
+    """An open file with these arrays; ``hint`` is the fix for dtypes that the file cannot name."""
+    entries = {name: entry for name, (entry, _) in found.items()}
+    held = FileArrays(view, None, entries, WHOLE)
+    arrays: dict[str, ForeignArray] = {}
+    for name, (entry, descr) in found.items():
+        if entry.dtype.char == "V":
+            read = unreadable(name, descr, _KNOWN, hint)
+            arrays[name] = ForeignArray(descr, entry.shape, read)
+        else:
+            read = partial(held.__getitem__, name)
+            arrays[name] = ForeignArray(dtype_name(entry.dtype), entry.shape, read)
+    return ForeignFile(path=str(path), format=kind.name, arrays=arrays, check=held.verify)
+
+
+# Writing
+
+
+def _write_npz(stage: Path, arrays: Mapping[str, ForeignArray], writing: Writing) -> None:  # noqa: ARG001 - it has no nested names
+    found: list[Diagnostic] = []
+    for name, array in arrays.items():
+        if array.dtype in ML_DTYPES:
+            message = f"expected a dtype that numpy names in files, got {array.dtype}"
+            found.append(about("NQX411", name, message, "write safetensors, or cast the array"))
+        if ".." in name.split("/") or name.startswith("/") or "\\" in name or "\0" in name:
+            message = "expected a name that stays in the folder where the file is unpacked"
+            found.append(about("NQX503", name, f"{message}, got another"))
+    if found:
+        raise SerializationError(found)
+    made = {name: partial(checked, name, array) for name, array in arrays.items()}
+    held = HeldArrays({}, made=made, names=arrays)
+    members = {name: f"{name}{_SUFFIX}" for name in arrays}
+    with stage.open("r+b", buffering=0) as file:
+        write_members(cast("BinaryIO", file), held, members)
+        os.fsync(file.fileno())
+
+
+NPZ: Final = Format(
+    name="npz",
+    title="a .npz file of numpy",
+    suffix=".npz",
+    extra=None,
+    recognises=_recognises_npz,
+    opened=_opened_npz,
+    write=_write_npz,
+    folder=lambda _: False,
+    metadata=False,
+)
+NPY: Final = Format(
+    name="npy",
+    title="a .npy file of numpy",
+    suffix=_SUFFIX,
+    extra=None,
+    recognises=_recognises_npy,
+    opened=_opened_npy,
+    write=None,
+    folder=lambda _: False,
+    metadata=False,
+)

@@ -1,0 +1,147 @@
+"""Files of equinox.tree_serialise_leaves, named by ``like`` or by position."""
+
+import equinox
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from neuralqx_struct import formats
+from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
+from neuralqx_struct.manifest import Limits
+from neuralqx_struct.trees import leaves_with_paths
+from tests.builders import bounded, same
+
+
+class Model(equinox.Module):
+    weight: jax.Array
+    small: jax.Array
+    tiny: jax.Array
+    scale: float
+    steps: int
+    on: bool
+    phase: complex
+    table: np.ndarray
+    act: object
+    name: str
+
+
+MODEL = Model(
+    weight=jnp.arange(6.0).reshape(2, 3),
+    small=jnp.ones(3, jnp.bfloat16),
+    tiny=jnp.ones(2, jnp.int4),
+    scale=1.5,
+    steps=7,
+    on=True,
+    phase=1 + 2j,
+    table=np.asfortranarray(np.arange(4.0, dtype="f4").reshape(2, 2)),
+    act=jnp.tanh,
+    name="x",
+)
+
+
+def names_of(model):
+    return {formats.joined(map(str, path)): leaf for path, leaf in leaves_with_paths(model)}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    equinox.tree_serialise_leaves(tmp_path / "model.eqx", MODEL)
+    return tmp_path / "model.eqx"
+
+
+@pytest.mark.parametrize("like", [MODEL, equinox.filter_eval_shape(lambda: MODEL)])
+def test_a_model_like_another(saved, like):
+    with formats.opened(saved, like=names_of(like)) as file:
+        assert file.format == "equinox"
+        assert file.values == {"scale": 1.5, "steps": 7, "on": True}
+        assert list(file.arrays) == ["weight", "small", "tiny", "phase", "table"]
+        for name in ("weight", "small", "tiny", "table"):
+            assert same(file.arrays[name].read(), np.asarray(getattr(MODEL, name)))
+        assert file.arrays["small"].dtype == "bfloat16"
+        assert file.arrays["phase"].read() == 1 + 2j
+
+
+def test_names_are_positions_without_like(saved):
+    with formats.opened(saved) as file:
+        assert file.arrays["0"].shape == (2, 3)
+        assert list(file.arrays) == [str(place) for place in range(8)]
+        assert file.arrays["1"].dtype == "<V2"
+        with pytest.raises(SerializationError, match=r"(?s)got <V2.*like=\{'layers.0.weight'"):
+            file.arrays["1"].read()
+    assert [d.code for d in formats.verify(saved)] == ["NQX411", "NQX411"]
+
+
+def test_pairs_of_dtype_and_shape(saved):
+    like = {str(place): leaf for place, leaf in enumerate(names_of(MODEL).values())}
+    like["0"], like["1"] = ("float32", (2, 3)), (np.dtype("bfloat16"), [3])
+    with formats.opened(saved, like=like) as file:
+        assert same(file.arrays["1"].read(), np.asarray(MODEL.small))
+
+
+DIFFERENT = {
+    "dtype": ({"weight": ("int32", (2, 3))}, r"weight: expected int32\[2, 3\] as in like="),
+    "shape": ({"weight": ("float32", (3, 2))}, r"got <f4\[2, 3\] \[NQX412\]"),
+    "several": (
+        {"weight": ("int32", (3,)), "steps": 1.5},
+        r"(?s)weight.*NQX411.*weight.*NQX412.*steps: expected a number like 1.5, got <i8\[\]",
+    ),
+    "size": ({"tiny": ("bfloat16", (2,))}, "tiny: expected bfloat16"),
+    "more": ({"more": 1}, r"expected 9 arrays and numbers as in like=, got 8 \[NQX409\]"),
+    "fewer": ({"scale": None}, r"expected 7 arrays and numbers as in like=, got 8 \[NQX410\]"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), DIFFERENT.values(), ids=DIFFERENT)
+def test_other_models(saved, change, message):
+    with pytest.raises(IntegrityError, match=message):
+        formats.opened(saved, like=names_of(MODEL) | change)
+
+
+@pytest.mark.parametrize(
+    ("like", "message"),
+    [
+        (MODEL, "expected like= with arrays, shapes or numbers by name, got Model"),
+        ({"a": [1]}, r"\$.like.a: expected an array, a pair of dtype and shape, or a number"),
+        ({"a": ("float33", (1,)), "b": (1,)}, r"(?s)like.a: .*like.b: "),
+        ({"a": jax.ShapeDtypeStruct((), jax.random.key(0).dtype)}, "like.a: expected an array"),
+    ],
+)
+def test_likes_that_describe_nothing(saved, like, message):
+    with pytest.raises(SerializationError, match=message):
+        formats.opened(saved, like=like)
+
+
+def record(descr="<f4", shape="(2,)", data=bytes(8)):
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header + data
+
+
+def test_recognised(tmp_path):
+    for name, data, kind in [
+        ("a", record() * 2, "equinox"),
+        ("a", record(), "npy"),
+        ("a.npy", record() * 2, "npy"),
+        ("a.eqx", b"", "equinox"),
+        ("a", record("|O"), "npy"),
+    ]:
+        (tmp_path / name).write_bytes(data)
+        assert formats.recognised(tmp_path / name).name == kind
+
+
+HOSTILE = {
+    "empty": (b"", IntegrityError),
+    "other bytes": (record() + b"x", IntegrityError),
+    "cut": (record(data=bytes(7)), IntegrityError),
+    "huge": (record(shape=f"({2**62}, {2**62})"), IntegrityError),
+    "huge and empty": (record(shape=f"(0, {2**62}, {2**62})", data=b""), IntegrityError),
+    "objects": (record("|O"), UntrustedError),
+    "many": (record(shape="(0,)", data=b"") * 100, SerializationError),
+}
+
+
+@pytest.mark.parametrize(("data", "kind"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_files(tmp_path, data, kind):
+    (tmp_path / "x.eqx").write_bytes(data)
+    with bounded(), pytest.raises(kind, match=r"x.eqx: .*expected"):
+        formats.opened(tmp_path / "x.eqx", limits=Limits(nodes=50))

@@ -1,0 +1,72 @@
+"""Literals of every kind: text, bytes, numbers of all kinds and booleans, from a file to a manifest and back."""
+
+import json
+import math
+import typing
+
+import jsonschema
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct.schema.export import payload_schema
+from neuralqx_struct.types.text import format_type, parse_type
+
+TEXT = r'literal["a", b"a\xff", 1, 1.5, true, 1+2j, inf, -inf, nan, 1-infj]'
+VALUES = ["a", b"a\xff", 1, 1.5, True, 1 + 2j, math.inf, -math.inf, math.nan, complex(1, -math.inf)]
+#: As files write them.
+WRITTEN = ["a", {"base64": "Yf8="}, 1, 1.5, True, "1+2j", ".inf", "-.inf", ".nan", "1-.infj"]
+
+
+def schema(version=1, **members):
+    data = {"language": "1", "schema": "tests.literals", "version": version, "root": "A"}
+    field = {"type": TEXT, "kind": "static", **members}
+    return s.load_schema(json.dumps(data | {"structs": {"A": {"fields": {"x": field}}}}, indent=1))
+
+
+def alike(a, b):
+    return type(a) is type(b) and repr(a) == repr(b)
+
+
+def test_the_text_of_a_type_has_every_value():
+    declared = parse_type(TEXT)
+    assert all(map(alike, declared.values, VALUES))
+    assert format_type(parse_type(format_type(declared))) == format_type(declared)
+
+
+@pytest.mark.parametrize(("value", "written"), [*zip(VALUES, WRITTEN, strict=True)])
+def test_values_are_constructed_saved_validated_and_written(tmp_path, value, written):
+    made = schema(default=written)
+    assert alike(made.A().x, value)
+    assert alike(made.A(x=value).x, value)
+    path = made.A().export(tmp_path / "ckpt")
+    assert s.validate(path) == []
+    assert alike(made.load(path).x, value)
+    manifest = json.loads((path / "manifest.json").read_text())
+    jsonschema.validate(manifest, payload_schema(made.document))
+    again = s.load_schema(s.dump_schema(made.A))
+    assert alike(again.A().x, value)
+
+
+@pytest.mark.parametrize("value", ["b", b"a", 2, 1.0, 2.5, False, 1 + 3j, complex(math.inf), None])
+def test_other_values_are_refused(value):
+    with pytest.raises(s.ValidationError, match=r"\$\.x: expected literal"):
+        schema().A(x=value)
+
+
+@pytest.mark.parametrize("written", ["b", {"base64": "YQ=="}, 2, "1+3j", None, [1], {"a": 1}])
+def test_defaults_of_other_values_are_refused(written):
+    with pytest.raises(s.SchemaError, match="NQX107"):
+        schema(default=written)
+
+
+def test_annotations_give_bytes():
+    class Magic(s.Struct, schema="tests.magic", version=1):
+        head: typing.Literal[b"\x00", "none"] = s.field(default="none", static=True)
+
+    assert "literal[b'" in s.schema_of(Magic).structs["Magic"].fields["head"].text
+    assert s.load_schema(s.dump_schema(Magic)).Magic(head=b"\x00").head == b"\x00"
+
+
+def test_words_that_are_no_constants_are_refused():
+    with pytest.raises(s.SchemaError, match="strings, bytes, numbers or booleans"):
+        parse_type("literal[infinity]")
