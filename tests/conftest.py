@@ -1,6 +1,8 @@
 """Settings for all tests: Hypothesis profiles, a CPU with several virtual devices, a clean registry of schemas."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +38,14 @@ def vmc_folder() -> Path:
     return ROOT / "schemas" / "vmc_state"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """Leaves out fsync, a third of the time of some tests; processes of `tests/programs/` call it as users do."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda descriptor: os.fstat(descriptor) and None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """Undoes what a test registers: classes, documents, hooks, functions of steps and rows of tables."""
@@ -57,3 +67,12 @@ def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     if chosen is None:
         pytest.skip("PyYAML was built without its C parser")
     monkeypatch.setattr(yaml_reader, "yaml_parser", lambda: chosen)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: processes that write much, or often, wait long for a disk."""
+    memory = Path("/dev/shm")
+    is_usable = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 1 << 30
+    with tempfile.TemporaryDirectory(dir=memory if is_usable else tmp_path) as folder:
+        yield Path(folder)

