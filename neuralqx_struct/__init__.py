@@ -18,7 +18,6 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from neuralqx_struct import container as container
     from neuralqx_struct import filters as filters
-    from neuralqx_struct.bundle import verify as verify
     from neuralqx_struct.bundle.conversion import convert as convert
     from neuralqx_struct.checkpoint import export as export
     from neuralqx_struct.checkpoint import from_dict as from_dict
@@ -79,6 +78,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.tools.inference import infer as infer
     from neuralqx_struct.tools.inspection import inspect as inspect
     from neuralqx_struct.tools.validation import validate as validate
+    from neuralqx_struct.tools.verification import verify as verify
     from neuralqx_struct.trees import combine as combine
     from neuralqx_struct.trees import map_where as map_where
     from neuralqx_struct.trees import merge as merge
@@ -87,7 +87,6 @@ if TYPE_CHECKING:
 
 # Where each public name lives. tests/test_imports.py compares this table with the imports above.
 _HOME = {
-    "neuralqx_struct.bundle": ("verify",),
     "neuralqx_struct.checkpoint": (
         "export",
         "from_dict",
@@ -148,6 +147,7 @@ _HOME = {
     "neuralqx_struct.stacking": ("stack", "unstack"),
     "neuralqx_struct.trees": ("combine", "map_where", "merge", "partition", "split"),
     "neuralqx_struct.tools.validation": ("validate",),
+    "neuralqx_struct.tools.verification": ("verify",),
     "neuralqx_struct.checkpoint.schemas": ("schema_of",),
     "neuralqx_struct.classes.documents": ("dump_schema",),
 }

@@ -242,7 +242,8 @@ class Zip(Opened):
         super().__init__(path)
         try:
             if not self._length or self._file.read(2) != b"PK":
-                raise no_bundle(path, "a file that is no zip")
+                hint = "neuralqx-struct inspect recognises files of other programs"
+                raise no_bundle(path, "a file that is no zip", hint)
             self._view, _ = opened((self._file, 0, self._length), mmap=True)
             self._members = {member.name: member for member in read_directory(self._view)}
         except BaseException:

@@ -62,20 +62,21 @@ def validate(paths: Sequence[Path], schema: Any, json_schema: Path | None) -> Re
 
 def verify(paths: Sequence[Path]) -> Report:
     """Reads every byte and compares it with its checksum."""
-    from neuralqx_struct import bundle
+    from neuralqx_struct.bundle import BundleMissingError
+    from neuralqx_struct.tools import verification
 
     def check(path: Path) -> list[Diagnostic]:
         with reports.progress_bar(f"verifying {path.name}") as advance:
-            found = bundle.verify(path, progress=advance)
+            found = verification.verify(path, progress=advance)
         if has_errors(found) and not os.path.lexists(path):
-            raise bundle.BundleMissingError(found)
+            raise BundleMissingError(found)
         return found
 
     return each(paths, check, "intact")
 
 
 def inspect(path: Path, filter: str | None) -> Report:  # noqa: A002
-    """Shows the contents of a bundle."""
+    """Shows the contents of a bundle or a foreign file."""
     from neuralqx_struct.filters import FilterError
     from neuralqx_struct.tools import inspection
 

@@ -95,9 +95,9 @@ _ROWS = (
         name="inspect",
         function="neuralqx_struct.inspect",
         run=bundles.inspect,
-        help="Show the contents of a bundle.",
+        help="Show the contents of a bundle, or of a file such as model.safetensors.",
         arguments=(
-            Argument("path", "A bundle.", "PATH", reads=True),
+            Argument("path", "A bundle, or a file of another program.", "PATH", reads=True),
             option("filter", "Such as 'tag:trainable & !path:**/bias'.", "FILTER"),
         ),
         members=("bundle",),

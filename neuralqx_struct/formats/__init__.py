@@ -39,6 +39,7 @@ from neuralqx_struct.formats.npz import NPY, NPZ
 from neuralqx_struct.formats.safetensors import SAFETENSORS
 from neuralqx_struct.formats.table import (
     FORMATS,
+    Candidate,
     ForeignArray,
     ForeignFile,
     Format,
@@ -50,13 +51,14 @@ from neuralqx_struct.formats.table import (
 )
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.printing import brief_scalar, is_unicode, listed
-from neuralqx_struct.stores.store import about_each
+from neuralqx_struct.stores.store import Progress, about_each
 
 __all__ = [
     "FORMATS",
     "ForeignArray",
     "ForeignFile",
     "Format",
+    "is_foreign",
     "joined",
     "opened",
     "recognised",
@@ -75,10 +77,28 @@ def recognised(path: str | Path) -> Format | None:
         BundleMissingError: There is nothing at the path.
         BundleReadError: The system refuses to read it.
     """
-    found = candidate(Path(path))
+    return _kind_of(candidate(Path(path)))
+
+
+def _kind_of(found: Candidate) -> Format | None:
     if found.names is not None and MANIFEST in found.names:
         return None
     return next((each for each in FORMATS.values() if each.recognises(found)), None)
+
+
+def is_foreign(path: str | Path) -> bool:
+    """True for a foreign file, and for a file of an unknown kind; False for bundles and for what else only they can be.
+
+    That is a folder, a zip, a ``manifest.json``, or nothing.
+    """
+    path = Path(path)
+    if not os.path.lexists(path):
+        return False
+    found = candidate(path)
+    if _kind_of(found) is not None:
+        return True
+    is_zip = found.path.suffix.lower() == ".zip" or found.start[:2] == b"PK"
+    return found.names is None and not is_zip and found.path.suffix != ".json"
 
 
 def opened(
@@ -99,12 +119,10 @@ def opened(
     """
     require_separator(separator)
     path = Path(path)
-    kind = recognised(path)
+    found = candidate(path)
+    kind = _kind_of(found)
     if kind is None:
-        kinds = ", ".join(each.name for each in FORMATS.values())
-        message = f"expected a file or folder of a known kind, got another\nthe kinds are {kinds}"
-        hint = "convert it with the program that wrote it"
-        raise SerializationError(message, code="NQX620", file=str(path), hint=hint)
+        raise _unknown(found)
     try:
         return kind.opened(
             path, Reading(separator=separator, limits=limits or DEFAULT_LIMITS, like=like)
@@ -227,18 +245,38 @@ def _kept(path: Path) -> str | None:
     return None
 
 
-def verify(path: str | Path, *, limits: Limits | None = None) -> list[Diagnostic]:
+def _unknown(found: Candidate) -> SerializationError:
+    """The error for a file or folder of no kind."""
+    kinds = ", ".join(each.name for each in FORMATS.values())
+    got, hint = "another file", "convert it with the program that wrote it"
+    if found.names is not None:
+        got = f"a folder with {listed(sorted(found.names), 8) or 'nothing'} in it"
+    if found.names is not None and MANIFEST in found.names:
+        got, hint = "a bundle", "load it with neuralqx_struct.load"
+    message = f"expected a file or folder of a known kind, got {got}\nthe kinds are {kinds}, beside bundles"
+    return SerializationError(message, code="NQX620", file=str(found.path), hint=hint)
+
+
+def verify(
+    path: str | Path, *, limits: Limits | None = None, progress: Progress | None = None
+) -> list[Diagnostic]:
     """Every damage in a foreign file that can be found: sizes, places, checksums where the format has them.
 
     Args:
         path: The file or folder.
         limits: Sizes above which it is refused.
+        progress: Called with bytes verified and bytes in all.
     """
     found: list[Diagnostic] = []
+    done = 0
     try:
         with opened(path, limits=limits) as file:
+            total = sum(array.nbytes for array in file.arrays.values())
             for name, array in file.arrays.items():
                 found += _damage(file, name, array)
+                done += array.nbytes
+                if progress is not None:
+                    progress(done, total)
     except StructError as error:
         found += error.diagnostics
     return [problem.in_file(str(path)) for problem in found]

@@ -1,6 +1,6 @@
-"""Inspection of bundles: the nodes of a manifest as a table, with tags and kinds of its schema.
+"""Inspection of bundles and foreign files: their content as a table, with tags and kinds of the schema of a bundle.
 
-Needs neither JAX nor numpy, and reads no array.
+Needs no JAX, for bundles no numpy either, and reads no array.
 
 Example:
     >>> from neuralqx_struct import bundle
@@ -23,6 +23,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, SchemaError, has_errors, printable
 from neuralqx_struct.filters.predicates import node_tags
+from neuralqx_struct.formats import FORMATS, ForeignArray, is_foreign, opened, split
 from neuralqx_struct.manifest.kinds import (
     ONE,
     STRUCT,
@@ -33,6 +34,7 @@ from neuralqx_struct.manifest.kinds import (
     show,
 )
 from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.printing import brief_array, brief_scalar
 
 if TYPE_CHECKING:
     from neuralqx_struct.fieldspec import FieldSpec
@@ -48,7 +50,7 @@ class Row:
     """One node of the tree.
 
     Attributes:
-        path: Its key path, such as ``$.params['w']``.
+        path: Its key path, such as ``$.params['w']``; in a foreign file its name there.
         depth: Number of nodes around it.
         type: Its type, such as ``complex64[12, 48]``, ``int`` or ``VMCState``.
         value: Text of its value, for scalars.
@@ -68,22 +70,23 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """Content of a bundle; ``str()`` is a table.
+    """Content of a bundle or a foreign file; ``str()`` is a table.
 
     Attributes:
-        file: The path of the bundle.
-        version: Of the payload format.
+        file: The path.
+        version: Of the payload format; None for foreign files.
         schema: Identity, version and fingerprint; None for plain Python objects.
         writer: The program that wrote it; None for neuraLQX's own bundles.
-        metadata: Metadata of the user.
+        metadata: Metadata of the user, or of the foreign file.
         rows: The nodes from top to bottom: all of them, or the leaves that a filter chose.
         arrays: Number of different arrays in ``rows``.
         nbytes: Their size; an array in several places counts once.
         omitted: Number of nodes that are not listed, because the paths of the others are very long.
+        format: The kind of a foreign file, such as ``safetensors``; None for bundles.
     """
 
     file: str
-    version: int
+    version: int | None
     schema: Mapping[str, Any] | None
     writer: Mapping[str, Any] | None
     metadata: Mapping[str, Any]
@@ -91,12 +94,10 @@ class Inspection:
     arrays: int
     nbytes: int
     omitted: int = 0
+    format: str | None = None
 
     def __str__(self) -> str:
-        written = (
-            "a neuraLQX bundle" if self.writer is None else "{name} {version}".format(**self.writer)
-        )
-        lines = [f"{self.file}: format {self.version}, written by {written}"]
+        lines = [f"{self.file}: {self._origin()}"]
         if self.schema is not None:
             lines.append("schema {id} version {version} ({fingerprint})".format(**self.schema))
         lines += [f"metadata {key}: {value!r}" for key, value in self.metadata.items()]
@@ -113,6 +114,13 @@ class Inspection:
         total = f"{len(self.rows)} nodes{more}, {self.arrays} arrays, {_size(self.nbytes)}"
         lines.append(total)
         return "\n".join(map(printable, lines))
+
+    def _origin(self) -> str:
+        if self.format is not None:
+            return FORMATS[self.format].title
+        if self.writer is None:
+            return f"format {self.version}, written by a neuraLQX bundle"
+        return "format {0}, written by {name} {version}".format(self.version, **self.writer)
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain JSON values."""
@@ -139,15 +147,15 @@ def inspect(
     *,
     report: list[Diagnostic] | None = None,
 ) -> Inspection:
-    """The content of a bundle; reads no array.
+    """The content of a bundle or a foreign file; reads no array.
 
     Args:
-        path: A bundle (folder or zip) or a ``manifest.json``.
+        path: A bundle (folder or zip), a ``manifest.json``, or a file of another program such as ``model.safetensors``.
         filter: The leaves to show: the text of a filter such as ``tag:trainable & !path:**/bias``, or any filter.
         report: A list to which parts of the filter that match no leaf are added.
 
     Raises:
-        SerializationError: There is no bundle (then also a FileNotFoundError), or its manifest is invalid.
+        SerializationError: There is nothing (then also a FileNotFoundError), or it cannot be read.
         FilterError: The filter cannot be read, or matches no leaf.
 
     Example:
@@ -155,6 +163,8 @@ def inspect(
         '$.E_hist'
     """
     chosen = None if filter is None else _selection(filter)
+    if is_foreign(path):
+        return _foreign(path, chosen, report)
     document = bundle.read_manifest(path)
     rows: list[Row] = []
     sizes: dict[str, int] = {}
@@ -190,6 +200,36 @@ def inspect(
         arrays=len(sizes),
         nbytes=sum(sizes.values()),
         omitted=omitted,
+    )
+
+
+def _foreign(
+    path: str | pathlib.Path, chosen: Selection | None, report: list[Diagnostic] | None
+) -> Inspection:
+    """The content of a foreign file; filters see the keys of nested names as a path."""
+    with opened(path) as file:
+        leaves = [*file.arrays.items(), *file.values.items()]
+        rows: list[Row] = []
+        for name, leaf in leaves:
+            keys = tuple(split(name))
+            if chosen is not None and not chosen(keys, leaf):
+                continue
+            if isinstance(leaf, ForeignArray):
+                rows.append(Row(name, len(keys), brief_array(leaf), nbytes=leaf.nbytes))
+            else:
+                rows.append(Row(name, len(keys), type(leaf).__name__, brief_scalar(leaf)))
+    if chosen is not None:
+        _report_unmatched(chosen, str(path), report, declared=False)
+    return Inspection(
+        file=str(path),
+        version=None,
+        schema=None,
+        writer=None,
+        metadata=dict(file.metadata),
+        rows=tuple(rows),
+        arrays=sum(row.path in file.arrays for row in rows),
+        nbytes=sum(row.nbytes for row in rows),
+        format=file.format,
     )
 
 

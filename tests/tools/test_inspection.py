@@ -2,13 +2,15 @@
 
 import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from neuralqx_struct import bundle
+from neuralqx_struct import bundle, formats
 from neuralqx_struct.bundle import BundleMissingError
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
+from neuralqx_struct.filters import FilterError
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.manifest.text import format_manifest
 from neuralqx_struct.schema.lock import payload_fingerprint
@@ -518,3 +520,58 @@ def test_inspections_of_deep_and_wide_bundles_take_bounded_time(tmp_path, monkey
     assert len(shown.rows) + shown.omitted == 50_191
     assert sum(len(row.path) for row in shown.rows) < 1_010_000
     assert f"(and {shown.omitted} that are not listed)" in str(shown)
+
+
+def test_foreign_files_are_named_with_their_arrays(tmp_path):
+    path = tmp_path / "m.safetensors"
+    arrays = {"encoder.0.w": np.zeros((2, 3), np.float32), "b": np.ones(4, np.int8)}
+    formats.write(path, "safetensors", arrays, metadata={"format": "pt"})
+    record = inspect(path)
+    assert (record.format, record.version, record.arrays, record.nbytes) == (
+        "safetensors",
+        None,
+        2,
+        28,
+    )
+    assert str(record).splitlines() == [
+        f"{path}: a safetensors file",
+        "metadata format: 'pt'",
+        "  encoder.0.w  float32[2, 3]  24 B",
+        "  b            int8[4]         4 B",
+        "2 nodes, 2 arrays, 28 B",
+    ]
+    assert record.to_json()["format"] == "safetensors"
+    assert [row.path for row in inspect(path, "path:encoder/**").rows] == ["encoder.0.w"]
+    assert [row.path for row in inspect(path, "dtype:int8").rows] == ["b"]
+    with pytest.raises(FilterError, match="NQX426"):
+        inspect(path, "path:decoder/**")
+
+
+def test_plain_values_of_foreign_files_are_shown(tmp_path, monkeypatch):
+    def opened(path, reading):
+        return formats.ForeignFile(path=str(path), format="npy", arrays={}, values={"step": 7})
+
+    path = tmp_path / "a.npy"
+    np.save(path, np.ones(1))
+    monkeypatch.setitem(formats.FORMATS, "npy", replace(formats.FORMATS["npy"], opened=opened))
+    assert "  step  int = 7" in str(inspect(path)).splitlines()
+
+
+def test_names_of_foreign_files_are_escaped(tmp_path):
+    path = formats.write(tmp_path / "m.safetensors", "safetensors", {"\x1b[2J\n::x": np.ones(1)})
+    assert "\x1b" not in str(inspect(path))
+    assert "\\x1b[2J\\n::x" in str(inspect(path))
+
+
+def test_a_file_of_no_kind_is_an_error_that_names_the_kinds(tmp_path):
+    (tmp_path / "notes").write_text("text")
+    with pytest.raises(SerializationError, match=r"NQX620.*\n.*safetensors, npz.*npy.*bundles"):
+        inspect(tmp_path / "notes")
+
+
+@pytest.mark.parametrize("store", ["npz", "safetensors"])
+def test_array_files_of_bundles_are_files_too(tmp_path, store):
+    path = bundle.write(tmp_path / "ckpt", Payload(document(), ARRAYS), store=store)
+    assert inspect(path).format is None
+    [file] = path.glob("arrays.*")
+    assert (inspect(file).format, inspect(file).arrays) == (store, 3)

@@ -1,0 +1,122 @@
+"""A kind of foreign file that is added as one record takes part in every operation, and no other code names kinds."""
+
+import ast
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct import formats
+from neuralqx_struct.errors import IntegrityError, SerializationError
+from neuralqx_struct.formats.table import ForeignArray, ForeignFile, Format, checked, register
+from tests.builders import invoke
+
+PACKAGE = Path(s.__file__).parent
+
+
+def recognises(found):
+    return found.start.startswith(b"TOY")
+
+
+def opened(path, reading):
+    data = path.read_bytes()[3:]
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise IntegrityError(f"expected JSON, got: {error}", code="NQX408") from error
+
+    def lazy(item):
+        def read():
+            return np.array(item, dtype=np.float64)
+
+        return ForeignArray("float64", (len(item),), read)
+
+    arrays = {name: lazy(item) for name, item in document.items() if type(item) is list}
+    values = {name: item for name, item in document.items() if type(item) is not list}
+    return ForeignFile(path=str(path), format="toy", arrays=arrays, values=values)
+
+
+def write(stage, arrays, writing):
+    document = {name: checked(name, array).tolist() for name, array in arrays.items()}
+    stage.write_bytes(b"TOY" + json.dumps(document).encode())
+
+
+TOY = Format(
+    name="toy",
+    title="a toy",
+    suffix=".toy",
+    extra=None,
+    recognises=recognises,
+    opened=opened,
+    write=write,
+    folder=lambda _: False,
+    metadata=False,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A toy file, and its kind in the table for one test."""
+    register([TOY])
+    yield formats.write(tmp_path / "m.toy", "toy", {"a.w": np.arange(3.0), "b": np.ones(2)})
+    del formats.FORMATS["toy"]
+
+
+def test_it_is_recognised_and_read(path):
+    assert formats.recognised(path) is TOY
+    with formats.opened(path) as file:
+        assert list(file.arrays) == ["a.w", "b"]
+        assert file.arrays["a.w"].part((slice(1, 2),)).tolist() == [1]
+
+
+def test_inspect_and_verify(path):
+    assert str(s.inspect(path)).startswith(f"{path}: a toy\n  a.w  float64[3]")
+    assert s.verify(path) == []
+    assert invoke("inspect", path).exit_code == invoke("verify", path).exit_code == 0
+    path.write_bytes(b"TOY{")
+    assert [(d.code, d.file) for d in s.verify(path)] == [("NQX408", str(path))]
+
+
+def test_it_becomes_another_kind(path, tmp_path):
+    with formats.opened(path) as file:
+        other = formats.write(tmp_path / "m.npz", "npz", file.arrays)
+    with formats.opened(other) as file:
+        formats.write(path, "toy", file.arrays, overwrite=True)
+    assert s.inspect(path).nbytes == 40
+
+
+def test_it_refuses_as_its_record_says(path, tmp_path):
+    with pytest.raises(SerializationError, match="expected no metadata for a toy, got a"):
+        formats.write(tmp_path / "n.toy", "toy", {}, metadata={"a": "b"})
+    with pytest.raises(SerializationError, match="expected no max_shard_size for a toy, got 5"):
+        formats.write(tmp_path / "n.toy", "toy", {}, max_shard_size=5)
+
+
+def test_its_name_is_in_the_errors(path, tmp_path):
+    (tmp_path / "other").write_bytes(b"other")
+    with pytest.raises(SerializationError, match=r"the kinds are .*toy"):
+        formats.opened(tmp_path / "other")
+    with pytest.raises(SerializationError, match="to write among .*toy.*\n.*did you mean 'toy'"):
+        formats.write(tmp_path / "n", "toi", {})
+
+
+def test_a_missing_member_or_a_name_twice_is_an_error_at_once():
+    with pytest.raises(TypeError, match="missing"):
+        Format(name="toy", title="a toy")
+    with pytest.raises(ValueError, match="of different names, got 'npz' twice"):
+        register([formats.FORMATS["npz"]])
+
+
+def test_no_other_code_names_kinds():
+    """But for those that are stores too: tests/stores/test_toy_store.py has these."""
+    known = formats.FORMATS.keys() - {"npz", "safetensors", "orbax"}
+    found = set()
+    for file in PACKAGE.rglob("*.py"):
+        if file.parent.name == "formats":
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and node.value in known:
+                found.add((file.relative_to(PACKAGE).as_posix(), node.value))
+    assert not found
