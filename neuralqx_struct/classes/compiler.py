@@ -39,15 +39,13 @@ from neuralqx_struct.errors import (
     has_errors,
 )
 from neuralqx_struct.fieldspec import Values, field
-from neuralqx_struct.layouts.payloads import adopted, released
-from neuralqx_struct.layouts.reading import layout_files
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import register_ref
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.series import Series, load_series, series_of
+from neuralqx_struct.schema.series import Series, layout_files, load_series, series_of
 from neuralqx_struct.schema.stacks import stacked_fields
 from neuralqx_struct.schema.uses import link_all, remember
 from neuralqx_struct.tools.linting import lint_series
@@ -129,30 +127,23 @@ class Schema:
         return tuple(layout_files(self._series.folder))
 
     def from_layout(
-        self,
-        source: Any,
-        layout: Any,
-        values: Values | None = None,
-        **options: Unpack[ReadOptions],
+        self, source: Any, layout: Any, values: Values | None = None, **options: Unpack[ReadOptions]
     ) -> Any:
         """Loads a foreign checkpoint as this version's root class.
 
         Args:
             source: The path of a file or folder that another program wrote, or a mapping of names to arrays.
-            layout: The name of one of :attr:`layouts`, the path of a layout, or its text.
+            layout: The name of one of :attr:`layouts`, or the path or the text of a layout.
             values: Values and sizes that the file does not show, by name or path; they win over those of the layout.
-            **options: As for :func:`neuralqx_struct.from_state_dict`. ``report`` also receives the defaults, and the
+            **options: As for :func:`neuralqx_struct.from_state_dict`; ``report`` also receives the defaults, and the
                 arrays that the layout ignores.
 
         Raises:
             SchemaError: The layout has errors.
-            SerializationError: The file does not fit the layout, with every missing, extra and misshapen array.
-
-        Example:
-            >>> schema = load_schema("schemas/transformer")
-            >>> schema.layouts
-            ()
+            SerializationError: The file does not fit, with every missing, extra and misshapen array.
         """
+        from neuralqx_struct.layouts.payloads import adopted
+
         payload = adopted(self._series, layout, source, values, report=options.get("report"))
         held = {**payload.document, "array_data": payload.arrays}
         return self.root.from_state_dict(held, **options)
@@ -160,34 +151,28 @@ class Schema:
     def to_layout(
         self, obj: Any, layout: Any, values: Values | None = None, like: Any = None
     ) -> dict[str, Any]:
-        """The arrays of a foreign checkpoint from an instance; the inverse of :meth:`from_layout`.
+        """The numpy arrays of a foreign checkpoint by name; the inverse of :meth:`from_layout`.
 
         Args:
-            obj: An instance of the root class.
+            obj: An instance of the root class. Arrays that the layout ignores are left out.
             layout: As for :meth:`from_layout`.
             values: Sizes that no array shows.
             like: The foreign file, or its mapping, whose order of names the result has.
 
-        Returns:
-            Numpy arrays by name. Arrays that the layout ignores are left out.
-
         Raises:
             SerializationError: The instance does not fit the layout, with every problem.
         """
-        held = self._saved(obj)
-        payload = Payload(held, held.pop("array_data"))
-        found = released(payload, self._series, layout, values, like=like)
-        return {name: array.read() for name, array in found.items()}
+        from neuralqx_struct.layouts.payloads import released
 
-    def _saved(self, obj: Any) -> dict[str, Any]:
-        """The state dict of an instance of the root."""
         if not isinstance(obj, self.root):
-            message = (
-                f"expected an instance of {self.document.ref(self.document.root)}, got {brief(obj)}"
-            )
+            wanted = self.document.ref(self.document.root)
+            message = f"expected an instance of {wanted}, got {brief(obj)}"
             raise SerializationError(message, code="NQX401", hint="pass what from_layout returned")
-        saved: dict[str, Any] = obj.to_state_dict()
-        return saved
+        held = obj.to_state_dict()
+        found = released(
+            Payload(held, held.pop("array_data")), self._series, layout, values, like=like
+        )
+        return {name: array.read() for name, array in found.items()}
 
     def __getitem__(self, name: str) -> Any:
         classes = classes_of(self._series, self._version, own=True)

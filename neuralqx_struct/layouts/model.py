@@ -101,8 +101,8 @@ class Layout(Declaration):
     prefix: list[StrictStr] = Field(
         default=[""], min_length=1, description="In front of all names; the one that fits is taken."
     )
-    separator: StrictStr = Field(
-        ".", min_length=1, description="Between the names of structs and of fields."
+    separator: Annotated[str, Field(strict=True, pattern=r"^[^\\\x00-\x1f]$")] = Field(
+        ".", description="One character between the names of structs and of fields."
     )
     ignore: list[StrictStr] = Field(
         default_factory=list, description="Arrays that are left out, such as pooler.*."

@@ -27,15 +27,17 @@ from neuralqx_struct.errors import (
     SerializationError,
     StructError,
     did_you_mean,
+    has_errors,
 )
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import ForeignArray, ForeignFile, opened
 from neuralqx_struct.layouts.adoption import AdoptionPlan
-from neuralqx_struct.layouts.lint import value_names
+from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.model import Layout
 from neuralqx_struct.layouts.places import NOTHING, Values
 from neuralqx_struct.layouts.reading import read_layout
 from neuralqx_struct.layouts.release import ReleasePlan
+from neuralqx_struct.layouts.values import value_names
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.printing import brief
@@ -82,7 +84,7 @@ def adopted(
         SchemaError: The layout has errors.
         SerializationError: The file does not fit, with every problem.
     """
-    read, _ = read_layout(layout, series)
+    read = sound_layout(layout, series)
     with _named(source), _open(source, read.separator, limits, like) as file:
         document = series.at(read.ref.version)
         known = [_keyed(values or _NONE), read.values, _read_values(read, file)]
@@ -142,7 +144,7 @@ def released(
         SchemaError: The layout has errors.
         SerializationError: The payload does not fit, with every problem.
     """
-    read, _ = read_layout(layout, series)
+    read = sound_layout(layout, series)
     version = read.ref.version
     payload = resolve(payload, series, to=version, report=report)
     given = Values([_keyed(values or _NONE), read.values])
@@ -151,6 +153,19 @@ def released(
         with _open(like, read.separator, None, None) as file:
             names = [*file.arrays]
     return ReleasePlan(series.at(version), read, payload, given, names).files
+
+
+def sound_layout(where: Any, series: Series) -> Layout:
+    """A layout without errors.
+
+    Raises:
+        SchemaError: Every error.
+    """
+    layout, source = read_layout(where, series)
+    found = check_layout(layout, source, series.at(layout.ref.version))
+    if has_errors(found):
+        raise SchemaError(each for each in found if each.severity == "error")
+    return layout
 
 
 def foreign_of(payload: Payload) -> Mapping[str, Any]:

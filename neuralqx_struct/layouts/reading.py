@@ -18,11 +18,9 @@ from pydantic import ValidationError
 from neuralqx_struct.errors import SchemaError, did_you_mean
 from neuralqx_struct.layouts.model import Layout, Rule
 from neuralqx_struct.schema.reading import all_of, structural
-from neuralqx_struct.schema.series import SUFFIXES, Series
+from neuralqx_struct.schema.series import SUFFIXES, Series, layout_files
 from neuralqx_struct.schema.text import KeyPath, Source
 from neuralqx_struct.schema.text.loader import read_file, read_text
-
-FOLDER = "layouts"
 
 
 def parse_layout(source: Source) -> Layout:
@@ -45,15 +43,6 @@ def model_at(path: KeyPath) -> type[Layout | Rule] | None:
         case ("structs", _, _):
             return Rule
     return None
-
-
-def layout_files(folder: Path | None) -> dict[str, Path]:
-    """The layouts of a schema folder, by the names of their files."""
-    place = None if folder is None else folder / FOLDER
-    if place is None or not place.is_dir():
-        return {}
-    files = [file for file in sorted(place.iterdir()) if file.suffix in SUFFIXES]
-    return {file.stem: file for file in files if file.is_file()}
 
 
 def read_layout(where: Any, series: Series | None = None) -> tuple[Layout, Source]:

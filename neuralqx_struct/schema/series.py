@@ -35,6 +35,7 @@ __all__ = [
     "SchemaMissingError",
     "Series",
     "carried_series",
+    "layout_files",
     "load_series",
     "refuse_bundle",
     "series_of",
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 _MANIFEST = "manifest.json"
+#: The folder of layouts beside the versions of a schema.
+_LAYOUTS = "layouts"
 _NO_SOURCES: Mapping[int, Source] = MappingProxyType({})
 
 
@@ -288,6 +291,15 @@ def version_files(folder: Path) -> list[Path]:
     """The files of a folder that can be versions of a schema."""
     files = [path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file()]
     return sorted(path for path in files if path.name != WAIVERS_NAME)
+
+
+def layout_files(folder: Path | None) -> dict[str, Path]:
+    """The layouts of a schema folder, by the names of their files."""
+    place = None if folder is None else folder / _LAYOUTS
+    if place is None or not place.is_dir():
+        return {}
+    files = [file for file in sorted(place.iterdir()) if file.suffix in SUFFIXES]
+    return {file.stem: file for file in files if file.is_file()}
 
 
 def schema_folders(path: Path) -> list[Path]:

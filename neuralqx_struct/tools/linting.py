@@ -36,12 +36,20 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_err
 from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.lint import ABOUT_KEYS, Findings, finding
 from neuralqx_struct.schema.lint.document import ALL_CHECKS
+from neuralqx_struct.schema.lint.silencing import (
+    comments_in,
+    in_order,
+    place_of,
+    unused_comment,
+    without_silenced,
+)
 from neuralqx_struct.schema.lock import LOCK_NAME, Edit, edit_since, read_lock
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import (
     SchemaMissingError,
     Series,
+    layout_files,
     load_series,
     refuse_bundle,
     schema_folders,
@@ -80,14 +88,28 @@ def lint(path: str | Path) -> list[Diagnostic]:
         refuse_bundle(where)
     except SchemaError as error:
         return list(error.diagnostics)
+    if where in layout_files(where.parent.parent).values():
+        return _lint_layouts(where.parent.parent, [where])
     folders = schema_folders(where)
     if folders != [where]:
-        return _sorted(found for folder in folders for found in lint(folder))
+        return in_order(found for folder in folders for found in lint(folder))
     try:
-        return lint_series(load_series(where))
+        found = lint_series(load_series(where))
+        layouts = layout_files(where).values()
+        return found if has_errors(found) else found + _lint_layouts(where, layouts)
     except SchemaError as error:
         broken = {d.file for d in error.diagnostics}
-        return _sorted({*error.diagnostics, *_readable_parts(where, broken)})
+        return in_order({*error.diagnostics, *_readable_parts(where, broken)})
+
+
+def _lint_layouts(folder: Path, paths: Iterable[Path]) -> list[Diagnostic]:
+    """The findings about some layouts of a schema folder."""
+    if not paths:
+        return []  # spares the import
+    from neuralqx_struct.layouts.lint import lint_layout
+
+    series = load_series(folder)
+    return [found for path in paths for found in lint_layout(path, series)]
 
 
 def lint_series(series: Series) -> list[Diagnostic]:
@@ -114,14 +136,14 @@ def lint_series(series: Series) -> list[Diagnostic]:
         if neighbours and {older.version, newer.version} <= without_errors:
             pair += _check_migration(older, newer, series.folder)
         found += _located(pair, sources[newer.version])
-    comments = _comments(sources.values())
-    kept = [*_without_silenced(found, comments)]
+    comments = comments_in(sources.values())
+    kept = [*without_silenced(found, comments)]
     if not has_errors(kept):  # an error hides the findings that comments silence
-        unused = comments.difference(map(_place, found))
-        kept += map(_unused, unused)
+        unused = comments.difference(map(place_of, found))
+        kept += map(unused_comment, unused)
     if series.folder is not None:
         kept += _check_lock(series, series.folder)
-    return _sorted(dict.fromkeys(kept))
+    return in_order(dict.fromkeys(kept))
 
 
 def lint_document(document: Document, source: Source | None = None) -> list[Diagnostic]:
@@ -136,7 +158,7 @@ def lint_document(document: Document, source: Source | None = None) -> list[Diag
     """
     source = source or Source(f"{document.id}@{document.version}")
     found = _findings(document, source)
-    return _sorted(_without_silenced(found, _comments([source])))
+    return in_order(without_silenced(found, comments_in([source])))
 
 
 def _findings(document: Document, source: Source) -> list[Diagnostic]:
@@ -170,46 +192,6 @@ def _located(found: Iterable[Diagnostic], source: Source) -> Iterator[Diagnostic
         except StructError:  # the path of a step is not one of the document
             block = source.located(replace(each, path="$.migrations"))
             yield replace(block, path=each.path)
-
-
-#: File, line and code of a finding, or of a comment that silences it.
-_Place = tuple[str | None, int | None, str]
-
-
-def _place(found: Diagnostic) -> _Place:
-    return found.file, found.line, found.code
-
-
-def _comments(sources: Iterable[Source]) -> set[_Place]:
-    return {
-        (source.name, line, code)
-        for source in sources
-        for line, codes in source.suppressions.items()
-        for code in codes
-    }
-
-
-def _without_silenced(found: Iterable[Diagnostic], comments: set[_Place]) -> Iterator[Diagnostic]:
-    for each in found:
-        if _place(each) not in comments:
-            yield each
-        elif each.severity == "error":
-            reason = "errors cannot be ignored by a comment"
-            yield replace(each, hint=f"{each.hint}; {reason}" if each.hint else reason)
-
-
-def _unused(comment: _Place) -> Diagnostic:
-    """The warning about a comment that silences nothing."""
-    file, line, code = comment
-    message = f"expected {code} on this line, which the comment ignores, got no such finding"
-    hint = "remove the comment, or move it to the line of the finding"
-    return Diagnostic("NQX015", "warning", message, "", file, line, 1, hint)
-
-
-def _sorted(found: Iterable[Diagnostic]) -> list[Diagnostic]:
-    return sorted(
-        found, key=lambda d: (d.file or "", d.line or 0, d.column or 0, d.code, d.path, d.message)
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
