@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.references import alias_class as alias_class
     from neuralqx_struct.references import class_ref as class_ref
     from neuralqx_struct.references import resolve_class as resolve_class
+    from neuralqx_struct.series import Series as Series
     from neuralqx_struct.stacking import stack as stack
     from neuralqx_struct.stacking import unstack as unstack
     from neuralqx_struct.struct import Struct as Struct
@@ -144,6 +145,7 @@ _HOME = {
         "static_fields",
     ),
     "neuralqx_struct.checkpoint.jax_export": ("register_jax_export",),
+    "neuralqx_struct.series": ("Series",),
     "neuralqx_struct.stacking": ("stack", "unstack"),
     "neuralqx_struct.trees": ("combine", "map_where", "merge", "partition", "split"),
     "neuralqx_struct.tools.validation": ("validate",),

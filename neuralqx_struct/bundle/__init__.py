@@ -15,8 +15,8 @@ Example:
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from neuralqx_struct.bundle.atomic import BundleExistsError, BundleWriteError
 from neuralqx_struct.bundle.conversion import require_apart, seal, write_linked
+from neuralqx_struct.bundle.disk import BundleExistsError, BundleWriteError
 from neuralqx_struct.bundle.reading import OpenBundle, around, opened
 from neuralqx_struct.bundle.storage import BundleMissingError
 from neuralqx_struct.bundle.writing import write

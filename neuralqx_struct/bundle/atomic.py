@@ -29,34 +29,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
+from neuralqx_struct.bundle.disk import (
+    BundleExistsError,
+    BundleWriteError,
+    numbered,
+    refusals_named,
+    sync_folder,
+    sync_place,
+)
 from neuralqx_struct.errors import SerializationError
 
-_E = TypeVar("_E", bound=OSError)
 _Foreign = Callable[[Path], str | None]
 _LOOKS = 4
 _PAUSES = 64
-_NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
-
-
-class BundleExistsError(SerializationError, FileExistsError):
-    """The target of a write exists."""
-
-    default_code = "NQX431"
-
-
-class BundleWriteError(SerializationError, OSError):
-    """The system refused a write, such as for a full disk or a read-only folder."""
-
-    default_code = "NQX406"
-
-
-def numbered(error: _E, number: int | None, path: Path) -> _E:
-    """The error with the attributes that callers expect of an OSError."""
-    error.errno, error.filename = number, str(path)
-    error.strerror = None if number is None else os.strerror(number)
-    return error
+_PAUSE = 0.02
+_LEFTOVER: Final = re.compile(r"\..+\.(?P<kind>gone|tmp)-[0-9a-f]{12}")
 
 
 def current(path: Path) -> Path | None:
@@ -105,29 +94,9 @@ def staged(
                 sync_folder(stage.path)
             _place(stage.path, target, refuse, overwrite=overwrite)
             stage.unlock()
-            _sync_place(target)
+            sync_place(target)
         finally:
             _completed(stage.close)
-
-
-@contextmanager
-def refusals_named(target: Path, kind: str = "bundle") -> Iterator[None]:
-    """Raises errors of the system, which name a temporary file or none, as errors about the target.
-
-    Raises:
-        BundleWriteError: In place of any other OSError.
-    """
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, SerializationError):
-            raise
-        message = f"expected to write the {kind}, got: {error.strerror or error}"
-        if error.filename is not None and os.fspath(error.filename) != os.fspath(target):
-            message += f"\nthe system refused {os.fsdecode(error.filename)}"
-        hint = f"the old {kind} is untouched; free space or choose a folder that can be written, then retry"
-        refused = BundleWriteError(message, file=str(target), hint=hint)
-        raise numbered(refused, error.errno, target) from error
 
 
 def _refuse(target: Path, *, overwrite: bool, foreign: _Foreign, kind: str) -> None:
@@ -263,16 +232,17 @@ class _Stage:
         """Removes it, or the old target if that has its name now."""
         self.unlock()
         if self.path != self._target:
-            _discard(self.path, own=True)
+            _discard(self.path, own=True, pauses=_PAUSES)
 
 
-def _discard(path: Path, *, own: bool) -> bool:
+def _discard(path: Path, *, own: bool, pauses: int = 0) -> bool:
     """Removes a temporary; False if a process uses it, or may use it as the system has no locks.
 
-    ``own``: it belongs to this writer.
+    ``own``: it belongs to this writer. ``pauses``: how often to look again, if another writer may be about
+    to unlock it.
     """
     done, descriptor = _locked(path)
-    for _ in range(_PAUSES if own else 0):  # another writer may be about to unlock it
+    for _ in range(pauses):
         if done is not False or not os.path.lexists(path):
             break
         time.sleep(0.002)
@@ -316,36 +286,45 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-# Replacement
+def remove(target: Path) -> None:
+    """Takes a file or folder away from its path at once, and then removes it.
 
-
-def sync_folder(path: Path) -> None:
-    """Flushes the names in a folder to the disk, if the system can."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in _NO_SYNC:
-            raise
-    finally:
-        os.close(descriptor)
-
-
-def _sync_place(target: Path) -> None:
-    """Flushes the name of a new bundle to the disk.
+    A reader that has opened it keeps its data: files stay while they are open, and a folder that a reader has
+    locked stays under its new name until a later :func:`clear_leftovers`.
 
     Raises:
-        BundleWriteError: The system refused; the bundle is in place all the same.
+        FileNotFoundError: There is nothing at the path.
     """
+    _clean_up(target)
+    gone = _sibling(target, "gone")
+    target.rename(gone)
+    _completed(lambda: _discard(gone, own=True))
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Removes the files of killed writers in a folder, and removed ones that no reader uses any more."""
+    for name in os.listdir(folder):  # noqa: PTH208 - names alone
+        found = _LEFTOVER.fullmatch(name)
+        if found:
+            _discard(folder / name, own=found["kind"] == "gone")
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Lets one writer at a time work in a folder, where the system has locks; the others wait."""
+    descriptor = None
+    with suppress(OSError):  # Windows opens no folders
+        descriptor = os.open(folder, os.O_RDONLY)
     try:
-        sync_folder(target.parent)
-    except OSError as error:
-        message = f"expected to flush the name of the new bundle to the disk, got: {error.strerror or error}"
-        hint = "the new bundle is in place, but a power cut may lose it: check the disk, then write it again"
-        refused = BundleWriteError(message, file=str(target), hint=hint)
-        raise numbered(refused, error.errno, target) from error
+        while descriptor is not None and lock(descriptor) is False:
+            time.sleep(_PAUSE)
+        yield
+    finally:
+        if descriptor is not None:
+            _unlock(descriptor)
+
+
+# Replacement
 
 
 def _place(stage: Path, target: Path, refuse: Callable[[], None], *, overwrite: bool) -> None:
@@ -371,7 +350,7 @@ def _replace(stage: Path, target: Path) -> None:
     finally:
         if not os.path.lexists(target):
             kept.rename(target)
-        _completed(lambda: _discard(kept, own=True))
+        _completed(lambda: _discard(kept, own=True, pauses=_PAUSES))
 
 
 # By system: its function, the folder descriptor that it takes before a path, and its flags.

@@ -21,7 +21,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -164,7 +164,7 @@ def begin(
     overwrite: bool = False,
     compress: bool = False,
     progress: Progress | None = None,
-    after: Callable[[], None] | None = None,
+    around: AbstractContextManager[object] | None = None,
 ) -> PendingBundle:
     """Begins to write a bundle.
 
@@ -177,26 +177,27 @@ def begin(
         overwrite: Replace an existing bundle.
         compress: Compress the arrays.
         progress: Called with (bytes done, bytes in all), also by the thread that writes.
-        after: Called by the thread when the bundle is complete; in the first process only.
+        around: Entered before the bundle is begun and left when it is complete, or given up; in the first
+            process only.
 
     Raises:
         SerializationError: As :func:`~neuralqx_struct.bundle.write`, as far as it is known now; in all processes.
     """
     path = Path(path)
+    around = around or nullcontext()
     if store.begin is not None:
         return _begin_together(
-            path, make, store, overwrite=overwrite, progress=progress, after=after
+            path, make, store, overwrite=overwrite, progress=progress, around=around
         )
     fill = filling(path, make(), store, compress=compress, progress=progress)
     with ExitStack() as opened:
+        opened.enter_context(around)
         new = opened.enter_context(new_bundle(path, overwrite=overwrite))
         kept = opened.pop_all()
 
     def complete() -> None:
         with kept:
             fill(new)
-        if after is not None:
-            after()
 
     return PendingBundle(path, complete)
 
@@ -208,7 +209,7 @@ def _begin_together(
     *,
     overwrite: bool,
     progress: Progress | None,
-    after: Callable[[], None] | None,
+    around: AbstractContextManager[object],
 ) -> PendingBundle:
     """As :func:`begin`, by all processes of the program."""
     assert store.begin is not None
@@ -223,6 +224,7 @@ def _begin_together(
             store.require_form(folder=is_folder_path(path))
             if rank():
                 return b""
+            opened.enter_context(around)
             new = opened.enter_context(new_bundle(path, overwrite=overwrite))
             return new.put(store.file, _folder)
 
@@ -236,7 +238,5 @@ def _begin_together(
             written = records()
             if new is not None:
                 new.complete(payload.document, written, store.file)
-        if new is not None and after is not None:
-            after()
 
     return PendingBundle(path, complete, together=True)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neuralqx_struct.bundle.atomic import BundleExistsError, refusals_named, sync_folder
+from neuralqx_struct.bundle.disk import BundleExistsError, refusals_named, sync_folder
 from neuralqx_struct.bundle.reading import OpenBundle, around, naming, opened
 from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST, is_folder_path
 from neuralqx_struct.bundle.writing import (

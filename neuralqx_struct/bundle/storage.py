@@ -26,7 +26,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from neuralqx_struct.bundle.atomic import current, lock, numbered, sync_folder
+from neuralqx_struct.bundle.atomic import current, lock
+from neuralqx_struct.bundle.disk import numbered, sync_folder
+from neuralqx_struct.bundle.steps import listed, step_paths
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
@@ -365,11 +367,7 @@ def manifest_bytes(held: Opened, limits: Limits) -> bytes:
     most = limits.manifest_bytes
     length = held.hold(MANIFEST)
     if length is None:
-        hint = None
-        if held.path.is_dir() and any((p / MANIFEST).is_file() for p in held.path.iterdir()):
-            hint = f"it has bundles in it: name them, as in {held.path / '*'}"
-        names = ", ".join(held.names()[:8]) or "nothing"
-        raise no_bundle(held.path, f"one with {names} in it", hint)
+        raise _without_manifest(held)
     source = held.source(MANIFEST, lambda: most)
     if isinstance(source, memoryview):
         return bytes(source)
@@ -377,3 +375,20 @@ def manifest_bytes(held: Opened, limits: Limits) -> bytes:
         message = f"expected a manifest of at most {most} bytes, got {length}"
         raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
     return b"".join(_pieces(held.path, source))
+
+
+def _without_manifest(held: Opened) -> SerializationError:
+    """The error for an open folder or zip that is no bundle; names the bundles that are in it."""
+    path = held.path
+    inside = [p for p in path.iterdir() if (p / MANIFEST).is_file()] if path.is_dir() else []
+    if not inside:
+        names = ", ".join(held.names()[:8]) or "nothing"
+        return no_bundle(path, f"one with {names} in it")
+    steps = [number for number, place in step_paths(path).items() if place in inside]
+    if not steps:
+        hint = f"it has bundles in it: name them, as in {path / '*'}"
+        return no_bundle(path, f"one with {', '.join(held.names()[:8])} in it", hint)
+    last = path / str(steps[-1])
+    call = f'neuralqx_struct.Series({str(path)!r}).load("latest")'
+    hint = f"name a step, such as {last}, or call {call}; migrate_all takes the whole folder"
+    return no_bundle(path, f"a series of the steps {listed(steps)}", hint)

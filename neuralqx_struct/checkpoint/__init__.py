@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
@@ -173,9 +173,9 @@ def save(
     metadata: Values | None = None,
     progress: Progress | None = None,
     check: bool = True,
-    after: Callable[[], None] | None = None,
+    around: AbstractContextManager[object] | None = None,
 ) -> Path | PendingBundle:
-    """As :func:`export`; ``after`` is called when the bundle is complete, in one process only."""
+    """As :func:`export`; ``around`` is left when the bundle is complete, and entered by one process only."""
     chosen = store_named(store)
     together = chosen.begin is not None and (asynchronous or jax.process_count() > 1)
     copy = asynchronous and not together
@@ -192,15 +192,14 @@ def save(
             overwrite=overwrite,
             compress=compress,
             progress=progress,
-            after=after,
+            around=around,
         )
         return pending if asynchronous else pending.wait()
-    written = bundle.write(
-        path, payload(), overwrite=overwrite, store=store, compress=compress, progress=progress
-    )
-    if after is not None:
-        after()
-    return written
+    held = payload()
+    with around or nullcontext():
+        return bundle.write(
+            path, held, overwrite=overwrite, store=store, compress=compress, progress=progress
+        )
 
 
 def from_dict(data: Values, target: Any) -> Any:

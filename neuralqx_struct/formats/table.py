@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
 
-from neuralqx_struct.bundle.atomic import numbered
+from neuralqx_struct.bundle.disk import numbered
 from neuralqx_struct.bundle.storage import BundleMissingError
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, UntrustedError

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.atomic import BundleExistsError
+from neuralqx_struct.bundle.disk import BundleExistsError
 from neuralqx_struct.stores import hosts
 from tests.builders import ROOT
 

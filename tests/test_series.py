@@ -1,0 +1,531 @@
+"""The steps of a run: retention, best and latest, readers beside it, two writers, and crashes at every call."""
+
+import fcntl
+import json
+import logging
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neuralqx_struct as s
+from neuralqx_struct.bundle import BundleMissingError, atomic
+from neuralqx_struct.series import metrics_of_plain, metrics_to_plain
+from tests.builders import doc, payload
+
+
+def fill(series, steps, **metrics):
+    for n, step in enumerate(steps):
+        series.save(step, {"w": np.full(4, step)}, {k: values[n] for k, values in metrics.items()})
+    return series
+
+
+def names(root):
+    return sorted(path.name for path in root.iterdir())
+
+
+# -- retention
+
+
+@pytest.mark.parametrize(
+    ("options", "energies", "kept"),
+    [
+        ({}, range(6), [0, 10, 20, 30, 40, 50]),
+        ({"keep_last": 2}, range(6), [40, 50]),
+        ({"keep_last": 2, "keep_best": ("energy", "min")}, [3, 1, 2, 5, 4, 6], [10, 40, 50]),
+        ({"keep_last": 2, "keep_best": ("energy", "max")}, [3, 1, 2, 5, 4, 6], [40, 50]),
+        ({"keep_last": 1, "keep_best": ("energy", "max")}, [3, 9, math.nan, 5, 4, 6], [10, 50]),
+        ({"keep_last": 1, "keep_best": ("other", "max")}, range(6), [50]),
+        ({"keep_last": 1, "keep_every": 20}, range(6), [0, 20, 40, 50]),
+        ({"keep_best": ("energy", "min"), "keep_every": 20}, range(6), [0, 10, 20, 30, 40, 50]),
+    ],
+)
+def test_which_steps_are_kept(tmp_path, options, energies, kept):
+    series = fill(s.Series(tmp_path, **options), range(0, 60, 10), energy=energies)
+    assert series.steps() == kept and names(tmp_path) == sorted(map(str, kept))
+    assert series.latest() == 50 and s.Series(tmp_path).steps() == kept
+
+
+def test_the_best_step_changes(tmp_path):
+    series = s.Series(tmp_path, keep_last=1, keep_best=("energy", "min"))
+    for step, energy, best in [(1, 5, 1), (2, 7, 1), (3, 4, 3), (4, 4, 4), (5, math.inf, 4)]:
+        series.save(step, step, {"energy": energy})
+        assert series.best() == best and series.load("best") == best
+    assert series.steps() == [4, 5]
+
+
+def test_a_step_before_the_latest_is_kept_when_it_is_saved(tmp_path):
+    series = fill(s.Series(tmp_path, keep_last=1), [30])
+    fill(series, [10])
+    assert series.steps() == [10, 30] and series.latest() == 30
+    fill(series, [20])
+    assert series.steps() == [20, 30]
+    with pytest.raises(FileExistsError, match="NQX431"):
+        series.save(30, "new")
+    series.save(30, "new", overwrite=True)
+    assert series.load() == "new" and series.steps() == [30]
+
+
+def test_other_things_in_the_folder_are_left_alone(tmp_path):
+    series = s.Series(tmp_path / "run", keep_last=1)
+    fill(series, [1])
+    for name in ("007", "+2", "1.5", "logs", ".cache", "²"):
+        (tmp_path / "run" / name).mkdir()
+    (tmp_path / "run" / "3").write_text("no folder")
+    before = set(names(tmp_path / "run"))
+    fill(series, [4])
+    assert series.steps() == [4] and set(names(tmp_path / "run")) == before - {"1"} | {"4"}
+
+
+# -- reading
+
+
+def test_a_series_without_steps(tmp_path):
+    for root in (tmp_path, tmp_path / "no"):
+        series = s.Series(root, keep_best=("energy", "min"))
+        assert (series.steps(), series.latest(), series.best()) == ([], None, None)
+        for step in ("latest", "best", 3):
+            with pytest.raises(FileNotFoundError, match="no step is complete") as caught:
+                series.load(step)
+            assert isinstance(caught.value, BundleMissingError) and caught.value.code == "NQX401"
+
+
+def test_a_missing_step_lists_the_others(tmp_path):
+    series = fill(s.Series(tmp_path), range(1, 8))
+    message = "expected step 17, got none.*\n.*the complete steps are 1, 2, 3, ..., 6, 7"
+    with pytest.raises(BundleMissingError, match=message):
+        series.load(17)
+
+
+def test_options_of_loads_and_exports_are_passed_on(tmp_path):
+    class State(s.Struct):
+        w: jax.Array
+
+    series = s.Series(tmp_path)
+    path = series.save(
+        np.int64(1),
+        State(w=jnp.ones(3)),
+        {"loss": jnp.float32(0.5)},
+        store="safetensors",
+        metadata={"run": "a"},
+    )
+    assert path == tmp_path / "1" and (path / "arrays.safetensors").is_file()
+    assert s.inspect(path).metadata == {"run": "a", "metrics": {"loss": 0.5}}
+    assert type(series.load(load_cls=State)) is State
+    assert series.load(1, as_numpy=True, load_cls=State).w.tolist() == [1, 1, 1]
+    assert s.inspect(series.save(2, 1)).metadata == {}
+
+
+@pytest.mark.parametrize("damage", ["no manifest", "cut manifest", "no arrays", "cut arrays"])
+def test_an_incomplete_step_is_never_the_latest(tmp_path, damage):
+    series = fill(s.Series(tmp_path, keep_last=3), [10])
+    step = series.save(20, {"w": np.arange(1000)})
+    manifest, arrays = step / "manifest.json", step / "arrays.npz"
+    if damage == "no manifest":
+        manifest.unlink()
+    elif damage == "cut manifest":
+        manifest.write_bytes(manifest.read_bytes()[:-20])
+    elif damage == "no arrays":
+        arrays.unlink()
+    else:
+        arrays.write_bytes(arrays.read_bytes()[:3000])
+    for found in (s.Series(tmp_path), series):
+        if found is series and damage in {"no arrays", "cut arrays"}:
+            continue  # it has written this step
+        assert found.steps() == [10] and found.latest() == 10
+        assert found.load()["w"].tolist() == [10] * 4
+    with pytest.raises(s.SerializationError):
+        series.load(20)
+
+
+def test_a_step_between_two_renames_is_complete(tmp_path):
+    fill(s.Series(tmp_path), [10, 20])
+    (tmp_path / "20").rename(tmp_path / ".20.old-0123456789ab")
+    series = s.Series(tmp_path, keep_last=1)
+    assert series.steps() == [10, 20] and series.load()["w"][0] == 20
+    fill(series, [30])
+    assert names(tmp_path) == ["30"]
+
+
+def test_a_folder_that_cannot_be_read(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(s.SerializationError, match="Not a directory"):
+        s.Series(tmp_path / "file").steps()
+    with pytest.raises(s.SerializationError, match="NQX406"):
+        s.Series(tmp_path / "file").save(1, 1)
+
+
+def test_readers_of_one_bundle_list_the_steps(tmp_path):
+    root = tmp_path / "run"
+    fill(s.Series(root), range(0, 80, 10))
+    for read in (s.load, s.inspect, lambda path: s.migrate(path, tmp_path / "out")):
+        with pytest.raises(s.SerializationError, match="0, 10, 20, ..., 60, 70") as caught:
+            read(root)
+        hint = caught.value.diagnostics[0].hint
+        assert str(root / "70") in hint and "migrate_all" in hint
+        call = f'neuralqx_struct.Series({str(root)!r}).load("latest")'
+        assert call in hint and eval(call, {"neuralqx_struct": s})["w"][0] == 70
+    (found,) = s.verify(root)
+    assert "a series of the steps" in found.message
+
+
+# -- arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keep_last": 0}, "keep_last=: expected a number of at least 1 or None, got 0"),
+        ({"keep_last": True}, "keep_last=: expected a number of at least 1"),
+        ({"keep_every": 2.5}, "keep_every=: expected a number of at least 1"),
+        ({"keep_best": "energy"}, "keep_best=: expected a metric and a mode"),
+        ({"keep_best": ("energy", "least")}, "keep_best=: expected a metric and a mode"),
+        ({"keep_best": ("energy", [])}, "keep_best=: expected a metric and a mode"),
+        ({"root": "s3://bucket/run"}, "root=: expected a folder, got the URL"),
+    ],
+)
+def test_arguments_without_a_meaning(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        s.Series(**{"root": tmp_path, **options})
+
+
+@pytest.mark.parametrize("step", [-1, 1.0, "1", True, None, 10**18])
+def test_steps_that_are_no_numbers(tmp_path, step):
+    series = s.Series(tmp_path)
+    with pytest.raises(ValueError, match="step=: expected a whole number from 0 on"):
+        series.save(step, 1)
+    with pytest.raises(ValueError, match="step=: expected 'latest', 'best', a whole number"):
+        series.load(step)
+    assert names(tmp_path) == []
+
+
+def test_best_needs_a_metric(tmp_path):
+    with pytest.raises(ValueError, match="keep_best"):
+        s.Series(tmp_path).best()
+
+
+def test_metrics_that_are_no_real_numbers(tmp_path):
+    metrics = {"a": 1j, "b": "1", "c": np.ones(1), "d": np.complex64(1), 3: 1.0, "e": None, "f": 1}
+    with pytest.raises(ValueError, match="metrics=: expected real numbers by name") as caught:
+        s.Series(tmp_path).save(1, 1, metrics)
+    assert all(name in str(caught.value) for name in ("'a'", "'b'", "'c'", "'d'", "3", "'e'"))
+    assert "'f'" not in str(caught.value) and names(tmp_path) == []
+    with pytest.raises(ValueError, match="pass the numbers as metrics="):
+        s.Series(tmp_path).save(1, 1, metadata={"metrics": {}})
+
+
+@given(st.dictionaries(st.text(max_size=5), st.floats() | st.integers(-(2**70), 2**70), max_size=4))
+@settings(max_examples=25)
+def test_metrics_come_back_as_they_were(metrics):
+    text = json.dumps(metrics_to_plain(metrics), allow_nan=False)
+    found = metrics_of_plain(json.loads(text))
+    assert repr(found) == repr({name: float(value) for name, value in metrics.items()})
+
+
+@pytest.mark.parametrize(
+    "plain", [None, 5, [1], {"a": "1"}, {"a": True}, {"a": [1]}, {"a": 10**400}]
+)
+def test_metrics_of_other_programs_are_left_out(tmp_path, plain):
+    assert metrics_of_plain(plain) == {}
+    s.export(1, tmp_path / "3", metadata={"metrics": plain})
+    series = s.Series(tmp_path, keep_best=("a", "min"))
+    assert series.steps() == [3] and series.best() is None
+
+
+def test_how_it_is_shown(tmp_path):
+    series = s.Series(tmp_path, keep_last=3, keep_best=("<b>", "min"))
+    assert eval(repr(series), {"Series": s.Series}).steps() == []
+    assert repr(s.Series("run")) == "Series('run')"
+    assert "<td>step</td>" in series._repr_html_()
+    series.save(1, 1, {"<b>": 0.25})
+    series.save(2, 1)
+    page = series._repr_html_()
+    assert "<td>&lt;b&gt;</td>" in page and "<b>" not in page
+    assert "<td>1</td><td>0.25</td><td>best</td>" in page
+    assert "<td>2</td><td></td><td>latest</td>" in page
+
+
+# -- saves in the background
+
+
+@pytest.fixture
+def held_back(monkeypatch):
+    """An event before which no flush to the disk returns."""
+    opened, real = threading.Event(), os.fsync
+
+    def fsync(descriptor):
+        assert opened.wait(60)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    yield opened
+    opened.set()
+
+
+def test_saves_in_the_background(tmp_path, held_back):
+    series = s.Series(tmp_path, keep_last=1)
+    state = {"w": np.zeros(3)}
+    pending = series.save(1, state, asynchronous=True)
+    state["w"][:] = 7
+    assert series.steps() == [] and series.latest() is None
+    threading.Timer(0.05, held_back.set).start()
+    second = series.save(2, state, asynchronous=True)  # waits for the first
+    assert pending.done and pending.wait() == tmp_path / "1"
+    second.wait()
+    assert series.steps() == [2] and series.load()["w"].tolist() == [7, 7, 7]
+
+
+def test_a_failed_save_is_raised_by_the_next(tmp_path, monkeypatch):
+    series = fill(s.Series(tmp_path, keep_last=1), [1])
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        series.save(2, 2, asynchronous=True).settle()
+    with pytest.raises(s.SerializationError, match="No space left"):
+        series.save(3, 3)
+    assert series.steps() == [1] and names(tmp_path) == ["1"]
+    fill(series, [3])
+    assert series.steps() == [3]
+
+
+# -- readers and other writers
+
+
+@pytest.mark.parametrize("store", ["npz", "safetensors"])
+def test_retention_leaves_a_reader_its_data(tmp_path, store):
+    series = s.Series(tmp_path, keep_last=1)
+    series.save(1, {"w": np.arange(1 << 16)}, store=store)
+    held = series.load(1, verify=False)
+    with s.bundle.opened(tmp_path / "1") as reader:
+        fill(series, [2])
+        assert names(tmp_path) == ["2"]
+        assert reader.payload().arrays["w"][-1] == 65535
+    assert held["w"][-1] == 65535
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:orbax", "ignore::DeprecationWarning")
+def test_a_folder_that_a_reader_has_locked_stays_until_it_is_free(tmp_path):
+    series = s.Series(tmp_path, keep_last=1)
+    series.save(1, {"w": np.arange(64)}, store="orbax")
+    with s.bundle.opened(tmp_path / "1") as reader:
+        held = reader.payload()
+    fill(series, [2])
+    assert series.steps() == [2] and len(names(tmp_path)) == 2
+    assert held.arrays["w"][-1] == 63
+    del held, reader
+    fill(series, [3])
+    assert names(tmp_path) == ["3"]
+
+
+@pytest.mark.parametrize("store", ["npz", "orbax"])
+@pytest.mark.filterwarnings("ignore::UserWarning:orbax", "ignore::DeprecationWarning")
+def test_a_step_that_is_removed_while_it_is_opened(tmp_path, monkeypatch, store):
+    """The reader of a number has one clear error; the reader of the latest goes on to the next."""
+    series = s.Series(tmp_path, keep_last=1)
+    original = s.bundle.reading.OpenBundle._by_file
+
+    def removed(self):
+        if self.path == tmp_path / "1" and not (tmp_path / "2").exists():
+            fill(series, [2])
+        return original(self)
+
+    for step in (1, "latest"):
+        shutil.rmtree(tmp_path / "2", ignore_errors=True)
+        series.save(1, {"w": np.arange(64)}, store=store)
+        reader = s.Series(tmp_path)
+        assert reader.latest() == 1
+        with monkeypatch.context() as patched:
+            patched.setattr(s.bundle.reading.OpenBundle, "_by_file", removed)
+            if step == 1:
+                with pytest.raises(BundleMissingError, match="the complete steps are 2"):
+                    reader.load(step)
+            else:
+                assert reader.load(step)["w"][0] == 2
+    assert names(tmp_path) == ["2"]
+
+
+def test_steps_that_cannot_be_removed_are_logged(tmp_path, monkeypatch, caplog):
+    series = fill(s.Series(tmp_path, keep_last=1), [1])
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, "neuralqx_struct"):
+        patched.setattr(Path, "rename", refuse)
+        patched.setattr(atomic, "_CALLS", atomic._CALLS)
+        fill(series, [2])
+    assert f"{tmp_path / '1'}: expected to remove it, got: Permission denied" in caplog.text
+    assert series.steps() == [1, 2]
+    fill(series, [3])
+    assert series.steps() == [3]
+
+
+def test_another_writer_waits(tmp_path):
+    fill(s.Series(tmp_path), [1])
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    writer = threading.Thread(target=fill, args=(s.Series(tmp_path, keep_last=1), [2]))
+    writer.start()
+    time.sleep(0.1)
+    assert writer.is_alive() and s.Series(tmp_path).steps() == [1]
+    os.close(descriptor)
+    writer.join(60)
+    assert s.Series(tmp_path).steps() == [2]
+
+
+@pytest.mark.parametrize("missing", ["locks", "module"])
+def test_a_system_without_locks(tmp_path, monkeypatch, missing):
+    def no_locks(*_):
+        raise OSError(37, "No locks available")
+
+    if missing == "locks":
+        monkeypatch.setattr(fcntl, "flock", no_locks)
+    else:
+        monkeypatch.setitem(sys.modules, "fcntl", None)
+    fill(s.Series(tmp_path, keep_last=1), [1, 2])
+    assert names(tmp_path) == ["2"]
+
+
+WRITER = """
+import sys
+import neuralqx_struct as s
+series = s.Series(sys.argv[1], keep_last=2, keep_best=("energy", "min"))
+print("ready", flush=True)
+sys.stdin.readline()
+for step in range(0, 40, 2):
+    series.save(step, {"step": step}, {"energy": abs(step - 11)})
+"""
+
+
+def test_two_processes_write_one_series(tmp_path, root):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    series = s.Series(tmp_path / "run", keep_last=2, keep_best=("energy", "min"))
+    command = [sys.executable, "-c", WRITER, str(series.root)]
+    with subprocess.Popen(command, env=environment, **pipes) as writer:
+        assert writer.stdout.readline() == "ready\n"
+        print("go", file=writer.stdin, flush=True)
+        for step in range(1, 40, 2):
+            series.save(step, {"step": step}, {"energy": abs(step - 11)})
+            latest = series.latest()
+            assert latest >= step and series.load()["step"] >= latest
+        writer.communicate()
+    assert writer.returncode == 0
+    assert {38, 39, 11} <= set(series.steps()) and len(series.steps()) <= 4
+    assert names(tmp_path / "run") == sorted(map(str, series.steps()))
+
+
+# -- crashes
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A folder in memory where there is one: flushes to a disk take long."""
+    memory = Path("/dev/shm")
+    place = memory if os.access(memory, os.W_OK) else tmp_path
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("exchange", ["yes", pytest.param("no", marks=pytest.mark.slow)])
+def test_a_crash_at_each_call_leaves_a_complete_latest_step(work, root, exchange):
+    program = root / "tests" / "programs" / "crash_series.py"
+    done = subprocess.run(
+        [sys.executable, str(program), str(work / "run"), exchange],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    calls = rows[0]["calls"]
+    placed = calls.index("exchange" if exchange == "yes" else "rename")
+    assert {"mkdir", "write", "fsync", "unlink", "rmdir", "rename"} <= set(calls)
+    assert len(rows) == 3 * len(calls)
+    for row in rows:
+        where = f"{row['how']} at call {row['at']}, {row['call']}: {row}"
+        # A folder that exists need not be made.
+        saved = row["at"] > placed or (row["how"] == "full" and row["error"] is None)
+        assert row["latest"] == (40 if saved else 30) and row["best"] == 10, where
+        assert {10, row["latest"]} <= set(row["steps"]) <= {10, 20, 30, 40}, where
+        assert (row["signal"] == signal.SIGKILL) == (row["how"] == "kill"), where
+        if row["how"] == "full" and row["error"] is not None:
+            assert row["code"] == "NQX406" and row["at"] <= placed + 1, where
+        if row["how"] == "kill":
+            assert row["after"] == {"steps": [10, 50], "names": ["10", "50"]}, where
+
+
+LOOP = """
+import sys, time
+import numpy as np
+import neuralqx_struct as s
+series = s.Series(sys.argv[1], keep_last=2, keep_best=("energy", "min"))
+step = (series.latest() or 0) + 1
+while True:
+    state = {"w": np.full(20_000, step)}
+    series.save(step, state, {"energy": abs(step - 5)}, asynchronous=bool(step % 2))
+    if step % 10 == 1:
+        print(step, flush=True)
+    step += 1
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_again_and_again(work, root):
+    moments = random.Random(3)
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    latest = 0
+    for _ in range(15):
+        command = [sys.executable, "-c", LOOP, str(work / "run")]
+        run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        assert run.stdout.readline()
+        time.sleep(moments.uniform(0, 0.5))
+        run.kill()
+        run.communicate()
+        series = s.Series(work / "run", keep_best=("energy", "min"))
+        assert series.latest() >= latest
+        latest = series.latest()
+        assert (series.load()["w"] == latest).all() and series.best() == 5
+        assert s.verify(work / "run" / str(latest)) == []
+    fill(s.Series(work / "run", keep_last=1), [latest + 1])
+    assert names(work / "run") == [str(latest + 1)]
+
+
+# -- migrations
+
+
+def test_a_migrated_series_keeps_metrics_best_and_latest(tmp_path):
+    first = doc({"w": "float32[n]", "a": "int"})
+    second = doc({"w": "float32[n]", "b": "int"}, 2, [s.steps.rename(field="a", to="b")])
+    energies = {10: 1.5, 20: -2.0, 30: math.nan, 40: 0.5}
+    for step, energy in energies.items():
+        held = payload(first, {"w": np.full(5, step, "float32"), "a": step}, [first, second])
+        held.document["metadata"] = {"metrics": metrics_to_plain({"energy": energy}), "run": "x"}
+        s.bundle.write(tmp_path / "run" / str(step), held)
+    done = s.migrate_all(tmp_path / "run", tmp_path / "out", to=2)
+    assert not done.failed
+    old, new = (s.Series(tmp_path / name, keep_best=("energy", "min")) for name in ("run", "out"))
+    assert old.steps() == new.steps() == [10, 20, 30, 40]
+    assert (new.latest(), new.best()) == (old.latest(), old.best()) == (40, 20)
+    assert repr(old._complete()) == repr(new._complete())
+    assert s.inspect(tmp_path / "out" / "20").metadata["run"] == "x"
+    assert new.load("best", raw=True)["b"] == 20
