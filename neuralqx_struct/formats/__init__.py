@@ -36,6 +36,7 @@ from neuralqx_struct.formats.equinox import EQUINOX
 from neuralqx_struct.formats.msgpack import MSGPACK
 from neuralqx_struct.formats.names import joined, require_separator, split
 from neuralqx_struct.formats.npz import NPY, NPZ
+from neuralqx_struct.formats.orbax import ORBAX
 from neuralqx_struct.formats.safetensors import SAFETENSORS
 from neuralqx_struct.formats.table import (
     FORMATS,
@@ -67,7 +68,7 @@ __all__ = [
     "write",
 ]
 
-register([SAFETENSORS, NPZ, EQUINOX, NPY, MSGPACK])
+register([SAFETENSORS, NPZ, EQUINOX, NPY, MSGPACK, ORBAX])
 
 
 def recognised(path: str | Path) -> Format | None:

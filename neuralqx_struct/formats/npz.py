@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, UntrustedError
 from neuralqx_struct.formats.table import (
+    MOST_EXPANSION,
     Candidate,
     ForeignArray,
     ForeignFile,
@@ -51,8 +52,6 @@ _MOST_HEADER: Final = 1 << 16
 _ONLY: Final = "arr_0"
 _KNOWN: Final = "a dtype whose name is in the file"
 _NAME_IT: Final = "write the array again, as safetensors; if it was bfloat16, np.load(...)[name].view('bfloat16') is the array"
-#: Deflated arrays that expand to more than the limit may be at most so many times as large as their data in the file.
-_MOST_EXPANSION: Final = 100
 
 
 class Found(NamedTuple):
@@ -106,7 +105,7 @@ def _of_member(view: memoryview, member: Member, limits: Limits) -> Found:
     else:
         parsed = parse_header(memoryview(inflated_start(data, _MOST_HEADER)))
         place, packed = parsed.size, (begin, length, size)
-        if size > limits.full_bytes and size > _MOST_EXPANSION * length:
+        if size > limits.full_bytes and size > MOST_EXPANSION * length:
             message = (
                 f"expected at most {limits.full_bytes} bytes, got {length} that expand to {size}"
             )

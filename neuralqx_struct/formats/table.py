@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 Plain = bool | int | float | str | None
 """A plain value beside the arrays of a file."""
+#: Compressed arrays that expand to more than the limit may be at most so many times as large as their data.
+MOST_EXPANSION: Final = 100
 _START = 1024  # bytes of a file by which its kind is found
 _READ: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 

@@ -158,7 +158,7 @@ class _Arrays(StoredArrays):
         while coming:
             region, answer = coming.popleft()
             coming.extend(islice(requests, 1))
-            with _faults_named(self._root, name):
+            with faults_named(self._root, name):
                 values = np.ascontiguousarray(answer.result())
             if values.dtype != dtype:
                 values = values.reshape(-1).view(dtype)
@@ -215,8 +215,8 @@ def _asked(store: Any, region: Region) -> Any:
 def _opened(root: os.PathLike[str], name: str, code: str, shape: tuple[int, ...]) -> Any:
     """Opens one array of the checkpoint, whose own description must agree before anything is allocated."""
     tensorstore = package("tensorstore")
-    where = {**_ocdbt(root), "path": f"{key_of(name)}/"}
-    with _faults_named(root, name):
+    where = {**ocdbt(root), "path": f"{key_of(name)}/"}
+    with faults_named(root, name):
         request = {"driver": "zarr", "kvstore": where}
         array = tensorstore.open(request, open=True, read=True).result()
         got = (array.dtype.name, tuple(array.shape))
@@ -229,12 +229,13 @@ def _opened(root: os.PathLike[str], name: str, code: str, shape: tuple[int, ...]
     return array
 
 
-def _ocdbt(root: os.PathLike[str]) -> dict[str, Any]:
+def ocdbt(root: os.PathLike[str]) -> dict[str, Any]:
+    """The description of the key-value store of a checkpoint for tensorstore."""
     return {"driver": "ocdbt", "base": {"driver": "file", "path": f"{os.fspath(root)}/"}}
 
 
 @contextmanager
-def _faults_named(root: os.PathLike[str], name: str | None = None) -> Iterator[None]:
+def faults_named(root: os.PathLike[str], name: str | None = None) -> Iterator[None]:
     """Raises errors of tensorstore as errors about an array, or about the checkpoint."""
     fault: Exception | None = None
     try:
@@ -297,20 +298,35 @@ def _root(source: Source) -> os.PathLike[str]:
     return source
 
 
+def require_plain_files(root: os.PathLike[str]) -> int:
+    """Checks that a checkpoint holds only files and folders.
+
+    Returns:
+        The size of all files.
+
+    Raises:
+        UntrustedError: It holds a link or a device.
+    """
+    total = 0
+    for folder, folders, files in os.walk(root):
+        for entry in (*folders, *files):
+            found = os.lstat(os.path.join(folder, entry))  # noqa: PTH118 - one call a file
+            if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+                hint = "bundles and checkpoints hold plain files only, no links"
+                message = f"expected plain files, got {entry!r} that is none"
+                raise UntrustedError(message, code="NQX504", hint=hint)
+            total += found.st_size
+    return total
+
+
 def _keys(root: os.PathLike[str]) -> set[str]:
     """The keys of the arrays in a checkpoint, which must hold only files and folders."""
-    with _faults_named(root):
-        for folder, folders, files in os.walk(root):
-            for entry in (*folders, *files):
-                mode = os.lstat(os.path.join(folder, entry)).st_mode  # noqa: PTH118 - one call a file
-                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                    hint = "bundles hold plain files only, no links"
-                    message = f"expected plain files, got {entry!r} that is none"
-                    raise UntrustedError(message, code="NQX504", hint=hint)
+    with faults_named(root):
+        require_plain_files(root)
         if not Path(root, "manifest.ocdbt").exists():
             return set()
         tensorstore = package("tensorstore")
-        keys = tensorstore.KvStore.open(_ocdbt(root)).result().list().result()
+        keys = tensorstore.KvStore.open(ocdbt(root)).result().list().result()
         return {key.decode("utf-8", "replace").rpartition("/")[0] for key in keys}
 
 

@@ -43,8 +43,10 @@ def package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        hint = "pip install 'neuralqx-struct[orbax]'; or convert the bundle where it is installed"
-        message = f"expected the package {name} for store 'orbax', got none"
+        hint = (
+            "pip install 'neuralqx-struct[orbax]'; or convert the checkpoint where it is installed"
+        )
+        message = f"expected the package {name} for checkpoints of Orbax, got none"
         raise SerializationError(message, code="NQX615", hint=hint) from error
 
 
