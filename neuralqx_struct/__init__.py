@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from neuralqx_struct import filters as filters
     from neuralqx_struct.bundle.conversion import convert as convert
     from neuralqx_struct.checkpoint import export as export
-    from neuralqx_struct.checkpoint import from_dict as from_dict
     from neuralqx_struct.checkpoint import from_state_dict as from_state_dict
     from neuralqx_struct.checkpoint import load as load
     from neuralqx_struct.checkpoint import to_state_dict as to_state_dict
+    from neuralqx_struct.checkpoint.dicts import from_dict as from_dict
     from neuralqx_struct.checkpoint.jax_export import register_jax_export as register_jax_export
     from neuralqx_struct.checkpoint.schemas import schema_of as schema_of
     from neuralqx_struct.classes.compiler import Schema as Schema
@@ -90,7 +90,6 @@ if TYPE_CHECKING:
 _HOME = {
     "neuralqx_struct.checkpoint": (
         "export",
-        "from_dict",
         "from_state_dict",
         "load",
         "to_state_dict",
@@ -150,6 +149,7 @@ _HOME = {
     "neuralqx_struct.trees": ("combine", "map_where", "merge", "partition", "split"),
     "neuralqx_struct.tools.validation": ("validate",),
     "neuralqx_struct.tools.verification": ("verify",),
+    "neuralqx_struct.checkpoint.dicts": ("from_dict",),
     "neuralqx_struct.checkpoint.schemas": ("schema_of",),
     "neuralqx_struct.classes.documents": ("dump_schema",),
 }

@@ -11,9 +11,8 @@ Example:
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
@@ -30,30 +29,25 @@ from neuralqx_struct.checkpoint.loading import (
     load,
     too_deep,
 )
-from neuralqx_struct.classes.compiler import Schema
-from neuralqx_struct.classes.documents import described, document_of, series_of_class
+from neuralqx_struct.classes.documents import document_of, series_of_class
 from neuralqx_struct.codecs.jax import StructEncoder
-from neuralqx_struct.container.derivation import complete
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import SerializationError
-from neuralqx_struct.fieldspec import Specs, Values, is_struct
+from neuralqx_struct.fieldspec import Values
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, collector_paused
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
-from neuralqx_struct.printing import brief
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.schema.lock import schema_member
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.stores import store_named
 from neuralqx_struct.stores.store import Progress
-from neuralqx_struct.types.records import Type
 
 __all__ = [
     "ExportOptions",
     "LoadOptions",
     "ReadOptions",
     "export",
-    "from_dict",
     "from_state_dict",
     "load",
     "to_state_dict",
@@ -200,92 +194,6 @@ def save(
         return bundle.write(
             path, held, overwrite=overwrite, store=store, compress=compress, progress=progress
         )
-
-
-def from_dict(data: Values, target: Any) -> Any:
-    """The Struct of a dict of its fields; the inverse of ``to_dict``, recursive or not.
-
-    As in a load, converters, derivation and validation run, ``__post_init__`` does not, and fields that are left out get
-    their defaults. Derived fields are computed.
-
-    Args:
-        data: Values by field name. Dicts become Structs where the field is declared to hold those, also inside lists,
-            tuples and dicts.
-        target: A Struct class, or a schema, which means its root.
-
-    Raises:
-        TypeError: ``data`` is no mapping, or ``target`` is neither.
-        SerializationError: With every name that is no field, and every field without a value.
-        ValidationError: A value is invalid.
-
-    Example:
-        >>> from neuralqx_struct.struct import Struct
-        >>> class Point(Struct):
-        ...     x: float
-        ...     y: float = 0.0
-        >>> from_dict(Point(1.5).to_dict(), Point)
-        Point(x=1.5, y=0.0)
-    """
-    given = target.root if isinstance(target, Schema) else target
-    if not isinstance(given, type) or not is_struct(given):
-        raise TypeError(f"from_dict(): expected a Struct class or a schema, got {brief(target)}")
-    if not isinstance(data, Mapping):
-        raise TypeError(f"from_dict(): expected a mapping of fields, got {brief(data)}")
-    return _from_dict(data, given)
-
-
-def _from_dict(data: Values, cls: Any, *, hooks: bool = True) -> Any:
-    """As :func:`from_dict`; without hooks for a stacked struct, which the struct around it checks."""
-    specs: Specs = cls.__nqx_fields__
-    document, struct, classes = described(cls)
-    declared = document.structs[struct].fields
-
-    def build(value: Any, wanted: Type) -> Any:
-        """The value with Structs in place of dicts, where the type has them."""
-        if type(value) is dict:
-            single = {
-                branch.parts[0] if branch.stacks else branch: branch for branch in wanted.branches
-            }
-            named: Iterable[Any] = ((classes.get(each.refers), each) for each in single)
-            structs = [(each, one) for each, one in named if each is not None and is_struct(each)]
-            fitting = [(each, one) for each, one in structs if _fits(value, each)]
-            if fitting or len(structs) == 1:
-                inner, one = (fitting or structs)[0]
-                return _from_dict(value, inner, hooks=hooks and not single[one].stacks)
-        for branch in wanted.branches:
-            if branch.parts and isinstance(value, dict):
-                return {key: build(item, branch.parts[-1]) for key, item in value.items()}
-            if branch.parts and isinstance(value, (list, tuple)):
-                items = zip(value, itertools.cycle(branch.parts), strict=False)
-                make: Any = getattr(value, "_make", type(value))
-                return make([build(item, part) for item, part in items])
-        return value
-
-    stored = {
-        key: build(value, declared[key].declared) if key in declared else value
-        for key, value in data.items()
-        if key not in specs or not specs[key].is_derived
-    }
-    known = [
-        key
-        for key, spec in specs.items()
-        if (not spec.is_derived and not spec.reset) or key in stored
-    ]
-    values = complete(
-        cls,
-        stored,
-        known,
-        lambda key: specs[key].has_default,
-        lambda key: specs[key].make_default(),
-    )
-    return (cls.__nqx_restore__ if hooks else cls.__nqx_assemble__)(values)
-
-
-def _fits(data: Values, cls: Any) -> bool:
-    """True if a dict has all fields that a class needs, and no others."""
-    specs: Specs = cls.__nqx_fields__
-    needed = {name for name, spec in specs.items() if not spec.has_default and not spec.is_derived}
-    return needed <= data.keys() <= specs.keys()
 
 
 def _snapshot(

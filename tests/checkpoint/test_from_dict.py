@@ -1,9 +1,11 @@
 """`from_dict`, the inverse of `to_dict`."""
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from neuralqx_struct.errors import SchemaError
 from tests.builders import ROOT
 
 SCHEMAS = sorted(path.parent for path in ROOT.glob("schemas/*/v1.yaml"))
@@ -78,8 +80,81 @@ def test_names_that_do_not_fit_are_refused_together():
     found = {(d.code, d.path) for d in caught.value.diagnostics}
     assert found == {("NQX415", "Head.bais"), ("NQX414", "Head.bias"), ("NQX414", "Head.w")}
     assert "did you mean 'bias'?" in str(caught.value)
-    with pytest.raises(s.SerializationError, match="Layer.v"):
-        s.from_dict({**model(1).to_dict(), "layers": [{"v": 1}]}, Model)
+    wrong = {"layers": [{"v": 1}], "by_name": {"a": {"w": 1}, "b": {}}, "handel": 1}
+    with pytest.raises(s.SerializationError, match="expected a field of Layer, got 'v'") as caught:
+        s.from_dict({**model(1).to_dict(), **wrong}, Model)
+    assert {(d.code, d.path) for d in caught.value.diagnostics} == {
+        ("NQX415", "$.layers[0].v"),
+        ("NQX414", "$.layers[0].w"),
+        ("NQX414", "$.by_name['b'].w"),
+        ("NQX415", "Model.handel"),
+    }
+
+
+SCHEMA = """
+language: "1"
+schema: lab.net
+version: 3
+root: Net
+structs:
+  Dense: {fields: {kernel: "float32[i, o]", bias: "float32[o] | null"}}
+  Net: {fields: {layers: "list[Dense]", table: "dict[str, Dense]", n: int}}
+"""
+
+
+def dense(i, o, dtype="float32"):
+    return {"kernel": np.ones((i, o), dtype), "bias": None if o == 1 else np.ones(3, dtype)}
+
+
+@pytest.fixture
+def target(request, tmp_path, monkeypatch):
+    """The schema in each form that a target may have."""
+    (tmp_path / "schemas" / "net").mkdir(parents=True)
+    (tmp_path / "schemas" / "net" / "v3.yaml").write_text(SCHEMA)
+    monkeypatch.chdir(tmp_path)
+    schema = s.load_schema(SCHEMA)
+    forms = {"schema": schema, "document": schema.document, "class": schema.root, "text": SCHEMA}
+    return forms.get(request.param, request.param)
+
+
+FORMS = [
+    "schema",
+    "document",
+    "class",
+    "text",
+    "lab.net",
+    "lab.net@3",
+    "schemas/net",
+    "schemas/net@3",
+]
+
+
+@pytest.mark.parametrize("target", FORMS, indirect=True)
+def test_targets(target):
+    data = {"layers": [dense(2, 3), dense(5, 3)], "table": {"a": dense(2, 1)}, "n": 4}
+    made = s.from_dict(data, target)
+    assert type(made).__name__ == "Net" and type(made.table["a"]).__name__ == "Dense"
+    assert made.layers[1].kernel is data["layers"][1]["kernel"] and made.n == 4
+    assert made.to_dict(recursive=True).keys() == data.keys()
+
+
+@pytest.mark.parametrize("target", ["schema"], indirect=True)
+def test_wrong_values_of_all_structs_are_refused_together(target):
+    data = {"layers": [dense(2, 3), dense(2, 4)], "table": {"a": dense(2, 3, "float64")}, "n": 4}
+    with pytest.raises(s.ValidationError) as caught:
+        s.from_dict(data, target)
+    assert {(d.code, d.path) for d in caught.value.diagnostics} == {
+        ("NQX413", "$.layers[1].bias"),
+        ("NQX411", "$.table['a'].kernel"),
+        ("NQX411", "$.table['a'].bias"),
+    }
+
+
+def test_schemas_that_are_not_there():
+    with pytest.raises(SchemaError, match="expected the path of a schema or the identity"):
+        s.from_dict({}, "lab.nothing@3")
+    with pytest.raises(SchemaError, match="nothing/there"):
+        s.from_dict({}, ROOT / "nothing" / "there")
 
 
 @pytest.mark.parametrize(("data", "target"), [({}, dict), ({}, 3), ([1], Layer), (None, Layer)])
