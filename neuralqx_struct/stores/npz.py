@@ -55,7 +55,7 @@ _HEADER: Final = re.compile(
     rb"'shape': \((?P<shape>(?:\d{1,20}(?:, ?\d{1,20})*,?)?)\), \} *\n"
 )
 # The parts of a member's name that lead out of a folder.
-_SPECIAL: Final = re.compile(r"(?:(?<=/)|^)\.{0,2}(?=/|$)|[\\:\x00-\x1f\x7f]")
+_SPECIAL: Final = re.compile(r"(?:(?<=/)|^)\.{0,2}(?=/|\Z)|[\\:\x00-\x1f\x7f]")
 
 
 @lru_cache(maxsize=4096)
