@@ -2,6 +2,7 @@
 
 import copy
 import random
+import re
 import string
 
 import numpy as np
@@ -222,6 +223,8 @@ class Maker:
                 and held.type == ("int",)
                 and held.members.get("kind") == "static"
             ):
+                if self.bold and not is_size(version, key):
+                    sizes[key] = self.value(version, held.type, dims, sizes)
                 given[key] = sizes[key] = dims.get(key, sizes[key])
         fields = {
             key: given[key] if key in given else self.value(version, held.type, dims, sizes)
@@ -310,3 +313,11 @@ class Maker:
         else:
             found = [False, True]
         return np.array([self.one(found) for _ in range(count)], kind)
+
+
+def is_size(version, name):
+    """Whether a dim, or a size in a type or an equation, has a name."""
+    data = version.data()
+    types = [held["type"] for each in data["structs"].values() for held in each["fields"].values()]
+    equations = [dim.get("equals", "") for dim in version.dims.values()]
+    return any(re.search(rf"\b{name}\b", text) for text in [*version.dims, *types, *equations])
