@@ -37,7 +37,7 @@ from neuralqx_struct.schema.lint import Findings, finding
 from neuralqx_struct.schema.lock import edit_since, lock_entry, payload_fingerprint
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.series import Series, series_of
+from neuralqx_struct.schema.series import Series, series_of, undo_hint
 from neuralqx_struct.schema.sizes.scopes import named_from_root, reachable
 from neuralqx_struct.schema.uses import Find
 from neuralqx_struct.types import walk_type
@@ -166,10 +166,6 @@ def _means_otherwise(a: Document, b: Document) -> bool:
     return a is not b and payload_fingerprint(a) != payload_fingerprint(b)
 
 
-_REVISION = "`neuralqx-struct schema revision` does both"
-_FREEZE = "fine as a correction: `neuralqx-struct schema freeze` records it"
-
-
 def _edited(
     series: Series, published: Mapping[int, Mapping[str, str]], documents: Mapping[int, Document]
 ) -> Iterator[Diagnostic]:
@@ -179,11 +175,10 @@ def _edited(
         if now is None or not (edit := edit_since(now, entry)).parts:
             continue
         wanted = f"expected version {version} as it was published"
-        following = series.head.version + 1
-        hint = f"undo the edit, and give the changed schema the version {following}; {_REVISION}"
+        hint = undo_hint(series)
         if payload_fingerprint(now) == entry["payload"]:
             got = f"another {' and '.join(edit.parts)}" if edit.corrects else "edited text"
-            hint = _FREEZE if edit.corrects else hint
+            hint = "fine: a published version may correct these" if edit.corrects else hint
             message = f"{wanted}, got {got}; payloads stay readable"
             found = Diagnostic("NQX291", "warning", message, path="$.version", hint=hint)
         else:

@@ -39,6 +39,7 @@ __all__ = [
     "load_series",
     "refuse_bundle",
     "series_of",
+    "undo_hint",
     "version_files",
 ]
 
@@ -335,3 +336,12 @@ def _nested_hint(path: Path) -> str:
     if not inner:
         return "name the files v1.yaml, v2.yaml, ..."
     return f"its folders are schemas: {', '.join(inner)}"
+
+
+def undo_hint(series: Series) -> str:
+    """The fix for a published version that was edited."""
+    following = f"undo the edit, and give the changed schema the version {series.head.version + 1}"
+    if series.folder is None:
+        return following
+    command = f"neuralqx-struct schema revision {shell_word(series.folder)} --against PUBLISHED"
+    return f"{following}; `{command}` does both, where PUBLISHED is the former schema"

@@ -53,6 +53,7 @@ from neuralqx_struct.schema.series import (
     load_series,
     refuse_bundle,
     schema_folders,
+    undo_hint,
     version_files,
 )
 from neuralqx_struct.schema.text import KeyPath, Source, path_keys
@@ -368,10 +369,8 @@ def _edited(series: Series, version: int, edit: Edit) -> Diagnostic:
     parts = " and ".join(edit.parts)
     if edit.corrects:
         message = f"expected version {version} as it was frozen, got one with another {parts}\na frozen version may correct these"
-        hint = "`schema freeze` writes the correction into the lock file"
+        folder = shell_word(series.folder)
+        hint = f"`neuralqx-struct schema freeze {folder}` writes the correction into the lock file"
         return finding("NQX294", ("version",), message, hint, "info")
     message = f"expected version {version} as it was frozen, got one that was edited\nthe edit changes the meaning of {parts}"
-    hint = (
-        f"undo the edit and make it version {series.head.version + 1}; `schema revision` does both"
-    )
-    return finding("NQX291", ("version",), message, hint)
+    return finding("NQX291", ("version",), message, undo_hint(series))

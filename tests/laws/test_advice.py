@@ -13,12 +13,16 @@ import shutil
 import pytest
 
 import neuralqx_struct as s
+from neuralqx_struct.errors import has_errors
+from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.compatibility import verdict
+from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.steps import STEPS as STEPS_BY_NAME
-from neuralqx_struct.schema.series import load_series
+from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.schema.text import path_keys
 from neuralqx_struct.schema.text.loader import read_text
-from neuralqx_struct.tools.linting import lint
+from neuralqx_struct.tools.linting import lint, lint_series
+from tests.builders import doc
 from tests.histories import history
 from tests.histories.comparison import OF_TWO_VERSIONS, Comparison, loaded, outcome
 
@@ -84,6 +88,8 @@ def check(seed, root, forget):
         for version in made.versions[:-1]
         for value in made.payloads[version.number][:1]
     ]
+    for change in s.diff(compared.schema(1).document, folder):  # proposes nothing
+        assert "`" not in change.message, (seed, change)
     before = findings(folder, payloads)
     if not {d.code for d in before["lint"] if d.severity == "error"} <= OF_TWO_VERSIONS:
         return 0, []
@@ -119,6 +125,27 @@ def test_every_proposed_step_resolves_what_its_message_is_about(tmp_path, first,
         assert bad == []
         total += tried
     assert total or forget  # few histories have two steps
+
+
+RENAMED = {
+    "a field of the root": ({"kernel": "int"}, {"kernels": "int"}, {}, {}),
+    "a field inside": ({"x": "B"}, {"x": "B"}, {"B": {"bias": "int"}}, {"B": {"bias_": "int"}}),
+    "of many": ({"x": "list[B]"}, {"x": "list[B]"}, {"B": {"bias": "int"}}, {"B": {"bias_": "int"}}),
+    "with a size": ({"kernel": "int8[n]", "n": "int8[n]"}, {"kernels": "int8[n]", "n": "int8[n]"}, {}, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_a_rename_that_diff_asks_about_lints(name):
+    old, new, inner, others = RENAMED[name]
+    first, second = doc(old, structs=inner), doc(new, 2, structs=others)
+    asked = [c for c in diff_documents(first, second) if c.code == "NQX204"]
+    (change,) = asked
+    struct = None if change.path.startswith("$.structs.A") else "B"
+    step = steps.rename(field=change.old, to=change.new, within=struct)
+    second = doc(new, 2, [step], structs=others)
+    assert not has_errors(lint_series(series_of([first, second])))
+    assert "NQX204" not in {c.code for c in diff_documents(first, second) if c.severity != "info"}
 
 
 def amended(data, hint, path):

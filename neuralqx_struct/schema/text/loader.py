@@ -102,7 +102,7 @@ def read_file(path: str | os.PathLike[str]) -> Source:
     if suffix not in _FORMATS:
         known = ", ".join(_FORMATS)
         message = f"expected a file named {known}, got {suffix or 'no suffix'!r}"
-        hint = f"name a schema, a file of {known}; `neuralqx-struct inspect` shows saved arrays"
+        hint = f"name a schema, a file of {known}"
         raise SchemaError(message, file=name, hint=hint)
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):  # opening a pipe would block
