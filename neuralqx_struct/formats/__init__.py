@@ -33,6 +33,7 @@ from neuralqx_struct.errors import (
     did_you_mean,
 )
 from neuralqx_struct.formats.equinox import EQUINOX
+from neuralqx_struct.formats.hdf5 import HDF5
 from neuralqx_struct.formats.msgpack import MSGPACK
 from neuralqx_struct.formats.names import joined, require_separator, split
 from neuralqx_struct.formats.npz import NPY, NPZ
@@ -68,7 +69,7 @@ __all__ = [
     "write",
 ]
 
-register([SAFETENSORS, NPZ, EQUINOX, NPY, MSGPACK, ORBAX])
+register([SAFETENSORS, NPZ, EQUINOX, NPY, MSGPACK, ORBAX, HDF5])
 
 
 def recognised(path: str | Path) -> Format | None:

@@ -15,7 +15,6 @@ Example:
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -25,9 +24,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from neuralqx_struct.dtypes import NUMPY_DTYPES, dtype_named
-from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest.payload import Region
-from neuralqx_struct.stores.store import joined
+from neuralqx_struct.stores.store import imported, joined
 
 _NATIVE: Final = NUMPY_DTYPES | {"bfloat16"}
 Corner = tuple[int, ...]
@@ -40,14 +38,7 @@ def package(name: str) -> Any:
     Raises:
         SerializationError: NQX615: it is not installed.
     """
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        hint = (
-            "pip install 'neuralqx-struct[orbax]'; or convert the checkpoint where it is installed"
-        )
-        message = f"expected the package {name} for checkpoints of Orbax, got none"
-        raise SerializationError(message, code="NQX615", hint=hint) from error
+    return imported(name, "orbax", "checkpoints of Orbax")
 
 
 def key_of(name: str) -> str:

@@ -14,6 +14,7 @@ Example:
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,25 @@ Source = os.PathLike[str] | tuple[BinaryIO, int, int] | memoryview
 """An array file: a path, a region (file, first byte, length) of an open file, or bytes in memory."""
 Target = Path | BinaryIO
 """A new array file: a path, or an open file that is written from its position on."""
+
+
+def imported(name: str, extra: str, words: str) -> Any:
+    """A module of an optional dependency.
+
+    Args:
+        name: The module.
+        extra: The extra of this package that installs it.
+        words: The files that need it.
+
+    Raises:
+        SerializationError: NQX615: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        hint = f"pip install 'neuralqx-struct[{extra}]'; or convert the files where it is installed"
+        message = f"expected the package {name} for {words}, got none"
+        raise SerializationError(message, code="NQX615", hint=hint) from error
 
 
 class BundleReadError(SerializationError, OSError):

@@ -1,0 +1,174 @@
+"""HDF5 files as h5py writes them: names, values, and everything that is refused."""
+
+import sys
+
+import h5py
+import ml_dtypes
+import numpy as np
+import pytest
+
+from neuralqx_struct import formats
+from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
+from neuralqx_struct.manifest import Limits
+from tests.builders import bounded, same
+
+ARRAYS = {
+    "model/dense.1/kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "model/dense.1/bias": np.ones(3, ">f8"),
+    "model/on": np.array([True, False]),
+    "model/phase": np.array([1 + 2j], np.complex64),
+    "zero": np.zeros((0, 3)),
+    "step": np.array(5),
+    "text": np.array([b"abc", b"d"]),
+}
+
+
+def written(path, fill=None):
+    with h5py.File(path, "w", track_order=True) as file:
+        if fill is not None:
+            fill(file)
+            return path
+        for name, array in ARRAYS.items():
+            file.create_dataset(name, data=array)
+        file.create_dataset("packed", data=np.zeros(10_000), chunks=(100,), compression="gzip")
+    return path
+
+
+def test_groups_are_names(tmp_path):
+    with formats.opened(written(tmp_path / "m.h5")) as file:
+        assert file.format == "hdf5"
+        names = {name.replace(".", r"\.").replace("/", "."): name for name in ARRAYS}
+        assert set(file.arrays) == {*names, "packed"}
+        for name, place in names.items():
+            assert same(file.arrays[name].read(), ARRAYS[place])
+        assert file.arrays["packed"].read().sum() == 0
+        kernel = file.arrays[r"model.dense\.1.kernel"]
+        assert kernel.part((slice(1, 2), slice(0, 2))).tolist() == [[3, 4]]
+        assert not kernel.read().flags.writeable
+    assert kernel.read().shape == (2, 3)
+    assert formats.verify(tmp_path / "m.h5") == []
+
+
+def test_attributes_and_texts_are_values(tmp_path):
+    def fill(file):
+        file.attrs.update(n=5, rate=0.5, on=np.bool_(True), name="é", raw=np.bytes_(b"q"))
+        file.attrs["list"] = [1, 2]
+        file.attrs["reference"] = file.ref
+        file.create_group("a").attrs["n"] = 7
+        file["a/text"] = "hello"
+        file["a/none"] = h5py.Empty("f4")
+
+    with formats.opened(written(tmp_path / "m.h5", fill)) as file:
+        plain = {"n": 5, "rate": 0.5, "on": True, "name": "é", "raw": "q"}
+        assert file.values == plain | {"a.n": 7, "a.text": "hello", "a.none": None}
+        assert {name: type(value) for name, value in file.values.items() if name == "on"} == {
+            "on": bool
+        }
+        assert file.arrays == {}
+
+
+def test_links_inside_a_file_are_passed_over(tmp_path):
+    def fill(file):
+        file["a/w"] = np.ones(2)
+        file["soft"] = h5py.SoftLink("/a/w")
+        file["dangling"] = h5py.SoftLink("/nothing")
+        file["a/loop"] = file["a"]
+        file["tied"] = file["a/w"]
+
+    with formats.opened(written(tmp_path / "m.h5", fill)) as file:
+        assert sorted(file.arrays) == ["a.w", "tied"]
+
+
+def test_dtypes_that_cannot_be_read(tmp_path):
+    def fill(file):
+        file["b"] = np.ones(2, ml_dtypes.bfloat16)
+        file["r"] = np.zeros(1, [("a", "i4")])
+        file.create_dataset("o", data=["a", "bc"])
+
+    path = written(tmp_path / "m.h5", fill)
+    with formats.opened(path) as file:
+        for name in file.arrays:
+            with pytest.raises(SerializationError, match=rf"{name}: expected numbers, truth"):
+                file.arrays[name].read()
+    assert {d.code for d in formats.verify(path)} == {"NQX411"}
+
+
+def external_link(file):
+    file["w"] = h5py.ExternalLink("/etc/other.h5", "/w")
+
+
+def external_data(file):
+    file.create_dataset("w", (4,), "u1", external=[("/etc/passwd", 0, 4)])
+
+
+def virtual(file):
+    layout = h5py.VirtualLayout((4,), "f4")
+    layout[:] = h5py.VirtualSource("other.h5", "w", (4,))
+    file.create_virtual_dataset("w", layout)
+
+
+UNTRUSTED = {
+    "link": (external_link, "w: expected everything inside the file"),
+    "data": (external_data, "w: expected data inside the file"),
+    "virtual": (virtual, "w: expected data inside the file"),
+    "not stored": (
+        lambda file: file.create_dataset("w", (10**13,), "f4", chunks=(8,)),
+        "expand to",
+    ),
+    "large chunk": (
+        lambda file: file.create_dataset("w", (1,), "f4", chunks=(10**9,), maxshape=(None,)),
+        "expand to 4000000000",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fill", "message"), UNTRUSTED.values(), ids=UNTRUSTED)
+def test_untrusted_files(tmp_path, fill, message):
+    with bounded(), pytest.raises(UntrustedError, match=message):
+        formats.opened(written(tmp_path / "m.h5", fill))
+
+
+def test_damaged_files(tmp_path):
+    path = written(tmp_path / "m.h5")
+    data = path.read_bytes()
+    for size in (8, 100, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:size])
+        with pytest.raises(IntegrityError, match=r"m.h5: expected a file that h5py opens"):
+            formats.opened(path)
+        assert formats.verify(path)
+    place = data.index(np.arange(6, dtype=np.float32).tobytes())
+    path.write_bytes(data[: place // 2] + bytes(64) + data[place // 2 + 64 :])
+    with bounded():
+        formats.verify(path)
+
+
+def test_damaged_chunks(tmp_path):
+    path = written(
+        tmp_path / "m.h5",
+        lambda f: f.create_dataset("w", data=np.arange(1e4), chunks=(5000,), compression="gzip"),
+    )
+    data = bytearray(path.read_bytes())
+    for place in range(len(data) // 2, len(data) // 2 + 2000):
+        data[place] ^= 0x55
+    path.write_bytes(bytes(data))
+    [found] = formats.verify(path)
+    assert (found.code, found.path) == ("NQX408", "$.arrays.w")
+
+
+def test_limits(tmp_path):
+    path = written(tmp_path / "m.h5", lambda file: file.create_group("/".join("a" * 300)))
+    with pytest.raises(SerializationError, match="at most 200 levels"):
+        formats.opened(path)
+    path = written(tmp_path / "n.h5", lambda file: file.attrs.update(a="x" * 500, b="y" * 600))
+    with pytest.raises(SerializationError, match="at most 2 names"):
+        formats.opened(path, limits=Limits(nodes=2))
+    with pytest.raises(SerializationError, match="at most 1000 bytes of names and texts"):
+        formats.opened(path, limits=Limits(manifest_bytes=1000))
+
+
+def test_recognised_and_refused_without_h5py(tmp_path, monkeypatch):
+    path = written(tmp_path / "weights")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    assert formats.recognised(path).name == "hdf5"
+    with pytest.raises(SerializationError, match=r"(?s)package h5py.*pip install .*\[hdf5\]"):
+        formats.opened(path)
