@@ -36,7 +36,7 @@ from neuralqx_struct.formats.table import (
     mapped,
     unreadable,
 )
-from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import MOST_FINDINGS, Limits
 from neuralqx_struct.manifest.payload import HeldArrays, raise_findings
 from neuralqx_struct.stores.archive import STORED, Member, damaged, inflated_start, read_directory
 from neuralqx_struct.stores.files import Entry, FileArrays
@@ -83,6 +83,8 @@ def _opened_npz(path: Path, reading: Reading) -> ForeignFile:
     found: list[Diagnostic] = []
     arrays: dict[str, Found] = {}
     for member in read_directory(view, any_names=True):
+        if len(found) >= MOST_FINDINGS:
+            break
         name = member.name.removesuffix(_SUFFIX)
         if name == member.name:
             message = f"expected members that end in {_SUFFIX} alone, got another"

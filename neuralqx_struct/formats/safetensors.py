@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
@@ -43,6 +45,7 @@ from neuralqx_struct.formats.table import (
     mapped,
     unreadable,
 )
+from neuralqx_struct.manifest import MOST_FINDINGS, Findings, collector_paused
 from neuralqx_struct.stores.safetensors import (
     CODES,
     METADATA,
@@ -51,7 +54,7 @@ from neuralqx_struct.stores.safetensors import (
     header_of,
     read_header,
 )
-from neuralqx_struct.stores.store import about, about_each, bytes_of, require_possible, write_all
+from neuralqx_struct.stores.store import about, bytes_of, require_possible, write_all
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _OF_DTYPE: Final = {logical: code for code, logical in CODES.items() if logical}
+_KNOWN: Final = f"a dtype among {', '.join(_OF_DTYPE.values())}"
 _CONVERT: Final = "convert the array to one of these with the program that wrote the file"
 _ORDER: Final = {code: place for place, code in enumerate(CODES)}
 
@@ -106,6 +110,8 @@ def _opened_shards(path: Path, index_path: Path) -> ForeignFile:
     read: dict[str, tuple[memoryview, Header]] = {}
     found: list[Diagnostic] = []
     for name in index.shards:
+        if len(found) >= MOST_FINDINGS:
+            break
         try:
             file = shard_path(index_path.parent, name)
             view = mapped(file)
@@ -115,7 +121,7 @@ def _opened_shards(path: Path, index_path: Path) -> ForeignFile:
             found += error.in_file(str(index_path.parent / name)).diagnostics
             continue
         read[name] = view, header
-        found += index.differences(name, own)
+        found += islice(index.differences(name, own), MOST_FINDINGS)
         arrays |= own
         metadata |= header.metadata
     if found:
@@ -162,47 +168,58 @@ def _usual(
     return header_of(sized, metadata=metadata)
 
 
+@collector_paused()
 def _arrays(view: memoryview, header: Header) -> dict[str, ForeignArray]:
     """The arrays of one file, in the order of its header.
 
     Raises:
         IntegrityError: The sizes of some do not agree with their dtypes and shapes: all problems.
     """
-    found: list[Diagnostic] = []
+    found = Findings()
     arrays: dict[str, ForeignArray] = {}
     for name, tensor in header.tensors.items():
+        code, shape, start, end = tensor
+        logical = CODES.get(code)
+        if logical is None:
+            arrays[name] = ForeignArray(
+                code, tuple(shape), unreadable(name, code, _KNOWN, _CONVERT)
+            )
+            continue
+        dtype = dtype_named(logical)
         try:
-            arrays[name] = _array(view, name, tensor)
-        except SerializationError as error:
-            found += about_each(name, error)
+            _require_size(tensor, dtype.itemsize)
+        except IntegrityError as error:
+            found.add(error.code, ("arrays", name), error.diagnostics[0].message)
+            if found.full:
+                break
+        dims = tuple(shape)
+        arrays[name] = ForeignArray(logical, dims, partial(_view, view[start:end], dtype, dims))
     if found:
         raise IntegrityError(found)
     return arrays
 
 
-def _array(view: memoryview, name: str, tensor: Tensor) -> ForeignArray:
+def _require_size(tensor: Tensor, itemsize: int) -> None:
+    """Checks that the data of a tensor have the size of its shape."""
     code, shape, start, end = tensor
-    logical = CODES.get(code)
-    if logical is None:
-        known = f"a dtype among {', '.join(_OF_DTYPE.values())}"
-        return ForeignArray(code, tuple(shape), unreadable(name, code, known, _CONVERT))
-    dtype = dtype_named(logical)
-    require_possible(shape, dtype.itemsize)
-    nbytes = prod(shape) * dtype.itemsize
-    if end - start != nbytes:
-        message = f"expected {nbytes} bytes for {code}{shape}, got {end - start}"
+    held = end - start
+    if held and len(shape) <= 32 and prod(shape) * itemsize == held:
+        return
+    require_possible(shape, itemsize)
+    nbytes = prod(shape) * itemsize
+    if nbytes != held:
+        message = f"expected {nbytes} bytes for {code}{shape}, got {held}"
         raise IntegrityError(message, code="NQX408")
 
-    def read() -> Array:
-        import numpy as np
 
-        if not nbytes:
-            made = np.empty(shape, dtype)
-            made.flags.writeable = False
-            return made
-        return np.ndarray(shape, dtype, view, start)
+def _view(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    import numpy as np
 
-    return ForeignArray(logical, tuple(shape), read)
+    if data:
+        return np.ndarray(shape, dtype, data)
+    made = np.empty(shape, dtype)
+    made.flags.writeable = False
+    return made
 
 
 # Writing

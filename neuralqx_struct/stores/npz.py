@@ -89,7 +89,7 @@ def parse_header(data: memoryview) -> Parsed:
     text = bytes(data[begin : min(size, 1 << 16)])
     found = _HEADER.fullmatch(text)
     if found is None or b"O" in found["descr"]:
-        if b"O'" in text or b"'descr': [" in text:
+        if found is not None or b"O'" in text or b"'descr': [" in text:
             message = "expected an array of numbers, got Python objects or records"
             hint = "reading them would run code of the file, which this library never does"
             raise UntrustedError(message, code="NQX502", hint=hint)

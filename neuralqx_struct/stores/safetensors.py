@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
-from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError
-from neuralqx_struct.manifest import Limits
+from neuralqx_struct.errors import IntegrityError, SerializationError
+from neuralqx_struct.manifest import Findings, Limits, collector_paused
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.stores.archive import ALIGNMENT, damaged
 from neuralqx_struct.stores.files import Entry, FileFormat, file_store
@@ -191,6 +191,7 @@ def header_end(start: bytes | memoryview, length: int) -> int:
     return 8 + size
 
 
+@collector_paused()
 def read_header(start: memoryview, length: int) -> Header:
     """The header of a file, after checking every number in it.
 
@@ -210,31 +211,35 @@ def read_header(start: memoryview, length: int) -> Header:
         reason = error.diagnostics[0].message
         raise damaged(f"{message}\n{reason}") from None
     metadata = header.pop(METADATA, {})
-    found: list[Diagnostic] = []
+    found = Findings()
     if type(metadata) is not dict or any(type(text) is not str for text in metadata.values()):
         message = f"expected text by name in {METADATA}, got something else"
-        found.append(Diagnostic("NQX408", "error", message))
+        found.add("NQX408", "", message)
         metadata = {}
     tensors: dict[str, Tensor] = {}
     for name, item in header.items():
         tensor = _tensor(item, data)
         if tensor is None:
             message = "expected dtype, shape and data_offsets of a tensor, got something else"
-            found.append(about("NQX408", name, message))
+            found.add("NQX408", ("arrays", name), message)
         else:
             tensors[name] = tensor
+        if found.full:
+            break
     free = data
     for name, tensor in sorted(tensors.items(), key=lambda pair: pair[1][2:]):
         if tensor.start != free or not free <= tensor.end <= length:
             got = f"got them from {tensor.start - data} to {tensor.end - data}"
             message = f"expected data from byte {free - data} up to at most {length - data}, {got}"
-            found.append(about("NQX408", name, message))
+            found.add("NQX408", ("arrays", name), message)
         free = max(free, tensor.end)
+        if found.full:
+            break
     if free != length and not found:
         message = (
             f"expected {free - data} bytes of data in the safetensors file, got {length - data}"
         )
-        found.append(Diagnostic("NQX408", "error", message))
+        found.add("NQX408", "", message)
     if found:
         raise IntegrityError(found)
     return Header(metadata, tensors, data)

@@ -272,7 +272,7 @@ def require_possible(shape: Sequence[int], itemsize: int) -> None:
     import numpy as np
 
     most = 32 if np.__version__.startswith("1.") else MOST_DIMS
-    nonzero = prod(size or 1 for size in shape)
+    nonzero = prod(size or 1 for size in shape[:most])
     if len(shape) > most or nonzero * max(itemsize, 1) >= 2**63:
         message = f"expected at most {most} dimensions that fit memory, got {str(list(shape))[:80]}"
         raise IntegrityError(message, code="NQX412")
