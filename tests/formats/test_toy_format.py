@@ -11,7 +11,7 @@ import neuralqx_struct as s
 from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError
 from neuralqx_struct.formats.table import ForeignArray, ForeignFile, Format, checked, register
-from tests.builders import invoke
+from tests.builders import ROOT, invoke
 
 PACKAGE = Path(s.__file__).parent
 
@@ -120,3 +120,10 @@ def test_no_other_code_names_kinds():
             if isinstance(node, ast.Constant) and node.value in known:
                 found.add((file.relative_to(PACKAGE).as_posix(), node.value))
     assert not found
+
+
+def test_the_page_lists_every_kind_and_which_are_written():
+    page = (ROOT / "docs" / "foreign-files.md").read_text()
+    rows = [line.split("|")[1:] for line in page.splitlines() if line.startswith("| `")]
+    listed = {name.strip(" `"): written.strip() == "yes" for name, _, written, _, _ in rows}
+    assert listed == {kind.name: kind.write is not None for kind in formats.FORMATS.values()}
