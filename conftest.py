@@ -40,18 +40,20 @@ _SHOWN = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n?)*)", re.MU
 
 
 def run_yaml(example: Example) -> str | None:
-    """Check a block that is a schema file; save it if its first line names a file."""
+    """Check a block that is a schema file or a layout; save it if its first line names a file."""
     text = str(example.parsed)
     if not re.search(r"^language:", text, re.MULTILINE):
         return None
     from neuralqx_struct.errors import StructError
     from neuralqx_struct.schema.reading import parse_document
     from neuralqx_struct.schema.text.loader import read_text
-    from neuralqx_struct.tools.linting import lint_document
+    from neuralqx_struct.tools.linting import lint, lint_document
 
     if saved := _SAVED_AS.match(text):
         Path(saved[1]).parent.mkdir(parents=True, exist_ok=True)
         Path(saved[1]).write_text(text, encoding="utf-8")
+    if re.search(r"^layout:", text, re.MULTILINE):
+        return "\n".join(map(str, lint(saved[1]))) if saved else None
     try:
         source = read_text(text)
         found = lint_document(parse_document(source), source)

@@ -18,7 +18,6 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from neuralqx_struct import container as container
     from neuralqx_struct import filters as filters
-    from neuralqx_struct.bundle.conversion import convert as convert
     from neuralqx_struct.checkpoint import export as export
     from neuralqx_struct.checkpoint import from_state_dict as from_state_dict
     from neuralqx_struct.checkpoint import load as load
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.fieldspec import FieldKind as FieldKind
     from neuralqx_struct.fieldspec import FieldSpec as FieldSpec
     from neuralqx_struct.fieldspec import field as field
+    from neuralqx_struct.layouts.conversion import convert as convert
     from neuralqx_struct.params import Param as Param
     from neuralqx_struct.params import Params as Params
     from neuralqx_struct.params.modules import Graph as Graph
@@ -98,7 +98,7 @@ _HOME = {
         "Schema",
         "load_schema",
     ),
-    "neuralqx_struct.bundle.conversion": ("convert",),
+    "neuralqx_struct.layouts.conversion": ("convert",),
     "neuralqx_struct.struct.meta": ("StructABCMeta", "StructMeta"),
     "neuralqx_struct.errors": (
         "Diagnostic",

@@ -7,6 +7,8 @@ Example:
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -146,6 +148,36 @@ def parse_limit(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
+def parse_value(text: str) -> tuple[str, Any]:
+    """The name and value of a field that a foreign file lacks: JSON, or else text; raises ValueError for other words.
+
+    Example:
+        >>> parse_value("n_heads=12"), parse_value("activation=gelu")
+        (('n_heads', 12), ('activation', 'gelu'))
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(f"expected a value such as n_heads=12, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes, such as ``500MB``; raises ValueError for other text.
+
+    Example:
+        >>> parse_bytes("2GB"), parse_bytes("4096")
+        (2000000000, 4096)
+    """
+    match = re.fullmatch(r"([0-9]{1,15})(|KB|MB|GB|TB)", text)
+    if match is None or not int(match[1]):
+        raise ValueError(f"expected a size such as 5GB, got {text!r}")
+    power: int = ("", "KB", "MB", "GB", "TB").index(match[2])
+    return int(match[1]) * int(1000**power)
+
+
 _BUNDLES = "Bundles: folders, zips or manifest.json files."
 PATHS = Argument("paths", _BUNDLES, "PATH", many=True, reads=True)
 SCHEMA = option(
@@ -201,6 +233,29 @@ WAIVERS = option(
 )
 STORE = option(
     "store", "npz, safetensors or orbax; as in SRC if left out.", "STORE", project="store"
+)
+VALUES = option(
+    "value",
+    "A value that the foreign file lacks, such as n_heads=12.",
+    "NAME=VALUE",
+    default=(),
+    many=True,
+    check=lambda text: parse_value(text) and None,
+)
+LAYOUT = option(
+    "layout",
+    "Names and forms of a foreign file: a name in the schema's layouts/, or a file.",
+    "LAYOUT",
+)
+SHARDS = option(
+    "max_shard_size",
+    "Write a folder of files of this size, such as 5GB.",
+    "SIZE",
+    flag="--max-shard-size",
+    check=lambda text: parse_bytes(text) and None,
+)
+FOREIGN = option(
+    "file", "Foreign file whose header is checked, too.", "FILE", type=Path, reads=True
 )
 LIMITS = option(
     "limits",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct.cli import reports
-from neuralqx_struct.cli.arguments import parse_limit
+from neuralqx_struct.cli.arguments import parse_bytes, parse_limit, parse_value
 from neuralqx_struct.cli.reports import each
 from neuralqx_struct.cli.results import ArgumentError, Report, failure
 from neuralqx_struct.cli.schemas import existing, written
@@ -108,15 +108,33 @@ def breaking(path: Path, against: str, **options: Any) -> Report:
     return Report(text, tuple(found), {"path": path, "against": against}, layout="verdict")
 
 
-def convert(source: Path, out: Path, **options: Any) -> Report:
-    """Writes a bundle in another form or store."""
-    from neuralqx_struct.bundle import conversion
+def convert(
+    source: Path,
+    out: Path,
+    *,
+    schema: Any,
+    value: Sequence[str],
+    max_shard_size: str | None,
+    **options: Any,
+) -> Report:
+    """Writes a bundle in another form or store, or from and to a foreign file."""
+    from neuralqx_struct.layouts import conversion
 
     if not options["overwrite"]:
         _free(out, "pass --overwrite, or choose another --out")
+    found: list[Diagnostic] = []
     with reports.progress_bar("converting") as advance:
-        done = conversion.convert(source, out, **options, progress=advance)
-    return Report(str(done), members=asdict(done), layout="verdict")
+        done = conversion.convert(
+            source,
+            out,
+            schema=_schemas(schema),
+            values=dict(map(parse_value, value)),
+            max_shard_size=None if max_shard_size is None else parse_bytes(max_shard_size),
+            report=found,
+            **options,
+            progress=advance,
+        )
+    return Report(str(done), tuple(found), members=asdict(done), layout="verdict")
 
 
 def infer(bundle: Path, identity: str | None, out: Path | None) -> Report:

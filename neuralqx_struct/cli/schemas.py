@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from neuralqx_struct.cli.arguments import parse_value
 from neuralqx_struct.cli.reports import each
 from neuralqx_struct.cli.results import Report, failure
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean, has_errors, shell_word
@@ -31,13 +32,23 @@ def existing(path: Path) -> Path:
     return path
 
 
-def lint(paths: Sequence[Path], golden: bool, trust: Sequence[str]) -> Report:
-    """Checks schemas, and on request their golden payloads."""
+def lint(
+    paths: Sequence[Path],
+    golden: bool,
+    trust: Sequence[str],
+    file: Path | None,
+    value: Sequence[str],
+) -> Report:
+    """Checks schemas and layouts, and on request their golden payloads or a foreign file."""
 
     def check(path: Path) -> list[Diagnostic]:
         from neuralqx_struct.tools.linting import lint as check_schema
 
         found = check_schema(path)
+        if file is not None and not has_errors(found):
+            from neuralqx_struct.layouts.payloads import check_file
+
+            found += check_file(path, file, dict(map(parse_value, value)))
         # Payloads are compared with schemas without errors only.
         if golden and not has_errors(found):
             from neuralqx_struct.tools.history import check_golden
@@ -139,6 +150,10 @@ def _published(which: str) -> dict[str, Any]:
         from neuralqx_struct.schema.language import language_schema
 
         return language_schema()
+    if which == "layout":
+        from neuralqx_struct.layouts.drafts import layout_schema
+
+        return layout_schema()
     if which == "manifest":
         from neuralqx_struct.schema.export import manifest_schema
 
@@ -185,14 +200,20 @@ def _replace_text(out: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def new(identity: str, folder: Path) -> Report:
-    """Writes the first version of a new schema."""
+def new(identity: str, folder: Path, layout: str | None) -> Report:
+    """Writes the first version of a new schema, or a layout of one that exists."""
     from neuralqx_struct.schema.language import new_schema
 
-    file = new_schema(identity, folder)
-    text = (
-        f"written to {file}\nchange it, then: neuralqx-struct schema lint {shell_word(file.parent)}"
-    )
+    if layout is None:
+        file = new_schema(identity, folder)
+        checked = file.parent
+    else:
+        from neuralqx_struct.layouts.drafts import new_layout
+        from neuralqx_struct.schema.catalogue import Catalogue
+
+        series = _series_without_errors(Catalogue(folder).find(identity))
+        file = checked = new_layout(series, layout)
+    text = f"written to {file}\nchange it, then: neuralqx-struct schema lint {shell_word(checked)}"
     return Report(text, members={"file": file}, layout="verdict")
 
 

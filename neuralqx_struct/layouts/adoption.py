@@ -295,7 +295,7 @@ class AdoptionPlan(Plan):
 class AdoptedArrays(StoredArrays):
     """The arrays of a payload that a plan makes of those of a file; one without operations stays a map of the file."""
 
-    __slots__ = ("_plan", "leaves")
+    __slots__ = ("__weakref__", "_plan", "leaves")
 
     def __init__(self, leaves: Mapping[str, Leaf], plan: AdoptionPlan) -> None:
         super().__init__(leaves)

@@ -14,6 +14,7 @@ Example:
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,7 @@ from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.lock import schema_member
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.series import Series
+from neuralqx_struct.schema.series import Series, layout_files, load_series
 from neuralqx_struct.schema.text.loader import read_file
 
 if TYPE_CHECKING:
@@ -85,37 +86,79 @@ def adopted(
         SerializationError: The file does not fit, with every problem.
     """
     read = sound_layout(layout, series)
-    with _named(source), _open(source, read.separator, limits, like) as file:
-        document = series.at(read.ref.version)
-        known = [_keyed(values or _NONE), read.values, _read_values(read, file)]
-        given = Values(known, file.values)
-        plan = AdoptionPlan(document, read, file.arrays, given)
-        _require_used(values or _NONE, given, document, read)
-        if report is not None:
-            report += plan.walk.notes
-            report += map(_left_out, plan.unused)
-        records = {
-            name: {"dtype": leaf.dtype, "shape": [*leaf.shape]}
-            for name, leaf in plan.arrays.leaves.items()
-        }
-        foreign = {
-            "layout": read.layout,
-            "format": file.format,
-            "names": [*file.arrays],
-            "metadata": dict(file.metadata),
-            "form": file.form(),
-        }
-        made = {
-            "$schema": SCHEMA_URL,
-            "version": FORMAT_VERSION,
-            "schema": schema_member(document),
-            "schemas": [*carried(series)],
-            "manifest": plan.node,
-            "arrays": records,
-            "metadata": {FOREIGN: foreign},
-            "writer": dict(WRITER),
-        }
-        return Payload(made, plan.arrays)
+    with _named(source):
+        file = _open(source, read.separator, limits, like)
+        try:
+            return _adopted(series, read, file, values or _NONE, report)
+        except BaseException:
+            file.close()
+            raise
+
+
+def _adopted(
+    series: Series,
+    layout: Layout,
+    file: ForeignFile,
+    values: Mapping[str, Any],
+    report: list[Diagnostic] | None,
+) -> Payload:
+    """The payload of an open file, which stays open as long as the arrays are used."""
+    document = series.at(layout.ref.version)
+    given = Values([_keyed(values), layout.values, _read_values(layout, file)], file.values)
+    plan = AdoptionPlan(document, layout, file.arrays, given)
+    _require_used(values, given, document, layout)
+    weakref.finalize(plan.arrays, file.close)
+    if report is not None:
+        notes = [*plan.walk.notes, *map(_left_out, plan.unused)]
+        report += [each.in_file(file.path) for each in notes] if file.path else notes
+    leaves = plan.arrays.leaves.items()
+    foreign = {
+        "layout": layout.layout,
+        "format": file.format,
+        "names": [*file.arrays],
+        "metadata": dict(file.metadata),
+        "form": file.form(),
+    }
+    made = {
+        "$schema": SCHEMA_URL,
+        "version": FORMAT_VERSION,
+        "schema": schema_member(document),
+        "schemas": [*carried(series)],
+        "manifest": plan.node,
+        "arrays": {name: {"dtype": leaf.dtype, "shape": [*leaf.shape]} for name, leaf in leaves},
+        "metadata": {FOREIGN: foreign},
+        "writer": dict(WRITER),
+    }
+    return Payload(made, plan.arrays)
+
+
+def check_file(
+    layout: str | Path, file: str | Path, values: Mapping[str, Any] | None = None
+) -> list[Diagnostic]:
+    """Checks a foreign file against a layout in the folder of its schema; only its header is read.
+
+    Args:
+        layout: The path of the layout.
+        file: The foreign file.
+        values: As for :func:`adopted`.
+
+    Returns:
+        Every finding.
+
+    Raises:
+        SchemaError: The path is that of no layout, or the schema or the layout has errors.
+    """
+    path = Path(layout).absolute()
+    if path not in layout_files(path.parent.parent).values():
+        message = "expected a layout in the folder of its schema, got another path"
+        hint = "such as schemas/minilm/layouts/hf.yaml"
+        raise SchemaError(message, code="NQX708", file=str(layout), hint=hint)
+    report: list[Diagnostic] = []
+    try:
+        adopted(load_series(path.parent.parent), path, file, values, report=report)
+    except SerializationError as error:
+        report += error.diagnostics
+    return [each.in_file(str(file)) for each in report]
 
 
 def released(

@@ -66,7 +66,7 @@ def language_schema() -> dict[str, Any]:
     steps = definitions["StepItem"]["properties"]
     for name, step in steps.items():  # a file leaves a step out: null is not a step
         (steps[name],) = (option for option in step["anyOf"] if option.get("type") != "null")
-    _tidy(schema)
+    tidy(schema)
     draft = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": draft, "$id": LANGUAGE_SCHEMA_ID, **schema}
 
@@ -82,11 +82,11 @@ def language_schema_twin() -> dict[str, Any]:
     return schema  # type: ignore[no-any-return]
 
 
-def _tidy(schema: Any) -> None:
+def tidy(schema: Any) -> None:
     """Removes generated titles and nulls, which editors show and insert, and refuses other names than those allowed."""
     if isinstance(schema, list):
         for value in schema:
-            _tidy(value)
+            tidy(value)
     if not isinstance(schema, dict):
         return
     if "anyOf" in schema and schema.get("default", ...) is None:
@@ -98,7 +98,7 @@ def _tidy(schema: Any) -> None:
         (value,) = schema["patternProperties"].values()
         schema |= {"patternProperties": {_NO_NAME: False}, "additionalProperties": value}
     for value in schema.values():
-        _tidy(value)
+        tidy(value)
 
 
 def model_at(path: KeyPath) -> type[Declaration] | None:

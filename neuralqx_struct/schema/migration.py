@@ -28,7 +28,9 @@ from pydantic import (
 
 _T = TypeVar("_T")
 
-Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+#: A name of a field, a struct, a dim or a layout.
+NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+Name = Annotated[str, Field(strict=True, pattern=f"^{NAME.pattern}$")]
 Size = StrictInt | StrictStr
 #: A list; type checkers accept any sequence, as the builders in ``evolution/steps`` do.
 Listed = Annotated[

@@ -294,9 +294,14 @@ def version_files(folder: Path) -> list[Path]:
     return sorted(path for path in files if path.name != WAIVERS_NAME)
 
 
+def layout_folder(folder: Path) -> Path:
+    """The folder of the layouts of a schema folder."""
+    return folder / _LAYOUTS
+
+
 def layout_files(folder: Path | None) -> dict[str, Path]:
     """The layouts of a schema folder, by the names of their files."""
-    place = None if folder is None else folder / _LAYOUTS
+    place = None if folder is None else layout_folder(folder)
     if place is None or not place.is_dir():
         return {}
     files = [file for file in sorted(place.iterdir()) if file.suffix in SUFFIXES]

@@ -138,7 +138,7 @@ _MODELINE = re.compile(
     r"^#[ \t]*(?:yaml-language-server:[ \t]*\$schema=|\$schema:[ \t]*)(\S*)", re.MULTILINE
 )
 _BEFORE_CONTENT = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*+")
-_PUBLISHED = re.compile(r"(?:.*/)?struct-schema/1(?:\.draft-07)?\.json")
+_PUBLISHED = re.compile(r"(?:.*/)?(?:struct|layout)-schema/1(?:\.draft-07)?\.json")
 _BETWEEN_DOCUMENTS = re.compile(r"(?:[ \t\n]|#[^\n]*|\.\.\.(?=[ \t\n]|\Z))*+")
 _COMMENT = re.compile(r"(?:(?<=[ \t\n])|\A)#[^\n]*")
 _TAB_AS_INDENTATION = re.compile(r"[^\n]*+\n(?:[ ]*+\n)*+[ ]*+\t")
@@ -165,7 +165,9 @@ def _check_modeline(build: Builder, text: str) -> None:
     """Warns about a wrong or misplaced comment that names the JSON Schema for editors."""
     for found in _MODELINE.finditer(text) if "$schema" in text else ():
         if not _PUBLISHED.fullmatch(found.group(1)):
-            message = f"expected the JSON Schema of schema files, got {show(found.group(1))}"
+            message = (
+                f"expected the JSON Schema of schema files or layouts, got {show(found.group(1))}"
+            )
             hint = "write # yaml-language-server: $schema=../struct-schema/1.json, with the path to that file"
         elif found.start() >= _end(_BEFORE_CONTENT, text, 0):
             message = "expected the comment for editors above everything else, got it below"
