@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.checkpoint import to_state_dict as to_state_dict
     from neuralqx_struct.checkpoint.dicts import from_dict as from_dict
     from neuralqx_struct.checkpoint.jax_export import register_jax_export as register_jax_export
+    from neuralqx_struct.checkpoint.meshes import shardings as shardings
     from neuralqx_struct.checkpoint.schemas import schema_of as schema_of
     from neuralqx_struct.classes.compiler import Schema as Schema
     from neuralqx_struct.classes.compiler import load_schema as load_schema
@@ -144,6 +145,7 @@ _HOME = {
         "static_fields",
     ),
     "neuralqx_struct.checkpoint.jax_export": ("register_jax_export",),
+    "neuralqx_struct.checkpoint.meshes": ("shardings",),
     "neuralqx_struct.series": ("Series",),
     "neuralqx_struct.stacking": ("stack", "unstack"),
     "neuralqx_struct.trees": ("combine", "map_where", "merge", "partition", "split"),

@@ -291,7 +291,7 @@ def field(
         serialize: Saved or not; None: nodes and statics are, opaque fields are not.
         kw_only: Whether the constructor takes it by keyword only.
         doc: The meaning of the field.
-        metadata: Free mapping for tools; filters read ``{"tags": [...]}``.
+        metadata: Free mapping for tools; filters read ``{"tags": [...]}``, shardings ``{"axes": [...]}``.
         converter: Applied to every value that is assigned: ``converter(value)`` or ``converter(self, value)``.
             It must be idempotent.
         validator: One or several of ``validator(value)`` or ``validator(self, value)``; False is a failure.

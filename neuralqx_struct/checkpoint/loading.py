@@ -21,6 +21,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from neuralqx_struct import bundle
 from neuralqx_struct.checkpoint.likeness import differences, shardings_of
+from neuralqx_struct.checkpoint.meshes import Rules, by_axes
 from neuralqx_struct.checkpoint.options import LoadOptions, ReadOptions, decode_options
 from neuralqx_struct.checkpoint.placement import placed, targets_of
 from neuralqx_struct.classes.documents import (
@@ -115,6 +116,8 @@ def load(
     verify: bool = True,
     as_numpy: bool = False,
     shardings: Any = None,
+    mesh: Any = None,
+    rules: Rules | None = None,
     unknown: Unknown = "error",
     fill: Values | None = None,
     trust: Sequence[str] = (),
@@ -141,6 +144,10 @@ def load(
             of path and array that returns one. An array or a ``jax.ShapeDtypeStruct`` means its own sharding,
             None leaves an array where it is. Each shard is read straight to its devices. Numpy arrays and
             numbers stay the same. With ``abstract`` the shardings are in the ``jax.ShapeDtypeStruct``.
+        mesh: A ``jax.sharding.Mesh``, in place of ``shardings``: arrays are divided by the names of their axes, as
+            :func:`~neuralqx_struct.shardings` does.
+        rules: The axis of the mesh for each name, such as ``{"embed": "model"}``; without it, all arrays are on every
+            device of the mesh.
         unknown: How to treat stored fields that the class lacks: ``error``, ``warn`` or ``drop``.
         fill: Values by field name for fields that were not saved and have no default.
         trust: Packages whose classes may be imported.
@@ -166,8 +173,10 @@ def load(
         IntegrityError: Stored bytes are damaged.
         UntrustedError: The bundle names a class that is not known here and not trusted.
         FilterError: ``select`` cannot be read, or matches none of the arrays; it is a ValueError.
-        ValueError: ``shardings`` is no prefix of the object, or one of them does not fit its array.
+        ValueError: ``shardings`` is no prefix of the object, or one of them, or a rule, does not fit its array.
     """
+    if mesh is not None or rules is not None:
+        shardings = _by_axes(mesh, rules, shardings)
     try:
         held = bundle.read(
             path, verify=verify and not abstract, mmap=mmap, limits=limits, progress=progress
@@ -194,6 +203,15 @@ def load(
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
     return value if shardings is None else placed(value, shardings)
+
+
+def _by_axes(mesh: Any, rules: Rules | None, shardings: Any) -> Any:
+    """The arguments ``mesh`` and ``rules`` of a load as its argument ``shardings``."""
+    if mesh is None:
+        raise ValueError("rules=: expected mesh= beside it, got none")
+    if shardings is not None:
+        raise ValueError("mesh=: expected either mesh= or shardings=, got both")
+    return by_axes(mesh, rules or {})
 
 
 def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -> Any:

@@ -47,6 +47,8 @@ class LoadOptions(ReadOptions, total=False):
     mmap: bool
     verify: bool
     shardings: Any
+    mesh: Any
+    rules: Values | None
     progress: Progress | None
 
 

@@ -13,7 +13,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -58,10 +58,14 @@ def _wanted(value: Any, shardings: Any) -> tuple[list[Any], Any, list[Any]]:
     leaves, structure = jax.tree.flatten(value)
     wanted: list[Any] = []
     if callable(shardings):
-        wanted = [
-            shardings(path, leaf) if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) else None
-            for path, leaf in leaves_with_paths(value)
-        ]
+        wanted = all_of(
+            lambda path, leaf: (
+                shardings(path, leaf)
+                if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct))
+                else None
+            ),
+            leaves_with_paths(value),
+        )
     else:
         try:
             jax.tree.map(
@@ -75,6 +79,27 @@ def _wanted(value: Any, shardings: Any) -> tuple[list[Any], Any, list[Any]]:
                 f"shardings=: expected one sharding or a prefix of the tree, got another tree\n{error}"
             ) from None
     return leaves, structure, [getattr(each, "sharding", each) for each in wanted]
+
+
+def all_of(
+    sharding: Callable[[tuple[Hashable, ...], Any], Any],
+    leaves: Iterable[tuple[tuple[Hashable, ...], Any]],
+) -> list[Any]:
+    """The sharding of each leaf by a function of path and leaf.
+
+    Raises:
+        ValueError: The function refused some of them; with all of its messages.
+    """
+    found: list[Any] = []
+    refused: list[ValueError] = []
+    for path, leaf in leaves:
+        try:
+            found.append(sharding(path, leaf))
+        except ValueError as error:
+            refused.append(error)
+    if refused:
+        raise ValueError("\n".join(map(str, refused))) from refused[0]
+    return found
 
 
 def _fits(leaf: Any, sharding: Any) -> bool:

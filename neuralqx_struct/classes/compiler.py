@@ -331,7 +331,7 @@ def _rebuild(data: Any, name: str) -> Any:
 
 def _field(document: Document, struct: str, declaration: FieldDeclaration, where: str) -> Any:
     metadata: dict[str, Any] = {"tags": tuple(declaration.tags)}
-    for extra in ("unit", "deprecated", "examples"):
+    for extra in ("unit", "deprecated", "examples", "axes"):
         if getattr(declaration, extra):
             metadata[extra] = getattr(declaration, extra)
     kind = declaration.kind

@@ -225,13 +225,17 @@ class _Writer:
 
     def _leave_out(self, finding: Diagnostic) -> None:
         match path_keys(finding.path):
-            case ("structs", str(struct), "fields", str(field), "type" | "default" as member, *_):
+            case ("structs", str(struct), "fields", str(field), str(member), *_):
                 declared = self.structs[struct]["fields"][field]
                 self._where = f"{struct}.{field}"
                 if member == "default":
                     reason = f"left out: a default\n{finding.message}"
                     self._drop_default(struct, field, reason, finding.hint)
-                else:
+                elif member == "axes":
+                    declared.pop("axes")
+                    self.note(f"left out: names of axes\n{finding.message}", finding.hint)
+                elif member == "type":
+                    declared.pop("axes", None)
                     declared["type"] = "pytree"
                     expected = "expected a type that the schema language has, got pytree instead"
                     self.note(f"{expected}\n{finding.message}")
@@ -310,11 +314,20 @@ def described_field(spec: FieldSpec, doc: str = "") -> dict[str, Any]:
         "doc": spec.doc or doc,
         "unit": spec.metadata.get("unit"),
         "tags": sorted(spec.tags),
+        "axes": _axes_of(spec),
         "aliases": list(spec.aliases),
         "deprecated": spec.metadata.get("deprecated"),
         "examples": plain_value(list(spec.metadata.get("examples", ()))),
     }
     return {name: value for name, value in members.items() if value and value is not MISSING}
+
+
+def _axes_of(spec: FieldSpec) -> list[str] | None:
+    """The names of the axes of a field, if its metadata hold such."""
+    axes = spec.metadata.get("axes")
+    if not isinstance(axes, (list, tuple)):
+        return None
+    return [*axes] if all(isinstance(name, str) and name.isidentifier() for name in axes) else None
 
 
 def written_doc(cls: type) -> dict[str, str]:

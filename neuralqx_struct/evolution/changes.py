@@ -230,7 +230,7 @@ def shown(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-_ATTRIBUTES = ("doc", "unit", "deprecated", "examples", "converter", "reset")
+_ATTRIBUTES = ("doc", "unit", "axes", "deprecated", "examples", "converter", "reset")
 
 
 def compare_fields(found: Changes, at: Path, old: FieldDeclaration, new: FieldDeclaration) -> None:

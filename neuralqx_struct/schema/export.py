@@ -398,6 +398,6 @@ def _facts(declaration: FieldDeclaration) -> list[str]:
         facts.append(f"= {declaration.derived}")
     if declaration.has_default:
         facts.append(f"default {json.dumps(declaration.default)}")
-    if declaration.tags:
-        facts.append(f"tags {', '.join(declaration.tags)}")
+    for word, names in (("tags", declaration.tags), ("axes", declaration.axes)):
+        facts += [f"{word} {', '.join(names)}"] if names else []
     return [*facts, declaration.doc] if declaration.doc else facts

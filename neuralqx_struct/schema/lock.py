@@ -32,7 +32,7 @@ LOCK_NAME = "schema.lock"
 WAIVERS_NAME = "waivers.yaml"
 
 #: Members that describe and mark. Payloads are read the same whatever they hold, so a frozen version may correct them.
-EXPLAINING = ("doc", "unit", "examples", "tags")
+EXPLAINING = ("doc", "unit", "examples", "tags", "axes")
 #: The fingerprints of one version, by ``payload``, ``meaning``, ``full`` and the explaining members that it has.
 LockEntry = dict[str, str]
 

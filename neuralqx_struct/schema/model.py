@@ -116,6 +116,11 @@ class FieldDeclaration(Declaration):
     doc: StrictStr = ""
     unit: StrictStr | None = None
     tags: list[StrictStr] = Field(default_factory=list)
+    axes: list[Name] | None = Field(
+        None,
+        description="Names of the axes of an array, for shardings.",
+        examples=[["batch", "embed"]],
+    )
     aliases: list[Name] = Field(
         default_factory=list, description="Former names, for payloads without a migration."
     )

@@ -45,7 +45,7 @@ class Frozen:
         lock: The lock file.
         added: Versions that were frozen now.
         kept: Versions that were frozen before.
-        corrected: Those of them whose doc, unit, examples or tags were corrected since.
+        corrected: Those of them whose doc, unit, examples, tags or axes were corrected since.
     """
 
     lock: Path
@@ -74,7 +74,7 @@ def freeze(path: str | Path) -> Frozen:
 
     Returns:
         The frozen versions. An existing entry of the lock file is changed only if its version corrects its doc, unit,
-        examples or tags.
+        examples, tags or axes.
 
     Raises:
         SchemaMissingError: There is nothing at ``path``.

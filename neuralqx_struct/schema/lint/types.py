@@ -303,10 +303,35 @@ def _unhashable(document: Document, declared: Type) -> str:
     return ""
 
 
+def _check_axes(document: Document) -> Findings:
+    """Reports names of axes that are not one for each axis of the arrays of a field."""
+    for path, _, _, declaration in fields_of(document):
+        names = declaration.axes
+        if names is None:
+            continue
+        at = (*path, "axes")
+        text = format_type(declaration.declared)
+        inside = walk_type(declaration.declared)
+        shaped = [each for each in inside if each.element or each.key_impl or each.stacks]
+        ranks = {None if ... in each.extents else len(each.extents) for each in shaped}
+        if not shaped:
+            hint = "leave `axes` out; only arrays have axes"
+            yield finding("NQX138", at, f"expected the type of an array, got {text}", hint)
+        elif ranks != {len(names)}:
+            message = f"expected a name for each axis of {text}, got {len(names)}"
+            hint = "write as many names as the shape has sizes, such as `axes: [batch, embed]`"
+            yield finding("NQX138", at, message, hint)
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            message = f"expected different names, got {name!r} {names.count(name)} times"
+            hint = "no two axes of an array can be divided alike: give one another name"
+            yield finding("NQX138", at, message, hint)
+
+
 TYPE_CHECKS: tuple[Callable[[Document], Findings], ...] = (
     _check_types,
     _check_uses,
     _check_dtypes,
     _check_recursion,
     _check_kinds,
+    _check_axes,
 )

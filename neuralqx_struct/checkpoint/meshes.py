@@ -1,0 +1,195 @@
+"""Shardings from the names of axes: ``axes:`` of fields, and rules that map these names to the axes of a mesh.
+
+The names are in the declarations of fields, which are in the paths of leaves. ``placement.py`` puts arrays
+into their shardings.
+
+Example:
+    >>> import jax.numpy as jnp, numpy as np
+    >>> from neuralqx_struct.fieldspec import field
+    >>> from neuralqx_struct.struct import Struct
+    >>> class Dense(Struct):
+    ...     kernel: jax.Array = field(metadata={"axes": ["embed", "mlp"]})
+    >>> mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("model",))
+    >>> shardings(Dense(kernel=jnp.zeros((4, 8))), mesh, {"mlp": "model"}).kernel.spec
+    PartitionSpec(None, 'model')
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from math import prod
+from typing import Any, Final
+
+import jax
+
+from neuralqx_struct.checkpoint.placement import all_of
+from neuralqx_struct.classes.compiler import Schema
+from neuralqx_struct.errors import did_you_mean
+from neuralqx_struct.fieldspec import FieldSpec, is_struct
+from neuralqx_struct.paths import format_path
+from neuralqx_struct.printing import brief
+from neuralqx_struct.trees import leaves_with_paths
+from neuralqx_struct.types import Type
+
+Rules = Mapping[str, str | tuple[str, ...] | None]
+Sharder = Callable[[tuple[Hashable, ...], Any], Any]
+_SPEC: Final[Any] = jax.sharding.PartitionSpec  # JAX leaves its constructor untyped
+
+
+def shardings(target: Any, mesh: Any, rules: Rules) -> Any:
+    """The shardings of arrays by the names of their axes.
+
+    Args:
+        target: An object, or the ``jax.ShapeDtypeStruct`` of one; or a schema or a Struct class.
+        mesh: The ``jax.sharding.Mesh``.
+        rules: The axis of the mesh for each name, or a tuple of several. Axes whose name has no rule, or None,
+            are not divided. Arrays without names are on every device.
+
+    Returns:
+        For an object, the same tree with a ``jax.sharding.NamedSharding`` in the place of each leaf. For a schema
+        or a class, a function of path and array, which ``load(shardings=...)`` takes.
+
+    Raises:
+        ValueError: A rule has another axis than the mesh, or a misspelt name, or does not fit an array; with
+            every problem.
+        TypeError: ``mesh`` or ``rules`` is something else.
+
+    Example:
+        >>> import numpy as np
+        >>> mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("model",))
+        >>> shardings({"step": 3}, mesh, {"embed": "model"})["step"].spec
+        PartitionSpec()
+    """
+    sharder = by_axes(mesh, rules)
+    if isinstance(target, Schema):
+        documents = target.document.closure()
+        fields = (
+            field
+            for each in documents
+            for struct in each.structs.values()
+            for field in struct.fields.values()
+        )
+        _check_spelling(rules, {name for field in fields for name in field.axes or ()})
+        return sharder
+    if isinstance(target, type):
+        if not is_struct(target):
+            message = f"expected a schema, a Struct class or an object, got {brief(target)}"
+            raise TypeError(f"shardings(): {message}")
+        return sharder
+    pairs = [*leaves_with_paths(target)]
+    _check_spelling(rules, {name for path, _ in pairs for name in _names(path) if name})
+    found = all_of(sharder, pairs)
+    return jax.tree.unflatten(jax.tree.structure(target), found)
+
+
+def by_axes(mesh: Any, rules: Any) -> Sharder:
+    """A function of path and array that returns its sharding; the arguments are those of :func:`shardings`.
+
+    Raises:
+        ValueError: A rule has another axis than the mesh.
+        TypeError: An argument is something else.
+    """
+    if not isinstance(mesh, (jax.sharding.Mesh, jax.sharding.AbstractMesh)):
+        raise TypeError(f"mesh=: expected a jax.sharding.Mesh, got {brief(mesh)}")
+    if not isinstance(rules, Mapping):
+        example = '{"embed": "model"}'
+        raise TypeError(f"rules=: expected a mapping such as {example}, got {brief(rules)}")
+    sizes = mesh.shape
+    divided = {name: _mesh_axes(axes) for name, axes in rules.items()}
+    unknown = [
+        f"rules=: expected axes of the mesh ({', '.join(map(str, sizes))}) for {name!r}, got {axes!r}"
+        for name, axes in rules.items()
+        if any(axis not in sizes for axis in divided[name])
+    ]
+    if unknown:
+        raise ValueError("\n".join(unknown))
+
+    def sharder(path: tuple[Hashable, ...], leaf: Any) -> Any:
+        shape = getattr(leaf, "shape", ())
+        names = _names(path)
+        if not any(names):
+            return jax.sharding.NamedSharding(mesh, _SPEC())
+        lead = len(shape) - len(names)
+        axes = [divided.get(name, ()) if name else () for name in names]
+        problems = [*_misfits(names, axes, shape, sizes)]
+        if problems:
+            where = f"rules=: {format_path(path)}"
+            raise ValueError("\n".join(f"{where}: {problem}" for problem in problems))
+        entries = [None] * lead + [_entry(each) for each in axes]
+        return jax.sharding.NamedSharding(mesh, _SPEC(*entries))
+
+    return sharder
+
+
+def _mesh_axes(axes: Any) -> tuple[Any, ...]:
+    if axes is None:
+        return ()
+    return tuple(axes) if isinstance(axes, (tuple, list)) else (axes,)
+
+
+def _entry(axes: tuple[Any, ...]) -> Any:
+    """The entry of a PartitionSpec for one axis."""
+    if len(axes) < 2:
+        return axes[0] if axes else None
+    return axes
+
+
+def _names(path: tuple[Hashable, ...]) -> list[str | None]:
+    """The names of the last axes of the array at a path; None for those of stacked structs without a name."""
+    names: list[str | None] = []
+    for part in path:
+        spec = getattr(part, "spec", None)
+        if isinstance(spec, FieldSpec):
+            names += _own_names(spec)
+    return names
+
+
+def _own_names(spec: FieldSpec) -> list[str | None]:
+    named = spec.metadata.get("axes") or ()
+    if not isinstance(named, (list, tuple)) or not all(isinstance(name, str) for name in named):
+        message = f"expected names of axes in a list, got {brief(named)}"
+        raise TypeError(f'{spec.name}: metadata["axes"]: {message}')
+    if not named and isinstance(spec.type, Type):
+        return [None for branch in spec.type.branches if branch.stacks for _ in branch.extents]
+    return [*named]
+
+
+def _misfits(
+    names: list[str | None],
+    axes: list[tuple[Any, ...]],
+    shape: tuple[int, ...],
+    sizes: Mapping[Any, int],
+) -> Iterator[str]:
+    """Yields the reasons why an array cannot be divided."""
+    if len(shape) < len(names):
+        shown = ", ".join(name or "_" for name in names)
+        yield f"expected an array with the axes {shown}, got the shape {shape}"
+        return
+    for axis, count in Counter(axis for each in axes for axis in each).items():
+        if count > 1:
+            users = [name for name, each in zip(names, axes, strict=True) if axis in each]
+            shown = " and ".join(map(repr, users))
+            yield f"expected each axis of the mesh once in an array, got {axis!r} for {shown}"
+    own = shape[len(shape) - len(names) :]
+    for name, each, size in zip(names, axes, own, strict=True):
+        devices = prod(sizes[axis] for axis in each)
+        if size % devices:
+            yield f"expected a size of {name!r} that {devices} devices divide, got {size}"
+
+
+def _check_spelling(rules: Rules, known: set[str]) -> None:
+    """Refuses a rule for no axis if an axis without a rule has nearly its name; other rules may be for other models.
+
+    Raises:
+        ValueError: With every such rule.
+    """
+    open_names = sorted(known - rules.keys())
+    hints = {name: did_you_mean(str(name), open_names) for name in rules if name not in known}
+    wrong = [
+        f"rules=: expected names of axes, got {name!r}; {hint}"
+        for name, hint in hints.items()
+        if hint
+    ]
+    if wrong:
+        raise ValueError("\n".join(wrong))
