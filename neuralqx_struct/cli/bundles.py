@@ -90,13 +90,25 @@ def inspect(path: Path, filter: str | None) -> Report:  # noqa: A002
     return Report(str(record), tuple(found), {"bundle": record.to_json()})
 
 
-def diff(old: Path, new: Path) -> Report:
-    """Compares two schemas, or the schemas of two bundles."""
+def diff(old: Path, new: Path, *, values: bool) -> Report:
+    """Compares two schemas, or the schemas or the values of two bundles."""
+    if values:
+        return _diff_values(old, new)
     from neuralqx_struct.evolution.diff import diff as compare
 
     changes = compare(existing(old), existing(new))
     text = "\n".join(map(str, changes)) or "no changes"
     return Report(text, members={"changes": [change.to_json() for change in changes]})
+
+
+def _diff_values(old: Path, new: Path) -> Report:
+    """Compares the values of two bundles or foreign files."""
+    from neuralqx_struct.tools.value_differences import diff_values
+
+    found = diff_values(old, new)
+    return Report(
+        found.summary, tuple(found.findings), {"values": found.to_json()}, layout="verdict"
+    )
 
 
 def breaking(path: Path, against: str, **options: Any) -> Report:

@@ -122,8 +122,9 @@ _ROWS = (
         arguments=(
             Argument("old", "A schema or bundle.", "A", reads=True, schema=True),
             Argument("new", "The one to compare it with.", "B", reads=True, schema=True),
+            switch("values", "Compare the arrays and values of two bundles or foreign files."),
         ),
-        members=("changes",),
+        members=("changes", "values"),
     ),
     Command(
         name="breaking",

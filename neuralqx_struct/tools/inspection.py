@@ -169,7 +169,7 @@ def inspect(
     rows: list[Row] = []
     sizes: dict[str, int] = {}
     characters = omitted = 0
-    for here, node in _with_declarations(document):
+    for here, node in nodes_with_declarations(document):
         text, value, array, name = show(node)
         if chosen is not None:
             kind = kind_of(node)
@@ -286,7 +286,7 @@ class _Above(NamedTuple):
     inlined: bool = True
 
 
-def _with_declarations(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+def nodes_with_declarations(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
     """Yields every node that represents a value, with a path whose field names have their declarations."""
     specs = _specs(document)
     places: dict[Path, _Above] = {}
