@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from neuralqx_struct.bundle.atomic import staged
 from neuralqx_struct.bundle.storage import MANIFEST
@@ -38,6 +40,7 @@ from neuralqx_struct.formats.msgpack import MSGPACK
 from neuralqx_struct.formats.names import joined, require_separator, split
 from neuralqx_struct.formats.npz import NPY, NPZ
 from neuralqx_struct.formats.orbax import ORBAX
+from neuralqx_struct.formats.remote import RemotePath, is_url, located
 from neuralqx_struct.formats.safetensors import SAFETENSORS
 from neuralqx_struct.formats.table import (
     FORMATS,
@@ -45,11 +48,13 @@ from neuralqx_struct.formats.table import (
     ForeignArray,
     ForeignFile,
     Format,
+    Place,
     Reading,
     Writing,
     candidate,
     described,
     register,
+    remote_candidate,
 )
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.printing import brief_scalar, is_unicode, listed
@@ -79,58 +84,79 @@ def recognised(path: str | Path) -> Format | None:
         BundleMissingError: There is nothing at the path.
         BundleReadError: The system refuses to read it.
     """
-    return _kind_of(candidate(Path(path)))
+    return _kind_of(*_located(path))
 
 
-def _kind_of(found: Candidate) -> Format | None:
+def _located(path: str | Path, options: Mapping[str, Any] | None = None) -> tuple[Place, Candidate]:
+    """The file or folder at a path or behind a URL, and the facts by which its kind is found."""
+    if is_url(path) and not str(path).lower().startswith("file://"):
+        remote = located(str(path), options)
+        return remote, remote_candidate(remote)
+    place = Path(url2pathname(urlsplit(str(path)).path)) if is_url(path) else Path(path)
+    return place, candidate(place)
+
+
+def _kind_of(place: Place, found: Candidate) -> Format | None:
     if found.names is not None and MANIFEST in found.names:
         return None
-    return next((each for each in FORMATS.values() if each.recognises(found)), None)
+    remote = isinstance(place, RemotePath)
+    kinds = [each for each in FORMATS.values() if each.remote or not remote]
+    return next((each for each in kinds if each.recognises(found)), None)
 
 
 def is_foreign(path: str | Path) -> bool:
-    """True for a foreign file, and for a file of an unknown kind; False for bundles and for what else only they can be.
+    """True for a foreign file, a URL, and a file of an unknown kind; False for bundles and what else only they can be.
 
     That is a folder, a zip, a ``manifest.json``, or nothing.
     """
-    path = Path(path)
-    if not os.path.lexists(path):
+    if is_url(path):
+        return True
+    try:
+        place, found = _located(path)
+    except SerializationError:  # a bundle that cannot be read, or nothing
         return False
-    found = candidate(path)
-    if _kind_of(found) is not None:
+    if _kind_of(place, found) is not None:
         return True
     is_zip = found.path.suffix.lower() == ".zip" or found.start[:2] == b"PK"
     return found.names is None and not is_zip and found.path.suffix != ".json"
 
 
 def opened(
-    path: str | Path, *, separator: str = ".", limits: Limits | None = None, like: Any = None
+    path: str | Path,
+    *,
+    separator: str = ".",
+    limits: Limits | None = None,
+    like: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ForeignFile:
     """Opens a foreign file; reads only what describes its arrays.
 
     Args:
-        path: The file or folder.
+        path: The file or folder; of safetensors also a URL such as ``hf://``, ``s3://`` or ``https://``, of which the
+            header and the arrays that are read are fetched.
         separator: The character between the keys of nested files; see :func:`split`.
         limits: Sizes above which it is refused.
         like: An object of the structure of the file, for formats that have none of their own.
+        storage_options: Options of fsspec for the URL, such as keys.
 
     Raises:
-        SerializationError: It is of no kind that is known.
+        SerializationError: It is of no kind that is known, or cannot be read.
         IntegrityError: It is damaged: all problems.
         UntrustedError: Reading it would run code of the file, or take far more memory than the file.
     """
     require_separator(separator)
-    path = Path(path)
-    found = candidate(path)
-    kind = _kind_of(found)
+    place, found = _located(path, storage_options)
+    kind = _kind_of(place, found)
     if kind is None:
-        raise _unknown(found)
+        raise _unknown(place, found)
+    reading = Reading(separator=separator, limits=limits or DEFAULT_LIMITS, like=like)
     try:
-        return kind.opened(
-            path, Reading(separator=separator, limits=limits or DEFAULT_LIMITS, like=like)
-        )
+        if isinstance(place, Path):
+            return kind.opened(place, reading)
+        assert kind.remote is not None  # or it would not have been found
+        return kind.remote(place, reading)
     except StructError as error:
-        raise error.in_file(str(path)) from error.__cause__
+        raise error.in_file(str(place)) from error.__cause__
 
 
 def write(
@@ -247,16 +273,20 @@ def _kept(path: Path) -> str | None:
     return None
 
 
-def _unknown(found: Candidate) -> SerializationError:
+def _unknown(place: Place, found: Candidate) -> SerializationError:
     """The error for a file or folder of no kind."""
-    kinds = ", ".join(each.name for each in FORMATS.values())
     got, hint = "another file", "convert it with the program that wrote it"
     if found.names is not None:
         got = f"a folder with {listed(sorted(found.names), 8) or 'nothing'} in it"
     if found.names is not None and MANIFEST in found.names:
         got, hint = "a bundle", "load it with neuralqx_struct.load"
-    message = f"expected a file or folder of a known kind, got {got}\nthe kinds are {kinds}, beside bundles"
-    return SerializationError(message, code="NQX620", file=str(found.path), hint=hint)
+    remote = isinstance(place, RemotePath)
+    names = ", ".join(each.name for each in FORMATS.values() if each.remote or not remote)
+    kinds = f"the kinds are {names}, beside bundles"
+    if remote:
+        kinds, hint = f"the kinds that are read from URLs are {names}", "download it"
+    message = f"expected a file or folder of a known kind, got {got}\n{kinds}"
+    return SerializationError(message, code="NQX620", file=str(place), hint=hint)
 
 
 def verify(

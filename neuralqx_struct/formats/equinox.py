@@ -201,6 +201,7 @@ EQUINOX: Final = Format(
     extra=None,
     recognises=_recognises,
     opened=_opened,
+    remote=None,
     write=None,
     folder=lambda _: False,
     metadata=True,

@@ -220,6 +220,7 @@ HDF5: Final = Format(
     extra="hdf5",
     recognises=_recognises,
     opened=_opened,
+    remote=None,
     write=None,
     folder=lambda _: False,
     metadata=False,

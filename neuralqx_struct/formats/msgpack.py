@@ -256,6 +256,7 @@ MSGPACK: Final = Format(
     extra=None,
     recognises=_recognises,
     opened=_opened,
+    remote=None,
     write=_write,
     folder=lambda writing: False,  # noqa: ARG005
     metadata=False,

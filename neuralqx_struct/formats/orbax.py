@@ -293,6 +293,7 @@ ORBAX: Final = Format(
     extra="orbax",
     recognises=_recognises,
     opened=_opened,
+    remote=None,
     write=None,
     folder=lambda _: True,
     metadata=False,

@@ -26,12 +26,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
+from neuralqx_struct.formats.remote import Ranges
 from neuralqx_struct.formats.shards import (
     INDEX,
     SUFFIX,
+    beside,
     index_of,
     read_index,
-    shard_path,
+    require_small,
     single_or_index,
 )
 from neuralqx_struct.formats.table import (
@@ -39,18 +41,21 @@ from neuralqx_struct.formats.table import (
     ForeignArray,
     ForeignFile,
     Format,
+    Place,
     Reading,
     Writing,
     checked,
-    mapped,
+    ranges_of,
     unreadable,
 )
 from neuralqx_struct.manifest import MOST_FINDINGS, Findings, collector_paused
+from neuralqx_struct.manifest.payload import Region, raise_findings
 from neuralqx_struct.stores.safetensors import (
     CODES,
     METADATA,
     Header,
     Tensor,
+    header_end,
     header_of,
     read_header,
 )
@@ -79,59 +84,65 @@ def _recognises(found: Candidate) -> bool:
 # Reading
 
 
-def _opened(path: Path, reading: Reading) -> ForeignFile:  # noqa: ARG001 - it has no nested names
-    file = single_or_index(path)
-    if file.name.endswith(INDEX):
-        return _opened_shards(path, file)
-    view = mapped(file)
-    header = read_header(view, len(view))
+def _opened(path: Place, reading: Reading) -> ForeignFile:  # noqa: ARG001 - it has no nested names
+    name, file = single_or_index(path)
+    if name.endswith(INDEX):
+        return _opened_shards(path, name, file)
+    data, header = _header(file)
 
     def form() -> dict[str, Any]:
-        text = _unusual(view, header)
+        text = _unusual(data, header)
         return {} if text is None else {"header": text}
 
     return ForeignFile(
         path=str(path),
         format=SAFETENSORS.name,
-        arrays=_arrays(view, header),
+        arrays=_arrays(data, header),
         metadata=header.metadata,
         form=form,
-        check=lambda _: (
-            None
-        ),  # the format has no checksums; all sizes and places are checked by now
+        check=_unchecked,
     )
 
 
-def _opened_shards(path: Path, index_path: Path) -> ForeignFile:
+def _unchecked(_: str) -> None:
+    """The damage of an array: none, as the format has no checksums, and sizes are checked by now."""
+
+
+def _header(path: Place) -> tuple[Ranges, Header]:
+    data = ranges_of(path)
+    end = header_end(data.read(0, min(8, data.size)), data.size)
+    return data, read_header(data.read(0, end), data.size)
+
+
+def _opened_shards(path: Place, index_name: str, index_path: Place) -> ForeignFile:
     """The arrays of all files that an index names."""
-    index = read_index(bytes(mapped(index_path)))
+    content = ranges_of(index_path)
+    index = read_index(content.read(0, require_small(content.size)))
+    folder = path if path.is_dir() else path.parent
     arrays: dict[str, ForeignArray] = {}
     metadata: dict[str, str] = {}
-    read: dict[str, tuple[memoryview, Header]] = {}
+    read: dict[str, tuple[Ranges, Header]] = {}
     found: list[Diagnostic] = []
     for name in index.shards:
         if len(found) >= MOST_FINDINGS:
             break
         try:
-            file = shard_path(index_path.parent, name)
-            view = mapped(file)
-            header = read_header(view, len(view))
-            own = _arrays(view, header)
+            data, header = _header(beside(folder, name))
+            own = _arrays(data, header)
         except StructError as error:
-            found += error.in_file(str(index_path.parent / name)).diagnostics
+            found += error.in_file(str(folder / name)).diagnostics
             continue
-        read[name] = view, header
+        read[name] = data, header
         found += islice(index.differences(name, own), MOST_FINDINGS)
         arrays |= own
         metadata |= header.metadata
-    if found:
-        raise IntegrityError(found)
+    raise_findings(found)
 
     def form() -> dict[str, Any]:
-        texts = {name: _unusual(view, header, metadata) for name, (view, header) in read.items()}
+        texts = {name: _unusual(*each, metadata) for name, each in read.items()}
         return {
             "index": index.text,
-            "name": index_path.name,
+            "name": index_name,
             "nbytes": sum(array.nbytes for array in arrays.values()),
             "headers": {name: text for name, text in texts.items() if text is not None},
         }
@@ -148,11 +159,9 @@ def _opened_shards(path: Path, index_path: Path) -> ForeignFile:
     )
 
 
-def _unusual(
-    view: memoryview, header: Header, metadata: Mapping[str, str] | None = None
-) -> str | None:
+def _unusual(data: Ranges, header: Header, metadata: Mapping[str, str] | None = None) -> str | None:
     """The text of a header that differs from the one that would be written for the same arrays."""
-    text = bytes(view[: header.end])
+    text = bytes(data.read(0, header.end))
     sized = ((name, t.code, t.shape, t.end - t.start) for name, t in header.tensors.items())
     if text == _usual(sized, header.metadata if metadata is None else metadata):
         return None
@@ -169,7 +178,7 @@ def _usual(
 
 
 @collector_paused()
-def _arrays(view: memoryview, header: Header) -> dict[str, ForeignArray]:
+def _arrays(data: Ranges, header: Header) -> dict[str, ForeignArray]:
     """The arrays of one file, in the order of its header.
 
     Raises:
@@ -193,7 +202,9 @@ def _arrays(view: memoryview, header: Header) -> dict[str, ForeignArray]:
             if found.full:
                 break
         dims = tuple(shape)
-        arrays[name] = ForeignArray(logical, dims, partial(_view, view[start:end], dtype, dims))
+        read = partial(_whole, data, start, end, dtype, dims)
+        slices = None if data.cheap else partial(_part, data, start, dtype, dims)
+        arrays[name] = ForeignArray(logical, dims, read, slices)
     if found:
         raise IntegrityError(found)
     return arrays
@@ -212,14 +223,29 @@ def _require_size(tensor: Tensor, itemsize: int) -> None:
         raise IntegrityError(message, code="NQX408")
 
 
-def _view(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def _whole(
+    data: Ranges, start: int, end: int, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> Array:
     import numpy as np
 
-    if data:
-        return np.ndarray(shape, dtype, data)
+    if start < end:
+        return np.ndarray(shape, dtype, data.read(start, end))
     made = np.empty(shape, dtype)
     made.flags.writeable = False
     return made
+
+
+def _part(
+    data: Ranges, start: int, dtype: np.dtype[Any], shape: tuple[int, ...], region: Region
+) -> Array:
+    """A part of an array; fetches the rows around it alone."""
+    if not region or not all(shape):
+        return _whole(data, start, start + prod(shape) * dtype.itemsize, dtype, shape)[region]
+    rows = range(*region[0].indices(shape[0]))
+    low, high = (min(rows), max(rows) + 1) if rows else (0, 0)
+    size = prod(shape[1:]) * dtype.itemsize
+    held = _whole(data, start + low * size, start + high * size, dtype, (high - low, *shape[1:]))
+    return held[(slice(None, None, rows.step), *region[1:])]
 
 
 # Writing
@@ -309,6 +335,7 @@ SAFETENSORS: Final = Format(
     extra=None,
     recognises=_recognises,
     opened=_opened,
+    remote=_opened,
     write=_write,
     folder=_folder,
     metadata=True,

@@ -9,6 +9,7 @@ Example:
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from neuralqx_struct.errors import (
     SerializationError,
     UntrustedError,
 )
-from neuralqx_struct.formats.table import ForeignArray
+from neuralqx_struct.formats.remote import RemotePath
+from neuralqx_struct.formats.table import ForeignArray, Place
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.printing import listed
@@ -60,18 +62,19 @@ class Index:
             yield about("NQX410", name, message, "restore the index, or write it again")
 
 
-def single_or_index(path: Path) -> Path:
-    """The file to read for a path: of a folder its index, or its only safetensors file.
+def single_or_index(path: Place) -> tuple[str, Place]:
+    """The name and the place of the file to read for a path: of a folder its index, or its only safetensors file.
 
     Raises:
         SerializationError: A folder has several of them.
     """
     if not path.is_dir():
-        return path
+        return path.name, path
+    present = path.names() if isinstance(path, RemotePath) else os.listdir(path)  # noqa: PTH208 - names alone
     for suffix in (INDEX, SUFFIX):
-        names = sorted(file.name for file in path.iterdir() if file.name.endswith(suffix))
+        names = sorted(name for name in present if name.endswith(suffix))
         if len(names) == 1:
-            return path / names[0]
+            return names[0], beside(path, names[0])
         if names:
             message = f"expected one file that ends in {suffix}, got {listed(names)}"
             raise SerializationError(message, code="NQX620", hint="pass the path of one of them")
@@ -79,31 +82,46 @@ def single_or_index(path: Path) -> Path:
     raise SerializationError(message, code="NQX620")
 
 
-def shard_path(folder: Path, name: str) -> Path:
-    """The place of a shard beside its index: a plain file.
+def beside(folder: Place, name: str) -> Place:
+    """The place of a file in a folder: a plain file.
 
     In the cache of Hugging Face it is a link to the folder of all files of the same model.
 
     Raises:
         UntrustedError: It is a link to any other place.
     """
+    if isinstance(folder, RemotePath):
+        return folder / name
     path = folder / name
     if not path.is_symlink():
         return path
-    target = path.resolve()
-    if target.parent == (folder.resolve().parent.parent / "blobs"):
+    target = Path(os.path.realpath(path))
+    if target.parent == Path(os.path.realpath(folder.parent.parent / "blobs")):
         return target
     message = "expected a plain file, got a link that leads out of the folder"
     raise UntrustedError(message, code="NQX504")
 
 
-def read_index(data: bytes) -> Index:
+def require_small(size: int) -> int:
+    """The size of an index, which is read whole.
+
+    Raises:
+        IntegrityError: It is too large.
+    """
+    if size <= _MOST_INDEX:
+        return size
+    message = f"expected an index of at most {_MOST_INDEX} bytes, got {size}"
+    raise IntegrityError(message, code="NQX506")
+
+
+def read_index(content: memoryview) -> Index:
     """The index in the content of its file.
 
     Raises:
         IntegrityError: It is no index.
         UntrustedError: It names files that are not beside it.
     """
+    data = bytes(content)
     try:
         document = parse_manifest(data, limits=Limits(manifest_bytes=_MOST_INDEX, depth=3))
     except SerializationError as error:
@@ -136,7 +154,7 @@ def index_of(
     """
     total = sum(array.nbytes for array in arrays.values())
     if "index" in form:
-        given = read_index(form["index"].encode())
+        given = read_index(memoryview(form["index"].encode()))
         named = {name for names in given.shards.values() for name in names}
         plain = _PLAIN.fullmatch(form["name"]) and form["name"].endswith(INDEX)
         if named == set(arrays) and form["nbytes"] == total and plain:

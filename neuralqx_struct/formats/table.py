@@ -25,6 +25,7 @@ from neuralqx_struct.bundle.disk import numbered
 from neuralqx_struct.bundle.storage import BundleMissingError
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, UntrustedError
+from neuralqx_struct.formats.remote import Ranges, RemotePath
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.stores.files import opened as opened_source
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+Place = Path | RemotePath
+"""A file or folder on a disk or behind a URL."""
 Plain = bool | int | float | str | None
 """A plain value beside the arrays of a file."""
 #: Compressed arrays that expand to more than the limit may be at most so many times as large as their data.
@@ -162,7 +165,7 @@ class Candidate(NamedTuple):
     """A file or folder whose kind is looked for.
 
     Attributes:
-        path: Its path.
+        path: Its path; for a URL its name alone, of which nothing is to be read.
         names: The names in a folder; None for a file.
         start: The first bytes of a file.
         size: The size of a file.
@@ -217,6 +220,7 @@ class Format:
         extra: The package that reading needs; None for none.
         recognises: Returns whether a file or folder is of this kind, by its names and first bytes alone.
         opened: Opens a file; reads only what describes its arrays.
+        remote: Does the same for a file behind a URL; None if files of this kind are read from disks alone.
         write: Writes arrays to an empty file, or into an empty folder; None if files of this kind are only read.
         folder: Returns whether these options make a folder.
         metadata: True if files of this kind have free text.
@@ -228,6 +232,7 @@ class Format:
     extra: str | None
     recognises: Callable[[Candidate], bool]
     opened: Callable[[Path, Reading], ForeignFile]
+    remote: Callable[[RemotePath, Reading], ForeignFile] | None
     write: Callable[[Path, Mapping[str, ForeignArray], Writing], None] | None
     folder: Callable[[Writing], bool]
     metadata: bool
@@ -268,6 +273,17 @@ def candidate(path: Path) -> Candidate:
             return Candidate(path, None, file.read(_START) or b"", size)
     except OSError as error:
         raise _refused(error, path) from error
+    except ValueError as error:  # a path with a zero byte
+        message = f"expected a path that the system takes, got {str(path)!r}"
+        raise BundleReadError(message) from error
+
+
+def remote_candidate(path: RemotePath) -> Candidate:
+    """The facts about a file or folder behind a URL."""
+    name = Path(path.name)
+    if path.is_dir():
+        return Candidate(name, path.names(), b"", 0)
+    return Candidate(name, None, bytes(path.start[:_START]), path.size)
 
 
 def _opened(path: Path) -> tuple[int, int]:
@@ -291,6 +307,14 @@ def _refused(error: OSError, path: Path) -> SerializationError:
     message = f"expected to read the file, got: {error.strerror or error}"
     hint = "check the owner and the mode of the file, or the disk"
     return numbered(BundleReadError(message, file=str(path), hint=hint), error.errno, path)
+
+
+def ranges_of(path: Place) -> Ranges:
+    """The bytes of a file: mapped, or fetched when they are read."""
+    if isinstance(path, RemotePath):
+        return path.ranges()
+    view = mapped(path)
+    return Ranges(len(view), lambda start, end: view[start:end], cheap=True)
 
 
 def mapped(path: Path) -> memoryview:

@@ -221,7 +221,7 @@ def _foreign(
     if chosen is not None:
         _report_unmatched(chosen, str(path), report, declared=False)
     return Inspection(
-        file=str(path),
+        file=file.path,
         version=None,
         schema=None,
         writer=None,
