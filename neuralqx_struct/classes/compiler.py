@@ -136,15 +136,22 @@ class Schema:
             layout: The name of one of :attr:`layouts`, or the path or the text of a layout.
             values: Values and sizes that the file does not show, by name or path; they win over those of the layout.
             **options: As for :func:`neuralqx_struct.from_state_dict`; ``report`` also receives the defaults, and the
-                arrays that the layout ignores.
+                arrays that the layout ignores. ``like`` may also be the object that was saved, such as the model of a
+                file of Equinox, which has no names.
 
         Raises:
             SchemaError: The layout has errors.
             SerializationError: The file does not fit, with every missing, extra and misshapen array.
         """
         from neuralqx_struct.layouts.payloads import adopted
+        from neuralqx_struct.trees import leaves_with_paths
 
-        payload = adopted(self._series, layout, source, values, report=options.get("report"))
+        saved = None
+        if options.get("like") is not None and not isinstance(options["like"], self.root):
+            saved = leaves_with_paths(options.pop("like"))
+        payload = adopted(
+            self._series, layout, source, values, report=options.get("report"), like=saved
+        )
         held = {**payload.document, "array_data": payload.arrays}
         return self.root.from_state_dict(held, **options)
 

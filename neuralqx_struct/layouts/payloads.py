@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -31,7 +31,7 @@ from neuralqx_struct.errors import (
     has_errors,
 )
 from neuralqx_struct.evolution.migrations import resolve
-from neuralqx_struct.formats import ForeignArray, ForeignFile, opened
+from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
 from neuralqx_struct.layouts.adoption import AdoptionPlan
 from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.model import Layout
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 #: The member of a bundle's metadata with the facts about the file that it was made from.
 FOREIGN = "foreign"
 _NONE: Mapping[str, Any] = MappingProxyType({})
+Leaves = Iterable[tuple[Sequence[Any], Any]]
+"""Leaves with the keys on the way to them."""
 
 
 def adopted(
@@ -65,7 +67,7 @@ def adopted(
     *,
     report: list[Diagnostic] | None = None,
     limits: Limits | None = None,
-    like: Any = None,
+    like: Leaves | None = None,
 ) -> Payload:
     """The payload of a foreign file; only its header is read.
 
@@ -76,7 +78,7 @@ def adopted(
         values: Values and sizes that the file does not show, by path; they win over those of the layout.
         report: Receives a diagnostic for every default, and for every array that the layout ignores.
         limits: Sizes above which the file is refused.
-        like: An object of the structure of the file, for formats that have none of their own.
+        like: The leaves of the object that was saved with their paths, for formats without names.
 
     Returns:
         The payload, of the version of the layout. Its arrays are made when they are asked for.
@@ -193,7 +195,7 @@ def released(
     given = Values([_keyed(values or _NONE), read.values])
     names = foreign_of(payload).get("names", ())
     if like is not None:
-        with _open(like, read.separator, None, None) as file:
+        with _open(like, read.separator) as file:
             names = [*file.arrays]
     return ReleasePlan(series.at(version), read, payload, given, names).files
 
@@ -252,7 +254,12 @@ def _named(source: Any) -> Iterator[None]:
         raise error.in_file(str(source)) from error.__cause__
 
 
-def _open(source: Any, separator: str, limits: Limits | None, like: Any) -> ForeignFile:
+def _open(
+    source: Any,
+    separator: str,
+    limits: Limits | None = None,
+    like: Leaves | None = None,
+) -> ForeignFile:
     """An open file of a path, or of arrays in memory."""
     if isinstance(source, ForeignFile):
         return source
@@ -261,7 +268,10 @@ def _open(source: Any, separator: str, limits: Limits | None, like: Any) -> Fore
     if not isinstance(source, (str, os.PathLike)):
         message = f"expected a path or a mapping of names to arrays, got {brief(source)}"
         raise SerializationError(message, code="NQX401", hint="such as 'model.safetensors'")
-    return opened(Path(source), separator=separator, limits=limits, like=like)
+    leaves = None
+    if like is not None:
+        leaves = {joined(map(str, path), separator): leaf for path, leaf in like}
+    return opened(Path(source), separator=separator, limits=limits, like=leaves)
 
 
 def _arrays(source: Mapping[Any, Any]) -> dict[str, ForeignArray]:
