@@ -14,14 +14,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError, ValidationError
-from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import names_read
 from neuralqx_struct.expressions.values import Items
 from neuralqx_struct.schema.conformance import size_scopes
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes import ANY
 
 _MOST_RESULTS = 64  # of a derived field
+_MOST_AXES = 4  # in front of those that arrays declare
 _EXACT = frozenset({bool, int, str, type(None)})  # equal values of these types are the same value
 
 
@@ -85,10 +87,15 @@ def sizes_of_instance(
     def sizes(instance: Any) -> dict[str, int]:
         from neuralqx_struct.classes.live_values import see_value
 
-        scope = size_scopes(document, struct, instance, see_value).get(())
-        known = {} if scope is None else scope.sizes()
-        missing = sorted(names - known.keys())
-        if missing:
+        missing: list[str] = []
+        for lead in range(_MOST_AXES):  # of an instance that was stacked, or made by jax.vmap
+            axes = (parse(ANY),) * lead
+            scope = size_scopes(document, struct, instance, see_value, axes).get(())
+            known = {} if scope is None else scope.sizes()
+            if names <= known.keys():
+                break
+            missing = missing or sorted(names - known.keys())
+        else:
             wrong = type(instance).__nqx_check__(instance)
             if wrong:  # an array of the wrong shape shows no size
                 raise ValidationError(wrong)

@@ -9,7 +9,7 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtype_named, dtypes_of
 from neuralqx_struct.errors import SchemaError, did_you_mean
-from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Array
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -146,3 +146,31 @@ class Draws:
         """Returns random keys."""
         key = jax.random.key(int(self.random.integers(2**31)), impl=impl or "threefry2x32")
         return key if shape == () else jax.random.split(key, math.prod(shape)).reshape(shape)
+
+
+def exchanged(value: Any, steps: Sequence[str | int], new: Any) -> Any:
+    """A value with another one where a path leads: in each item, where it names all items."""
+    items = value.values() if isinstance(value, dict) else value
+    step = steps[0] if steps else ""
+    if isinstance(step, int):
+        step = range(len(items))[step]
+        return type(value)(
+            exchanged(item, steps[1:], new) if place == step else item
+            for place, item in enumerate(items)
+        )
+    if isinstance(value, dict):
+        return {key: exchanged(item, steps, new) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(exchanged(item, steps, new) for item in value)
+    if step:
+        return value.replace(**{step: exchanged(getattr(value, step), steps[1:], new)})
+    return float(new) if isinstance(value, float) and type(new) is int else new
+
+
+def turn(declaration: FieldDeclaration, counted: bool) -> int:
+    """The order of drawing: plain values, as sizes may be equal to them; then what has no given length; arrays last."""
+    declared = declaration.declared
+    if declared.element:
+        return 3 if counted else 4
+    plain = not any(branch.parts or branch.refers for branch in declared.branches)
+    return 0 if plain else 1 + counted

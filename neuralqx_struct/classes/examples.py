@@ -7,6 +7,7 @@ result; where it refuses, another instance is drawn, with larger numbers from ti
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,20 +18,35 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct.classes.documents import classes_in, described
-from neuralqx_struct.classes.draws import Draws, check_dtypes
+from neuralqx_struct.classes.draws import Draws, check_dtypes, exchanged, turn
 from neuralqx_struct.classes.example_sizes import check_dims, shown_dims, unfit
 from neuralqx_struct.errors import SchemaError, ValidationError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
-from neuralqx_struct.expressions.paths import is_given
+from neuralqx_struct.expressions.paths import head_of, is_given, steps_of
+from neuralqx_struct.expressions.values import items_of
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.printing import brief
-from neuralqx_struct.schema.bounds import Limits, bounded, lengths_in, limits_of
+from neuralqx_struct.schema.bounds import (
+    Lengths,
+    Limits,
+    bounded,
+    equalities,
+    lengths_in,
+    limits_of,
+)
 from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.lint import root_ints
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.model import Document, StructDeclaration
+from neuralqx_struct.schema.sizes.scopes import given_sizes, sizes_of_struct
 from neuralqx_struct.types import Extent, Type, walk_type
+from neuralqx_struct.types.builders import LiveBuilder
+from neuralqx_struct.types.text import read_value
 
+#: Sizes of axes by the names of the fields on the way.
+Counts = dict[tuple[str, ...], dict[int, int]]
+
+_PLAIN = frozenset({bool, int, float, complex, str})
 _TRIES = 400  # how many examples the constructor may refuse
 _DEEPEST = 4  # structs inside structs; deeper, lists are as short as allowed and optional structs are absent
 _SIZES = (2, 5)  # of dims without bounds
@@ -127,6 +143,7 @@ class _Sample(Draws):
         lead: The sizes of the axes in front of those that arrays declare.
         name: The name of the field.
         limits: Bounds from constraints, by the fields on their paths.
+        lengths: Sizes of axes from constraints, by the fields on the paths to arrays and lists.
     """
 
     document: Document
@@ -141,6 +158,7 @@ class _Sample(Draws):
     lead: tuple[int, ...] = ()
     name: str = ""
     limits: Limits = field(default_factory=dict)
+    lengths: Counts = field(default_factory=dict)
 
     # --- sizes -----------------------------------------------------------------------------------------------------
 
@@ -207,9 +225,12 @@ class _Sample(Draws):
 
     def struct(self, name: str, bound: dict[str, int]) -> Any:
         """An instance of a struct whose parameters are ``bound``."""
-        inside = {path[1:]: each for path, each in self.limits.items() if path[0] == self.name}
-        inside.pop((), None)
-        made = replace(self, local=dict(bound), depth=self.depth + 1, limits=inside, name="")
+        limits, lengths = (
+            {path[1:]: each for path, each in outer.items() if path[0] == self.name and path[1:]}
+            for outer in (self.limits, self.lengths)
+        )
+        made = replace(self, local=dict(bound), depth=self.depth + 1, name="")
+        made.limits, made.lengths = limits, lengths
         cls, values = self.classes[name], made.values(name)
         if not self.lead:
             return cls(**values)
@@ -221,12 +242,14 @@ class _Sample(Draws):
         """The values of the fields of the struct."""
         values: dict[str, Any] = {} if self.depth else self.given()
         declaration = self.document.structs[name]
-        lengths = lengths_in(declaration)
+        own, wanted = lengths_in(declaration), self.equalities(declaration)
+        equated = set[str]()
+        counted = {path[0] for path in (*own, *self.lengths)}
         self.limits = limits_of(declaration, self.limits)
         fields = bounded(declaration, self.limits)
         fields = {n: d for n, d in fields.items() if d.derivation is None}
         turns = {
-            field_name: _turn(fields[field_name], field_name in lengths) for field_name in fields
+            field_name: turn(fields[field_name], field_name in counted) for field_name in fields
         }
         for given in given_values(self.document).values() if self.depth == 0 else ():
             turns |= dict.fromkeys(given.heads & turns.keys(), 0)
@@ -238,13 +261,63 @@ class _Sample(Draws):
                     self.dim(dim)
             if self.field.kind == "opaque" and self.field.has_default:
                 continue
-            if field_name in lengths:
-                self.count(lengths[field_name], values)
+            if field_name in counted:
+                self.count(name, own, values)
             if field_name not in values:
-                values[field_name] = self.field.declared.example(self)
+                values[field_name] = self.value()
+            for side, other in wanted:
+                if side.id not in equated and head_of(side.id) in values:
+                    equated |= self.equate(name, values, side, other)
             if self.depth == 0:
                 self.root[field_name] = values[field_name]
         return values
+
+    def value(self) -> Any:
+        """The value of the field: one of its choices or examples, or a random one."""
+        declared = self.field.declared
+        given = self.field.choices or self.field.examples
+        plain = not any(inner.element or inner.refers for inner in walk_type(declared))
+        if given and plain:
+            with contextlib.suppress(SchemaError):  # nothing checks that examples are valid
+                return read_value(self.one_of(given), declared, LiveBuilder(self.document))
+        return declared.example(self)
+
+    def equalities(self, declaration: StructDeclaration) -> list[tuple[ast.Name, ast.expr]]:
+        """The equalities of a struct, each with a path whose value may be that of the other side."""
+        if self.lead:
+            return []
+        fixed = given_sizes(self.document) if self.depth == 0 else set()
+        fixed |= {head for each in given_values(self.document).values() for head in each.heads}
+        return [
+            (side, other)
+            for side, other in equalities(declaration)
+            if isinstance(side, ast.Name) and head_of(side.id) not in fixed
+        ]
+
+    def equate(
+        self, name: str, values: dict[str, Any], side: ast.Name, other: ast.expr
+    ) -> set[str]:
+        """Gives the path on one side of an equality the value of the other; returns the paths that have theirs now."""
+        names = {**self.known_sizes(name, other), **values}
+        try:
+            held, found = evaluate_tree(side, names), evaluate_tree(other, names)
+            equal = evaluate_tree(ast.Compare(side, [ast.Eq()], [other]), names)
+        except SchemaError:
+            return set()
+        replaced = items_of(held) or [held]
+        if not all(type(each) in _PLAIN for each in (found, *replaced)):
+            return set()
+        if equal is not True:
+            head = head_of(side.id)
+            values[head] = exchanged(values[head], steps_of(side.id), found)
+        return {side.id, *([other.id] if isinstance(other, ast.Name) else [])}
+
+    def known_sizes(self, name: str, expression: ast.expr) -> dict[str, int]:
+        """The numbers of the sizes that an expression of a struct names."""
+        named = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+        sizes = {*self.document.dims, *sizes_of_struct(self.document, name)}
+        named = (named & sizes) - self.document.structs[name].fields.keys()
+        return {size: self.named(size) for size in sorted(named)}
 
     def given(self) -> dict[str, int]:
         """The fields of the root that the sizes of the caller determine."""
@@ -256,24 +329,29 @@ class _Sample(Draws):
                 given[dim.equation.text] = self.sizes[name]
         return given
 
-    def count(self, length: ast.expr, values: Mapping[str, Any]) -> None:
-        """Gives the field the length that a constraint demands, if it is known."""
-        named = {node.id for node in ast.walk(length) if isinstance(node, ast.Name)}
-        sizes = {name: self.dim(name) for name in sorted(named & self.document.dims.keys())}
-        try:
-            found = evaluate_tree(length, {**self.sizes, **self.local, **sizes, **values})
-        except SchemaError:
-            return
-        if type(found) is not int or found < 0:
-            return
-        extents = self.field.declared.extents
-        if not extents:
-            lengths = {"min_length": found, "max_length": found}
-            self.field = self.field.model_copy(update=lengths)
-            return
-        name = "" if extents[0] is ... else extents[0].text
-        if name.isidentifier() and name not in {**self.document.dims, **self.sizes}:
-            self.local.setdefault(name, found)
+    def count(self, name: str, demanded: Lengths, values: Mapping[str, Any]) -> None:
+        """Gives the field, and those inside of it, the lengths that constraints demand, if they are known."""
+        for path, axes in demanded.items():
+            for axis, length in axes.items() if path[0] == self.name else ():
+                sizes = self.known_sizes(name, length)
+                try:
+                    found = evaluate_tree(length, {**sizes, **values})
+                except SchemaError:
+                    continue
+                if type(found) is int and found >= 0:
+                    self.lengths = {
+                        **self.lengths,
+                        path: {**self.lengths.get(path, {}), axis: found},
+                    }
+        for axis, found in self.lengths.get((self.name,), {}).items():
+            extents = self.field.declared.extents
+            if not extents:
+                lengths = {"min_length": found, "max_length": found}
+                self.field = self.field.model_copy(update=lengths)
+            elif axis < len(extents) and ... not in extents[: axis + 1]:
+                size = extents[axis].text
+                if size.isidentifier() and size not in {**self.document.dims, **self.sizes}:
+                    self.local.setdefault(size, found)
 
     def branch(self, options: tuple[Type, ...]) -> Type:
         """One option of a union; deep inside one without structs."""
@@ -316,12 +394,3 @@ class _Sample(Draws):
         if self.depth >= _DEEPEST and self.holds_structs(item):
             return self.field.min_length or 0
         return self.count_up_to(3)
-
-
-def _turn(declaration: FieldDeclaration, counted: bool) -> int:
-    """The order of drawing: plain values, as sizes may be equal to them; then what has no given length; arrays last."""
-    declared = declaration.declared
-    if declared.element:
-        return 3 if counted else 4
-    plain = not any(branch.parts or branch.refers for branch in declared.branches)
-    return 0 if plain else 1 + counted

@@ -135,6 +135,7 @@ class Changes:
         former: The old paths of structs and fields that were renamed or moved, by their new ones.
         made: The paths of fields to which steps give other values, with the step.
         fresh: The paths of fields that steps add, with the step: none of their values was in the old version.
+        paths: The struct and path that steps lead to, of each path in a constraint of the old version.
         changes: The changes.
     """
 
@@ -144,6 +145,7 @@ class Changes:
     former: dict[Path, Path] = field(default_factory=dict)
     made: dict[Path, Step] = field(default_factory=dict)
     fresh: dict[Path, Step] = field(default_factory=dict)
+    paths: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
 
     def add(

@@ -17,8 +17,12 @@ from typing import Any
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.changes import Changes, Path
 from neuralqx_struct.evolution.differences import renamed_structs
+from neuralqx_struct.evolution.moved_values import renamed_text
 from neuralqx_struct.evolution.proof import resolved
 from neuralqx_struct.evolution.steps import apply_to_document, kind, require_bounded
+from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions.paths import head_of
+from neuralqx_struct.schema.field_paths import moved
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.types import walk_type
@@ -32,6 +36,9 @@ def follow_steps(
     versions = {**known, new.version: new}
     ahead = [versions[version] for version in sorted(versions) if version <= new.version]
     here, changed = old, set[Path]()
+    for name in old.structs:
+        for expression in (*constraints_of(old, name), *inner_constraints(old, name)):
+            found.paths |= {(name, path): (name, path) for path in expression.names}
     while ahead:
         after = next((d for d in ahead if d.migration_from(here.version)), ahead[0])
         ahead = ahead[ahead.index(after) + 1 :]
@@ -50,6 +57,7 @@ def follow_steps(
             if migration is not None:
                 changed.update(paths)
             _follow_renames(found, step, document, made, paths)
+            _follow_paths(found, step, document)
             document = made
         here = after
     return changed
@@ -117,6 +125,35 @@ def _follow_renames(
         if not holds(after, path):
             for known in (found.former, found.made, found.fresh):
                 known.pop(path, None)
+
+
+def constraints_of(document: Document, struct: str) -> list[Expression]:
+    """The constraints of a struct."""
+    return [constraint.expression for constraint in document.structs[struct].constraints]
+
+
+def inner_constraints(document: Document, struct: str) -> Iterator[Expression]:
+    """Yields the constraints on the structs that fields of a struct always hold, as they are from there."""
+    for name, field in document.structs[struct].fields.items():
+        if field.type is None or field.declared.refers not in document.structs:
+            continue
+        inner = document.structs[field.declared.refers]
+        for expression in constraints_of(document, field.declared.refers):
+            names = {path: f"{name}.{path}" for path in expression.names}
+            if {head_of(path) for path in names} <= inner.fields.keys():
+                yield parse(renamed_text(expression, names))
+
+
+def _follow_paths(found: Changes, step: Step, before: Document) -> None:
+    """Leads the paths of old constraints to the new places of fields."""
+    given: Any = step
+    record = kind(step)
+    owner, places = step.within or before.root, record.places(step)
+    for key, (struct, path) in found.paths.items():
+        if record.renames_struct and struct == given.struct:
+            found.paths[key] = given.to, path
+        elif places:
+            found.paths[key] = struct, moved(before, struct, path, owner, places)
 
 
 def _gone(before: Document, after: Document, paths: Iterable[Path]) -> dict[str, Path]:

@@ -10,25 +10,25 @@ Example:
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.changes import LIMITS, Changes, Direction, Entry, Path
 from neuralqx_struct.evolution.differences import new_sizes
 from neuralqx_struct.evolution.following import (
+    constraints_of,
     follow_aliases,
     follow_steps,
     follow_structs,
     holds,
+    inner_constraints,
 )
+from neuralqx_struct.evolution.moved_values import renamed_text
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind
-from neuralqx_struct.expressions import Expression
-from neuralqx_struct.expressions.operators import format_tree
-from neuralqx_struct.expressions.paths import head_of, replaced
+from neuralqx_struct.expressions.paths import head_of
 from neuralqx_struct.schema.field_paths import renamed
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import named_from_root
 from neuralqx_struct.schema.text import path_keys
 
@@ -90,7 +90,7 @@ def compare_limits(found: Changes, old: Document, new: Document) -> None:
             elif is_known:
                 _compare_limits_of(found, here, old.structs[was[1]].fields[was[3]], declaration)
     for name, former in source.items():
-        _compare_constraints(found, name, old, former, new.structs[name])
+        _compare_constraints(found, name, old, former, new)
 
 
 _BOUNDS = {"ge": 1, "gt": 1, "le": -1, "lt": -1, "min_length": 1, "max_length": -1, "finite": 1}
@@ -122,17 +122,24 @@ def _compare_limits_of(
 
 
 def _compare_constraints(
-    found: Changes, name: str, document: Document, former: str, new: StructDeclaration
+    found: Changes, name: str, document: Document, former: str, reader: Document
 ) -> None:
     at = ("structs", name, "constraints")
-    old = document.structs[former]
+    old, new = document.structs[former], reader.structs[name]
+    # The constraints of another struct from which fields moved here are compared there.
+    kept = found.former_path(at[:2])[1] == former
+    inner = [*inner_constraints(document, former)] if kept else []
     names = {size.text: each for each, size in found.sizes.items()}
     now = {(path[1], path[-1]): here[-1] for here, path in found.former.items() if len(path) == 4}
-    for constraint in old.constraints:
-        for path in constraint.expression.names:
+    for expression in (*constraints_of(document, former), *inner):
+        for path in expression.names:
             if head_of(path) in old.fields:
                 names[path] = renamed(document, former, path, lambda *it: now.get(it, it[1]))
-    before = {_renamed(c.expression, names): c.message for c in old.constraints}
+                struct, place = found.paths.get((former, path), (former, path))
+                if kept and struct == name and place != path:
+                    names[path] = place
+    before = {renamed_text(c.expression, names): c.message for c in old.constraints}
+    implied = {renamed_text(expression, names) for expression in inner}
     after = {c.expression.text: c.message for c in new.constraints}
     for text in sorted(after.keys() & before.keys()):
         if after[text] != before[text]:
@@ -141,20 +148,12 @@ def _compare_constraints(
     made = {path[3]: step for path, step in found.made.items() if path[1] == name}
     for constraint in new.constraints:
         heads = sorted({head_of(path) for path in constraint.expression.names} & made.keys())
-        if heads and constraint.expression.text in before:
+        if heads and constraint.expression.text in {*before, *implied}:
             message = f"constraint {constraint.expression.text} is on {heads[0]}, which the step {made[heads[0]].name} makes"
             found.add("NQX270", at, message, direction="both")
     gone: Entry = ("NQX271", "constraint {} was removed", {})
     come: Entry = ("NQX270", "constraint {} was added", {})
-    # The constraints of another struct from which fields moved here are compared there.
-    kept = found.former_path(at[:2])[1] == former
-    left = sorted(before.keys() - after.keys()) if kept else []
-    found.entries(at, left, sorted(after.keys() - before.keys()), gone, come)
-
-
-def _renamed(expression: Expression, names: Mapping[str, str]) -> str:
-    """The text of an expression with other names."""
-    if not names.keys() & expression.names:
-        return expression.text
-    trees: dict[str, ast.expr] = {name: ast.Name(other) for name, other in names.items()}
-    return format_tree(replaced(expression.tree, trees))
+    left: set[str] = set()
+    if kept:
+        left = before.keys() - after.keys() - {e.text for e in inner_constraints(reader, name)}
+    found.entries(at, sorted(left), sorted(after.keys() - before.keys() - implied), gone, come)

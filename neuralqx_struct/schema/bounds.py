@@ -195,13 +195,34 @@ def _bound(side: ast.expr, bound: str, other: ast.expr) -> Iterator[tuple[str, s
             yield inner.id, _MIRRORED[bound], -value
 
 
-def lengths_in(struct: StructDeclaration) -> dict[str, ast.expr]:
-    """The lengths that conditions such as ``len(layers) == n_layers`` demand, by field."""
-    found: dict[str, ast.expr] = {}
-    for left, op, right in _comparisons(struct):
-        for side, other in ((left, right), (right, left)):
-            if isinstance(op, ast.Eq) and isinstance(side, ast.Call) and _calls(side, "len"):
-                (counted,) = side.args
-                if isinstance(counted, ast.Name):
-                    found[counted.id] = other
+def equalities(struct: StructDeclaration) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yields both sides of each equality that all instances satisfy, in both orders, paths into fields first."""
+    found = [(left, right) for left, op, right in _comparisons(struct) if isinstance(op, ast.Eq)]
+    both = [*found, *((right, left) for left, right in found)]
+    return iter(sorted(both, key=lambda pair: not _is_inside(pair[0])))
+
+
+def _is_inside(side: ast.expr) -> bool:
+    return isinstance(side, ast.Name) and bool(steps_of(side.id))
+
+
+#: Sizes of axes by the names of the fields on the way to an array or a list.
+Lengths = dict[tuple[str, ...], dict[int, ast.expr]]
+
+
+def lengths_in(struct: StructDeclaration) -> Lengths:
+    """The sizes of axes that conditions such as ``len(layers) == n`` and ``shape(links.phase)[0] == n`` demand."""
+    found: Lengths = {}
+    for side, other in equalities(struct):
+        axis, call = 0, side
+        if isinstance(side, ast.Subscript):
+            axis, call = getattr(side.slice, "value", -1), side.value
+        measure = "shape" if call is not side else "len"
+        if axis < 0 or not isinstance(call, ast.Call) or not _calls(call, measure):
+            continue
+        (counted,) = call.args
+        if isinstance(counted, ast.Name):
+            path = (head_of(counted.id), *steps_of(counted.id))
+            if all(isinstance(step, str) for step in path):
+                found.setdefault(path, {})[axis] = other  # type: ignore[index]
     return found

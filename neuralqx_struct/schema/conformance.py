@@ -163,10 +163,20 @@ def conform(
     return [*walk.found, *walk.dims.solve(), *failures(values, walk.constrained)]
 
 
-def size_scopes(document: Document, struct: str, value: Any, read: Reader) -> dict[Path, Solver]:
-    """The sizes that each instance of a valid value sees, by its path; sizes of one are not those of another."""
+def size_scopes(
+    document: Document, struct: str, value: Any, read: Reader, axes: Axes = ()
+) -> dict[Path, Solver]:
+    """The sizes that each instance of a valid value sees, by its path; sizes of one are not those of another.
+
+    Args:
+        document: As for :func:`conform`, like the next two.
+        struct: Name of the struct.
+        value: The value.
+        read: Its reader.
+        axes: The axes that arrays have in front of those that they declare, as in stacked instances.
+    """
     walk = _Walk(document, read, closed=False)
-    walk.outermost(struct, value)
+    walk.outermost(struct, value, axes)
     walk.dims.solve()
     return walk.scopes
 
@@ -188,11 +198,11 @@ class _Walk:
         """Adds a problem."""
         self.found.append(Diagnostic(code, "error", message, path=format_path(path), hint=hint))
 
-    def outermost(self, struct: str, value: Any) -> None:
+    def outermost(self, struct: str, value: Any, axes: Axes = ()) -> None:
         """Checks the value that contains all others."""
         free = dict.fromkeys(self.document.structs[struct].params, parse(ANY))
         dims = self.dims.scope(free) if free else self.dims  # parameters hide dims of the same name
-        self.struct(struct, self.read(value), (), dims, outermost=True)
+        self.struct(struct, self.read(value), (), dims, axes, outermost=True)
 
     def struct(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -204,6 +204,50 @@ def renamed(document: Document, struct: str, path: str, rename: Callable[[str, s
     return path_of(head, steps)
 
 
+#: The names on the way from a struct to a field of it after a step, by those before it.
+Places = Mapping[tuple[str, ...], tuple[str, ...]]
+
+
+def moved(document: Document, struct: str, path: str, owner: str, places: Places) -> str:
+    """A path after a step gave fields of one struct other places.
+
+    Args:
+        document: The document before the step.
+        struct: The struct whose expression names the path.
+        path: The path.
+        owner: The struct whose fields have other places.
+        places: These places.
+
+    Returns:
+        The same path where it reaches nothing, or goes through unions of that struct with others.
+    """
+    head = head_of(path)
+    parts = (head, *steps_of(path))
+    made: list[PathStep] = []
+    found: Reached | None = None
+    structs = {struct}
+    place = 0
+    try:
+        while place < len(parts):
+            keys = [key for key in places if parts[place : place + len(key)] == key]
+            is_moved = bool(keys) and owner in structs
+            if is_moved and len(structs) > 1:
+                return path
+            here = keys[0] if is_moved else parts[place : place + 1]
+            made += places[keys[0]] if is_moved else here
+            for step in here:
+                if found is None:
+                    field = document.structs[struct].fields[head]
+                    found = _entered(document, struct, field, "")
+                else:
+                    found = _stepped(found, step, "")
+            place += len(here)
+            structs = {option.refers for _, option in single_types(found.options)}
+    except (KeyError, PathError):
+        return path
+    return path_of(str(made[0]), made[1:])
+
+
 def paths_from(document: Document, struct: str) -> list[str]:
     """The paths that expressions of a struct can name, short ones first, up to a number and a depth."""
     return [*islice(_paths(document, struct), _MOST)]
@@ -268,13 +312,20 @@ def given_fields(document: Document, target: Document | None = None) -> dict[str
     found: dict[str, FieldDeclaration] = {}
     for expression in given_values(target or document).values():
         for path in expression.names:
-            head, steps = head_of(path), steps_of(path)
-            for end in range(len(steps) + 1):
-                prefix = path_of(head, steps[:end])
-                try:
-                    owners = reach(document, document.root, prefix).owners
-                except (KeyError, PathError):  # lint reports it
-                    break
-                for place, (owner, struct, name) in enumerate(owners):
-                    found[f"{prefix} {place}"] = owner.structs[struct].fields[name]
+            found |= fields_on(document, path)
+    return found
+
+
+def fields_on(document: Document, path: str) -> dict[str, FieldDeclaration]:
+    """The declarations of the fields on the way of one path from the root."""
+    found: dict[str, FieldDeclaration] = {}
+    head, steps = head_of(path), steps_of(path)
+    for end in range(len(steps) + 1):
+        prefix = path_of(head, steps[:end])
+        try:
+            owners = reach(document, document.root, prefix).owners
+        except (KeyError, PathError):  # lint reports it
+            break
+        for place, (owner, struct, name) in enumerate(owners):
+            found[f"{prefix} {place}"] = owner.structs[struct].fields[name]
     return found

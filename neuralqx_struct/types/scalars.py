@@ -183,8 +183,7 @@ class Scalar(Type):
         return str(stub.source(self.source))
 
     def example(self, sample: Any) -> Any:
-        given = sample.field.choices or sample.field.examples
-        return self.live(sample.one_of(given)) if given else self.draw(sample)
+        return self.draw(sample)
 
 
 def _is_dtype(cls: type) -> bool:

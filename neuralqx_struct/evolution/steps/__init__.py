@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.evolution.moved_values import with_moved_values
 from neuralqx_struct.evolution.payload_tree import Workspace
 from neuralqx_struct.evolution.steps.additions import ADD, REMOVE, add, remove
 from neuralqx_struct.evolution.steps.arrays import (
@@ -163,7 +164,12 @@ def apply_to_document(document: Document, step: Step, target: Document) -> Docum
         >>> "h" in apply_to_document(v1, rename(field="h", to="transverse_field"), v2).structs["VMCState"].fields
         False
     """
-    return kind(step).declare(step, Scope.of(step, document, target))
+    record = kind(step)
+    made = record.declare(step, Scope.of(step, document, target))
+    places = record.places(step)
+    if places or record.renames_struct:
+        return with_moved_values(document, made, step.within or document.root, places)
+    return made
 
 
 def apply_to_workspace(workspace: Workspace, step: Step, before: Document, after: Document) -> None:

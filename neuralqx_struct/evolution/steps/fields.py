@@ -55,6 +55,7 @@ RENAME = StepKind(
     inverse=lambda step, *_: [Rename(field=step.to, to=step.field)],
     cost="manifest",
     carried=lambda step: (step.field, step.to),
+    places=lambda step: {(step.field,): (step.to,)},
     renames_field=True,
 )
 

@@ -21,6 +21,7 @@ from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, substitute
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
+from neuralqx_struct.schema.field_paths import Places
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes.scopes import reachable
@@ -274,6 +275,7 @@ class StepKind(Generic[S]):
         checks_values: True if a value of an array can refuse the step.
         drops_values: True if it removes stored values.
         carried: Returns the names of fields whose data goes on under another name or in another struct.
+        places: Returns the new places of fields whose values the step does not change.
         renames_field: True if ``field`` becomes ``to``.
         renames_struct: True if ``struct`` becomes ``to``.
         in_enum: Returns the same step for an enum as another schema names it, for steps on the members of an enum.
@@ -295,6 +297,7 @@ class StepKind(Generic[S]):
     checks_values: bool = False
     drops_values: bool = False
     carried: Callable[[S], Iterable[str]] = _none
+    places: Callable[[S], Places] = lambda _: {}
     renames_field: bool = False
     renames_struct: bool = False
     in_enum: Callable[[S, str], S | None] = lambda *_: None

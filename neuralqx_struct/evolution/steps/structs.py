@@ -152,6 +152,7 @@ MOVE = StepKind(
     inverse=lambda step, *_: [Inline(field=step.into, fields=list(step.fields))],
     cost="manifest",
     carried=lambda step: step.fields,
+    places=lambda step: {(field,): (step.into, field) for field in step.fields},
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -207,6 +208,7 @@ INLINE = StepKind(
     inverse=_inline_back,
     cost="manifest",
     carried=lambda step: (step.field,),
+    places=lambda step: {(step.field, field): (field,) for field in step.fields},
 )
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -52,6 +52,12 @@ class EquationNames:
                 message = f"expected a static int in an equation, got {cut(got)} in `{cut(name)}`"
                 yield "NQX103", message, self.hint(name)
 
+    def near(self, name: str) -> str:
+        """The hint about an unknown name: a value inside a field of the root that has it."""
+        tried = (path for path in self.names.paths if path.endswith(f".{name}"))
+        found = next(filter(self.fits, tried), None)
+        return f"did you mean {found!r}?" if found else "declare it under `dims:`"
+
     def is_number(self, expression: Expression) -> bool:
         """True if an expression of fields is a whole number, and the same under transformations of JAX."""
         measured, others = names_read(expression.tree)

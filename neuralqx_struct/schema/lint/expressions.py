@@ -209,7 +209,7 @@ def _check_dims(document: Document) -> Findings:
             yield finding(code, at, message, hint)
         plain = [inner for inner in equation.names if not values.knows(inner)]
         for inner in unknown(plain, document.dims, ints):
-            hint = speller.hint(inner, document.dims, ints) or "declare it under `dims:`"
+            hint = speller.hint(inner, document.dims, ints) or values.near(inner)
             message = f"expected a dim or a static int of the root, got {inner!r}"
             yield finding("NQX103", at, message, hint)
         if name in equation.names:

@@ -6,7 +6,7 @@ Every expression that a hint proposes passes the same checks.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
@@ -143,17 +143,18 @@ class Names:
         near = self.speller.closest(head, *self.listed)
         if near is not None:
             return f"did you mean {near!r}?"
-        bad = [name for name in expression.names if head_of(name) == head]
-        last = steps_of(bad[0])[-1] if steps_of(bad[0]) else head
-        for path in islice(self._ending(last), MOST_TRIED):
-            if self._helps(expression, _exchanged(expression, bad[0], path)):
-                return f"did you mean {path!r}?"
+        bad = sorted(name for name in expression.names if head_of(name) == head)
+        ends = [[*islice(self._ending((head, *steps_of(name))[-1]), MOST_TRIED)] for name in bad]
+        for paths in zip(*ends, strict=False):
+            text = _exchanged(expression, dict(zip(bad, paths, strict=True)))
+            if self._helps(expression, text):
+                return f"did you mean {paths[0]!r}?" if len(bad) == 1 else _write(f"{text}")
         return self.speller.hint(head, *self.listed, label="fields", first=1)
 
     def _ending(self, name: str | int) -> Iterator[str]:
         """Yields the paths to fields of a name."""
         for path in self.paths:
-            if path.endswith(f".{name}"):
+            if f".{path}".endswith(f".{name}"):
                 yield path
 
     def _fix(self, expression: Expression, path: str, error: PathError) -> str | None:
@@ -162,7 +163,7 @@ class Names:
             return None
         near = self.speller.closest(str(error.step), error.known)
         for candidate in islice(self._candidates(path, error, near), MOST_TRIED):
-            text = _exchanged(expression, path, candidate)
+            text = _exchanged(expression, {path: candidate})
             if self._helps(expression, text):
                 if "(" not in candidate:
                     return f"did you mean {candidate!r}?"
@@ -208,10 +209,11 @@ def _write(text: str) -> str:
     return f"write `{text}`" if len(text) <= _LONGEST else "write all(...) around it"
 
 
-def _exchanged(expression: Expression, path: str, other: str) -> str | None:
-    """The text of an expression with another one in place of a path; None if it cannot be there."""
+def _exchanged(expression: Expression, others: Mapping[str, str]) -> str | None:
+    """The text of an expression with others in place of paths; None if one cannot be there."""
     try:
-        return format_tree(replaced(expression.tree, {path: parse(other).tree}))
+        trees = {path: parse(other).tree for path, other in others.items()}
+        return format_tree(replaced(expression.tree, trees))
     except SchemaError:
         return None
 
