@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct.classes.documents import classes_in, described
-from neuralqx_struct.classes.draws import Draws, check_dtypes, exchanged, turn
+from neuralqx_struct.classes.draws import Draws, check_dtypes, exchanged, inside, turn
 from neuralqx_struct.classes.example_sizes import check_dims, shown_dims, unfit
 from neuralqx_struct.errors import SchemaError, ValidationError
 from neuralqx_struct.expressions import Expression
@@ -225,12 +225,9 @@ class _Sample(Draws):
 
     def struct(self, name: str, bound: dict[str, int]) -> Any:
         """An instance of a struct whose parameters are ``bound``."""
-        limits, lengths = (
-            {path[1:]: each for path, each in outer.items() if path[0] == self.name and path[1:]}
-            for outer in (self.limits, self.lengths)
-        )
         made = replace(self, local=dict(bound), depth=self.depth + 1, name="")
-        made.limits, made.lengths = limits, lengths
+        made.limits = inside(self.limits, self.name)
+        made.lengths = inside(self.lengths, self.name)
         cls, values = self.classes[name], made.values(name)
         if not self.lead:
             return cls(**values)

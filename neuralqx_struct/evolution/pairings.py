@@ -19,7 +19,7 @@ from typing import Any, Literal
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import LIKELY, MOST_PAIRS, likeness, probable_renames
 from neuralqx_struct.evolution.proposals import Place, Work, place_of, values_for, ways_to
-from neuralqx_struct.evolution.sizes import readable_as, same_type
+from neuralqx_struct.evolution.sizes import readable_as, same_type, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.schema.migration import Step
@@ -208,6 +208,51 @@ def _combined(pairing: Pairing) -> Iterator[Way]:
             words = _parted(whole, parts, how, axis)
             question = f"{whole} is gone and {are(parts)} new: is {words}?"
             yield Way((whole,), parts, (step,), question)
+
+    for flat, declaration in pairing.come.items():
+        for names in _packings(declaration, pairing.gone):
+            flatten = [
+                build.reshape(field=name, shape=[_elements(pairing.gone[name])], within=within)
+                for name in _with_axes(names, pairing.gone)
+            ]
+            step = build.merge(fields=[*names], into=flat, how="concat", axis=0, within=within)
+            question = f"{are(names)} gone and {flat} is new: does it have all their numbers in this order?"
+            yield Way(names, (flat,), (*flatten, step), question)
+    for flat, declaration in pairing.gone.items():
+        for names in _packings(declaration, pairing.come):
+            into = {name: _elements(pairing.come[name]) for name in names}
+            step = build.split(field=flat, into=into, how="concat", axis=0, within=within)
+            back = []
+            for name in _with_axes(names, pairing.come):
+                shape = [*map(plain_size, pairing.come[name].declared.extents)]
+                back.append(build.reshape(field=name, shape=shape, within=within))
+            question = (
+                f"{flat} is gone and {are(names)} new: do they have all its numbers in this order?"
+            )
+            yield Way((flat,), names, (step, *back), question)
+
+
+def _elements(declaration: FieldDeclaration) -> int | str:
+    sizes = [size for size in declaration.declared.extents if size is not ...]
+    return plain_size(total(sizes, "*"))
+
+
+def _with_axes(names: Iterable[str], fields: Fields) -> list[str]:
+    """Those of some arrays that are no vectors."""
+    return [name for name in names if len(fields[name].declared.extents) > 1]
+
+
+def _packings(flat: FieldDeclaration, others: Fields) -> Iterator[tuple[str, ...]]:
+    """Yields arrays with several axes whose numbers may lie one after the other in a vector."""
+    dtype = flat.declared.element
+    if len(flat.declared.extents) != 1 or ... in flat.declared.extents or not dtype:
+        return
+    alike = {n: d.declared for n, d in others.items() if d.declared.element == dtype}
+    parts = [n for n, other in alike.items() if other.extents and ... not in other.extents]
+    for count in range(len(parts[:_MOST_PARTS]), 1, -1):
+        for names in combinations(parts[:_MOST_PARTS], count):
+            if _with_axes(names, others):
+                yield names
 
 
 def _parted(whole: str, parts: Sequence[str], how: str, axis: int) -> str:

@@ -100,6 +100,7 @@ def suggest(old: Document, new: Document) -> tuple[Suggestion, ...]:
             _convert_fields(name, work)
         seen.update(names)  # converting a field may rename a struct, whose fields are compared next
     _rename_members(work)
+    _rename_entries(work)
     _ask_the_rest(work)
     return tuple(work.found)
 
@@ -260,6 +261,40 @@ def _rename_members(work: Work) -> None:
         if not answers:
             question += " Keep the members, or give the enum a `default:` member."
         work.ask([("enums", name)], question, *answers)
+
+
+def _rename_entries(work: Work) -> None:
+    """Asks about entries of dicts and trees, whose names defaults and examples alone show."""
+    for name in reachable(work.want)[0]:
+        before = work.have.structs[name].stored if name in work.have.structs else {}
+        for each, wanted in work.want.structs[name].stored.items():
+            held = before.get(each)
+            if held is None or not same_type(held.declared, wanted.declared, work.known):
+                continue
+            values = zip(_values_in(held), _values_in(wanted), strict=False)
+            renames = dict.fromkeys(path for old, new in values for path in _renamed_keys(old, new))
+            for path, to in renames:
+                step = build.rename_path(field=each, path=path, to=to, within=work.within(name))
+                question = f"{each} has an entry {to} in place of {path}: was it renamed?"
+                work.ask([place_of(name, each)], question, ("yes", [step]), ("no", []))
+
+
+def _values_in(declaration: FieldDeclaration) -> list[Any]:
+    """The default of a field and its examples."""
+    return [declaration.default, *(declaration.examples or ())]
+
+
+def _renamed_keys(old: Any, new: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """Yields the paths of entries that differ in their last name alone, where one is gone and one is new."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return
+    gone, come = ([key for key in a if key not in b] for a, b in ((old, new), (new, old)))
+    alike = len(gone) == len(come) == 1 and type(old[gone[0]]) is type(new[come[0]])
+    if alike and "/" not in gone[0] + come[0]:
+        yield at + gone[0], at + come[0]
+    for key in old.keys() & new.keys():
+        if "/" not in key:
+            yield from _renamed_keys(old[key], new[key], f"{at}{key}/")
 
 
 def _ask_the_rest(work: Work) -> None:

@@ -222,7 +222,8 @@ def lengths_in(struct: StructDeclaration) -> Lengths:
             continue
         (counted,) = call.args
         if isinstance(counted, ast.Name):
-            path = (head_of(counted.id), *steps_of(counted.id))
-            if all(isinstance(step, str) for step in path):
-                found.setdefault(path, {})[axis] = other  # type: ignore[index]
+            steps = steps_of(counted.id)
+            names = [step for step in steps if isinstance(step, str)]
+            if len(names) == len(steps):
+                found.setdefault((head_of(counted.id), *names), {})[axis] = other
     return found

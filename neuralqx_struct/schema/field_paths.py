@@ -242,7 +242,8 @@ def moved(document: Document, struct: str, path: str, owner: str, places: Places
                 else:
                     found = _stepped(found, step, "")
             place += len(here)
-            structs = {option.refers for _, option in single_types(found.options)}
+            options = found.options if found else ()
+            structs = {option.refers for _, option in single_types(options)}
     except (KeyError, PathError):
         return path
     return path_of(str(made[0]), made[1:])
