@@ -71,10 +71,14 @@ class LiteralOf(Type):
         return TYPES[names.pop()] if len(names) == 1 else self
 
     def read(self, value: Any, builder: Builder) -> Any:
-        for record in dict.fromkeys(TYPES[type(each).__name__] for each in self.values):
+        records: dict[Any, list[Any]] = {}
+        for each in self.values:
+            records.setdefault(TYPES[type(each).__name__], []).append(each)
+        # Text is text before it is bytes or a number, if it is one of the values.
+        for record in sorted(records, key=lambda record: not record.is_class(type(value))):
             with contextlib.suppress(SchemaError):
                 record.read(value, Builder(None))
-                if _is_one_of(record.live(value), self.values):
+                if _is_one_of(record.live(value), records[record]):
                     return builder.scalar(record, value)
         raise not_a_value(value, self)
 

@@ -21,6 +21,7 @@ SIZES = [
 ]
 EQUATIONS = ["{}", "2 * {}", "{} + 1", "{} * {}", "{} - 2", "{} // 2", "{} - {}", "({} + 1) * {}"]
 BOUNDS = ["", "ge: {0}", "le: {0}", "ge: {0}, le: {1}", "choices: [{0}, {1}]", "multiple_of: {0}"]
+LITERALS = ['"a"', 'b"a"', "0", "-1", "true", "0.5", "inf", "-inf", "nan", "1j", "1-infj"]
 
 
 class Maker:
@@ -76,7 +77,11 @@ class Maker:
         held = self.random.choice(["A[{}]", "list[A[{}]]", "A[{}] | null", "dict[str, A[{}]]"])
         root = {"a": self.array([*shared, "n"]), "b": f'"{held.format(arg)}"', **ints}
         root["c"] = self.array([*shared, "m"])
+        values = self.random.sample(LITERALS, self.random.randint(1, 4))
+        root["lit"] = f"{{type: 'literal[{', '.join(values)}]', kind: static}}"
+        root["mode"] = f"{{type: {self.random.choice(['Mode', 'Mode | null'])}, kind: static}}"
         text = 'language: "1"\nschema: lab.law\nversion: 1\nroot: R\n'
+        text += "enums: {Mode: {members: [fast, slow], aliases: {fast: [quick]}}}\n"
         text += "dims:\n" + "".join(dims) if dims else ""
         text += "structs:\n  A:\n    params: [p]\n    fields:\n"
         text += "".join(f"      {name}: {declared}\n" for name, declared in inner.items())

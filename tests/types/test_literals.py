@@ -6,10 +6,15 @@ import typing
 
 import jsonschema
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import neuralqx_struct as s
+from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.export import payload_schema
-from neuralqx_struct.types.text import format_type, parse_type
+from neuralqx_struct.types import LiteralOf
+from neuralqx_struct.types.builders import LiveBuilder, NodeBuilder
+from neuralqx_struct.types.text import format_type, parse_type, plain_value, read_value
 
 TEXT = r'literal["a", b"a\xff", 1, 1.5, true, 1+2j, inf, -inf, nan, 1-infj]'
 VALUES = ["a", b"a\xff", 1, 1.5, True, 1 + 2j, math.inf, -math.inf, math.nan, complex(1, -math.inf)]
@@ -70,3 +75,32 @@ def test_annotations_give_bytes():
 def test_words_that_are_no_constants_are_refused():
     with pytest.raises(s.SchemaError, match="strings, bytes, numbers or booleans"):
         parse_type("literal[infinity]")
+
+
+VALUE = st.one_of(
+    st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=4),
+    st.binary(max_size=4),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.complex_numbers(),
+    st.booleans(),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(VALUE, min_size=1, max_size=4), VALUE)
+def test_law_every_value_is_written_read_and_stored(values, other):
+    declared = LiteralOf(tuple(values))
+    assert [*map(repr, parse_type(format_type(declared)).values)] == [*map(repr, values)]
+    for value in values:
+        plain = plain_value(value)
+        live, node = (
+            read_value(plain, declared, make(None)) for make in (LiveBuilder, NodeBuilder)
+        )
+        assert alike(live, value) or live == value
+        assert declared.accepts(None, see_node(node))
+        jsonschema.validate(node, declared.rule(None))
+    known = {(type(value), repr(value)) for value in values}
+    if (type(other), repr(other)) not in known and other not in values:
+        node = read_value(plain_value(other), LiteralOf((other,)), NodeBuilder(None))
+        assert not declared.accepts(None, see_node(node))
