@@ -356,7 +356,7 @@ class Decoder:
                 seen.add(key)
             except TypeError:
                 message = f"expected hashable dict keys, got a {type(key).__name__}"
-                raise SerializationError(message, code="NQX401") from None
+                raise SerializationError(message, code="NQX612") from None
             if twice and len(self.problems) == problems:  # keys that cannot be read are all None
                 message = f"expected each dict key once, got {brief(key)} twice"
                 hint = "keep one of the values, and leave the others out"

@@ -173,3 +173,36 @@ def test_the_reader_is_short_and_needs_no_packages():
     assert len(lines) <= 500 and max(map(len, lines)) <= 100
     sources = re.findall(r'^import .* from "(.*)";$', "\n".join(lines), re.MULTILINE)
     assert sources and all(source.startswith("node:") for source in sources)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The page.
+
+
+def test_the_page_lists_the_members_of_each_kind():
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \| ", section("## Nodes"), re.MULTILINE)
+    listed = [
+        (kind, set(re.findall(r"`([a-z0-9_]+)`( \(optional\))?:", row))) for kind, row in rows
+    ]
+    assert sorted(listed, key=str) == sorted(modelled(), key=str)
+
+
+def modelled():
+    """The members of each model, by the tag of its kind."""
+    found = []
+    for tag, kind in KINDS.items():
+        for model in kind.models:
+            names = model.__annotations__.keys() - {"__kind__"}
+            optional = model.__optional_keys__
+            found.append((tag, {(name, " (optional)" * (name in optional)) for name in names}))
+    return found
+
+
+def test_the_page_lists_each_dtype():
+    named = set(re.findall(r"`(\w+)`", section("## Dtypes")))
+    assert named >= DTYPES.keys() | ML_DTYPES
+
+
+def section(heading):
+    page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    return page.partition(f"{heading}\n")[2].partition("\n## ")[0]
