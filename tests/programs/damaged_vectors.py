@@ -117,6 +117,7 @@ DOCUMENTS = {
     "full-of-a-truth-value": ("NQX612", kind("full", dtype="float32", shape=[2], value=True)),
     "key-twice": ("NQX612", kind("dict", items=[["a", 1], ["a", 2]])),
     "key-twice-as-a-float": ("NQX612", kind("dict", items=[[1, 1], [1.0, 2]])),
+    "key-that-is-a-list": ("NQX612", kind("dict", items=[[nested(1), 1]])),
     "item-twice": ("NQX612", kind("set", items=[1, 2, 1])),
     "deque-too-long": ("NQX612", kind("deque", items=[1, 2], maxlen=1)),
     "range-without-step": ("NQX612", kind("range", start=0, stop=1, step=0)),
