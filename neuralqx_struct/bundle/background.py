@@ -132,7 +132,7 @@ def settle(path: str | Path) -> None:
         SerializationError: A bundle was not written, to this path or another, and nobody has called its
             :meth:`~PendingBundle.wait`; raised once.
     """
-    running = _RUNNING.get(_place(Path(path)))
+    running = _RUNNING.get(_place(Path(path))) if _RUNNING else None
     if running is not None:
         running.settle()
     if not _FAILED:

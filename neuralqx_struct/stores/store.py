@@ -117,7 +117,7 @@ class Store:
         verify: Returns every problem of a file; compares every byte. Arguments: those of ``read``.
         members: Returns the names of the arrays in a file, taken from the file alone.
         begin: Starts a write that goes on in the background and that many hosts can share; None if the
-            store cannot. Returns a function that waits for the records.
+            store cannot: a thread then calls ``write`` with copies. Returns a function that waits for the records.
     """
 
     name: str

@@ -225,6 +225,23 @@ def test_files_are_written_by_a_thread(tmp_path, gate, store, form):
     assert [entry.name for entry in tmp_path.iterdir()] == [form]
 
 
+@pytest.mark.parametrize("store", ["npz", "safetensors"])
+def test_arrays_of_several_devices_are_copied_first(tmp_path, gate, store):
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    split = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x"))
+    w = jax.device_put(jnp.arange(1 << 12), split)
+    key = jax.random.key(3)
+    pending = s.export({"w": w, "key": key}, tmp_path / "a", store=store, asynchronous=True)
+    words = jax.random.key_data(key).tolist()
+    w.delete()
+    key.delete()
+    gate.open.set()
+    loaded = s.load(pending.wait())
+    assert np.array_equal(loaded["w"], np.arange(1 << 12))
+    assert jax.random.key_data(loaded["key"]).tolist() == words
+
+
 def test_compressed_arrays_are_written_by_a_thread(tmp_path):
     state = {"w": np.zeros(1 << 16)}
     s.export(state, tmp_path / "a", asynchronous=True, compress=True).wait()

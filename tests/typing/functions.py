@@ -26,6 +26,15 @@ assert_type(
 assert_type(s.export(net, "ckpt", store="orbax", asynchronous=True), PendingBundle)
 assert_type(net.export("ckpt", store="orbax", asynchronous=True).wait(), Path)
 assert_type(net.export("ckpt", store="orbax"), Path)
+run = s.Series("run", keep_last=3, keep_best=("energy", "min"), keep_every=1000)
+assert_type(run.save(1, net, {"energy": -1.5}, overwrite=True), Path)
+assert_type(run.save(1, net, asynchronous=True), PendingBundle)
+assert_type(run.steps(), list[int])
+assert_type(run.best(), int | None)
+assert_type(run.load("best", load_cls=Net, verify=False), Net)
+assert_type(run.load(17), Any)
+s.Series("run", keep_best=("energy", "least"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+run.load("newest")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 assert_type(s.load("ckpt", load_cls=Net), Net)
 assert_type(s.load("ckpt", load_cls=Net, select="tag:trainable", mmap=False, unknown="drop"), Net)
 assert_type(s.load("ckpt"), Any)
