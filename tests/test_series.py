@@ -474,18 +474,28 @@ def test_a_crash_at_each_call_leaves_a_complete_latest_step(work, root, exchange
             assert row["after"] == {"steps": [10, 50], "names": ["10", "50"]}, where
 
 
-LOOP = """
-import sys, time
+# Forks a run that goes on from the latest step whenever it is told to: a fork is ready at once.
+FORKER = """
+import os, sys
 import numpy as np
 import neuralqx_struct as s
-series = s.Series(sys.argv[1], keep_last=2, keep_best=("energy", "min"))
-step = (series.latest() or 0) + 1
-while True:
-    state = {"w": np.full(20_000, step)}
-    series.save(step, state, {"energy": abs(step - 5)}, asynchronous=bool(step % 2))
-    if step % 10 == 1:
-        print(step, flush=True)
-    step += 1
+s.Series
+def run():
+    series = s.Series(sys.argv[1], keep_last=2, keep_best=("energy", "min"))
+    step = (series.latest() or 0) + 1
+    while True:
+        state = {"w": np.full(20_000, step)}
+        series.save(step, state, {"energy": abs(step - 5)}, asynchronous=bool(step % 2))
+        step += 1
+        if step % 10 == 0:
+            print(step, flush=True)
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        run()
+    print(child, flush=True)
+    os.waitpid(child, 0)
+    print("dead", flush=True)
 """
 
 
@@ -493,19 +503,24 @@ while True:
 def test_a_run_that_is_killed_again_and_again(work, root):
     moments = random.Random(3)
     environment = {**os.environ, "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", FORKER, str(work / "run")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     latest = 0
-    for _ in range(15):
-        command = [sys.executable, "-c", LOOP, str(work / "run")]
-        run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-        assert run.stdout.readline()
-        time.sleep(moments.uniform(0, 0.5))
-        run.kill()
-        run.communicate()
-        series = s.Series(work / "run", keep_best=("energy", "min"))
-        assert series.latest() >= latest
-        latest = series.latest()
-        assert (series.load()["w"] == latest).all() and series.best() == 5
-        assert s.verify(work / "run" / str(latest)) == []
+    with subprocess.Popen(command, env=environment, **pipes) as forker:
+        for _ in range(25):
+            print("go", file=forker.stdin, flush=True)
+            run = int(forker.stdout.readline())
+            assert int(forker.stdout.readline()) > latest
+            time.sleep(moments.uniform(0, 0.2))
+            os.kill(run, signal.SIGKILL)
+            while forker.stdout.readline() != "dead\n":
+                pass
+            series = s.Series(work / "run", keep_best=("energy", "min"))
+            assert series.latest() >= latest
+            latest = series.latest()
+            assert (series.load()["w"] == latest).all() and series.best() == 5
+            assert s.verify(work / "run" / str(latest)) == []
+        forker.stdin.close()
     fill(s.Series(work / "run", keep_last=1), [latest + 1])
     assert names(work / "run") == [str(latest + 1)]
 
