@@ -56,6 +56,7 @@ from neuralqx_struct.formats.table import (
     register,
     remote_candidate,
 )
+from neuralqx_struct.formats.torch import TORCH
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.printing import brief_scalar, is_unicode, listed
 from neuralqx_struct.stores.store import Progress, about_each
@@ -74,7 +75,7 @@ __all__ = [
     "write",
 ]
 
-register([SAFETENSORS, NPZ, EQUINOX, NPY, MSGPACK, ORBAX, HDF5])
+register([SAFETENSORS, NPZ, EQUINOX, NPY, MSGPACK, ORBAX, HDF5, TORCH])
 
 
 def recognised(path: str | Path) -> Format | None:

@@ -1,0 +1,187 @@
+"""Files of torch.save. Those that torch must read are slow tests, as few have it; checks before it are not."""
+
+import contextlib
+import io
+import pickle
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+from neuralqx_struct import formats
+from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
+from neuralqx_struct.manifest import Limits
+from tests.builders import bounded
+
+
+def archive(objects, *more, method=zipfile.ZIP_STORED):
+    """A file like those of torch: a pickle, and other members."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as file:
+        file.writestr("m/data.pkl", objects)
+        for name in more:
+            file.writestr(f"m/{name}", bytes(8))
+    return made.getvalue()
+
+
+def call(module, name, *arguments):
+    """A pickle that calls something."""
+    pickled = pickle.dumps(arguments, 2)[2:-1]
+    return b"\x80\x02" + f"c{module}\n{name}\n".encode() + pickled + b"R."
+
+
+OLD = pickle.dumps(0x1950A86A20F9469CFC6C, 2)
+EMPTY = pickle.dumps({}, 2)
+REFUSED = {
+    "old": (OLD + EMPTY, UntrustedError, "NQX502", "got the pickles of torch before 1.6"),
+    "program": (archive(EMPTY, "constants.pkl"), UntrustedError, "NQX502", "of TorchScript"),
+    "deflated": (
+        archive(bytes(10**6), method=zipfile.ZIP_DEFLATED),
+        UntrustedError,
+        "NQX508",
+        "got 'm/data.pkl'",
+    ),
+    "memory": (
+        archive(call("torch", "Tensor", 10**12)),
+        UntrustedError,
+        "NQX502",
+        "got Tensor, which can take any memory",
+    ),
+    "bytes": (
+        archive(call("builtins", "bytearray", 10**12)),
+        UntrustedError,
+        "NQX502",
+        "got bytearray",
+    ),
+    "cut": (archive(EMPTY)[:-5], IntegrityError, "NQX408", "expected a zip archive"),
+    "large": (archive(bytes(3000)), SerializationError, "NQX005", "at most 2500 bytes"),
+}
+
+
+@pytest.mark.parametrize(("data", "kind", "code", "message"), REFUSED.values(), ids=REFUSED)
+def test_files_that_torch_does_not_see(tmp_path, data, kind, code, message):
+    (tmp_path / "m.pt").write_bytes(data)
+    with bounded(), pytest.raises(kind, match=message) as caught:
+        formats.opened(tmp_path / "m.pt", limits=Limits(manifest_bytes=20_000))
+    assert caught.value.code == code
+    assert [
+        d.code for d in formats.verify(tmp_path / "m.pt", limits=Limits(manifest_bytes=20_000))
+    ] == [code]
+
+
+def test_recognised_and_refused_without_torch(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / "weights").write_bytes(archive(EMPTY))
+    assert formats.recognised(tmp_path / "weights").name == "torch"
+    with pytest.raises(SerializationError, match=r"(?s)package torch .*pip install .*\[torch\]"):
+        formats.opened(tmp_path / "weights")
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as file:
+        file.writestr("a.txt", "a")
+    assert formats.recognised(tmp_path / "other.zip") is None
+
+
+def saved(path, value, **options):
+    import torch
+
+    torch.save(value, path, **options)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_and_values(tmp_path):
+    import ml_dtypes
+    import torch
+
+    tree = {
+        "model": {"w.1": torch.arange(6.0).reshape(2, 3), "p": torch.nn.Parameter(torch.ones(2))},
+        "bf": torch.ones(3, dtype=torch.bfloat16),
+        "f8": torch.tensor([1.0, 2]).to(torch.float8_e4m3fn),
+        "complex": torch.tensor([1 + 2j]).conj(),
+        "on": torch.tensor([True]),
+        "step": torch.tensor(5),
+        "turned": torch.arange(6.0).reshape(2, 3).T,
+        "spread": torch.ones(1).expand(10),
+        "none": torch.zeros(0, 3),
+        "list": [torch.ones(1), 1, 0.5, "x", None, True],
+        0: {"dtype": torch.float32, "size": torch.Size([1, 2])},
+        "phase": 1 + 2j,
+        "sparse": torch.eye(2).to_sparse(),
+        "meta": torch.ones(2, device="meta"),
+    }
+    path = saved(tmp_path / "m.pt", tree)
+    with formats.opened(path) as file:
+        arrays = file.arrays
+        assert file.values == {
+            "list.1": 1,
+            "list.2": 0.5,
+            "list.3": "x",
+            "list.4": None,
+            "list.5": True,
+            "0.dtype": "torch.float32",
+            "0.size.0": 1,
+            "0.size.1": 2,
+        }
+        for name in ("sparse", "meta"):
+            assert not arrays[name].readable
+            with pytest.raises(SerializationError, match=f"{name}: expected a dense tensor"):
+                arrays[name].read()
+    assert arrays[r"model.w\.1"].read().tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert not arrays[r"model.w\.1"].read().flags.writeable
+    assert arrays["bf"].read().dtype == ml_dtypes.bfloat16
+    assert arrays["f8"].read().tolist() == [1, 2]
+    assert arrays["complex"].read().tolist() == [1 - 2j]
+    assert arrays["turned"].read().tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert arrays["spread"].read().shape == (10,)
+    assert arrays["none"].shape == (0, 3)
+    assert arrays["phase"].read() == 1 + 2j
+    assert {d.code for d in formats.verify(path)} == {"NQX411"}
+    optimizer = torch.optim.Adam(torch.nn.Linear(2, 3).parameters())
+    with formats.opened(saved(tmp_path / "o.pt", optimizer.state_dict())) as file:
+        assert file.values["param_groups.0.betas.1"] == 0.999
+    with formats.opened(saved(tmp_path / "t.pt", torch.ones(2))) as file:
+        assert file.arrays[""].read().tolist() == [1, 1]
+
+
+@pytest.mark.slow
+def test_hostile_files(tmp_path):
+    import torch
+
+    shared = [torch.ones(1)]
+    for _ in range(40):
+        shared = [shared, shared]
+    deep = []
+    for _ in range(400):
+        deep = [deep]
+    spread = torch.ones(1).expand(10**12)
+    for value, message in [
+        (shared, "at most 1000000 objects"),
+        (deep, "at most 200 levels"),
+        (spread, "4 that expand to 4000000000000"),
+        (torch.nn.Linear(2, 3), "torch.nn.modules.linear.Linear"),
+        ({(1, 2): 3}, "expected keys that are text or numbers"),
+        ({1: 1, "1": 2}, "expected names once, got two alike"),
+    ]:
+        path = saved(tmp_path / "m.pt", value)
+        with bounded(), pytest.raises(SerializationError, match=message):
+            formats.opened(path)
+    path = saved(tmp_path / "m.pt", torch.arange(1000.0))
+    data = bytearray(path.read_bytes())
+    data[data.index(b"data.pkl") + 100] ^= 0xFF
+    path.write_bytes(bytes(data))
+    with contextlib.suppress(IntegrityError, UntrustedError):
+        formats.opened(path)
+    with pytest.raises(IntegrityError, match="expected a file that torch reads"):
+        path.write_bytes(archive(EMPTY[:-1], "version"))
+        formats.opened(path)
+
+
+@pytest.mark.slow
+def test_tensors_stay_readable_when_the_file_is_closed(tmp_path):
+    import torch
+
+    path = saved(tmp_path / "m.pt", {"w": torch.arange(1000.0)})
+    with formats.opened(path) as file:
+        array = file.arrays["w"]
+    assert array.read().sum() == np.arange(1000.0).sum()
