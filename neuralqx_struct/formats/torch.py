@@ -230,6 +230,7 @@ TORCH: Final = Format(
     extra="torch",
     recognises=_recognises,
     opened=_opened,
+    remote=None,
     write=None,
     folder=lambda _: False,
     metadata=False,
