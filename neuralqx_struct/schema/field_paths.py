@@ -223,6 +223,8 @@ def moved(document: Document, struct: str, path: str, owner: str, places: Places
     """
     head = head_of(path)
     parts = (head, *steps_of(path))
+    if not any(key[0] in parts for key in places):
+        return path
     made: list[PathStep] = []
     found: Reached | None = None
     structs = {struct}
