@@ -255,3 +255,39 @@ def test_json_schemas_have_it(tmp_path):
 def test_dicts_become_stacked_structs():
     built = state()
     assert s.from_dict(built.to_dict(recursive=True), net) == built
+
+
+ENSEMBLE = """
+language: "1"
+schema: lab.ensemble
+version: 1
+root: Ensemble
+dtypes: {compute: [float32, bfloat16]}
+structs:
+  Moments: {params: [n], fields: {mu: "compute[n]", count: "int32[]"}}
+  State:
+    fields:
+      w: compute[n, m]
+      moments: Moments[m]
+      rate: {type: float, kind: static, default: 0.5}
+      size: {type: int, kind: static, derived: n * m}
+  Ensemble: {fields: {members: "State[][k]"}}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_vmapped_copy_of_a_state_is_described_saved_and_loaded(tmp_path, dtype):
+    schema = s.load_schema(ENSEMBLE)
+
+    def first(seed):
+        w = jnp.full((2, 3), seed, dtype)
+        moments = schema.Moments(mu=jnp.zeros(3, dtype), count=jnp.zeros((), jnp.int32))
+        return schema.State(w=w, moments=moments)
+
+    members = jax.vmap(first)(jnp.arange(4.0))
+    made = schema.Ensemble(members=members)
+    path = made.export(tmp_path / "ckpt")
+    assert s.validate(path) == []
+    loaded = schema.load(path)
+    assert loaded == made and loaded.members.size == 6
+    assert s.unstack(loaded.members, 2) == first(2.0)
