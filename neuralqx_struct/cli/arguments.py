@@ -35,7 +35,7 @@ class Argument:
         many: True if it may be given several times.
         choices: The only values, if they are fixed.
         check: Raises ValueError for a value that is refused.
-        reads: True for the path of a file or bundle that is read: ``-`` is the standard input.
+        reads: True for the path of a file or bundle that is read: ``-`` is the standard input, and a URL stays a text.
         imports: True if it names a module: those of the working directory are found, as with ``python -m``.
         project: The member of :class:`~neuralqx_struct.tools.project.Project` that gives its value if it is left out.
         schema: True if it names a schema: the path of one, ``id`` or ``id@3``.
@@ -75,7 +75,7 @@ class Argument:
             raise ValueError(f"expected {', '.join(most)} or {last}, got {word!r}")
         if self.check is not None:
             self.check(word)
-        return self.type(word)
+        return word if self.reads and "://" in word else self.type(word)
 
 
 # --- frequent kinds -----------------------------------------------------------------------------------------------

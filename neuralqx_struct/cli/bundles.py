@@ -66,7 +66,7 @@ def verify(paths: Sequence[Path]) -> Report:
     from neuralqx_struct.tools import verification
 
     def check(path: Path) -> list[Diagnostic]:
-        with reports.progress_bar(f"verifying {path.name}") as advance:
+        with reports.progress_bar(f"verifying {Path(path).name}") as advance:
             found = verification.verify(path, progress=advance)
         if has_errors(found) and not os.path.lexists(path):
             raise BundleMissingError(found)

@@ -271,7 +271,7 @@ def _open(
     leaves = None
     if like is not None:
         leaves = {joined(map(str, path), separator): leaf for path, leaf in like}
-    return opened(Path(source), separator=separator, limits=limits, like=leaves)
+    return opened(os.fspath(source), separator=separator, limits=limits, like=leaves)
 
 
 def _arrays(source: Mapping[Any, Any]) -> dict[str, ForeignArray]:

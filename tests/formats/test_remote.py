@@ -11,6 +11,7 @@ import safetensors.numpy
 import neuralqx_struct as s
 from neuralqx_struct import formats
 from neuralqx_struct.formats.remote import is_url
+from tests.builders import invoke
 
 ARRAYS = {"w": np.arange(60_000, dtype=np.float32).reshape(300, 200), "b": np.ones(3, np.int8)}
 FIRST = 64 << 10
@@ -123,7 +124,9 @@ def test_inspect_and_verify(remote):
         "memory://m.safetensors: a safetensors file\n"
     )
     assert s.verify("memory://m.safetensors") == []
-    assert [request[1:] for request in remote.asked] == [(0, FIRST)] * 2
+    assert invoke("inspect", "memory://m.safetensors").stdout.startswith("memory://m.safetensors: ")
+    assert invoke("verify", "memory://m.safetensors").exit_code == 0
+    assert [request[1:] for request in remote.asked] == [(0, FIRST)] * 4
     remote.pipe_file("/m.safetensors", put(remote, "/m.safetensors")[:-1])
     assert [d.code for d in s.verify("memory://m.safetensors")] == ["NQX408"]
     assert [d.code for d in s.verify("memory://none")] == ["NQX401"]
@@ -176,3 +179,20 @@ def test_packages_that_are_missing_are_named(monkeypatch):
 
 def test_paths_are_no_urls(tmp_path):
     assert [is_url(each) for each in ("a:/b", "c:\\a", "://", "1://", tmp_path)] == [False] * 5
+
+
+def test_a_layout_reads_from_a_url(remote, tmp_path):
+    (tmp_path / "layouts").mkdir()
+    (tmp_path / "v1.yaml").write_text(
+        'language: "1"\n'
+        "schema: lab.net\nversion: 1\nroot: Net\nstructs:\n"
+        '  Net: {fields: {kernel: "float32[200, 300]", bias: "int8[3]"}}\n'
+    )
+    (tmp_path / "layouts" / "hf.yaml").write_text(
+        'language: "1"\n'
+        "layout: hf\nof: lab.net@1\nstructs:\n"
+        "  Net: {kernel: {name: w, transpose: true}, bias: b}\n"
+    )
+    put(remote, "/m.safetensors")
+    net = s.load_schema(tmp_path).from_layout("memory://m.safetensors", "hf")
+    assert np.array_equal(net.kernel, ARRAYS["w"].T)
