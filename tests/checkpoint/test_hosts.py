@@ -106,6 +106,12 @@ def test_what_was_local_goes_where_all_hosts_want_it(seen):
     assert all(all(scene["what_was_local_is_placed_on_all_hosts"]) for scene in seen[0])
 
 
+def test_a_series_that_many_hosts_save(seen):
+    scenes, work = seen
+    assert [scene["a_series_of_steps"] for scene in scenes] == [[[2, 4], 4, 2, True]] * COUNT
+    assert sorted(entry.name for entry in (work / "run").iterdir()) == ["2", "4"]
+
+
 def test_the_program_goes_on_and_donates_meanwhile(seen):
     assert all(scene["going_on_meanwhile"] for scene in seen[0])
 
@@ -159,7 +165,7 @@ def test_nobody_takes_a_bundle_for_written_that_one_process_could_not_finish(see
             first == again and first[2] == "NQX406" and "expected to go on, got stopped" in first[3]
         )
         assert ("in process 0" in first[3]) == (number == 1)
-        assert scene["left"] == ["a", "b", "d", "e"]
+        assert scene["left"] == ["a", "b", "d", "e", "run"]
     assert np.array_equal(s.load(work / "b")["w"], VALUES + 1)
     assert s.verify(work / "b") == []
 

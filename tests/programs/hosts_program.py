@@ -192,6 +192,22 @@ def something_else_that_one_process_raises():
         return str(error)
 
 
+class Net(s.Struct):
+    kernel: jax.Array = s.field(metadata={"axes": ["inputs", "outputs"]})
+
+
+def a_series_of_steps():
+    series = s.Series(ROOT / "run", keep_last=1, keep_best=("energy", "min"))
+    for step, energy in ((1, 2.0), (2, 1.0), (3, 4.0), (4, 3.0)):
+        net = Net(kernel=spread(VALUES + step, "x", "y"))
+        pending = series.save(step, net, {"energy": energy}, store="orbax", asynchronous=True)
+    pending.wait()
+    rules = {"inputs": "y", "outputs": "x"}
+    loaded = series.load("best", load_cls=Net, mesh=MESH, rules=rules)
+    right = holds(loaded.kernel, VALUES + 2) and loaded.kernel.sharding == layout("y", "x")
+    return [series.steps(), series.latest(), series.best(), right]
+
+
 SCENES = (
     saving_and_loading,
     what_was_local_is_placed_on_all_hosts,
@@ -204,6 +220,7 @@ SCENES = (
     a_folder_that_one_process_does_not_see,
     one_process_that_fails_at_the_end,
     something_else_that_one_process_raises,
+    a_series_of_steps,
 )
 
 if __name__ == "__main__":
