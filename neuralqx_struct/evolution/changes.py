@@ -191,11 +191,13 @@ class Changes:
         self, at: Path, old: Iterable[str], new: Iterable[str], gone: Entry, come: Entry
     ) -> None:
         """Adds changes for entries of one list alone."""
-        for entry in old:
-            if entry not in new:
+        before, after = [*old], [*new]
+        had, has = {*before}, {*after}
+        for entry in before:
+            if entry not in has:
                 self.add(gone[0], at, gone[1].format(entry), entry, **gone[2])
-        for entry in new:
-            if entry not in old:
+        for entry in after:
+            if entry not in had:
                 self.add(come[0], at, come[1].format(entry), None, entry, **come[2])
 
     def aliases(self, at: Path, old: Iterable[str], new: Iterable[str]) -> None:

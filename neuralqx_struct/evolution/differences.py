@@ -117,7 +117,8 @@ def unproved(have: Document, want: Document) -> list[Difference]:
 
 def _in_enum(name: str, have: Document, want: Document) -> Iterator[Difference]:
     old, new = have.enums[name], want.enums[name]
-    gone = [member for member in old.members if member not in new.members]
+    kept = {*new.members}
+    gone = [member for member in old.members if member not in kept]
     if gone and new.default is None:
         members = f"expected the members {', '.join(old.members)}, got none named {', '.join(gone)}"
         hint = "keep the members, or give the enum a `default:` member"

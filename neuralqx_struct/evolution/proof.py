@@ -201,8 +201,9 @@ def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
 def _rename_members(name: str, made: Resolution) -> None:
     """Gives the members of an enum their new names, where the wanted version knows the former ones."""
     old, new = made.document.enums.get(name), made.target.enums[name]
-    former = {} if old is None else {each: new.former.get(each) for each in old.members}
-    values = {each: to for each, to in former.items() if to and each not in new.members}
+    names, kept = new.former, {*new.members}
+    former = {} if old is None else {each: names.get(each) for each in old.members}
+    values = {each: to for each, to in former.items() if to and each not in kept}
     if values:
         joined = len({*values.values()} - former.keys()) < len(values)
         made.take(build.map_enum(enum=name, values=values, lossy=joined))
@@ -296,7 +297,8 @@ def defaulted(have: Document, want: Document) -> Iterator[Diagnostic]:
     """Yields NQX250 for members of enums that become the default."""
     for name, enum in want.enums.items():
         members = have.enums[name].members if name in have.enums else []
-        gone = [member for member in members if member not in enum.members]
+        kept = {*enum.members}
+        gone = [member for member in members if member not in kept]
         if gone and enum.default is not None:
             path = format_path([FieldName("enums"), FieldName(name)])
             message = f"expected the members {', '.join(members)}, got none named {', '.join(gone)}"

@@ -247,7 +247,8 @@ def _rename_members(work: Work) -> None:
         if name not in held:
             continue
         old, new = work.have.enums[name].members, work.want.enums[name].members
-        gone = [member for member in old if member not in new]
+        left = {*new}
+        gone = [member for member in old if member not in left]
         if not gone or work.want.enums[name].default is not None:
             continue
         answers = []

@@ -11,6 +11,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.changes import LIMITS, Changes, Direction, Entry, Path
@@ -115,10 +116,17 @@ def _compare_limits_of(
     a, b = old.multiple_of, new.multiple_of
     tighter, looser = bool(a and b and b % a == 0), bool(a and b and a % b == 0)
     found.limit(at, "multiple_of", a, b, tighter=tighter, looser=looser)
-    some, others = old.choices or [], new.choices or []
-    tighter = all(choice in some for choice in others)
-    looser = all(choice in others for choice in some)
+    tighter, looser = _all_among(new.choices, old.choices), _all_among(old.choices, new.choices)
     found.limit(at, "choices", old.choices, new.choices, tighter=tighter, looser=looser)
+
+
+def _all_among(choices: Iterable[Any] | None, others: Iterable[Any] | None) -> bool:
+    """True if all choices are among others; a search for each would take the square of the time."""
+    some, known = [*(choices or ())], [*(others or ())]
+    try:
+        return {*some} <= {*known}
+    except TypeError:  # lists
+        return {*map(repr, some)} <= {*map(repr, known)}
 
 
 def _compare_constraints(

@@ -20,7 +20,7 @@ from typing import Any
 from neuralqx_struct.errors import SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.functions import FUNCTIONS, is_array
-from neuralqx_struct.expressions.items import SCALARS, ItemEvaluation, describe
+from neuralqx_struct.expressions.items import MOST, SCALARS, ItemEvaluation, Steps, describe
 from neuralqx_struct.expressions.operators import (
     MAX_BITS,
     MAX_DEPTH,
@@ -50,7 +50,7 @@ _EXACT: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 _FAILURES = (ArithmeticError, TypeError, ValueError, RuntimeWarning)
 
 
-def evaluate(expression: Expression, names: Mapping[str, Any], *, budget: int = 10_000) -> Any:
+def evaluate(expression: Expression, names: Mapping[str, Any], *, budget: Steps = MOST) -> Any:
     """Compute the value of an expression.
 
     Numbers, strings, tuples, lists and arrays (objects with ``shape`` and ``dtype``) behave as in Python; a chain of
@@ -79,7 +79,7 @@ def evaluate(expression: Expression, names: Mapping[str, Any], *, budget: int = 
     return evaluate_tree(expression.tree, names, budget=budget)
 
 
-def evaluate_tree(tree: ast.expr, names: Mapping[str, Any], *, budget: int = 10_000) -> Any:
+def evaluate_tree(tree: ast.expr, names: Mapping[str, Any], *, budget: Steps = MOST) -> Any:
     """As :func:`evaluate`, for a part of an expression's tree."""
     return _Evaluation(names, budget).visit(tree)
 
@@ -122,11 +122,11 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
 
     Args:
         names: The values of names.
-        steps: The budget.
+        budget: The steps that it may take, or those that it shares with others.
     """
 
-    def __init__(self, names: Mapping[str, Any], steps: int) -> None:
-        super().__init__(steps)
+    def __init__(self, names: Mapping[str, Any], budget: Steps) -> None:
+        super().__init__(budget)
         self.names = names
 
     # --- nodes -----------------------------------------------------------------------------------------------------

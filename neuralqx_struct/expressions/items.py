@@ -38,15 +38,33 @@ def describe(value: Any) -> str:
     return f"{value.dtype}{list(shape) if isinstance(shape, tuple) else shape}"
 
 
+#: The most steps of one expression.
+MOST = 10_000
+
+
+class Budget:
+    """Steps that several evaluations share."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+
+#: The most steps of one expression, or those that it shares with others.
+Steps = int | Budget
+
+
 class ItemEvaluation:
     """The part of an evaluation that knows structs and collections.
 
     Args:
-        steps: The budget.
+        budget: The steps that it may take, or those that it shares with others.
     """
 
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
+    def __init__(self, budget: Steps) -> None:
+        self.shared = budget if isinstance(budget, Budget) else Budget(budget)
+        self.steps = min(self.shared.steps, MOST)
 
     @staticmethod
     def describe(value: Any) -> str:
@@ -67,6 +85,7 @@ class ItemEvaluation:
     def spend(self, node: ast.AST, steps: int = 1) -> None:
         """Takes steps from the budget."""
         self.steps -= steps
+        self.shared.steps -= steps
         if self.steps < 0:
             message = "expected an expression within its budget, got more steps"
             self.fail(node, message, code="NQX507", hint=SHORTEN)

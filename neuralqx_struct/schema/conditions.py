@@ -21,6 +21,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, printable
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import FUNCTIONS
+from neuralqx_struct.expressions.items import Budget
 from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.expressions.paths import head_of, names_in
 from neuralqx_struct.expressions.values import Items, StructValue
@@ -93,10 +94,25 @@ class Instance(NamedTuple):
     axes: Axes
 
 
+#: The most steps that the constraints of one instance tree may take together.
+_MOST_STEPS = 10_000_000
+_MOST_FAILURES = 10_000
+_TOO_MANY = Diagnostic(
+    "NQX507",
+    "error",
+    f"expected constraints that are checked within {_MOST_STEPS:,} steps, got more",
+    path="$",
+    hint="check fewer values by constraints, or hold fewer",
+)
+
+
 def failures(values: Values, instances: Iterable[Instance]) -> list[Diagnostic]:
-    """The constraints that fail."""
+    """The constraints that fail; the last finding is NQX507 if there are too many to check."""
     found: list[Diagnostic] = []
     for declaration, seen, path, dims, axes in instances:
+        if values.budget.steps < 0 or len(found) > _MOST_FAILURES:
+            return [*found[:_MOST_FAILURES], _TOO_MANY]
+        values.budget.steps -= len(declaration.constraints)
         names, at = values.names(declaration, seen, path), format_path(path)
         if not axes:
             found += _broken(declaration, names, at)
@@ -112,16 +128,18 @@ def failures(values: Values, instances: Iterable[Instance]) -> list[Diagnostic]:
                     break
         except SchemaError as error:
             found += [replace(each, path=at) for each in error.diagnostics]
+    if values.budget.steps < 0:
+        found = [*found[:_MOST_FAILURES], _TOO_MANY]
     return found
 
 
-def _broken(
-    declaration: StructDeclaration, names: Mapping[str, Any], at: str
-) -> Iterator[Diagnostic]:
+def _broken(declaration: StructDeclaration, names: Names, at: str) -> Iterator[Diagnostic]:
     """Yields a finding for each constraint that fails."""
     for constraint in declaration.constraints:
         expression = constraint.expression
         why = _failure(expression, names)
+        if names.budget.steps < 0:
+            return  # it may hold
         if why is not None:
             compared = _compared(expression, names) or "a value that fails it"
             message = f"expected {expression.text}, got {compared}{why}"
@@ -143,6 +161,7 @@ class Values:
     ) -> None:
         self.scopes = scopes
         self.read = read
+        self.budget = Budget(_MOST_STEPS)
         self._structs = {
             str(SchemaRef(each.id, each.version, name)): struct
             for each in document.closure()
@@ -234,6 +253,11 @@ class Names(Mapping[str, Any]):
         return made
 
     @property
+    def budget(self) -> Budget:
+        """The steps that all expressions of the tree share."""
+        return self._values.budget
+
+    @property
     def sizes(self) -> Mapping[str, int]:
         """The sizes by name."""
         if self._sizes is None:
@@ -248,35 +272,35 @@ class Names(Mapping[str, Any]):
         return len({**self._declaration.fields, **self.sizes})
 
 
-def _has_unknown(expression: Expression, names: Mapping[str, Any]) -> bool:
+def _has_unknown(expression: Expression, names: Names) -> bool:
     """True if the value of a name is null or unknown."""
     for node in names_in(expression.tree):
         if head_of(node.id) not in names:
             return True
         try:
-            if evaluate_tree(node, names) is None:
+            if evaluate_tree(node, names, budget=names.budget) is None:
                 return True
         except SchemaError:
             continue  # a condition around it may guard it
     return False
 
 
-def _derived(expression: Expression, names: Mapping[str, Any]) -> Any:
+def _derived(expression: Expression, names: Names) -> Any:
     """The value of a derived field, which payloads do not hold; None if it cannot be computed."""
     if _has_unknown(expression, names):
         return None
     # The field itself reports the error when it is read.
     with contextlib.suppress(NeedsDataError, SchemaError):
-        return evaluate(expression, names)
+        return evaluate(expression, names, budget=names.budget)
     return None
 
 
-def _failure(expression: Expression, names: Mapping[str, Any]) -> str | None:
+def _failure(expression: Expression, names: Names) -> str | None:
     """The end of the message for a condition that fails; None if it holds or cannot be decided."""
     if _has_unknown(expression, names):
         return None
     try:
-        verdict = evaluate(expression, names)
+        verdict = evaluate(expression, names, budget=names.budget)
     except NeedsDataError:
         return None
     except SchemaError as error:
@@ -291,7 +315,7 @@ def _failure(expression: Expression, names: Mapping[str, Any]) -> str | None:
         return None
 
 
-def _compared(expression: Expression, names: Mapping[str, Any]) -> str:
+def _compared(expression: Expression, names: Names) -> str:
     """The values that a condition compared: of names, and of functions such as ``len``."""
     shown: dict[str, str] = {}
     parts: list[Any] = [*ast.walk(expression.tree)]
@@ -300,7 +324,7 @@ def _compared(expression: Expression, names: Mapping[str, Any]) -> str:
         if not called and not isinstance(node, ast.Name):
             continue
         with contextlib.suppress(NeedsDataError, SchemaError):
-            value = evaluate_tree(node, names)
+            value = evaluate_tree(node, names, budget=names.budget)
             text = _shown(value)
             if text is None and called and type(value) is not Items:
                 text = str(value)

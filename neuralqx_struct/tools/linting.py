@@ -308,8 +308,9 @@ def _check_reserved(older: Document, newer: Document) -> Findings:
         if name not in newer.structs:
             continue
         new, path = newer.structs[name], ("structs", name)
+        reserved = {*new.reserved}
         for word in old.reserved:
-            if word in new.reserved:
+            if word in reserved:
                 continue
             if word in new.fields:
                 message = f"expected a name that is not reserved, got {word!r}\nversion {older.version} reserves it"
@@ -320,7 +321,7 @@ def _check_reserved(older: Document, newer: Document) -> Findings:
                 )
                 hint = f"add {word} to `reserved:`"
                 yield finding("NQX206", (*path, "reserved"), message, hint)
-        for word in old.stored.keys() - new.fields.keys() - {*new.reserved} - moved:
+        for word in old.stored.keys() - new.fields.keys() - reserved - moved:
             message = f"expected the removed field {word} to be reserved, got no such entry"
             hint = f"add {word} to `reserved:`, so that it cannot come back with another meaning"
             yield finding("NQX201", path, message, hint, "warning")

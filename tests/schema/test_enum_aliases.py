@@ -80,7 +80,7 @@ def test_a_former_name_is_no_member_of_new_values(tmp_path):
         ({"gaussian": ["uniform"]}, "NQX124", "'uniform', which is a member of this version"),
         ({"gaussian": ["a"], "uniform": ["a"]}, "NQX123", "'a', which gaussian has too"),
         ({"gaussian": ["a", "a"]}, "NQX123", "'a', which gaussian has too"),
-        ({"gausian": ["a"]}, "NQX124", "expected aliases of one of gaussian, uniform"),
+        ({"gausian": ["a"]}, "NQX124", "expected aliases of a member of"),
     ],
 )
 def test_wrong_aliases_have_a_finding(aliases, code, message):

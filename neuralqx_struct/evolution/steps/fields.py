@@ -128,8 +128,9 @@ def _map_enum(step: MapEnum, scope: Scope) -> Document:
         message = "expected either `enum` or `field`, got both or neither"
         refuse("NQX304", "enum", message, "name the one that is meant")
     members = _members(step, scope)
+    known = {*members}
     for old, new in step.values.items():
-        if old not in members:
+        if old not in known:
             hint = did_you_mean(old, members) or f"members here: {listed(members)}"
             message = f"expected a member of {step.enum or step.field}, got {old!r}"
             refuse("NQX304", "values", message, hint)
@@ -258,9 +259,10 @@ def _map_enum_back(step: MapEnum, scope: Scope, _: Document) -> list[Step]:
 
 def mappings(old: Sequence[str], new: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yields ``values`` and ``undo`` that rename members which are gone: to new ones in order, or to a kept one."""
-    gone = [member for member in old if member not in new]
-    come = [member for member in new if member not in old]
-    kept = [member for member in old if member in new]
+    before, after = {*old}, {*new}
+    gone = [member for member in old if member not in after]
+    come = [member for member in new if member not in before]
+    kept = [member for member in old if member in after]
     if gone and len(gone) <= len(come):
         yield {"values": dict(zip(gone, come, strict=False))}
     if gone and kept:

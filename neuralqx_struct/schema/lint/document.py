@@ -129,6 +129,7 @@ def _check_reserved(document: Document) -> Findings:
 
 
 def _check_aliases(document: Document) -> Findings:
+    speller = Speller()
     owners = {name: struct.aliases for name, struct in document.structs.items()}
     yield from _aliases(owners, owners, "a struct", lambda name: ("structs", name, "aliases"))
     for name, struct in document.structs.items():
@@ -139,12 +140,10 @@ def _check_aliases(document: Document) -> Findings:
     for name, enum in document.enums.items():
         path = ("enums", name, "aliases")
         for member in enum.aliases.keys() - {*enum.members}:
-            message = (
-                f"expected aliases of one of {', '.join(enum.members)}, got those of {member!r}"
-            )
-            hint = Speller().hint(member, enum.members)
+            message = f"expected aliases of a member of {name}, got those of {member!r}"
+            hint = speller.hint(member, enum.members)
             yield finding("NQX124", (*path, member), message, hint)
-        yield from _aliases(enum.aliases, enum.members, "a member", partial(_member_path, path))
+        yield from _aliases(enum.aliases, {*enum.members}, "a member", partial(_member_path, path))
 
 
 def _member_path(aliases: KeyPath, name: str) -> KeyPath:
@@ -162,16 +161,16 @@ def _aliases(
     where: Callable[[str], KeyPath],
 ) -> Findings:
     """Checks that former names are neither present names nor given twice."""
-    taken: dict[str, str] = {}
+    taken: dict[str, tuple[str, int]] = {}
     for owner, aliases in owners.items():
         for index, alias in enumerate(aliases):
             path = (*where(owner), index)
-            other = taken.setdefault(alias, owner)
+            first = taken.setdefault(alias, (owner, index))
             if alias in present:
                 message = f"expected a former name, got {alias!r}, which is {label} of this version"
                 yield finding("NQX124", path, message, "remove the alias")
-            elif other != owner or aliases.index(alias) != index:
-                message = f"expected each alias once, got {alias!r}, which {other} has too"
+            elif first != (owner, index):
+                message = f"expected each alias once, got {alias!r}, which {first[0]} has too"
                 yield finding("NQX123", path, message, "remove one of the two")
 
 

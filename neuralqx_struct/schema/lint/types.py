@@ -5,6 +5,7 @@ Sizes are checked in ``expressions.py``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 
 from neuralqx_struct.dtypes import DTYPES, FAMILIES
@@ -201,7 +202,7 @@ def _check_dtypes(document: Document) -> Findings:
             if member not in DTYPES:
                 message = f"expected a dtype, got {member!r}"
                 yield finding("NQX102", path, message, speller.hint(member, DTYPES, label="dtypes"))
-        repeated = sorted(each for each in {*choice.members} if choice.members.count(each) > 1)
+        repeated = sorted(each for each, count in Counter(choice.members).items() if count > 1)
         if repeated:
             message = f"expected each dtype once, got {', '.join(repeated)} again"
             yield finding("NQX002", path, message, "remove the repetition")

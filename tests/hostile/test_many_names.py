@@ -1,0 +1,60 @@
+"""Schemas with very many names in each list, and conditions on very many values."""
+
+import pytest
+
+from neuralqx_struct import bundle
+from neuralqx_struct.classes.compiler import Schema
+from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.evolution.compatibility import verdict
+from neuralqx_struct.evolution.diff import diff_documents
+from neuralqx_struct.schema import conditions
+from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.tools.linting import lint_series
+from neuralqx_struct.tools.validation import validate
+from tests.builders import bounded, doc, payload
+
+MANY = 20_000
+
+
+def version(number, name):
+    """A version whose lists have other names than those of another one, but for the choices."""
+    names = [f"{name}{i}" for i in range(MANY)]
+    members = [f"m{each}" for each in names]
+    enums = {
+        "E": {"members": members, "aliases": {m: [f"a{m}"] for m in members}},
+        "F": {"members": members, "default": members[0]},
+    }
+    fields = {
+        "e": "E",
+        "f": "F",
+        "choices": {"type": "int", "choices": [*range(number, number + MANY)]},
+        "words": {"type": "list[int]", "choices": [[i] for i in range(number, number + MANY)]},
+        "tags": {"type": "int", "tags": names},
+        "aliases": {"type": "int", "aliases": [f"a{each}" for each in names]},
+    }
+    raw = {"B": {"fields": {"x": "int"}, "reserved": names}}
+    return doc({**fields, "b": "B"}, number, raw=raw, enums=enums)
+
+
+def test_versions_that_share_no_name():
+    old, new = version(1, "x"), version(2, "y")
+    with bounded():
+        found = lint_series(series_of([old, new]))
+        assert {d.code for d in found} >= {"NQX206", "NQX301"}
+        assert len(diff_documents(old, new)) > 6 * MANY
+        assert verdict(old, new, "full") != []
+
+
+def test_constraints_on_very_many_values(tmp_path, monkeypatch):
+    """Each is within its budget; all of them together are not."""
+    monkeypatch.setattr(conditions, "_MOST_STEPS", 300_000)
+    constraints = [{"expr": f"all(layers.w + {i} == w + {i})"} for i in range(1000)]
+    raw = {"A": {"fields": {"layers": "list[B]", "w": "int"}, "constraints": constraints}}
+    document = doc({}, structs={"B": {"w": "int"}}, raw=raw)
+    held = payload(document, {"layers": [("B", {"w": 1})] * 1000, "w": 1})
+    path = bundle.write(tmp_path / "c", held)
+    with bounded():
+        assert [d.code for d in validate(path)] == ["NQX507"]
+        with pytest.raises(SerializationError) as caught:
+            Schema(series_of([document]), 1).load(path)
+        assert [d.code for d in caught.value.diagnostics] == ["NQX507"]
