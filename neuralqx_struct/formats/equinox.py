@@ -2,7 +2,7 @@
 
 Such a file has no names. ``like`` gives them: an array, a ``jax.ShapeDtypeStruct``, a pair of dtype and shape, or a plain
 number for each leaf, by name, in the order of the leaves. Other leaves, such as functions, are not in files. Without ``like``
-the names are the positions, and arrays of bfloat16 and other dtypes that ``.npy`` cannot name are not readable.
+the names are the positions, and arrays of dtypes that ``.npy`` cannot name are not readable, except for bfloat16.
 
 Example:
     >>> import tempfile
@@ -161,11 +161,19 @@ def _fitted(name: str, wanted: _Wanted, record: Found, found: Findings) -> Found
     return record
 
 
+def _guessed(record: Found) -> Found:
+    """The record as bfloat16 if it has two bytes that ``.npy`` cannot name: JAX has no other such dtype."""
+    dtype = record.entry.dtype
+    if dtype.char != "V" or dtype.itemsize != 2:
+        return record
+    return record._replace(entry=record.entry._replace(dtype=dtype_named("bfloat16")))
+
+
 def _opened(path: Path, reading: Reading) -> ForeignFile:
     view = mapped(path)
     records = list(_records(view, reading.limits))
     if reading.like is None:
-        numbered = {str(place): record for place, record in enumerate(records)}
+        numbered = {str(place): _guessed(record) for place, record in enumerate(records)}
         file = file_of(path, EQUINOX, view, numbered, hint=_CALL)
         return replace(file, metadata={"names": "the positions of the leaves; like= gives others"})
     like = _descriptions(reading.like)
