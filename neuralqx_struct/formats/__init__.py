@@ -155,7 +155,7 @@ def opened(
         if isinstance(place, Path):
             return kind.opened(place, reading)
         assert kind.remote is not None  # or it would not have been found
-        return kind.remote(place, reading)
+        return replace(kind.remote(place, reading), place=place)
     except StructError as error:
         raise error.in_file(str(place)) from error.__cause__
 

@@ -82,6 +82,13 @@ class RemotePath:
         """True for a folder."""
         return bool(self._facts["type"] == "directory")
 
+    def is_file(self) -> bool:
+        """True for a file; False for a folder, and for nothing."""
+        try:
+            return not self.is_dir()
+        except BundleMissingError:
+            return False
+
     def names(self) -> frozenset[str]:
         """The names in a folder."""
         with _refusals(self._url):
@@ -101,6 +108,10 @@ class RemotePath:
     def start(self) -> memoryview:
         """The first bytes of a file."""
         return self._fetched(0, min(self.size, _FIRST))
+
+    def content(self, most: int) -> bytes:
+        """The bytes of a file, of a large one the first so many."""
+        return bytes(self._read(0, min(self.size, most)))
 
     def ranges(self) -> Ranges:
         """The bytes of a file."""

@@ -138,6 +138,7 @@ class ForeignFile:
             it makes them without.
         check: Returns the damage of one array, without keeping its bytes; None reads it.
         close: Closes the file.
+        place: The place of a file behind a URL, or of its folder; None for others.
     """
 
     path: str
@@ -148,6 +149,7 @@ class ForeignFile:
     form: Callable[[], dict[str, Any]] = dict
     check: Callable[[str], Diagnostic | None] | None = None
     close: Callable[[], object] = lambda: None
+    place: RemotePath | None = None
 
     def __enter__(self) -> Self:
         return self

@@ -32,6 +32,7 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
+from neuralqx_struct.formats.table import Place
 from neuralqx_struct.layouts.adoption import AdoptionPlan
 from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.model import Layout
@@ -45,7 +46,8 @@ from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.lock import schema_member
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, layout_files, load_series
-from neuralqx_struct.schema.text.loader import read_file
+from neuralqx_struct.schema.text import MAX_BYTES, Source
+from neuralqx_struct.schema.text.loader import read_file, read_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -322,7 +324,7 @@ def _read_values(layout: Layout, file: ForeignFile) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if not file.path:
         return found
-    place = Path(file.path)
+    place = file.place or Path(file.path)
     folder = place if place.is_dir() else place.parent
     problems: list[Diagnostic] = []
     for name, wanted in layout.values_from.items():
@@ -330,10 +332,11 @@ def _read_values(layout: Layout, file: ForeignFile) -> dict[str, Any]:
             message = f"expected the name of a JSON file beside the source, got {name!r}"
             problems.append(Diagnostic("NQX503", "error", message, path="$.values_from"))
             continue
-        if not (folder / name).is_file():
+        beside = folder / name
+        if not beside.is_file():
             continue  # the values that only it has are reported as missing
         try:
-            data = read_file(folder / name).data
+            data = _json(beside).data
         except SchemaError as error:
             problems += error.diagnostics
             continue
@@ -346,6 +349,13 @@ def _read_values(layout: Layout, file: ForeignFile) -> dict[str, Any]:
     if problems:
         raise SerializationError(problems)
     return found
+
+
+def _json(place: Place) -> Source:
+    """The content of a JSON file on a disk or behind a URL."""
+    if isinstance(place, Path):
+        return read_file(place)
+    return read_text(place.content(MAX_BYTES + 1), str(place), format="json")
 
 
 def _require_used(

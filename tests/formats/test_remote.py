@@ -181,18 +181,26 @@ def test_paths_are_no_urls(tmp_path):
     assert [is_url(each) for each in ("a:/b", "c:\\a", "://", "1://", tmp_path)] == [False] * 5
 
 
-def test_a_layout_reads_from_a_url(remote, tmp_path):
+@pytest.mark.parametrize("url", ["memory://m", "memory://m/model.safetensors"])
+def test_a_layout_reads_from_a_url_and_the_values_beside_it(remote, tmp_path, url):
     (tmp_path / "layouts").mkdir()
     (tmp_path / "v1.yaml").write_text(
-        'language: "1"\n'
-        "schema: lab.net\nversion: 1\nroot: Net\nstructs:\n"
-        '  Net: {fields: {kernel: "float32[200, 300]", bias: "int8[3]"}}\n'
+        'language: "1"\nschema: lab.net\nversion: 1\nroot: Net\nstructs:\n'
+        '  Net: {fields: {kernel: "float32[200, 300]", bias: "int8[3]", heads: int}}\n'
     )
     (tmp_path / "layouts" / "hf.yaml").write_text(
-        'language: "1"\n'
-        "layout: hf\nof: lab.net@1\nstructs:\n"
-        "  Net: {kernel: {name: w, transpose: true}, bias: b}\n"
+        'language: "1"\nlayout: hf\nof: lab.net@1\n'
+        "values_from: {config.json: {heads: attention.n_head}}\n"
+        "structs:\n  Net: {kernel: {name: w, transpose: true}, bias: b}\n"
     )
-    put(remote, "/m.safetensors")
-    net = s.load_schema(tmp_path).from_layout("memory://m.safetensors", "hf")
+    put(remote, "/m/model.safetensors")
+    schema = s.load_schema(tmp_path)
+    with pytest.raises(s.SerializationError, match="heads"):
+        schema.from_layout(url, "hf")
+    remote.pipe_file("/m/config.json", b'{"attention": {"n_head": 12}}')
+    net = schema.from_layout(url, "hf")
     assert np.array_equal(net.kernel, ARRAYS["w"].T)
+    assert net.heads == 12
+    remote.pipe_file("/m/config.json", b"{")
+    with pytest.raises(s.SerializationError, match=r"memory://m/config.json:1"):
+        schema.from_layout(url, "hf")
