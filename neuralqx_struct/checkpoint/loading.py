@@ -70,6 +70,7 @@ def from_state_dict(
     *,
     load_cls: type | None = None,
     limits: Limits | None = None,
+    shardings: Any = None,
     **options: Any,
 ) -> Any:
     """The object of a state dict; the inverse of :func:`to_state_dict`.
@@ -78,6 +79,7 @@ def from_state_dict(
         payload: The result of :func:`to_state_dict`.
         load_cls: The class that the root must be.
         limits: Sizes above which the payload is refused.
+        shardings: As for :func:`load`; without it, those of ``like``.
         **options: ``select``, ``abstract``, ``as_numpy``, ``unknown``, ``fill``, ``trust``, ``report``, ``raw``,
             ``dtype`` and ``like`` of :func:`load`.
 
@@ -96,8 +98,9 @@ def from_state_dict(
     given = replace(
         decode_options(load_cls, **options), copies=not isinstance(held.arrays, StoredArrays)
     )
-    value = _restored(held, given)
-    shardings = None if given.like is None else shardings_of(given.like)
+    if shardings is None and given.like is not None:
+        shardings = shardings_of(given.like)
+    value = _restored(held, given, shardings)
     return value if shardings is None else placed(value, shardings)
 
 

@@ -39,6 +39,7 @@ class ReadOptions(TypedDict, total=False):
     raw: bool
     dtype: Any
     like: Any
+    shardings: Any
 
 
 class LoadOptions(ReadOptions, total=False):
@@ -46,7 +47,6 @@ class LoadOptions(ReadOptions, total=False):
 
     mmap: bool
     verify: bool
-    shardings: Any
     mesh: Any
     rules: Values | None
     progress: Progress | None

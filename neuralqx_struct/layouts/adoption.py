@@ -55,6 +55,10 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
+#: Names that get a hint, and names that each of them is compared with.
+_MOST_HINTS, _MOST_COMPARED = 50, 10_000
+
+
 class AdoptionPlan(Plan):
     """How the arrays of a file become those of a schema.
 
@@ -120,7 +124,8 @@ class AdoptionPlan(Plan):
         """Reports the arrays that the file lacks, and those that no field takes."""
         unused = {*self.unused}
         extra = [name for name in self.files if name not in claims and name not in unused]
-        likely = {name: closest(name, extra) for _, name in self.walk.missing[:MAX_PROBLEMS]}
+        some = extra[:_MOST_COMPARED]
+        likely = {name: closest(name, some) for _, name in self.walk.missing[:_MOST_HINTS]}
         for place, name in self.walk.missing[: MAX_PROBLEMS + 1]:
             other = likely.get(name)
             hint = (
@@ -130,9 +135,9 @@ class AdoptionPlan(Plan):
             )
             message = f"expected an array {name!r} in the file, got none"
             self.report("NQX705", place.text, message, hint)
-        absent = [name for _, name in self.walk.missing]
-        for name in extra[: MAX_PROBLEMS + 1]:
-            meant = None if absent else did_you_mean(name, claims)
+        known = [] if self.walk.missing else [*claims][:_MOST_COMPARED]
+        for number, name in enumerate(extra[: MAX_PROBLEMS + 1]):
+            meant = did_you_mean(name, known) if number < _MOST_HINTS else None
             array = self.files[name]
             shown = f"{array.dtype}{[*array.shape]}"
             message = f"expected a field for the array {name!r}, got none\nit is {shown}"

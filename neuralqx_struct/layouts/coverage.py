@@ -73,10 +73,11 @@ def claim_findings(layout: Layout, document: Document) -> Iterator[Diagnostic]:
             clash = later.rule.parts == 1 or later.division != first.division
             same = later.rule.place == first.rule.place
             if (clash or same) and not later.excludes(first):
-                key = (later.struct, later.field)
-                if key not in reported:
-                    reported.add(key)
-                    yield _twice(name, first, later)
+                ruled = later.field in layout.rules(later.struct)
+                one, other = (first, later) if ruled else (later, first)
+                if (other.struct, other.field) not in reported:
+                    reported.add((other.struct, other.field))
+                    yield _twice(name, one, other)
         places = {claim.rule.place for claim in claims}
         missing = sorted({*range(first.rule.parts)} - places)
         if missing and (first.struct, first.field) not in reported:
@@ -88,7 +89,7 @@ def claim_findings(layout: Layout, document: Document) -> Iterator[Diagnostic]:
 
 
 def _twice(name: str, first: Claim, later: Claim) -> Diagnostic:
-    message = f"expected one field for each array, got two for {name!r}\nthe first is {first.struct}.{first.field}"
+    message = f"expected one field for each array, got two for {name!r}\nthe other is {first.struct}.{first.field}"
     hint = "give one of them another name, or both a `part` of the array"
     return Diagnostic("NQX703", "error", message, path=_path(later), hint=hint)
 

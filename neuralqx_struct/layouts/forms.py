@@ -183,7 +183,9 @@ class Form:
         axis = rule.axis % (len(files[0]) + (rule.merge == "stack"))
         if rule.merge == "stack":
             return [Window(axis, place, None) for place in range(len(files))]
-        lengths = [shape[axis] // max(blocks, 1) for shape in files]
+        if blocks < 1 or any(shape[axis] % blocks for shape in files):
+            return None
+        lengths = [shape[axis] // blocks for shape in files]
         starts = accumulate(lengths, initial=0)
         return [Window(axis, *each, blocks) for each in zip(starts, lengths, strict=False)]
 
@@ -193,12 +195,16 @@ class Form:
         if rule.split == "stack":
             return [Window(axis, rule.place, None)]
         if rule.sizes is None:
-            length = file[axis] // max(rule.parts * blocks, 1)
+            if blocks < 1 or file[axis] % (rule.parts * blocks):
+                return None
+            length = file[axis] // (rule.parts * blocks)
             return [Window(axis, rule.place * length, length, blocks)]
         lengths = [size(each) for each in _sizes(rule.sizes, "sizes")]
         if None in lengths:
             return None
         known = [length or 0 for length in lengths]
+        if min(known) < 0 or blocks * sum(known) != file[axis]:
+            return None
         return [Window(axis, sum(known[: rule.place]), known[rule.place], blocks)]
 
     def whole_of(self, files: Sequence[Sizes], windows: Sequence[Window]) -> Sizes:

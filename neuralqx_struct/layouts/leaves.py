@@ -11,8 +11,8 @@ from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.evolution.steps.arrays import KEY_WORDS
 from neuralqx_struct.layouts.forms import Form
-from neuralqx_struct.layouts.model import NUMBER, Layout, Rule
-from neuralqx_struct.layouts.names import Names, full, joined
+from neuralqx_struct.layouts.model import KEY, NUMBER, Layout, Rule
+from neuralqx_struct.layouts.names import ABSOLUTE, Names, full, joined
 from neuralqx_struct.layouts.places import (
     Leaf,
     Place,
@@ -24,8 +24,6 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.types import Extent, Node
 
-#: Structs and fields that one walk may visit, and structs inside structs.
-_MOST, _DEEPEST = 1_000_000, 64
 #: Marks the place of a number that all layers of a stacked struct share; no text of a layout has it.
 LAYER: Final = "\0"
 
@@ -60,6 +58,9 @@ class Leaves:
         self._visits = 0
         self._sizes: dict[str, int] = {}
         self._settings: dict[str, int] = {}
+        self._known: dict[tuple[int, str], dict[str, int]] = {}
+        rules = (rule for each in self.layout.structs.values() for rule in each.values())
+        self._anew = any(name[:1] == ABSOLUTE for rule in rules for name in rule.names(""))
 
     def report(self, code: str, place: Place, message: str, hint: str | None = None) -> None:
         """Adds a problem."""
@@ -69,10 +70,11 @@ class Leaves:
         """The number of items whose names have numbers between two texts."""
         assert self.names is not None
         start = full(before.replace(LAYER, "0"), self.prefix)
-        numbers = self.names.numbers(start, behind.partition(NUMBER)[0])
+        fixed = until_mark(behind)
+        numbers = self.names.numbers(start, fixed)
         missing = {*range(len(numbers))} - numbers
         if missing:
-            shown = f"{start}{min(missing)}{behind.partition(NUMBER)[0]}"
+            shown = f"{start}{min(missing)}{fixed}"
             message = f"expected numbers from 0 on without a gap, got no {shown!r}"
             self.report(
                 "NQX705", place, message, "the file lacks arrays, or numbers them otherwise"
@@ -102,8 +104,10 @@ class Leaves:
         self.leaves.append(leaf)
         if self.names is not None:
             absent = [name for name in leaf.names if name not in self.names]
+            if not leaf.names:
+                absent = [full(place.base.replace(LAYER, NUMBER), self.prefix)]
             self.missing += [(place, name) for name in absent]
-            self.present += len(leaf.names) - len(absent)
+            self.present += max(len(leaf.names) - len(absent), 0)
         return node
 
     def _numbered(
@@ -157,3 +161,10 @@ class Leaves:
             place = replace(place, node=place.node["data"])
         data = self.array((dtype,), (*shape, extent(words)), place)
         return PRNG_KEY.node(impl=impl, data=data)
+
+
+def until_mark(text: str) -> str:
+    """The beginning of a name up to the place of a number or a key."""
+    for mark in (NUMBER, KEY, LAYER):
+        text = text.partition(mark)[0]
+    return text

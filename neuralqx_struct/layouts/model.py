@@ -10,20 +10,34 @@ Example:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
+from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.references import IDENTITY, SchemaRef
 from neuralqx_struct.schema.migration import Declaration, Name, Size
 
 #: The text of a rule that numbers replace, and the one that keys of dicts replace.
 NUMBER, KEY = "{i}", "{key}"
 _REF = f"^{IDENTITY.pattern}@[1-9][0-9]{{0,8}}$"
+_SEPARATOR = r"^[^\\\x00-\x1f]$"
 #: A plain value that a file cannot show.
 Plain = StrictBool | StrictInt | float | StrictStr | list[Any] | dict[str, Any] | None
 How = Literal["concat", "stack"]
+
+
+def _written(pattern: str, words: str) -> AfterValidator:
+    """Checks a text with an error that has words for its form."""
+
+    def check(text: str) -> str:
+        if re.search(pattern, text) is None:
+            raise ValueError(f"{words}, got {brief_scalar(text)}")
+        return text
+
+    return AfterValidator(check)
 
 
 class Rule(Declaration):
@@ -94,15 +108,18 @@ class Layout(Declaration):
 
     language: Literal["1"]
     layout: Name = Field(description="The name; that of the file without .yaml.")
-    of: Annotated[str, Field(strict=True, pattern=_REF)] = Field(
-        description="The version of the schema, such as lab.minilm@1."
+    of: Annotated[StrictStr, _written(_REF, "a version of a schema, such as lab.minilm@1")] = Field(
+        description="The version of the schema, such as lab.minilm@1.",
+        json_schema_extra={"pattern": _REF},
     )
     doc: StrictStr = ""
     prefix: list[StrictStr] = Field(
         default=[""], min_length=1, description="In front of all names; the one that fits is taken."
     )
-    separator: Annotated[str, Field(strict=True, pattern=r"^[^\\\x00-\x1f]$")] = Field(
-        ".", description="One character between the names of structs and of fields."
+    separator: Annotated[StrictStr, _written(_SEPARATOR, "one character but a backslash")] = Field(
+        ".",
+        description="One character between the names of structs and of fields.",
+        json_schema_extra={"pattern": _SEPARATOR},
     )
     ignore: list[StrictStr] = Field(
         default_factory=list, description="Arrays that are left out, such as pooler.*."

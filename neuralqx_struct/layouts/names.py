@@ -13,10 +13,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
+from neuralqx_struct.errors import SchemaError
+
 #: Starts a name that the prefix and the names around it are not part of.
 ABSOLUTE = "/"
 #: Ends a name.
 END = "\n"
+#: Names that one file may be searched for.
+_MOST_LOOKS = 20_000_000
 _DIGITS = re.compile(r"(0|[1-9][0-9]{0,8})(?![0-9A-Za-z_])")
 
 
@@ -52,11 +56,15 @@ class Names:
     """The names of the arrays in a file, which are searched by their beginnings."""
 
     def __init__(self, names: Iterable[str]) -> None:
+        self._left = _MOST_LOOKS
         self._sorted = sorted(names)
         self._known = frozenset(self._sorted)
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
+
+    def __len__(self) -> int:
+        return len(self._sorted)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sorted)
@@ -67,6 +75,11 @@ class Names:
             name = self._sorted[place]
             if not name.startswith(start):
                 return
+            self._left -= 1
+            if self._left < 0:
+                message = "expected names that are found within the budget, got too many lists"
+                hint = "give lists and dicts names of their own in the layout"
+                raise SchemaError(message, code="NQX507", hint=hint)
             yield name[len(start) :]
 
     def any_below(self, start: str) -> bool:

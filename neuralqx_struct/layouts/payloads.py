@@ -33,7 +33,7 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
 from neuralqx_struct.formats.table import Place
-from neuralqx_struct.layouts.adoption import AdoptionPlan
+from neuralqx_struct.layouts.adoption import AdoptedArrays, AdoptionPlan
 from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.model import Layout
 from neuralqx_struct.layouts.places import NOTHING, Values
@@ -93,10 +93,13 @@ def adopted(
     with _named(source):
         file = _open(source, read.separator, limits, like)
         try:
-            return _adopted(series, read, file, values or _NONE, report)
+            made, arrays = _adopted(series, read, file, values or _NONE, report)
         except BaseException:
             file.close()
             raise
+        if file is not source:  # a file that was opened here stays open as long as its arrays
+            weakref.finalize(arrays, file.close)
+        return Payload(made, arrays)
 
 
 def _adopted(
@@ -105,13 +108,12 @@ def _adopted(
     file: ForeignFile,
     values: Mapping[str, Any],
     report: list[Diagnostic] | None,
-) -> Payload:
-    """The payload of an open file, which stays open as long as the arrays are used."""
+) -> tuple[dict[str, Any], AdoptedArrays]:
+    """The manifest document and the arrays of an open file."""
     document = series.at(layout.ref.version)
     given = Values([_keyed(values), layout.values, _read_values(layout, file)], file.values)
     plan = AdoptionPlan(document, layout, file.arrays, given)
     _require_used(values, given, document, layout)
-    weakref.finalize(plan.arrays, file.close)
     if report is not None:
         notes = [*plan.walk.notes, *map(_left_out, plan.unused)]
         report += [each.in_file(file.path) for each in notes] if file.path else notes
@@ -133,7 +135,7 @@ def _adopted(
         "metadata": {FOREIGN: foreign},
         "writer": dict(WRITER),
     }
-    return Payload(made, plan.arrays)
+    return made, plan.arrays
 
 
 def check_file(

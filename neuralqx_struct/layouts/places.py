@@ -17,6 +17,7 @@ from neuralqx_struct.layouts.forms import Form
 from neuralqx_struct.layouts.model import Rule
 from neuralqx_struct.paths import Path, format_path
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.scopes import sizes_in as names_in
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes
 from neuralqx_struct.types import Type, walk_type
@@ -145,6 +146,13 @@ def sizes_in(rule: Rule) -> frozenset[str]:
     if rule.blocks is not None:
         written.append(rule.blocks)
     return frozenset[str]().union(*(extent(each).names for each in written))
+
+
+def own_sizes(owner: Document, name: str) -> frozenset[str]:
+    """The names of the sizes of a struct, without its parameters."""
+    struct = owner.structs[name]
+    sizes = (sized for field in struct.stored.values() for sized, _ in names_in(field.declared))
+    return frozenset(sizes) - {*struct.params}
 
 
 def holds_arrays(declared: Type, owner: Document) -> bool:

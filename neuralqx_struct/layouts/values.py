@@ -12,20 +12,20 @@ from collections.abc import Mapping
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.layouts.model import Layout, Rule
-from neuralqx_struct.layouts.places import holds_arrays, sizes_in
+from neuralqx_struct.layouts.places import holds_arrays, own_sizes, sizes_in
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import walk_type
 
 #: Levels of structs whose paths are values, and structs in all.
-_DEEPEST, _MOST = 12, 20_000
+_DEEPEST, _MOST = 12, 2000
 
 
 def value_names(document: Document, layout: Layout) -> set[str]:
     """The keys that values may have: paths of fields, and the names of sizes."""
     found = {*document.dims, *field_types(document)}
     for each in document.closure():
-        for struct in each.structs.values():
-            found |= frozenset[str]().union(*struct.sizes)
+        for name in each.structs:
+            found |= own_sizes(each, name)
     for rules in layout.structs.values():
         found |= frozenset[str]().union(*map(_sizes_in, rules.values()))
     return found

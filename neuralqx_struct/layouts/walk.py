@@ -21,7 +21,7 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.layouts.frames import length_of
-from neuralqx_struct.layouts.leaves import LAYER, Leaves
+from neuralqx_struct.layouts.leaves import LAYER, Leaves, until_mark
 from neuralqx_struct.layouts.model import KEY, NUMBER, Rule
 from neuralqx_struct.layouts.names import END, full, joined
 from neuralqx_struct.layouts.places import (
@@ -30,6 +30,7 @@ from neuralqx_struct.layouts.places import (
     Place,
     holds_arrays,
     of_items,
+    own_sizes,
     sizes_in,
 )
 from neuralqx_struct.manifest.kinds import DICT, STRUCT
@@ -44,8 +45,8 @@ from neuralqx_struct.types import Extent, Node, Type
 from neuralqx_struct.types.builders import NodeBuilder
 from neuralqx_struct.types.text import read_value
 
-#: Structs and fields that one walk may visit, and structs inside structs.
-_MOST, _DEEPEST = 1_000_000, 64
+#: Structs that one walk may visit, also for each array of the file, and structs inside structs.
+_MOST, _MOST_PER_NAME, _DEEPEST = 20_000, 20, 64
 
 
 class Walk(Leaves):
@@ -78,7 +79,8 @@ class Walk(Leaves):
 
     def _struct(self, owner: Document, name: str, place: Place, scope: Solver) -> Node:
         self._visits += 1
-        if self._visits > _MOST or place.depth > _DEEPEST:
+        most = _MOST + _MOST_PER_NAME * len(self.names or ())
+        if (self._visits > most and self.names is not None) or place.depth > _DEEPEST:
             message = "expected structs inside of structs that end, got too many"
             hint = "give optional fields names in the layout, so that the file shows where they end"
             raise SchemaError(message, code="NQX702", path=place.text[:200], hint=hint)
@@ -117,15 +119,17 @@ class Walk(Leaves):
         self, owner: Document, name: str, rules: Mapping[str, Rule], scope: Solver
     ) -> None:
         """Gives a struct the sizes that the layout or the caller states."""
-        struct = owner.structs[name]
-        others = owner.dims.keys() | {*struct.params}
-        own = frozenset[str]().union(*struct.sizes)
-        ruled = frozenset[str]().union(*map(sizes_in, rules.values()))
-        known = {size: self._sizes[size] for size in (own | ruled) & self._sizes.keys()}
-        known |= {size: self._settings[size] for size in (ruled - own) & self._settings.keys()}
-        for size in sorted(known.keys() - others):
+        key = (id(owner), name)
+        if key not in self._known:
+            own = own_sizes(owner, name)
+            ruled = frozenset[str]().union(*map(sizes_in, rules.values()))
+            sizes = {n: self._sizes[n] for n in (own | ruled) & self._sizes.keys()}
+            sizes |= {n: self._settings[n] for n in (ruled - own) & self._settings.keys()}
+            others = owner.dims.keys() | {*owner.structs[name].params}
+            self._known[key] = {n: sizes[n] for n in sorted(sizes.keys() - others)}
+        for size, number in self._known[key].items():
             self.values.used.add(size)
-            scope.know(size, known[size], "values")
+            scope.know(size, number, "values")
 
     def _field(self, declaration: FieldDeclaration, place: Place) -> Node:
         if declaration.type is None or declaration.kind != "node":
@@ -284,7 +288,8 @@ class Walk(Leaves):
         else:
             start = full(before.replace(LAYER, "0"), self.prefix)
             whole = not behind and bool(value.element)
-            keys = self.names.keys(start, END if whole else behind, self.layout.separator)
+            fixed = END if whole else until_mark(behind)
+            keys = self.names.keys(start, fixed, self.layout.separator)
             nodes = dict.fromkeys(keys)
         made = []
         for key, node in nodes.items():
@@ -315,6 +320,8 @@ class Walk(Leaves):
         if given is None and declared.nullable:
             return None
         best: tuple[int, Type] | None = None
+        if declared.nullable and not self._any_below(place):
+            return None
         for option in declared.solid:
             state = self._state()
             node = self.value(option, place)
@@ -328,6 +335,13 @@ class Walk(Leaves):
         if best is None and declared.nullable:
             return None
         return self.value(declared.solid[0] if best is None else best[1], place)
+
+    def _any_below(self, place: Place) -> bool:
+        """True if the file may have arrays of a place: names that start anew can be anywhere."""
+        if self._anew or self.names is None:
+            return True
+        start = full(until_mark(place.base), self.prefix)
+        return self.names.any_below(start)
 
     def _state(self) -> tuple[int, int, int, int]:
         return len(self.leaves), len(self.missing), len(self.found), self.present

@@ -1,0 +1,303 @@
+"""Findings about layouts that need no file."""
+
+import json
+
+import jsonschema
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.layouts.drafts import draft_layout, layout_schema, new_layout
+from neuralqx_struct.layouts.lint import check_layout, lint_layout
+from neuralqx_struct.layouts.reading import parse_layout, read_layout
+from neuralqx_struct.schema.series import load_series
+from neuralqx_struct.schema.text.loader import read_text
+from neuralqx_struct.tools.linting import lint
+from tests.builders import ROOT, bounded, invoke
+
+SCHEMA = """
+language: "1"
+schema: lab.net
+version: 1
+root: Net
+dims: {d: {}, heads: {}, k: {}}
+structs:
+  Dense: {params: [i, o], fields: {kernel: "float32[i, o]", bias: "float32[o] | null"}}
+  Norm: {fields: {scale: "float32[d]"}}
+  Layer: {fields: {up: "Dense[d, ff]", kind: {type: str, kind: static, default: a}}}
+  Net:
+    fields:
+      n: {type: int, kind: static}
+      words: "float32[v, d]"
+      q: "float32[d, heads, k]"
+      r: "float32[d, heads, k]"
+      any: "float32[...]"
+      free: "floating[_]"
+      layers: list[Layer]
+      blocks: Layer[][m]
+      norms: dict[str, Norm]
+      length: {type: int, derived: "size(words)"}
+"""
+HEAD = 'language: "1"\nlayout: hf\nof: lab.net@1\n'
+SERIES = load_series(SCHEMA)
+
+
+def findings(text):
+    source = read_text(HEAD + text, "hf.yaml")
+    try:
+        layout = parse_layout(source)
+    except SchemaError as error:
+        return error.diagnostics
+    found = check_layout(layout, source, SERIES.head)
+    return [each for each in found if each.code != "NQX707"]
+
+
+NET = "structs: {{Net: {{{}}}}}\n"
+
+#: Text behind the head -> code, line and column, and words of message and hint.
+WRONG = {
+    "structs: {Dens: {kernel: weight}}": ("NQX701", (4, 11), "did you mean 'Dense'?"),
+    "structs: {Dense: {kernal: weight}}": ("NQX701", (4, 19), "did you mean 'kernel'?"),
+    "structs: {Net: {length: x}}": ("NQX701", (4, 17), "payloads do not hold"),
+    "structs: {Net: {words: {nam: x}}}": ("NQX009", (4, 25), "did you mean 'name'?"),
+    "structs: {Net: {words: 3}}": ("NQX010", (4, 24), "got an integer 3"),
+    "structs: {Net: {words: {transpose: [0, 0]}}}": ("NQX702", (4, 36), "2 axes in some order"),
+    "structs: {Net: {words: {transpose: false}}}": ("NQX010", (4, 36), "got a boolean False"),
+    "structs: {Net: {words: {reshape: [v, d]}}}": ("NQX702", (4, 34), "the file's sizes"),
+    "structs: {Net: {words: {reshape: [v, d, d]}}}": ("NQX702", (4, 34), "as many elements"),
+    'structs: {Net: {words: {reshape: ["v +"]}}}': ("NQX114", (4, 34), "expected"),
+    "structs: {Net: {any: {transpose: true}}}": ("NQX702", (4, 34), "known rank"),
+    "structs: {Net: {any: [a, b]}}": ("NQX702", (4, 22), "known rank to merge"),
+    "structs: {Net: {words: {part: [0, 3], axis: 2}}}": ("NQX702", (4, 45), "2 axes, got 2"),
+    "structs: {Net: {words: {part: [3, 3]}}}": ("NQX702", (4, 31), "from 0 to 2, got 3"),
+    "structs: {Net: {words: {part: 0}}}": ("NQX702", (4, 31), "got neither"),
+    "structs: {Net: {words: {part: [0, 2], sizes: [v, v]}}}": ("NQX702", (4, 31), "got both"),
+    "structs: {Net: {words: {part: 0, sizes: [2 * v, v]}}}": ("NQX702", (4, 41), "of size v"),
+    "structs: {Net: {words: {part: [0, 2], split: stack, blocks: 2}}}": (
+        "NQX702",
+        (4, 46),
+        "beside split: stack",
+    ),
+    "structs: {Net: {words: {name: [a, b], part: [0, 2]}}}": ("NQX702", (4, 45), "not both"),
+    "structs: {Net: {words: {name: [a, b], sizes: [v]}}}": ("NQX702", (4, 46), "for each of 2"),
+    "structs: {Net: {words: {sizes: [v]}}}": ("NQX702", (4, 32), "beside `sizes`"),
+    "structs: {Net: {words: {axis: 1}}}": ("NQX702", (4, 31), "beside `axis`"),
+    "structs: {Net: {words: {name: [a, b], blocks: 2}}}": ("NQX702", (4, 47), "beside blocks"),
+    "structs: {Net: {words: {cast: float12}}}": ("NQX102", (4, 31), "got 'float12'"),
+    "structs: {Net: {free: {cast: float16}}}": ("NQX702", (4, 30), "leave `cast` out"),
+    "structs: {Net: {words: {exact: false}}}": ("NQX702", (4, 32), "`cast` beside `exact`"),
+    "structs: {Net: {layers: {transpose: true}}}": ("NQX702", (4, 37), "the struct that has"),
+    "structs: {Net: {words: {unstack: 0}}}": ("NQX702", (4, 34), "write `stack`"),
+    "structs: {Net: {layers: {stack: 0}}}": ("NQX702", (4, 33), "write `unstack`"),
+    'structs: {Layer: {up: "up.{i}"}}': ("NQX702", (4, 23), "expected a list, a stacked"),
+    'structs: {Net: {words: "w.{i}"}}': ("NQX702", (4, 24), "write `merge: stack`"),
+    'structs: {Net: {words: "w.{key}"}}': ("NQX702", (4, 24), "expected a dict"),
+    "structs: {Net: {layers: [a, b]}}": ("NQX702", (4, 25), "got a list"),
+    'structs: {Net: {words: {name: "w.{i}", merge: stack, reshape: [v, d]}}}': (
+        "NQX702",
+        (4, 63),
+        "beside {i}",
+    ),
+    'structs: {Net: {words: "a\\nb"}}': ("NQX702", (4, 24), "control character"),
+    "structs: {Net: {words: q}}": ("NQX703", (4, 17), "the other is Net.q"),
+    "structs: {Net: {q: {name: w, part: [0, 2]}, r: {name: w, part: [0, 2]}}}": (
+        "NQX703",
+        (4, 45),
+        "got two for 'w'",
+    ),
+    "structs: {Net: {q: {name: w, part: [0, 2]}}}": ("NQX703", (4, 17), "none for part 1"),
+    "structs: {Net: {words: {name: w, part: 0, sizes: [v, n_b]}, any: {name: w2}}}": (
+        "NQX704",
+        (4, 50),
+        "got n_b",
+    ),
+    "structs: {Net: {words: {cast: float64, exact: false}}}": ("NQX704", (4, 31), "rounds"),
+    "values: {n_head: 3}": ("NQX701", (4, 10), "did you mean"),
+    "values: {n: 1.5}": ("NQX107", (4, 13), "of type int"),
+    "values: {heads: -1}": ("NQX107", (4, 17), "a size"),
+    "values: {words: 0}": ("NQX701", (4, 10), "without arrays"),
+    "values: {layers.kind: 3}": ("NQX107", (4, 23), "of type str"),
+    "values_from: {../config.json: {n: x}}": ("NQX503", (4, 15), "beside the source"),
+    "values_from: {config.json: {nn: x}}": ("NQX701", (4, 29), "did you mean 'n'?"),
+    'separator: ".."': ("NQX010", (4, 12), "one character"),
+    "structs: {Net: {words: {part: 0, sizes: [other, 1]}, any: {cast: int8}}}": (
+        "NQX704",
+        (4, 41),
+        "got other",
+    ),
+    "prefix: []": ("NQX010", (4, 9), "at least one entry"),
+    "prefix: bert": ("NQX010", (4, 9), "a list"),
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_each_finding_has_its_place(text):
+    code, place, words = WRONG[text]
+    found = [each for each in findings(text) if each.code == code]
+    assert found, [str(each) for each in findings(text)]
+    shown = [f"{each.message}\n{each.hint}" for each in found]
+    assert place in [(each.line, each.column) for each in found], [str(each) for each in found]
+    assert any(words in each for each in shown), shown
+
+
+GOOD = [
+    "",
+    "structs: {Dense: {kernel: {name: weight, transpose: true}}}",
+    "structs: {Net: {layers: h, blocks: {name: b, stack: 1}}}",
+    'structs: {Net: {layers: {name: h, unstack: -1}, blocks: "b.{i}", norms: "n.{key}.x"}}',
+    "structs: {Net: {q: {name: w, part: [0, 2]}, r: {name: w, part: [1, 2]}}}",
+    "structs: {Net: {q: {reshape: [d, heads * k]}, words: {cast: bfloat16}}}",
+    "structs: {Net: {q: {name: w, axis: 1, part: [0, 2], reshape: [d, inner]}, r: {name: w, axis: 1, part: [1, 2], reshape: [d, inner]}}}",
+    "values: {n: 1, heads: 2, ff: 3, layers.kind: b, layers.up.bias: null}",
+    "values_from: {config.json: {n: a.b, heads: c}}",
+    "separator: /\nprefix: [params/, '']\nignore: ['*.x']",
+]
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_sound_layouts(text):
+    assert [str(each) for each in findings(text)] == []
+    jsonschema.validate(read_text(HEAD + text).data, layout_schema())
+
+
+def test_a_value_without_a_source_is_an_info():
+    found = check_layout(parse_layout(read_text(HEAD)), read_text(HEAD, "hf.yaml"), SERIES.head)
+    assert [(each.code, each.severity) for each in found] == [("NQX707", "info")]
+
+
+def test_the_published_schema_is_the_generated_one():
+    text = (ROOT / "schemas/layout-schema/1.json").read_text()
+    assert json.loads(text) == layout_schema()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Folders.
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "schemas" / "net"
+    (place / "layouts").mkdir(parents=True)
+    (place / "v1.yaml").write_text(SCHEMA.lstrip())
+    return place
+
+
+def test_lint_finds_the_layouts_of_a_folder(folder):
+    (folder / "layouts" / "hf.yaml").write_text(
+        HEAD + "values: {n: 1}\nstructs: {Net: {wrds: x}}\n"
+    )
+    for path in (folder, folder.parent, folder / "layouts" / "hf.yaml"):
+        (found,) = [each for each in lint(path) if each.severity == "error"]
+        assert (found.code, found.line, found.column) == ("NQX701", 5, 17)
+        assert found.file.endswith("hf.yaml")
+    assert s.load_schema(folder).layouts == (
+        "hf",
+    )  # a layout with errors stops no load of the schema
+
+
+@pytest.mark.parametrize(
+    ("of", "code"), [("lab.other@1", "NQX404"), ("lab.net@7", "NQX404"), ("lab.net", "NQX010")]
+)
+def test_a_layout_is_of_a_known_version(folder, of, code):
+    file = folder / "layouts" / "hf.yaml"
+    file.write_text(HEAD.replace("lab.net@1", of))
+    assert [each.code for each in lint_layout(file, load_series(folder))] == [code]
+
+
+def test_a_layout_has_the_name_of_its_file(folder):
+    file = folder / "layouts" / "flax.yaml"
+    file.write_text(HEAD + "values: {n: 1}\n")
+    (found,) = lint(folder)
+    assert found.message == "expected layout: flax, as the file is named, got hf"
+
+
+def test_a_comment_silences_a_warning(folder):
+    rule = (
+        "structs:\n  Net:\n    words: {name: w, part: 0, sizes: [v, other]} # nqx: ignore[NQX704]\n"
+    )
+    rest = "    any: {name: w2}\nvalues: {n: 1}\n"
+    (folder / "layouts" / "hf.yaml").write_text(HEAD + rule + rest)
+    codes = [each.code for each in lint(folder)]
+    assert "NQX704" not in codes
+
+
+def test_drafts_are_sound(folder):
+    file = new_layout(load_series(folder), "hf")
+    assert [each.code for each in lint(folder)] == ["NQX707"]
+    text = file.read_text()
+    assert 'layers: "layers.{i}"' in text and 'norms: "norms.{key}"' in text
+    jsonschema.validate(read_text(text).data, layout_schema())
+    with pytest.raises(SchemaError, match="got one that exists"):
+        new_layout(load_series(folder), "hf")
+    with pytest.raises(SchemaError, match="a name of letters"):
+        new_layout(load_series(folder), "../x")
+    with pytest.raises(SchemaError, match="the folder of lab.net"):
+        new_layout(SERIES, "hf")
+
+
+@pytest.mark.parametrize("name", ["vmc_state", "transformer", "gpt2", "diffusion_unet"])
+def test_drafts_of_shipped_schemas_are_sound(name):
+    series = load_series(ROOT / "schemas" / name)
+    source = read_text(draft_layout(series.head, "hf"), "hf.yaml")
+    found = check_layout(parse_layout(source), source, series.head)
+    assert not [str(each) for each in found if each.severity != "info"]
+
+
+def test_the_command_writes_a_draft(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent.parent)
+    result = invoke("schema", "new", "lab.net", "--layout", "hf", "--in", "schemas")
+    assert result.exit_code == 0, result.output
+    assert (folder / "layouts" / "hf.yaml").is_file()
+    assert invoke("schema", "lint", "schemas").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [("h", "did you mean 'hf'?"), ("nope", "it has hf"), (3, "got int"), ("a.yaml", "readable")],
+)
+def test_layouts_that_are_not_there(folder, where, words):
+    (folder / "layouts" / "hf.yaml").write_text(HEAD)
+    with pytest.raises(SchemaError, match="NQX708|NQX400|NQX010") as caught:
+        read_layout(where, load_series(folder))
+    assert words in str(caught.value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hostile files.
+
+DEEP = """
+language: "1"
+schema: lab.net
+version: 1
+root: S0
+structs:
+""" + "".join(
+    f"  S{i}: {{fields: {{a: 'S{i + 1} | null', b: 'S{i + 1} | null'}}}}\n" for i in range(40)
+)
+
+
+def test_structs_that_branch_without_end_are_bounded():
+    series = load_series(DEEP + '  S40: {fields: {x: "float32[n]"}}\n')
+    rules = ", ".join(f'S{i}: {{a: "", b: /x}}' for i in range(40))
+    layout = f"{HEAD}structs: {{{rules}}}\n"
+    with bounded():
+        source = read_text(layout, "hf.yaml")
+        check_layout(parse_layout(source), source, series.head)
+        with pytest.raises(SchemaError, match="NQX702 expected structs inside|structs that end"):
+            s.Schema(series, 1).from_layout({}, layout)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "structs: {Net: {q: {reshape: [" + "d * " * 400 + "d]}}}",
+        "structs: {Net: {q: {part: [0, 99999999999]}}}",
+        "structs: {Net: {words: {sizes: [" + "v, " * 5000 + "v], part: 0}}}",
+        "ignore: ['" + "*a" * 5000 + "']",
+        "structs: {" + ", ".join(f"A{i}: {{}}" for i in range(3000)) + "}",
+    ],
+)
+def test_hostile_layouts_end(text):
+    with bounded():
+        found = findings(text)
+        assert len(found) <= 3001
