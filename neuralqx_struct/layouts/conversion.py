@@ -61,8 +61,8 @@ def convert(
 
     Args:
         source: A bundle, or a file or folder that another program wrote.
-        out: The target; with the suffix ``.zip`` one file. With that of a foreign format, such as ``.safetensors``,
-            a foreign file.
+        out: The target; with the suffix ``.zip`` one file. With a layout and the suffix of a foreign format, such as
+            ``.safetensors``, a foreign file.
         schema: The schema of a foreign file: a Series or Schema, or the path of a schema.
         layout: The name of one of its layouts, or the path or text of one.
         values: Values and sizes that the foreign file does not show.
@@ -87,7 +87,7 @@ def convert(
     source, out = Path(source), Path(out)
     foreign = not is_bundle(source) and formats.recognised(source) is not None
     wanted = _format_of(out, max_shard_size)
-    if not foreign and wanted is None and layout is None:
+    if not foreign and layout is None and max_shard_size is None:
         return conversion.convert(
             source,
             out,
