@@ -60,6 +60,34 @@ CASES = {
         "cfg.heads + 1",
         [INNER, STRUCT, OUTER],
     ),
+    "the shape of a renamed array": (
+        {"A": {"c": "C", **W}, "C": {"v": "int8[p]"}},
+        "2 * shape(c.v)[0]",
+        {"A": {"d": "C", **W}, "C": {"u": "int8[p]"}},
+        "2 * shape(d.u)[0]",
+        [{"rename": {"in": "C", "field": "v", "to": "u"}}, {"rename": {"field": "c", "to": "d"}}],
+    ),
+    "all items": (
+        {"A": {"cs": "list[C]", **W}, "C": PAIR},
+        "sum(cs.h)",
+        {"A": {"cs": "list[D]", **W}, "D": {"heads": INT, "k": INT}},
+        "sum(cs.heads)",
+        [INNER, STRUCT],
+    ),
+    "an item": (
+        {"A": {"cs": "tuple[C, C]", **W}, "C": PAIR},
+        "cs[1].h",
+        {"A": {"pair": "tuple[C, C]", **W}, "C": {"heads": INT, "k": INT}},
+        "pair[1].heads",
+        [INNER, {"rename": {"field": "cs", "to": "pair"}}],
+    ),
+    "an alias": (
+        NEST,
+        "c.h",
+        {"A": {"cfg": {"type": "C", "aliases": ["c"]}, **W}, "C": PAIR},
+        "cfg.h",
+        None,
+    ),
     "in a struct inside": (
         DEEP,
         "b.c.h",
@@ -79,12 +107,14 @@ def test_equations_follow_the_fields_that_they_name(tmp_path, name):
     schema = s.load_schema(tmp_path)
     old, new = (schema.at(version).document for version in (1, 2))
     assert prove(old, new) == []
-    assert not has_errors(verdict(old, schema.series, "full"))
+    assert not has_errors(verdict(old, schema.series, "full" if steps else "backward"))
     path = s.example(schema.at(1).A, key=3).export(tmp_path / "old")
     loaded = schema.load(path)
     assert s.validate(path, schema=tmp_path) == []
     s.migrate(path, tmp_path / "new", schema=tmp_path)
     assert schema.load(tmp_path / "new") == loaded
+    if not steps:  # an older version does not know later names
+        return
     s.migrate(tmp_path / "new", tmp_path / "back", schema=tmp_path, to=1)
     assert schema.at(1).load(tmp_path / "back") == schema.at(1).load(path)
 
