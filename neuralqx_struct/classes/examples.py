@@ -273,7 +273,8 @@ class _Sample(Draws):
         """The value of the field: one of its choices or examples, or a random one."""
         declared = self.field.declared
         given = self.field.choices or self.field.examples
-        plain = not any(inner.element or inner.refers for inner in walk_type(declared))
+        parts = [*walk_type(declared)]
+        plain = not any(inner.element or inner.refers in self.classes for inner in parts)
         if given and plain:
             with contextlib.suppress(SchemaError):  # nothing checks that examples are valid
                 return read_value(self.one_of(given), declared, LiveBuilder(self.document))

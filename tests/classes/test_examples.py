@@ -333,3 +333,22 @@ def test_equalities_of_paths_are_met(key):
 def test_sizes_of_an_equality_are_those_of_the_caller():
     made = s.example(schema(PLACES).A, dims={"n": 4, "m": 3})
     assert made.links.phase.shape == (12, 3)
+
+
+GIVEN = """\
+enums: {Mode: [fast, slow]}
+structs:
+  A:
+    fields:
+      extent: {type: "tuple[int, int]", kind: static, examples: [[2, 3]]}
+      names: {type: "list[str]", examples: [[a, b]]}
+      mode: {type: "Mode | int", kind: static, choices: [slow, 3]}
+      maybe: {type: "float | null", choices: [0.5]}
+      table: {type: "dict[str, float]", examples: [{a: 1, b: .inf}]}
+"""
+
+
+def test_examples_of_the_schema_are_whole_values():
+    made = s.example(schema(GIVEN).A)
+    assert (made.extent, made.names, made.maybe) == ((2, 3), ["a", "b"], 0.5)
+    assert made.mode in ("slow", 3) and made.table == {"a": 1, "b": float("inf")}
