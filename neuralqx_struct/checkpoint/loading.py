@@ -21,7 +21,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from neuralqx_struct import bundle
 from neuralqx_struct.checkpoint.likeness import differences, shardings_of
-from neuralqx_struct.checkpoint.meshes import Rules, by_axes
+from neuralqx_struct.checkpoint.meshes import Rules, by_axes, check_rules
 from neuralqx_struct.checkpoint.options import LoadOptions, ReadOptions, decode_options
 from neuralqx_struct.checkpoint.placement import placed, targets_of
 from neuralqx_struct.classes.documents import (
@@ -205,6 +205,8 @@ def load(
             progress(total, total)
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
+    if rules:
+        check_rules(rules, value)
     return value if shardings is None else placed(value, shardings)
 
 

@@ -77,9 +77,8 @@ def shardings(target: Any, mesh: Any, rules: Rules) -> Any:
             message = f"expected a schema, a Struct class or an object, got {brief(target)}"
             raise TypeError(f"shardings(): {message}")
         return sharder
-    pairs = [*leaves_with_paths(target)]
-    _check_spelling(rules, {name for path, _ in pairs for name in _names(path) if name})
-    found = all_of(sharder, pairs)
+    check_rules(rules, target)
+    found = all_of(sharder, leaves_with_paths(target))
     return jax.tree.unflatten(jax.tree.structure(target), found)
 
 
@@ -178,6 +177,16 @@ def _misfits(
             yield f"expected a size of {name!r} that {devices} devices divide, got {size}"
 
 
+def check_rules(rules: Rules, tree: Any) -> None:
+    """Checks the names in rules against those of the axes of an object.
+
+    Raises:
+        ValueError: A name is misspelt.
+    """
+    paths = (path for path, _ in leaves_with_paths(tree))
+    _check_spelling(rules, {name for path in paths for name in _names(path) if name})
+
+
 def _check_spelling(rules: Rules, known: set[str]) -> None:
     """Refuses a rule for no axis if an axis without a rule has nearly its name; other rules may be for other models.
 
@@ -187,7 +196,7 @@ def _check_spelling(rules: Rules, known: set[str]) -> None:
     open_names = sorted(known - rules.keys())
     hints = {name: did_you_mean(str(name), open_names) for name in rules if name not in known}
     wrong = [
-        f"rules=: expected names of axes, got {name!r}; {hint}"
+        f"rules=: expected names of axes, got {name!r}; {hint} If not, give that name a rule of its own, such as None"
         for name, hint in hints.items()
         if hint
     ]

@@ -188,6 +188,10 @@ def test_arguments_of_loads_that_exclude_each_other(net, tmp_path):
     schema, state = net
     path = state.export(tmp_path / "a")
     mesh = mesh_of(1, 4)
+    with pytest.raises(ValueError, match="got 'mpl'; did you mean 'mlp'"):
+        schema.load(path, mesh=mesh, rules={"mpl": "model"})
+    loaded = schema.load(path, mesh=mesh, rules={"mpl": "model", "mlp": None})
+    assert loaded.table.is_fully_replicated
     with pytest.raises(ValueError, match="rules=: expected mesh= beside it"):
         schema.load(path, rules={})
     with pytest.raises(ValueError, match="mesh=: expected either mesh= or shardings="):
