@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Final
 
 from neuralqx_struct.dtypes import DTYPES, NUMPY_DTYPES, dtype_named
@@ -49,6 +48,8 @@ _OLD: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 #: Classes that torch would call to make memory of any size without data; each name ends the line of an opcode.
 _ALLOCATING: Final = re.compile(rb"\n(bytearray|Tensor|TypedStorage)\r?\n")
 _OBJECT: Final = 8  # in a pickle one byte can be a whole object
+#: Words of torch about a file that needs more than tensors and plain values.
+_REFUSED, _DETAIL = "Weights only load failed", "WeightsUnpickler error:"
 _SAVE_AGAIN: Final = "save it again where it was made: torch.save(model.state_dict(), path)"
 
 
@@ -98,13 +99,17 @@ def _loaded(torch: Any, path: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about deprecated kinds of tensors
             return torch.load(path, weights_only=True, mmap=True, map_location="cpu")
-    except UnpicklingError as error:
-        reason = str(error).partition("WeightsUnpickler error:")[2].strip().partition("\n")[0]
-        message = f"expected tensors and plain values, got others\n{reason[:300]}".rstrip()
-        raise UntrustedError(message, code="NQX502", hint=_SAVE_AGAIN) from error
     except Exception as error:  # torch raises errors of every kind for damaged files
-        reason = str(error).partition("\n")[0][:300]
-        raise damaged(f"expected a file that torch reads, got: {reason}") from error
+        text = str(error)
+        if _REFUSED not in text:
+            raise damaged(f"expected a file that torch reads, got: {_first_line(text)}") from error
+        reason = _first_line(text.partition(_DETAIL)[2])
+        message = f"expected tensors and plain values, got others\n{reason}".rstrip()
+        raise UntrustedError(message, code="NQX502", hint=_SAVE_AGAIN) from error
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:300]
 
 
 class _Walk:
