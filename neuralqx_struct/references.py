@@ -243,3 +243,17 @@ def resolve_class(ref: str) -> type:
             hint=alias_hint(ref),
         )
     return found
+
+
+def identity_like(reference: str) -> str:
+    """A valid identity of a schema for the reference of a class, or for any other name.
+
+    Example:
+        >>> identity_like("lab.model:VMCState"), identity_like("run-3"), identity_like("7b")
+        ('lab.model.vmc_state', 'run_3', '_7b')
+    """
+    module, _, name = reference.rpartition(":")
+    word_start = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
+    snake = re.sub(word_start, "_", name.rpartition(".")[2]).lower()
+    parts = (re.sub(r"\W", "_", part, flags=re.ASCII) for part in (*module.split("."), snake))
+    return ".".join(re.sub(r"^(?=\d)", "_", part) for part in parts if part) or "tree"

@@ -18,7 +18,7 @@ from neuralqx_struct.fieldspec import FieldSpec, is_struct
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.printing import brief
-from neuralqx_struct.references import SchemaRef, bound_classes, stored_class
+from neuralqx_struct.references import SchemaRef, bound_classes, identity_like, stored_class
 from neuralqx_struct.schema.language import LANGUAGE_SCHEMA_ID
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, series_of
@@ -105,9 +105,13 @@ def class_schema(
 
 
 def _written(cls: type, schema: str | None, version: int = 1) -> ClassDocument:
-    from neuralqx_struct.classes.writer import identity_of, write_document
+    from neuralqx_struct.classes.writer import write_document
 
-    return write_document(cls, SchemaBinding(schema or identity_of(cls), version, ()), document_of)
+    return write_document(
+        cls,
+        SchemaBinding(schema or identity_like(f"{cls.__module__}:{cls.__name__}"), version, ()),
+        document_of,
+    )
 
 
 def described(cls: type) -> tuple[Document, str, Mapping[str, type]]:

@@ -252,17 +252,6 @@ def _errors(document: Document) -> Iterator[Diagnostic]:
 # Names, docs and defaults of Python, as a schema file holds them.
 
 
-def identity_of(cls: type) -> str:
-    """``lab.model:VMCState`` as ``lab.model.vmc_state``."""
-    boundary = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
-    snake = re.sub(boundary, "_", cls.__name__).lower()
-    parts: list[str] = []
-    for name in (*cls.__module__.split("."), snake):
-        part = re.sub(r"\W", "_", name, flags=re.ASCII)
-        parts.append(part if re.match(r"[A-Za-z_]", part) else f"_{part}")
-    return ".".join(parts)
-
-
 def name_in_schema(cls: type) -> str:
     """The name of a schema-made class, or of the one that a class inherits from."""
     return next(base.__name__ for base in cls.__mro__ if "__nqx_document__" in vars(base))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +150,26 @@ def convert(
 
 
 def infer(bundle: Path, identity: str | None, out: Path | None) -> Report:
-    """Writes a first schema from the contents of a bundle."""
+    """Writes a first schema from the contents of a bundle or a foreign file, and a layout for the second."""
     from neuralqx_struct.tools.inference import infer as draft
 
-    return written(draft(bundle, schema=identity), out)
+    found = draft(bundle, schema=identity)
+    members: dict[str, Any] = {"layout": found.layout or None}
+    if out is None:
+        text = "\n".join(filter(None, [found.schema, found.layout]))
+        report = written(text, None, **members)
+        return replace(report, members={**report.members, "text": found.schema})
+    if out.suffix in (".yaml", ".yml"):
+        if found.layout:
+            hint = "a schema and a layout are two files: name a folder"
+            raise ArgumentError(f"expected a folder, got the file {out}\n{hint}", "--out")
+        return written(found.schema, out, **members)
+    files = ", ".join(map(str, found.write(out)))
+    return Report(
+        f"written to {files}",
+        members={"text": found.schema, "out": out, **members},
+        layout="verdict",
+    )
 
 
 def migrate(

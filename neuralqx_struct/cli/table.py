@@ -210,18 +210,18 @@ _ROWS = (
         name="infer",
         function="neuralqx_struct.infer",
         run=bundles.infer,
-        help="Write a first schema from a bundle. A TODO marks each unknown part.",
+        help="Write a first schema from a bundle or a foreign file. A TODO marks each unknown part.",
         arguments=(
             Argument(
                 "bundle",
-                "A bundle, ours or neuraLQX's, or a manifest.json.",
-                "BUNDLE",
+                "A bundle, a manifest.json, or a file of another program.",
+                "PATH",
                 reads=True,
             ),
             option("identity", "Identity of the schema, such as lab.state.", "ID", flag="--id"),
-            OUT,
+            option("out", "A folder, or a YAML file; printed if left out.", "PATH", type=Path),
         ),
-        members=("text", "out"),
+        members=("text", "layout", "out"),
     ),
     Command(
         name="explain",

@@ -132,14 +132,14 @@ class Walk(Leaves):
             scope.know(size, number, "values")
 
     def _field(self, declaration: FieldDeclaration, place: Place) -> Node:
+        if len(place.rule.names(place.field)) == 1 and not isinstance(place.rule.name, list):
+            (part,) = place.rule.names(place.field)
+            place = replace(place, base=joined(place.base, part, self.layout.separator))
         if declaration.type is None or declaration.kind != "node":
             return self.plain(declaration.declared, place)
         declared = declaration.declared
         if place.axes:
             declared = declared.with_axes(place.axes)
-        if len(place.rule.names(place.field)) == 1 and not isinstance(place.rule.name, list):
-            (part,) = place.rule.names(place.field)
-            place = replace(place, base=joined(place.base, part, self.layout.separator))
         return self.value(declared, place)
 
     def value(self, declared: Type, place: Place) -> Node:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.manifest.kinds import STRUCT
-from neuralqx_struct.references import is_schema_ref
+from neuralqx_struct.references import identity_like, is_schema_ref
 from neuralqx_struct.schema.conformance import Seen, see_node
 from neuralqx_struct.schema.language import MODELINE
 from neuralqx_struct.schema.model import Document
@@ -34,6 +34,13 @@ __all__ = ["draft"]
 
 _LONGEST = 900  # characters of a type; the language takes a little more
 _LONGEST_NAME = 60  # characters of the name of a size
+_MOST_AXES = 3000  # axes with names of their own: a document has at most 4096 different types
+#: The sizes of tables of embeddings, by words in the names of the tables.
+_TABLES = {
+    r"pos|wpe": ("positions", "embed"),
+    r"type|segment": ("types", "embed"),
+    r"embed|wte|vocab|token|word": ("vocab", "embed"),
+}
 
 
 def draft(root: Any, schema: str | None, name: str, version: int = 1) -> tuple[str, Document]:
@@ -50,8 +57,15 @@ def draft(root: Any, schema: str | None, name: str, version: int = 1) -> tuple[s
     """
     is_struct = STRUCT.matches(root)
     tree = root if is_struct else tree_of_structs(root)
-    identity = schema or _identity(root["type"] if is_struct else Path(name).stem)
-    text = _Draft(tree, by_class=is_struct).text(identity, version, name)
+    identity = schema or identity_like(root["type"] if is_struct else Path(name).stem)
+    return draft_of_structs(tree, identity, name, version, by_class=is_struct)
+
+
+def draft_of_structs(
+    tree: Any, identity: str, name: str, version: int = 1, *, by_class: bool = False
+) -> tuple[str, Document]:
+    """The first schema for a struct; ``by_class`` if readers know its structs by their classes. See :func:`draft`."""
+    text = _Draft(tree, by_class=by_class).text(identity, version, name)
     source = read_text(text)
     document = parse_document(source)
     errors = [found for found in lint_document(document, source) if found.severity == "error"]
@@ -91,11 +105,13 @@ class _Axis(NamedTuple):
     Attributes:
         struct: The struct of the field.
         name: A name for its size.
+        known: The name that sizes of such arrays have in models; empty for others.
         sizes: Instance and size of each array.
     """
 
     struct: str
     name: str
+    known: str
     sizes: frozenset[tuple[int, int]]
 
     @property
@@ -197,10 +213,11 @@ class _Draft:
         marks = []
         (rank,) = ranks
         for axis in range(rank):
-            name = f"n_{label}" if rank == 1 else f"n_{label}_{axis}"
+            known = _known_size(label, rank, axis)
+            name = known or (f"n_{label}" if rank == 1 else f"n_{label}_{axis}")
             sizes = frozenset((held.instance, held.seen.shape[axis]) for held in column)
             marks.append(f"<{len(self.axes)}>")
-            self.axes.append(_Axis(self.struct, name, sizes))
+            self.axes.append(_Axis(self.struct, name, known, sizes))
         return marks
 
     def of_list(self, column: _Column, label: str) -> str:
@@ -267,13 +284,14 @@ class _Draft:
 
         counts = Counter(axis.constant for axis in self.axes)
         repeated = sorted(size for size in counts if size > 1 and counts[size] > 1)
-        dims = {size: free(f"size_{size}", "") for size in repeated}
+        names = {axis.constant: axis.known for axis in reversed(self.axes) if axis.known}
+        dims = {size: free(names.get(size) or f"size_{size}", "") for size in repeated}
         taken.update(dims.values())
         local: dict[Any, str] = {}
         texts = []
         for axis in self.axes:
             text = dims.get(axis.constant, "_")
-            if text == "_" and axis.is_local:
+            if text == "_" and axis.is_local and len(self.axes) <= _MOST_AXES:
                 key = (axis.struct, axis.sizes)  # the same size in each instance is one size
                 if key not in local:
                     local[key] = free(axis.name, axis.struct)
@@ -354,18 +372,22 @@ _WRITERS = dict.fromkeys(_UNTYPED, _Draft.untyped) | {
 }
 
 
+def _known_size(label: str, rank: int, axis: int) -> str:
+    """The name of a size of a table of embeddings; empty for other arrays.
+
+    Example:
+        >>> _known_size("wte", 2, 0), _known_size("position_embeddings", 2, 1), _known_size("kernel", 2, 0)
+        ('vocab', 'embed', '')
+    """
+    if rank != 2:
+        return ""
+    found = (names for words, names in _TABLES.items() if re.search(words, label.lower()))
+    return next(found, ("", ""))[axis]
+
+
 def _class_name(reference: str) -> str:
     return re.split(r"[:.]", reference)[-1]
 
 
 def _listed(words: Iterable[str]) -> str:
     return " and ".join(sorted({*words}))
-
-
-def _identity(reference: str) -> str:
-    """Returns ``lab.model.vmc_state`` for ``lab.model:VMCState``, and a valid identity for any name."""
-    module, _, name = reference.rpartition(":")
-    word_start = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
-    snake = re.sub(word_start, "_", name.rpartition(".")[2]).lower()
-    parts = (re.sub(r"\W", "_", part, flags=re.ASCII) for part in (*module.split("."), snake))
-    return ".".join(re.sub(r"^(?=\d)", "_", part) for part in parts if part) or "tree"

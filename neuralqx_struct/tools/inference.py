@@ -1,7 +1,7 @@
-"""Inference: a first schema from one bundle without a schema.
+"""Inference: a first schema from one bundle without a schema, or from a file of another program with a layout.
 
-Such a bundle determines names, types, dtypes and sizes; it does not determine the names of sizes, static fields and the
-values of other bundles. Equal sizes become a suggested dim, unknown parts a TODO, and values without a type in the
+Such a file determines names, types, dtypes and sizes; it does not determine the names of sizes, static fields and the
+values of other files. Equal sizes become a suggested dim, unknown parts a TODO, and values without a type in the
 language ``pytree``. The text is written in :mod:`neuralqx_struct.tools.drafts`.
 
 Example:
@@ -20,35 +20,95 @@ Example:
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any, Self
 
 from neuralqx_struct import bundle
+from neuralqx_struct.formats import is_foreign
 from neuralqx_struct.schema.language import MODELINE
 from neuralqx_struct.schema.series import carried_series
-from neuralqx_struct.schema.text.loader import dump_yaml
+from neuralqx_struct.schema.text.loader import dump_yaml, read_text
 from neuralqx_struct.tools.drafts import draft
 
-__all__ = ["infer"]
+__all__ = ["Inferred", "infer"]
 
 
-def infer(path: str | Path, *, schema: str | None = None) -> str:
-    """Writes a first schema for a bundle: one that has no errors, and that the bundle conforms to.
+class Inferred(str):
+    """The text of a first schema, with the layout of a foreign file.
+
+    Attributes:
+        layout: The text of a layout that reads the file under the schema; empty for bundles.
+
+    Example:
+        >>> found = Inferred("schema: lab.net", "layout: hf")
+        >>> found.upper(), found.layout, found.schema
+        ('SCHEMA: LAB.NET', 'layout: hf', 'schema: lab.net')
+    """
+
+    __slots__ = ("layout",)
+    layout: str
+
+    def __new__(cls, schema: str, layout: str = "") -> Self:
+        """Makes the text of a schema, with that of a layout."""
+        made = super().__new__(cls, schema)
+        made.layout = layout
+        return made
+
+    @property
+    def schema(self) -> str:
+        """The text of the schema, as plain text."""
+        return str(self)
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Writes ``v1.yaml``, and beside it ``layouts/NAME.yaml``; returns the files.
+
+        Raises:
+            BundleExistsError: One of them exists.
+        """
+        place = Path(folder)
+        document: Any = read_text(self.schema).data
+        texts = {place / f"v{document['version']}.yaml": self.schema}
+        if self.layout:
+            layout: Any = read_text(self.layout).data
+            texts[place / "layouts" / f"{layout['layout']}.yaml"] = self.layout
+        for path in texts:
+            if os.path.lexists(path):
+                hint = "name another folder, or remove the file"
+                message = "expected a new file, got one that exists"
+                raise bundle.BundleExistsError(message, file=str(path), hint=hint)
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return [*texts]
+
+
+def infer(path: str | Path, *, schema: str | None = None, like: Any = None) -> Inferred:
+    """Writes a first schema for a bundle or a foreign file: one that has no errors, and that the file conforms to.
 
     Args:
-        path: A bundle, ours or neuraLQX's, or a ``manifest.json``. No array is read.
-        schema: Identity of the schema; by default from the module and name of the root's class.
+        path: A bundle, ours or neuraLQX's, a ``manifest.json``, or a file of another program such as
+            ``model.safetensors``. No array is read.
+        schema: Identity of the schema; by default from the module and name of the root's class, or the name of the file.
+        like: An object of the structure of a foreign file, for formats that have none of their own.
 
     Returns:
-        YAML text with a TODO for everything that the bundle does not determine. If the bundle has its schema inside, that.
+        YAML text with a TODO for everything that the file does not determine. If the bundle has its schema inside, that.
+        For a foreign file, ``layout`` is the text of a layout by which the schema reads it.
 
     Raises:
-        SerializationError: It is not a bundle.
+        SerializationError: It is no bundle and no foreign file of a known kind, or damaged.
         SchemaError: A name is not possible in the language.
     """
+    if is_foreign(path):
+        # Imported late: bundles need no layouts.
+        from neuralqx_struct.tools.foreign_drafts import draft_foreign
+
+        return Inferred(*draft_foreign(Path(path), schema, like))
     manifest = bundle.read_manifest(path)
     stored = manifest.get("schema")
     if stored is not None:
         series = carried_series(manifest).get(stored["id"])
         if series is not None:
-            return MODELINE + dump_yaml(series.at(stored["version"]).to_data())
-    return draft(manifest["manifest"], schema, Path(path).name)[0]
+            return Inferred(MODELINE + dump_yaml(series.at(stored["version"]).to_data()))
+    return Inferred(draft(manifest["manifest"], schema, Path(path).name)[0])

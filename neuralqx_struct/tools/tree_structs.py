@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from neuralqx_struct.manifest.kinds import DICT, LIST, STRUCT, TUPLE, Node, kind_of
@@ -29,11 +30,12 @@ _DEEPEST = 40
 _MOST_FIELDS = 1000
 #: Longer sequences of different values stay lists.
 _LONGEST_TUPLE = 32
+_NONE: Mapping[str, str] = MappingProxyType({})
 #: The module in references to the structs, which have no class.
 _MODULE = "tree"
 
 
-class _Form(NamedTuple):
+class Form(NamedTuple):
     """The form of a node.
 
     Attributes:
@@ -42,39 +44,37 @@ class _Form(NamedTuple):
         node: The node, for values.
         inside: The forms inside.
         name: The name of its class, if it has one.
+        labels: The names of the fields in a foreign file, where they are others.
     """
 
     id: int
     sort: str
     node: Node
-    inside: Mapping[Any, _Form]
+    inside: Mapping[Any, Form]
     name: str = ""
+    labels: Mapping[str, str] = _NONE
 
 
 def tree_of_structs(root: Node) -> dict[str, Node]:
     """The nodes of a plain tree with struct nodes for its structs; a root without names is the field ``value`` of one."""
-    forms = _Forms()
+    forms = Forms()
     form = forms.of(root)
     if form.sort != "struct":
-        form = _Form(-1, "struct", None, {"value": form}, "State")
-    names = _Names()
-    names.struct(form, "State")
-    made: dict[str, Node] = names.written(form, "State")
-    return made
+        form = Form(-1, "struct", None, {"value": form}, "State")
+    return StructNames().tree(form, "State")
 
 
-class _Forms:
+class Forms:
     """The forms of the nodes of one tree."""
 
     def __init__(self) -> None:
         self.ids: dict[Hashable, int] = {}
 
-    def form(
-        self, sort: str, key: Hashable, inside: Mapping[Any, _Form], node: Node = None
-    ) -> _Form:
-        return _Form(self.ids.setdefault((sort, key), len(self.ids)), sort, node, inside)
+    def form(self, sort: str, key: Hashable, inside: Mapping[Any, Form], node: Node = None) -> Form:
+        """A form, which equals others of its sort with the same key."""
+        return Form(self.ids.setdefault((sort, key), len(self.ids)), sort, node, inside)
 
-    def of(self, node: Node, depth: int = 0) -> _Form:
+    def of(self, node: Node, depth: int = 0) -> Form:
         """The form of a node and of those inside."""
         node = unboxed(node)
         found = entries(node) if depth < _DEEPEST else None
@@ -91,17 +91,18 @@ class _Forms:
         reference = "" if is_keyed else str(node.get("type", ""))
         fields = inside if reference else self.folded(inside)
         some = bool(reference) or 0 < len(fields) <= _MOST_FIELDS
-        if some and all(map(_is_field, fields)):
+        if some and all(map(is_field, fields)):
             return self.struct(fields, reference)
         return self.form("dict", frozenset(form.id for form in inside.values()), inside)
 
-    def value(self, node: Node) -> _Form:
+    def value(self, node: Node) -> Form:
+        """The form of an array or a plain value."""
         seen = see_node(node)
         label = seen.type_name or (seen.text if seen.sort == "other" else "")
         key = (seen.sort, seen.dtype, len(seen.shape), label)
         return self.form("value", key, {}, node)
 
-    def sequence(self, items: Sequence[_Form], sort: str) -> _Form:
+    def sequence(self, items: Sequence[Form], sort: str) -> Form:
         """The form of items in an order: a list if they have one form."""
         numbers = {item.id: item for item in items if item.node is not None or item.sort != "value"}
         inside = dict(enumerate(items))
@@ -111,35 +112,40 @@ class _Forms:
             return self.form("list", frozenset(numbers), inside)
         return self.form("tuple", tuple(item.id for item in items), inside)
 
-    def folded(self, inside: dict[str, _Form]) -> dict[str, _Form]:
+    def folded(self, inside: dict[str, Form]) -> dict[str, Form]:
         """Numbered names of structs of one form as one list."""
         made = dict(inside)
         for prefix, names in numbered_names(inside).items():
             items = [inside[name] for name in names]
             alike = len({item.id for item in items}) == 1 and items[0].sort == "struct"
-            if len(names) > 1 and alike and prefix not in inside and _is_field(prefix):
+            if len(names) > 1 and alike and prefix not in inside and is_field(prefix):
                 made[names[0]] = self.form("list", frozenset([items[0].id]), dict(enumerate(items)))
                 for name in names[1:]:
                     del made[name]
                 made = {prefix if key == names[0] else key: form for key, form in made.items()}
         return made
 
-    def struct(self, fields: Mapping[str, _Form], reference: str) -> _Form:
-        parts = tuple((name, form.id) for name, form in fields.items())
-        key = (reference, tuple(fields)) if reference else (reference, frozenset(parts))
+    def struct(
+        self, fields: Mapping[str, Form], reference: str = "", labels: Mapping[str, str] = _NONE
+    ) -> Form:
+        """The form of a struct; those of one class have one form, whatever is in their fields."""
+        key: Hashable = (reference, tuple(fields))
+        if not reference:
+            key = frozenset((name, labels.get(name), form.id) for name, form in fields.items())
         form = self.form("struct", key, fields)
-        return form._replace(name=re.split("[:.]", reference)[-1])
+        return form._replace(name=re.split("[:.]", reference)[-1], labels=labels)
 
 
-def _is_field(name: str) -> bool:
+def is_field(name: str) -> bool:
+    """True if a field can have a name."""
     return name.isascii() and name.isidentifier() and not objection_to_field(name)
 
 
-def _is_scalar(form: _Form) -> bool:
+def _is_scalar(form: Form) -> bool:
     return form.sort == "value" and see_node(form.node).sort == "scalar"
 
 
-class _Names:
+class StructNames:
     """The names of the structs, which are written from the root on."""
 
     def __init__(self) -> None:
@@ -147,12 +153,18 @@ class _Names:
         self.taken: set[str] = set()
         self.names: dict[int, str] = {}
 
-    def struct(self, form: _Form, label: str) -> str:
+    def tree(self, root: Form, label: str) -> dict[str, Node]:
+        """The nodes of a root that is a struct."""
+        self.struct(root, label)
+        made: dict[str, Node] = self.written(root, label)
+        return made
+
+    def struct(self, form: Form, label: str) -> str:
         """The name of a struct: that of its class, or one like its key."""
         if form.id not in self.names:
             words = re.findall(r"[A-Za-z0-9]+", form.name or re.sub(r"(?<=.)_?\d+$", "", label))
             name = "".join(word[:1].upper() + word[1:] for word in words)
-            if not _is_field(name) or name[:1].isdigit():
+            if not is_field(name) or name[:1].isdigit():
                 name = "Part"
             made, count = name, 1
             while made in self.types or made.lower() in self.taken:
@@ -162,7 +174,7 @@ class _Names:
             self.names[form.id] = made
         return self.names[form.id]
 
-    def written(self, form: _Form, label: str) -> Any:
+    def written(self, form: Form, label: str) -> Any:
         """The nodes of a form, which has a key or is an item of a list with one."""
         if form.sort == "value":
             return form.node
@@ -171,13 +183,13 @@ class _Names:
             name = self.struct(form, label)
             fields = {key: self.written(each, key) for key, each in inside.items()}
             return STRUCT.node(type=f"{_MODULE}:{name}", fields=fields)
-        one = _singular(label)
+        one = singular(label)
         if form.sort == "dict":
             return DICT.node(items=[[key, self.written(each, one)] for key, each in inside.items()])
         kind = LIST if form.sort == "list" else TUPLE
         return kind.node(items=[self.written(each, one) for each in inside.values()])
 
 
-def _singular(name: str) -> str:
+def singular(name: str) -> str:
     """Returns ``layer`` for ``layers``."""
     return name[:-1] if re.search(r"[^s]s$", name) else name

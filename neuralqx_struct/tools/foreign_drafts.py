@@ -1,0 +1,335 @@
+"""Drafts of schemas and layouts for foreign files: the structs in the names of arrays, and the names of their fields there.
+
+Names are split at their separator. Numbered names of one form are a list, parts that are no names of fields get one like
+them, and a struct with one field is that field. A draft is tried on the header of its own file before it is returned.
+
+Example:
+    >>> from neuralqx_struct.formats import ForeignArray
+    >>> arrays = {f"h.{i}.proj.{name}": ForeignArray("float32", shape, lambda: None)
+    ...           for i in range(2) for name, shape in [("weight", (4, 3)), ("bias", (3,))]}
+    >>> forms = ForeignForms(".", lists=True)
+    >>> root = forms.root(name_tree(arrays, {}, "."))
+    >>> forms.prefix, root.labels, root.inside["items"].inside[0].name
+    ('h.', {'items': '{i}.proj'}, 'Dense')
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.errors import (
+    Diagnostic,
+    SchemaError,
+    SerializationError,
+    StructError,
+    has_errors,
+)
+from neuralqx_struct.formats import ForeignArray, ForeignFile, opened
+from neuralqx_struct.layouts.adoption import AdoptionPlan
+from neuralqx_struct.layouts.lint import check_layout
+from neuralqx_struct.layouts.model import KEY, NUMBER
+from neuralqx_struct.layouts.names import ABSOLUTE
+from neuralqx_struct.layouts.places import Values
+from neuralqx_struct.layouts.reading import parse_layout
+from neuralqx_struct.manifest.kinds import ARRAY
+from neuralqx_struct.references import identity_like
+from neuralqx_struct.schema.fitting import numbered, numbered_names
+from neuralqx_struct.schema.text.loader import dump_yaml, read_text
+from neuralqx_struct.tools.drafts import draft_of_structs
+from neuralqx_struct.tools.tree_structs import Form, Forms, StructNames, is_field
+
+#: Characters that separate the parts of names; the last one only where all names have it.
+_SEPARATORS = (".", "/", "-")
+#: The last parts of a longer name stay together: walks of structs end at some depth.
+_DEEPEST = 40
+#: The names of structs that hold the arrays of one layer, by the number of axes of its weight.
+_LAYERS = {1: "Norm", 2: "Dense", 4: "Conv"}
+_WEIGHTS = frozenset(["weight", "kernel", "scale"])
+
+
+class Branch(dict[str, Any]):
+    """The parts of names below one part: branches, and the nodes of arrays and values."""
+
+
+def draft_foreign(path: Path, schema: str | None = None, like: Any = None) -> tuple[str, str]:
+    """The texts of a first schema and of a first layout for a foreign file.
+
+    Args:
+        path: The file or folder; its header is read.
+        schema: Identity; by default from the name of the file.
+        like: An object of its structure, for formats that have none of their own.
+
+    Raises:
+        SerializationError: It cannot be read.
+        SchemaError: No layout can have the names of its arrays, such as one with a control character.
+    """
+    identity = schema or identity_like(path.name.split(".")[0])
+    with opened(path, like=like) as file:
+        separator = separator_of(file.arrays)
+    with opened(path, separator=separator, like=like) as file:
+        return drafted(file, separator, identity, path.name)
+
+
+def drafted(file: ForeignFile, separator: str, identity: str, name: str) -> tuple[str, str]:
+    """As :func:`draft_foreign`, for an open file whose names have a separator."""
+    refused = [*_refusals(file)]
+    if refused:
+        raise SchemaError(refused)
+    tree = name_tree(file.arrays, file.values, separator)
+    try:
+        return _draft(file, tree, separator, identity, name, lists=True)
+    except StructError:
+        # Other names have numbers at the same places as a list.
+        return _draft(file, tree, separator, identity, name, lists=False)
+
+
+def _refusals(file: ForeignFile) -> Iterator[Diagnostic]:
+    """Yields the names that no layout can write, and the dtypes that no schema has."""
+    for name in (*file.arrays, *file.values):
+        if NUMBER in name or KEY in name or any(character < " " for character in name):
+            message = f"expected a name that a layout can write, got {name[:200]!r}"
+            hint = f"{NUMBER}, {KEY} and control characters mean something else there: rename it"
+            yield Diagnostic("NQX702", "error", message, hint=hint)
+    for name, array in file.arrays.items():
+        try:
+            dtype_named(array.dtype)
+        except SerializationError as error:
+            for found in error.diagnostics:
+                yield replace(found, message=f"{found.message}\nit is that of {name[:200]!r}")
+
+
+def _draft(
+    file: ForeignFile, tree: Branch, separator: str, identity: str, name: str, *, lists: bool
+) -> tuple[str, str]:
+    forms = ForeignForms(separator, lists=lists)
+    root = forms.root(tree)
+    names = StructNames()
+    made = names.tree(root, "Model")
+    text, document = draft_of_structs(made, identity, name)
+    layout = {
+        "language": "1",
+        "layout": file.format,
+        "of": f"{document.id}@{document.version}",
+        "prefix": [forms.prefix],
+        "separator": separator,
+        "structs": _rules(root, names),
+    }
+    shown = {key: value for key, value in layout.items() if value not in ([""], {}, ".")}
+    written = f"# A first layout, inferred from {name!r}.\n{dump_yaml(shown)}"
+    source = read_text(written)
+    read = parse_layout(source)
+    found = check_layout(read, source, document)
+    if has_errors(found):
+        raise SchemaError(each for each in found if each.severity == "error")
+    AdoptionPlan(document, read, file.arrays, Values([read.values], file.values))
+    return text, written
+
+
+def _rules(root: Form, names: StructNames) -> dict[str, dict[str, str]]:
+    """The rules of all structs, of fields with another name in the file."""
+    found: dict[str, dict[str, str]] = {}
+    todo = [root]
+    seen = set[int]()
+    while todo:
+        form = todo.pop(0)
+        if form.id in seen:
+            continue
+        seen.add(form.id)
+        todo += form.inside.values()
+        rules = {field: label for field, label in form.labels.items() if field != label}
+        if form.sort == "struct" and rules:
+            found[names.struct(form, "")] = rules
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names.
+
+
+def separator_of(names: Iterable[str]) -> str:
+    """The character that separates the parts of names."""
+    known = [*names]
+    counts = {each: sum(each in name for name in known) for each in _SEPARATORS}
+    *usual, rare = _SEPARATORS
+    best = max(usual, key=counts.__getitem__)
+    return rare if known and counts[best] == 0 and counts[rare] == len(known) else best
+
+
+def name_tree(
+    arrays: Mapping[str, ForeignArray], values: Mapping[str, Any], separator: str
+) -> Branch:
+    """The tree of the parts of names, whose leaves are nodes."""
+    tree = Branch()
+    for name, array in arrays.items():
+        node = ARRAY.node(name=name, dtype=array.dtype, shape=[*array.shape])
+        _insert(tree, _parts(name, separator), node)
+    for name, value in values.items():
+        if name not in arrays:
+            _insert(tree, _parts(name, separator), value)
+    return tree
+
+
+def _parts(name: str, separator: str) -> list[str]:
+    """The parts of a name; the whole name as one absolute part where it has an empty one."""
+    parts = name.split(separator, _DEEPEST)
+    if any(not part or part.startswith(ABSOLUTE) for part in parts):
+        return [f"{ABSOLUTE}{name}"]
+    return parts
+
+
+def _insert(tree: Branch, parts: list[str], node: Any) -> None:
+    *outer, last = parts
+    for part in outer:
+        inside = tree.setdefault(part, Branch())
+        if not isinstance(inside, Branch):  # the name of another array
+            inside = tree[part] = Branch({"": inside})
+        tree = inside
+    if isinstance(tree.get(last), Branch):
+        tree, last = tree[last], ""
+    tree[last] = node
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Forms.
+
+
+class _Part(NamedTuple):
+    """A part of the tree.
+
+    Attributes:
+        form: Its form.
+        label: The rest of the name, behind its part.
+        is_listed: Whether numbers in names show how many there are: it has an array.
+    """
+
+    form: Form
+    label: str
+    is_listed: bool
+
+
+class ForeignForms(Forms):
+    """The forms in a tree of names.
+
+    Attributes:
+        prefix: The beginning of all names.
+    """
+
+    def __init__(self, separator: str, *, lists: bool) -> None:
+        super().__init__()
+        self.separator = separator
+        self.lists = lists
+        self.prefix = ""
+
+    def root(self, tree: Branch) -> Form:
+        """The form of the root, which is a struct."""
+        while len(tree) == 1:
+            ((part, inside),) = tree.items()
+            if not isinstance(inside, Branch) or "" in inside:
+                break
+            self.prefix += f"{part}{self.separator}"
+            tree = inside
+        found = self.part(tree, is_root=True)
+        if found.form.sort == "struct":
+            return found.form
+        label = found.label or NUMBER
+        return self.struct({"items": found.form}, labels={"items": label})
+
+    def part(self, tree: Any, *, is_root: bool = False) -> _Part:
+        """The form of a branch or a leaf."""
+        if not isinstance(tree, Branch):
+            return _Part(self.value(tree), "", ARRAY.matches(tree))
+        inside = {part: self.part(below) for part, below in tree.items()}
+        keys = numbered(inside) if self.lists else None
+        if keys is not None and self.alike([inside[key] for key in keys]):
+            return self.listed([inside[key] for key in keys])
+        fields = self.grouped(inside)
+        if len(fields) == 1 and not is_root:
+            ((part, only),) = fields.items()
+            return only._replace(label=self.joined(part, only.label))
+        return self.struct_of(fields)
+
+    def joined(self, part: str, label: str) -> str:
+        """A part of a name with the rest of the name."""
+        return self.separator.join(filter(None, [part, label]))
+
+    def alike(self, parts: Sequence[_Part]) -> bool:
+        """True if parts can be the items of a list."""
+        return len({(part.form.id, part.label) for part in parts}) == 1 and parts[0].is_listed
+
+    def listed(self, parts: Sequence[_Part]) -> _Part:
+        """The form of a list."""
+        first = parts[0]
+        inside = dict(enumerate(part.form for part in parts))
+        form = self.form("list", (first.form.id, first.label), inside)
+        return _Part(form, self.joined(NUMBER, first.label) if first.label else "", True)
+
+    def grouped(self, inside: dict[str, _Part]) -> dict[str, _Part]:
+        """Parts with numbered names as lists, by the text in the file; ``{i}`` is the number."""
+        groups: dict[str, str] = {}
+        found = dict(inside)
+        for prefix, names in numbered_names(inside).items() if self.lists else ():
+            parts = [inside[name] for name in names]
+            if len(names) > 1 and parts[0].form.sort == "struct" and self.alike(parts):
+                groups |= dict.fromkeys(names, prefix)
+                form = self.form(
+                    "list", (parts[0].form.id, ""), dict(enumerate(part.form for part in parts))
+                )
+                found[names[0]] = _Part(form, "", True)
+        made: dict[str, _Part] = {}
+        for name, part in found.items():
+            if name not in groups:
+                made[name] = part
+            elif part.form.sort == "list" and part is not inside[name]:
+                made[f"{name[:-1]}{NUMBER}"] = part
+        return made
+
+    def struct_of(self, parts: Mapping[str, _Part]) -> _Part:
+        """The form of a struct, whose fields have names like the parts."""
+        fields: dict[str, Form] = {}
+        labels: dict[str, str] = {}
+        for text, part in parts.items():
+            name = field_like(text, fields)
+            fields[name] = part.form
+            labels[name] = self.joined(text, part.label)
+        form = self.struct(fields, labels=labels)
+        has_arrays = any(part.is_listed for part in parts.values())
+        return _Part(form._replace(name=_layer(fields)), "", has_arrays)
+
+
+def field_like(text: str, taken: Container[str]) -> str:
+    """The name of a field that is like a part of the name of an array.
+
+    Example:
+        >>> field_like("layers_{i}", ()), field_like("0", ()), field_like("class", ()), field_like("a-b", ["a_b"])
+        ('layers', 'item_0', 'class_', 'a_b_2')
+    """
+    name = re.sub(r"_?\{i\}$", "", text)
+    name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
+    if name[0].isdigit():
+        name = f"item_{name}"
+    while not is_field(name):
+        name = f"{name}_"
+    made, count = name, 1
+    while made in taken:
+        count += 1
+        made = f"{name}_{count}"
+    return made
+
+
+def _layer(fields: Mapping[str, Form]) -> str:
+    """The name of a struct of a weight with a bias or statistics; empty for others."""
+    axes = {name: _axes(form) for name, form in fields.items()}
+    weights = [count for name, count in axes.items() if name in _WEIGHTS]
+    others = [count for name, count in axes.items() if name not in _WEIGHTS]
+    single = len(weights) == 1 and None not in weights and {*others} <= {0, 1}
+    return _LAYERS.get(weights[0] or 0, "") if single else ""
+
+
+def _axes(form: Form) -> int | None:
+    """The number of axes of an array; None for anything else."""
+    return len(form.node["shape"]) if ARRAY.matches(form.node) else None
