@@ -261,7 +261,8 @@ def _write(stage: Path, arrays: Mapping[str, ForeignArray], writing: Writing) ->
         _write_file(stage, arrays, writing.metadata, writing.form.get("header"))
         return
     index = index_of(arrays, writing.form, writing.max_shard_size)
-    headers = writing.form.get("headers", {})
+    headers = writing.form.get("headers")
+    headers = headers if isinstance(headers, Mapping) else {}
     for name, members in index.shards.items():
         own = {member: arrays[member] for member in members}
         _write_file(stage / name, own, writing.metadata, headers.get(name))
@@ -290,14 +291,14 @@ def _require_writable(arrays: Mapping[str, ForeignArray]) -> None:
 
 
 def _write_file(
-    path: Path, arrays: Mapping[str, ForeignArray], metadata: Mapping[str, str], text: str | None
+    path: Path, arrays: Mapping[str, ForeignArray], metadata: Mapping[str, str], text: Any
 ) -> None:
     """Writes one file, with a header of this text if that describes these arrays."""
     sized = [(name, _OF_DTYPE[a.dtype], a.shape, a.nbytes) for name, a in arrays.items()]
     head = _usual(sized, metadata)
     nbytes = sum(array.nbytes for array in arrays.values())
     header = read_header(memoryview(head), len(head) + nbytes)
-    given = None if text is None else _described(text, nbytes)
+    given = _described(text, nbytes) if isinstance(text, str) else None
     if given is not None and _same(given[1], header):
         head, header = given
     places = sorted(header.tensors, key=lambda name: header.tensors[name][2:])

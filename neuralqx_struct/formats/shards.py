@@ -153,12 +153,13 @@ def index_of(
         most: Bytes of arrays in one new shard; larger arrays have their own.
     """
     total = sum(array.nbytes for array in arrays.values())
-    if "index" in form:
-        given = read_index(memoryview(form["index"].encode()))
+    text, file = form.get("index"), form.get("name")
+    if isinstance(text, str) and isinstance(file, str):
+        given = read_index(memoryview(text.encode()))
         named = {name for names in given.shards.values() for name in names}
-        plain = _PLAIN.fullmatch(form["name"]) and form["name"].endswith(INDEX)
-        if named == set(arrays) and form["nbytes"] == total and plain:
-            return Index(given.shards, given.text, form["name"])
+        plain = _PLAIN.fullmatch(file) and file.endswith(INDEX)
+        if named == set(arrays) and form.get("nbytes") == total and plain:
+            return Index(given.shards, given.text, file)
     groups = _groups(arrays, most or total)
     count = len(groups)
     if count < 2:

@@ -123,13 +123,14 @@ def convert(
         except StructError as error:
             raise error.in_file(str(source)) from error.__cause__
         same = known_facts.get("format") == wanted
-        metadata, form = (known_facts.get(key) for key in ("metadata", "form"))
+        metadata = known_facts.get("metadata") if same else None
+        form = known_facts.get("form") if same else None
         formats.write(
             out,
             wanted,
             _counted(arrays, progress),
-            metadata=metadata if same and isinstance(metadata, Mapping) else None,
-            form=form if same and isinstance(form, Mapping) else None,
+            metadata=_texts(metadata),
+            form=form if isinstance(form, Mapping) else None,
             separator=sound_layout(layout, series).separator,
             overwrite=overwrite,
             max_shard_size=max_shard_size,
@@ -170,6 +171,12 @@ def _series(schema: Any, layout: Any, source: Path) -> Series:
         return found
     assert given is not None  # by the check above
     return given
+
+
+def _texts(metadata: Any) -> dict[str, str]:
+    """The texts by name that a bundle has about a file; a bundle can hold anything there."""
+    items = metadata.items() if isinstance(metadata, Mapping) else ()
+    return {name: text for name, text in items if isinstance(text, str)}
 
 
 def _counted(

@@ -1,0 +1,161 @@
+"""Conversion between foreign files and bundles."""
+
+import filecmp
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import neuralqx_struct as s
+from neuralqx_struct import formats
+from neuralqx_struct.errors import SchemaError, SerializationError
+from neuralqx_struct.layouts.conversion import convert
+from tests.builders import invoke, report
+
+SCHEMA = """language: "1"
+schema: lab.net
+version: 1
+root: Net
+structs:
+  Layer: {fields: {q: "float32[d, h]", k: "float32[d, h]"}}
+  Net: {fields: {n: {type: int, kind: static}, words: "bfloat16[v, d]", layers: "list[Layer]"}}
+"""
+LAYOUT = """language: "1"
+layout: hf
+of: lab.net@1
+ignore: [position_ids]
+structs:
+  Layer: {q: {name: qk, part: [0, 2], transpose: true}, k: {name: qk, part: [1, 2], transpose: true}}
+"""
+VALUES = {"n": 3}
+
+
+def arrays():
+    rng = np.random.default_rng(1)
+    found = {f"layers.{i}.qk": rng.standard_normal((6, 4)).astype("float32") for i in (1, 0)}
+    return {"words": rng.standard_normal((5, 4)).astype("bfloat16"), **found}
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "schemas" / "net"
+    (folder / "layouts").mkdir(parents=True)
+    (folder / "v1.yaml").write_text(SCHEMA)
+    (folder / "layouts" / "hf.yaml").write_text(LAYOUT)
+    return tmp_path
+
+
+@pytest.mark.parametrize("store", ["npz", "safetensors"])
+@pytest.mark.parametrize("kind", ["safetensors", "npz", "msgpack"])
+def test_a_file_comes_back_bit_by_bit(world, kind, store):
+    source = world / f"model.{kind}"
+    if kind == "safetensors":
+        save_file(arrays(), source, {"format": "pt", "by": "a test"})
+    else:
+        found = arrays()
+        found["words"] = found["words"].astype("float32")
+        (world / "schemas/net/v1.yaml").write_text(SCHEMA.replace("bfloat16[", "float32["))
+        formats.write(source, kind, found)
+    given = {"schema": "schemas/net", "layout": "hf"}
+    done = convert(source, "ckpt", **given, values=VALUES, store=store)
+    assert (done.arrays, done.store) == (5, store)
+    assert s.validate("ckpt") == s.verify("ckpt") == []
+    model = s.load_schema("schemas/net").load("ckpt")
+    assert (model.n, len(model.layers)) == (3, 2)
+    back = world / f"back.{kind}"
+    assert convert("ckpt", back, **given).arrays == 3
+    assert filecmp.cmp(source, back, shallow=False)
+
+
+def test_shards(world):
+    save_file(arrays(), "model.safetensors")
+    given = {"schema": s.load_schema("schemas/net"), "layout": LAYOUT}
+    convert("model.safetensors", "ckpt.zip", **given, values=VALUES)
+    seen = []
+    convert("ckpt.zip", "shards", **given, max_shard_size=100, progress=lambda *at: seen.append(at))
+    assert (world / "shards" / "model.safetensors.index.json").is_file()
+    assert seen[-1][0] == seen[-1][1] > 0
+    again = s.load_schema("schemas/net").from_layout("shards", LAYOUT, values=VALUES)
+    assert again == s.load("ckpt.zip")
+
+
+def test_older_layouts_make_bundles_of_the_newest_version(world):
+    v2 = SCHEMA.replace("version: 1", "version: 2").replace("words:", "embedding:")
+    steps = "migrations: [{from: 1, steps: [{rename: {field: words, to: embedding}}]}]\n"
+    (world / "schemas/net/v2.yaml").write_text(v2 + steps)
+    save_file(arrays(), "model.safetensors", {"format": "pt"})
+    given = {"schema": "schemas/net", "layout": "hf"}
+    convert("model.safetensors", "ckpt", **given, values=VALUES)
+    assert s.inspect("ckpt").schema["version"] == 2
+    convert("ckpt", "back.safetensors", **given)
+    assert filecmp.cmp("model.safetensors", "back.safetensors", shallow=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("model.safetensors", "out"), "a schema and a layout for a foreign file"),
+        (("model.safetensors", "out", {"schema": "schemas/net"}), "expected a layout"),
+        (("model.safetensors", "o.npz", {}), "expected a bundle as target"),
+        (("model.safetensors", "out", {"layout": "nope"}), "it has hf"),
+        (("model.safetensors", "out", {"values": {}}), "NQX707"),
+        (("ckpt", "out", {}), "expected a foreign file as target"),
+        (("ckpt", "out.safetensors", {"layout": LAYOUT + "prefix: 3\n"}), "NQX010"),
+        (("nothing", "out", {}), "NQX4"),
+    ],
+)
+def test_conversions_that_are_refused(world, words, error):
+    save_file(arrays(), "model.safetensors")
+    given = {"schema": "schemas/net", "layout": "hf", "values": VALUES}
+    convert("model.safetensors", "ckpt", **given)
+    source, out, *changes = words
+    options = {**given, **changes[0]} if changes and "schema" not in changes[0] else dict(*changes)
+    with pytest.raises((SerializationError, SchemaError), match=error):
+        convert(source, out, **options)
+    assert not (world / out).exists()
+
+
+def test_a_target_is_not_replaced(world):
+    save_file(arrays(), "model.safetensors")
+    given = {"schema": "schemas/net", "layout": "hf", "values": VALUES}
+    convert("model.safetensors", "ckpt", **given)
+    for source, out in (("model.safetensors", "ckpt"), ("ckpt", "model.safetensors")):
+        with pytest.raises(FileExistsError):
+            convert(source, out, **given)
+        convert(source, out, **given, overwrite=True)
+
+
+def test_the_command(world):
+    save_file(arrays() | {"position_ids": np.arange(3)}, "model.safetensors")
+    line = ("--schema", "lab.net", "--layout", "hf")
+    result, data = report("convert", "model.safetensors", "--out", "ckpt", *line, "--value", "n=3")
+    assert result.exit_code == 0, result.output
+    assert (data["arrays"], data["store"]) == (5, "npz")
+    assert [each["code"] for each in data["diagnostics"]] == ["NQX425"]
+    assert invoke("convert", "ckpt", "--out", "back.safetensors", *line).exit_code == 0
+    done = invoke("convert", "ckpt", "--out", "shards", *line, "--max-shard-size", "1KB")
+    assert done.exit_code == 0, done.output
+    checked = ("schema", "lint", "schemas/net/layouts/hf.yaml", "--file", "model.safetensors")
+    assert invoke(*checked).exit_code == 1
+    assert invoke(*checked, "--value", "n=3").exit_code == 0
+    assert invoke("schema", "lint", "schemas/net", "--file", "model.safetensors").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "option", [("--value", "n"), ("--max-shard-size", "5 GB"), ("--max-shard-size", "0")]
+)
+def test_wrong_options(world, option):
+    assert invoke("convert", "a", "--out", "b", *option).exit_code == 2
+
+
+@pytest.mark.parametrize("form", [3, {"index": 3}, {"header": 3}, {"tree": {}}, None])
+def test_facts_about_the_file_in_a_bundle_are_not_trusted(world, form):
+    save_file(arrays(), "model.safetensors")
+    given = {"schema": "schemas/net", "layout": "hf"}
+    model = s.load_schema("schemas/net").from_layout("model.safetensors", "hf", VALUES)
+    for names in (["words"], 5, [3]):
+        facts = {"format": "safetensors", "names": names, "metadata": {"a": 1}, "form": form}
+        model.export("ckpt", metadata={"foreign": facts}, overwrite=True)
+        convert("ckpt", "back.safetensors", **given, overwrite=True)
+        assert s.load_schema("schemas/net").from_layout("back.safetensors", "hf", VALUES) == model
