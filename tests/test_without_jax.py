@@ -51,6 +51,8 @@ def python(tmp_path, root):
         "validate ckpt --schema schemas/vmc_state",
         "inspect ckpt --filter tag:trainable",
         "verify ckpt",
+        "inspect ckpt/arrays.npz",
+        "verify ckpt/arrays.npz",
         "diff schemas/vmc_state/v1.yaml schemas/vmc_state/v3.yaml",
         "convert ckpt --out copy.zip",
         "convert ckpt --out copy --store safetensors",

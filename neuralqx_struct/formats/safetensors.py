@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 _OF_DTYPE: Final = {logical: code for code, logical in CODES.items() if logical}
 _KNOWN: Final = f"a dtype among {', '.join(_OF_DTYPE.values())}"
 _CONVERT: Final = "convert the array to one of these with the program that wrote the file"
+_RESTORE: Final = "restore the file from a copy, or write it again with the program that made it"
 _ORDER: Final = {code: place for place, code in enumerate(CODES)}
 
 
@@ -198,7 +199,7 @@ def _arrays(data: Ranges, header: Header) -> dict[str, ForeignArray]:
         try:
             _require_size(tensor, dtype.itemsize)
         except IntegrityError as error:
-            found.add(error.code, ("arrays", name), error.diagnostics[0].message)
+            found.add(error.code, ("arrays", name), error.diagnostics[0].message, _RESTORE)
             if found.full:
                 break
         dims = tuple(shape)
