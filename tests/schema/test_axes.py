@@ -11,6 +11,7 @@ import neuralqx_struct as s
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.schema.export import struct_diagram
 from neuralqx_struct.schema.language import language_schema
+from neuralqx_struct.schema.lint.document import _STYLE_CHECKS as STYLE_CHECKS
 from neuralqx_struct.schema.lint.document import CHECKS
 from neuralqx_struct.schema.lock import (
     edit_since,
@@ -69,6 +70,14 @@ def test_a_name_for_each_axis(declared, axes):
 def test_names_that_do_not_fit(declared, axes, message):
     (found,) = found_in(field(declared, *axes))
     assert found.code == "NQX138" and found.message.startswith(message) and found.hint
+
+
+def test_a_name_that_looks_misspelt():
+    fields = {name: {"type": "float32[n]", "axes": ["embed"]} for name in "ab"}
+    document = doc({**fields, "c": {"type": "float32[n]", "axes": ["embedd"]}})
+    found = [each for check in STYLE_CHECKS for each in check(document) if each.code == "NQX121"]
+    assert [each.hint for each in found] == ["did you mean 'embed'?"]
+    assert "the name of an axis that other fields have, got 'embedd'" in found[0].message
 
 
 @pytest.mark.parametrize("axes", ["embed", [1], ["a b"], [None], {"a": 1}])

@@ -210,10 +210,19 @@ def _check_docs(document: Document) -> Findings:
 
 def _check_tags(document: Document) -> Findings:
     """Warns about a tag that is used once and looks like a misspelt other one: filters would miss it."""
+    yield from _misspelt(document, "tags", "a tag")
+
+
+def _check_axes(document: Document) -> Findings:
+    """Warns likewise about the name of an axis, which rules of meshes would miss."""
+    yield from _misspelt(document, "axes", "the name of an axis")
+
+
+def _misspelt(document: Document, member: str, noun: str) -> Findings:
     tags: list[tuple[KeyPath, str]] = [
-        ((*path, "tags", place), tag)
+        ((*path, member, place), tag)
         for path, _, _, declaration in fields_of(document)
-        for place, tag in enumerate(declaration.tags)
+        for place, tag in enumerate(getattr(declaration, member) or ())
     ]
     count = Counter(tag for _, tag in tags)
     common = [tag for tag in count if count[tag] > 1]
@@ -222,7 +231,7 @@ def _check_tags(document: Document) -> Findings:
         near = speller.closest(tag, common, cutoff=0.85) if count[tag] == 1 else None
         if near is not None and not _numbered(tag, near):
             message = (
-                f"expected a tag that other fields have, got {tag!r}, which no other field has"
+                f"expected {noun} that other fields have, got {tag!r}, which no other field has"
             )
             yield finding("NQX121", path, message, f"did you mean {near!r}?", "warning")
 
@@ -284,6 +293,7 @@ CHECKS: tuple[Check, ...] = (
 _STYLE_CHECKS: tuple[Check, ...] = (
     _check_docs,
     _check_tags,
+    _check_axes,
     _check_x64,
     _check_texts,
 )
