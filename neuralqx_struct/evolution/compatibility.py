@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -272,13 +273,19 @@ def _beyond_root(
 def _by_steps(
     known: Series, writer: Document, reader: Document, unknown: Unknown, limit: str
 ) -> Iterator[Diagnostic]:
-    for hop in plan(known, writer.version, reader.version, unknown=unknown).hops:
+    hops = plan(known, writer.version, reader.version, unknown=unknown).hops
+    have = writer
+    for hop, following in zip_longest(hops, hops[1:]):
+        found = [*_of_hop(hop)]
+        have = result_of(hop.stages, have)
+        if following is None or following.stages:  # nothing checks the sizes in between
+            found += [fact.to_diagnostic(limit) for fact in unproved(have, hop.new)]
         source = known.sources.get(max(hop.old.version, hop.new.version))
-        for found in _of_hop(hop, limit):
-            yield found if source is None else source.located(found)
+        for each in found:
+            yield each if source is None else source.located(each)
 
 
-def _of_hop(hop: Hop, limit: str) -> Iterator[Diagnostic]:
+def _of_hop(hop: Hop) -> Iterator[Diagnostic]:
     """Yields the findings about one hop, with paths in the newer of its versions."""
     result = result_of(hop.stages, hop.old)
     yield from defaulted(result, hop.new)
@@ -286,8 +293,6 @@ def _of_hop(hop: Hop, limit: str) -> Iterator[Diagnostic]:
     for problem in differences(result, hop.new):
         hint = "a downgrade is refused where a payload makes use of the difference"
         yield replace(problem, hint=hint).to_diagnostic("NQX307")
-    for fact in unproved(result, hop.new):
-        yield fact.to_diagnostic(limit)
 
 
 def _alone(
