@@ -32,9 +32,9 @@ from neuralqx_struct.schema.model import (
 )
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.scopes import (
+    held_once,
     reachable,
     shared_sizes,
-    single_structs,
     sizes_of_struct,
     start_of,
     unproved_sizes,
@@ -385,12 +385,10 @@ def _compare_dim(found: Changes, name: str, former: str, old: Document, new: Doc
 
 def _local_sizes(document: Document) -> set[str]:
     """The names of sizes that a payload may show more than once, each with a value of its own."""
-    single = single_structs(document)
-    found: set[str] = set()
-    seen: set[str] = set()
+    holders: dict[str, set[str]] = {}
     for name in reachable(document)[0]:
         struct = document.structs[name]
-        names = set[str]().union(*struct.sizes) - {*struct.params}
-        found |= names & seen if name in single else names
-        seen |= names
-    return found
+        for size in set[str]().union(*struct.sizes) - {*struct.params}:
+            holders.setdefault(size, set()).add(name)
+    once = held_once(document)
+    return {size for size, structs in holders.items() if not once(structs)}

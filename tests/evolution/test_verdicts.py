@@ -9,6 +9,7 @@ from neuralqx_struct.classes.compiler import classes_of
 from neuralqx_struct.errors import has_errors
 from neuralqx_struct.evolution.changes import LIMITS
 from neuralqx_struct.evolution.compatibility import skew_between, verdict
+from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.schema.migration import MODES
@@ -155,6 +156,36 @@ def test_a_struct_that_is_held_once_has_no_size_of_its_own():
     several = {"x": "B", "y": "B | null"}
     first, second = doc(several, structs=inner), doc(several, 2, structs=inner, dims={"n": {}})
     assert [d.code for d in verdict(first, second, "full")] == ["NQX270"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "codes"),
+    [
+        ({"x": "B | C"}, []),
+        ({"x": "B | C | null"}, []),
+        ({"x": "B", "y": "C"}, ["NQX270"]),
+        ({"x": "B | C", "y": "C"}, ["NQX270"]),
+        ({"x": "list[B | C]"}, ["NQX270"]),
+        ({"x": "tuple[B, C]"}, ["NQX270"]),
+    ],
+)
+def test_alternatives_of_one_field_have_one_size(fields, codes):
+    inner = {"B": {"fields": {"w": "int8[n]"}}, "C": {"fields": {"v": "int8[n]"}}}
+    first = doc(fields, structs=inner)
+    second = doc(fields, 2, structs=inner, dims={"n": {}})
+    assert [d.code for d in verdict(first, second, "full")] == codes
+    assert [c.code for c in diff_documents(first, second) if c.code == "NQX270"] == codes
+
+
+def test_sizes_of_versions_in_between_are_not_checked():
+    field = {"a": "int8[p]", "b": "int8[n]"}
+    dims = [{"n": {"equals": "p + 1"}, "p": {}}, {"n": {}, "p": {}}, {"n": {"min": 1}, "p": {}}]
+    versions = [doc(field, number, dims=held) for number, held in enumerate(dims, 1)]
+    first, second, _ = versions
+    series = series_of(versions)
+    assert verdict([first], series, "backward") == []
+    assert {d.code for d in verdict([second], series, "backward")} == {"NQX270"}
+    assert verdict([second, first], series, "backward") != []
 
 
 def test_limits_follow_renames_by_steps():

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from neuralqx_struct.expressions import Expression, parse
@@ -152,13 +152,14 @@ def unproved_sizes(
     """
     equations = {name: dim.equation for name, dim in have.dims.items() if dim.equation is not None}
     known = {**equations, **new}
-    single = single_structs(have) & single_structs(want)
+    once_before, once_now = held_once(have), held_once(want)
     hidden = hidden_dims(want)
     for name, structs in shared_sizes(want).items():
         dim, at = want.dims[name], ("dims", name)
         names = new[name].names if name in new else {name}
-        once = {want.root} if name in int_fields(want) else single
-        if not names <= have.dims.keys() and (len(structs) > 1 or not structs <= once):
+        is_given = name in int_fields(want)
+        once = structs <= {want.root} if is_given else once_before(structs) and once_now(structs)
+        if not names <= have.dims.keys() and not once:
             message = f"expected one size {name} for the whole tree, got one for each instance"
             hint = f"keep {name} a size of each instance: declare the dim under another name"
             yield at, message, hint
@@ -294,6 +295,23 @@ def single_structs(document: Document) -> set[str]:
         found.add(name)
         waiting += [inner for inner in held.get(name, ()) if times[inner] == 1]
     return found
+
+
+def held_once(document: Document) -> Callable[[set[str]], bool]:
+    """Returns a test whether a payload holds at most one instance of several structs: alternatives of one field."""
+    single = single_structs(document)
+    alternatives = [
+        {branch.refers for branch in field.declared.branches}
+        for name in reachable(document)[0]
+        for field in document.structs[name].stored.values()
+    ]
+
+    def test(structs: set[str]) -> bool:
+        if len(structs) < 2:
+            return structs <= single
+        return structs <= single and any(structs <= each for each in alternatives)
+
+    return test
 
 
 def _held(declared: Type, times: int = 1) -> Iterator[tuple[str, int]]:
