@@ -9,8 +9,8 @@ Example:
     ...           for i in range(2) for name, shape in [("weight", (4, 3)), ("bias", (3,))]}
     >>> forms = ForeignForms(".", lists=True)
     >>> root = forms.root(name_tree(arrays, {}, "."))
-    >>> forms.prefix, root.labels, root.inside["items"].inside[0].name
-    ('h.', {'items': '{i}.proj'}, 'Dense')
+    >>> root.labels, root.inside["h"].inside[0].name
+    ({'h': 'h.{i}.proj'}, 'Dense')
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class Branch(dict[str, Any]):
     """The parts of names below one part: branches, and the nodes of arrays and values."""
 
 
-def draft_foreign(path: Path, schema: str | None = None, like: Any = None) -> tuple[str, str]:
+def draft_foreign(path: str | Path, schema: str | None = None, like: Any = None) -> tuple[str, str]:
     """The texts of a first schema and of a first layout for a foreign file.
 
     Args:
-        path: The file or folder; its header is read.
+        path: The file or folder, or its URL; its header is read.
         schema: Identity; by default from the name of the file.
         like: An object of its structure, for formats that have none of their own.
 
@@ -68,11 +68,12 @@ def draft_foreign(path: Path, schema: str | None = None, like: Any = None) -> tu
         SerializationError: It cannot be read.
         SchemaError: No layout can have the names of its arrays, such as one with a control character.
     """
-    identity = schema or identity_like(path.name.split(".")[0])
+    name = Path(path).name
+    identity = schema or identity_like(name.split(".")[0])
     with opened(path, like=like) as file:
         separator = separator_of(file.arrays)
     with opened(path, separator=separator, like=like) as file:
-        return drafted(file, separator, identity, path.name)
+        return drafted(file, separator, identity, name)
 
 
 def drafted(file: ForeignFile, separator: str, identity: str, name: str) -> tuple[str, str]:
@@ -231,6 +232,8 @@ class ForeignForms(Forms):
             ((part, inside),) = tree.items()
             if not isinstance(inside, Branch) or "" in inside:
                 break
+            if self.lists and numbered(inside) is not None:
+                break
             self.prefix += f"{part}{self.separator}"
             tree = inside
         found = self.part(tree, is_root=True)
@@ -272,7 +275,11 @@ class ForeignForms(Forms):
         """Parts with numbered names as lists, by the text in the file; ``{i}`` is the number."""
         groups: dict[str, str] = {}
         found = dict(inside)
-        for prefix, names in numbered_names(inside).items() if self.lists else ():
+        candidates = numbered_names(inside) if self.lists else {}
+        digits = numbered(name for name in inside if name.isdecimal())
+        if self.lists and digits is not None:
+            candidates[""] = digits
+        for prefix, names in candidates.items():
             parts = [inside[name] for name in names]
             if len(names) > 1 and parts[0].form.sort == "struct" and self.alike(parts):
                 groups |= dict.fromkeys(names, prefix)
@@ -308,7 +315,7 @@ def field_like(text: str, taken: Container[str]) -> str:
         >>> field_like("layers_{i}", ()), field_like("0", ()), field_like("class", ()), field_like("a-b", ["a_b"])
         ('layers', 'item_0', 'class_', 'a_b_2')
     """
-    name = re.sub(r"_?\{i\}$", "", text)
+    name = re.sub(r"_?\{i\}$", "", text) or "items"
     name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
     if name[0].isdigit():
         name = f"item_{name}"

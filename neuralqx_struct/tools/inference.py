@@ -104,7 +104,7 @@ def infer(path: str | Path, *, schema: str | None = None, like: Any = None) -> I
         # Imported late: bundles need no layouts.
         from neuralqx_struct.tools.foreign_drafts import draft_foreign
 
-        return Inferred(*draft_foreign(Path(path), schema, like))
+        return Inferred(*draft_foreign(path, schema, like))
     manifest = bundle.read_manifest(path)
     stored = manifest.get("schema")
     if stored is not None:

@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import flax.linen as nn
+import fsspec
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -147,9 +148,11 @@ def test_a_transformer_as_gpt2_names_it():
         (["a.b.c", "a.b.d"], "c d", {}),
         (["a.w", "b.w"], "a b", {"a": "a.w", "b": "b.w"}),
         (["0", "1"], "items", {"items": "{i}"}),
+        (["l.0.w", "l.0.v", "l.1.w", "l.1.v"], "l", {}),
+        (["0.w", "0.v", "1.w", "1.v", "x"], "items x", {"items": "{i}"}),
         (["x", "l.0.w", "l.1.w"], "x l", {"l": "l.{i}.w"}),
         (["l.0.w", "l.2.w"], "item_0 item_2", {"item_0": "0.w", "item_2": "2.w"}),
-        (["l.0.w", "l.0.v", "l.1.w"], "item_0 item_1", {"item_0": "0", "item_1": "1.w"}),
+        (["l.0.w", "l.0.v", "l.1.w"], "l", {}),
         (["d_0.w", "d_0.v", "d_1.w", "d_1.v"], "d", {"d": "d_{i}"}),
         (["d0.w", "d0.v", "d1.w", "d1.v", "x"], "d x", {"d": "d{i}"}),
         (["d_0.w", "d_0.v", "d_1.w", "d_1.v", "d_7-b"], "d_0 d_1 d_7_b", {"d_7_b": "d_7-b"}),
@@ -295,8 +298,16 @@ def test_files_of_equinox(tmp_path):
     with formats.opened(tmp_path / "net.eqx", like=like) as file:
         document = assert_sound(found, found.layout, file)
     assert document.id == "lab.mlp"
-    assert document.structs["Model"].fields["items"].text == "list[Dense]"
-    assert "items_0" not in s.infer(tmp_path / "net.eqx")
+    assert document.structs["Model"].fields["layers"].text == "list[Dense]"
+    assert s.infer(tmp_path / "net.eqx").layout  # by the positions of the leaves
+
+
+def test_urls(tmp_path):
+    safetensors(tmp_path / "net.safetensors", None)
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/drafts/net.safetensors", (tmp_path / "net.safetensors").read_bytes())
+    found = s.infer("memory://drafts/net.safetensors")
+    assert found.layout == s.infer(tmp_path / "net.safetensors").layout
 
 
 def test_the_command(tmp_path):
