@@ -27,24 +27,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, Unpack, overload
 
-import numpy as np
-
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.atomic import alone_in, clear_leftovers, current, remove
 from neuralqx_struct.bundle.background import PendingBundle
 from neuralqx_struct.bundle.disk import numbered, refusals_named
+from neuralqx_struct.bundle.metrics import METRICS, Metrics, metrics_at, metrics_to_plain
 from neuralqx_struct.bundle.steps import listed, step_paths
 from neuralqx_struct.bundle.storage import MANIFEST, refused_reading
 from neuralqx_struct.checkpoint import ExportOptions, LoadOptions, load, save
-from neuralqx_struct.errors import has_errors
 from neuralqx_struct.printing import brief
 
 __all__ = ["Series"]
 
 T = TypeVar("T")
-Metrics = Mapping[str, float]
 _LOG = logging.getLogger("neuralqx_struct")
-_MEMBER: Final = "metrics"
 _MODES: Final[Mapping[str, Callable[[float], float]]] = {
     "min": lambda score: score,
     "max": lambda score: -score,
@@ -228,7 +224,7 @@ class Series:
                 continue
             held = self._known.get(step)
             if held is None or held[0] != mark:
-                metrics = _metrics_at(path)
+                metrics = metrics_at(path)
                 if metrics is None:
                     continue
                 held = mark, metrics
@@ -298,14 +294,18 @@ class Series:
         Raises:
             SerializationError: As :func:`~neuralqx_struct.export`; of an earlier save in the background too.
             ValueError: The step or a metric is no number.
+            TypeError: ``metrics`` or ``metadata`` is no mapping.
         """
         number = _number(step)
-        metadata = dict(options.get("metadata") or {})
-        if _MEMBER in metadata:
-            message = f"metadata=: expected no member {_MEMBER!r}, got one"
+        given = options.get("metadata") or {}
+        if not isinstance(given, Mapping):
+            raise TypeError(f"metadata=: expected a mapping, got {brief(given)}")
+        metadata = dict(given)
+        if METRICS in metadata:
+            message = f"metadata=: expected no member {METRICS!r}, got one"
             raise ValueError(f"{message}; pass the numbers as metrics=")
         if metrics:
-            metadata[_MEMBER] = metrics_to_plain(metrics)
+            metadata[METRICS] = metrics_to_plain(metrics)
         options["metadata"] = metadata or None
         if self._pending is not None:
             self._pending.settle()
@@ -362,65 +362,6 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return seen.st_ino, seen.st_size, seen.st_mtime_ns
-
-
-def _metrics_at(path: Path) -> Metrics | None:
-    """The metrics of a step; None if it is not complete."""
-    try:
-        document, found, _ = bundle.survey(path)
-    except bundle.BundleMissingError:
-        return None
-    if document is None or has_errors(found):
-        return None
-    return metrics_of_plain(document.get("metadata", {}).get(_MEMBER))
-
-
-def metrics_to_plain(metrics: Mapping[str, Any]) -> dict[str, float | str]:
-    """Metrics as values of JSON: numbers, and text for NaN and the infinite ones.
-
-    Raises:
-        ValueError: A name is no text, or a value no real number; lists all of them.
-
-    Example:
-        >>> metrics_to_plain({"energy": -1.5, "error": math.nan})
-        {'energy': -1.5, 'error': 'nan'}
-    """
-    plain: dict[str, float | str] = {}
-    wrong = []
-    for name, value in metrics.items():
-        try:
-            if not isinstance(name, str) or isinstance(value, str) or not _is_real(value):
-                raise TypeError
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            wrong.append(f"{brief(name)}: {brief(value)}")
-            continue
-        plain[name] = number if math.isfinite(number) else str(number)
-    if wrong:
-        message = f"metrics=: expected real numbers by name, got {', '.join(wrong)}"
-        raise ValueError(f"{message}; of complex numbers pass the real part")
-    return plain
-
-
-def _is_real(value: Any) -> bool:
-    return np.ndim(value) == 0 and not np.iscomplexobj(value)
-
-
-def metrics_of_plain(plain: Any) -> Metrics:
-    """The inverse of :func:`metrics_to_plain`; leaves out members of other programs.
-
-    Example:
-        >>> metrics_of_plain({"energy": -1.5, "error": "nan", "note": "good"})
-        {'energy': -1.5, 'error': nan}
-    """
-    found: dict[str, float] = {}
-    for name, value in plain.items() if isinstance(plain, Mapping) else ():
-        if type(value) in (int, float) or value in ("nan", "inf", "-inf"):
-            try:
-                found[name] = float(value)
-            except OverflowError:
-                continue
-    return found
 
 
 def _number(step: Any, *names: str) -> int:

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.bundle import BundleMissingError, atomic
-from neuralqx_struct.series import metrics_of_plain, metrics_to_plain
+from neuralqx_struct.bundle.metrics import metrics_of_plain, metrics_to_plain
 from tests.builders import doc, payload
 
 
@@ -224,6 +224,10 @@ def test_metrics_that_are_no_real_numbers(tmp_path):
         s.Series(tmp_path).save(1, 1, metrics)
     assert all(name in str(caught.value) for name in ("'a'", "'b'", "'c'", "'d'", "3", "'e'"))
     assert "'f'" not in str(caught.value) and names(tmp_path) == []
+    with pytest.raises(TypeError, match="metrics=: expected a mapping of real numbers, got"):
+        s.Series(tmp_path).save(1, 1, [1.0])
+    with pytest.raises(TypeError, match="metadata=: expected a mapping, got"):
+        s.Series(tmp_path).save(1, 1, metadata=[1.0])
     with pytest.raises(ValueError, match="pass the numbers as metrics="):
         s.Series(tmp_path).save(1, 1, metadata={"metrics": {}})
 
