@@ -8,6 +8,7 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, pack
 from typing import Any, Final, cast
 
@@ -28,17 +29,34 @@ _LONG: Final = {
     "list": (None, 0xDC, 0xDD),
     "map": (None, 0xDE, 0xDF),
 }
-_LONG_CODES: Final = {
-    code: (kind, form)
-    for kind, codes in _LONG.items()
-    for code, form in zip(codes, _LENGTHS, strict=True)
-    if code is not None
-}
 #: The codes of kinds whose length is a part of the code: that of length 0, and the largest length.
 _SHORT: Final = {"map": (0x80, 15), "list": (0x90, 15), "text": (0xA0, 31)}
 #: The codes of extensions of these lengths.
 _FIXED: Final = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
-_FIXED_LENGTHS: Final = {code: length for length, code in _FIXED.items()}
+
+
+def _codes() -> Iterator[tuple[int, tuple[str, Any, Struct | None]]]:
+    """Yields each code with the kind of its object, and the length or value, or the form of that."""
+    for code in range(0x100):
+        yield code, ("value", code if code < 0x80 else code - 0x100, None)
+    for kind, (first, most) in _SHORT.items():
+        for length in range(most + 1):
+            yield first + length, (kind, length, None)
+    for kind, codes in _LONG.items():
+        for wide, form in zip(codes, _LENGTHS, strict=True):
+            if wide is not None:
+                yield wide, (kind, None, form)
+    for code, form in _NUMBERS.items():
+        yield code, ("value", None, form)
+    for code, constant in _CONSTANTS.items():
+        yield code, ("value", constant, None)
+    for length, code in _FIXED.items():
+        yield code, ("extension", length, None)
+    yield _UNUSED, ("unused", None, None)
+
+
+#: By code: the kind of the object and its length or value, or the form of that; later rows replace earlier ones.
+_TABLE: Final = [facts for _, facts in sorted(dict(_codes()).items())]
 
 
 class Codes:
@@ -85,22 +103,10 @@ class Codes:
         Raises:
             IntegrityError: There is no code of msgpack.
         """
-        code = self.number(_LENGTHS[0])
-        if code < 0x80 or code >= 0xE0:
-            return "value", code if code < 0x80 else code - 0x100
-        for kind, (first, most) in _SHORT.items():
-            if first <= code <= first + most:
-                return kind, code - first
-        if code in _CONSTANTS:
-            return "value", _CONSTANTS[code]
-        if code in _NUMBERS:
-            return "value", self.number(_NUMBERS[code])
-        if code in _FIXED_LENGTHS:
-            return "extension", _FIXED_LENGTHS[code]
-        if code == _UNUSED:
+        kind, value, form = _TABLE[self._view[self.skip(1)]]
+        if kind == "unused":
             raise damaged(f"expected an object of msgpack at byte {self.at - 1}, got byte 0xc1")
-        kind, form = _LONG_CODES[code]
-        return kind, self.number(form)
+        return kind, value if form is None else self.number(form)
 
 
 def head(kind: str, length: int) -> bytes:
