@@ -26,7 +26,7 @@ from functools import lru_cache
 
 from neuralqx_struct.expressions import Expression, from_ast, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS, with_given
-from neuralqx_struct.expressions.operators import format_tree
+from neuralqx_struct.expressions.operators import format_tree, parse_tree
 from neuralqx_struct.expressions.paths import folded, names_in, replaced
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.field_paths import PathError, given_values, reach
@@ -244,7 +244,7 @@ def shown_sizes(document: Document, struct: str, *, always: bool = False) -> set
 
 @lru_cache(maxsize=1024)
 def _names_in(text: str) -> set[str]:
-    tree = with_given(folded(ast.parse(text or "1", mode="eval").body))
+    tree = with_given(folded(parse_tree(text or "1")))
     return {node.id for node in names_in(tree)}
 
 

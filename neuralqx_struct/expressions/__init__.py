@@ -24,6 +24,7 @@ from neuralqx_struct.expressions.operators import (
     OPERATORS,
     SHORTEN,
     format_tree,
+    parse_tree,
     refuse,
 )
 from neuralqx_struct.expressions.paths import folded, head_of, is_path, names_in
@@ -151,7 +152,7 @@ def parse(text: str) -> Expression:
     source = text.translate({9: " ", 10: " ", 13: " "})
     indent = len(source) - len(source.lstrip(" "))
     try:
-        tree = ast.parse(source[indent:], mode="eval").body
+        tree = parse_tree(source[indent:])
     except SyntaxError as error:
         column = indent + error.offset if error.offset else len(text) + 1
         rest = text[column - 1 :].strip()

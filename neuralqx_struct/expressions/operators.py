@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from threading import RLock
 from typing import Any, NoReturn
 
 from neuralqx_struct.errors import SchemaError
@@ -60,6 +61,10 @@ class Operator:
     member: bool = False
     negates: bool = False
     stops: bool = False
+
+
+#: Two threads in ast.parse of Python 3.11 may raise SystemError (python/cpython#106905).
+_PARSING = RLock()
 
 
 def _add(left: Form, right: Form) -> Form:
@@ -190,6 +195,16 @@ def spine(node: ast.BinOp) -> tuple[ast.expr, list[ast.BinOp]]:
             break
         steps.append(left)
     return left, steps[::-1]
+
+
+def parse_tree(text: str) -> ast.expr:
+    """Parses one expression of Python.
+
+    Raises:
+        SyntaxError: The text is none.
+    """
+    with _PARSING:
+        return ast.parse(text, mode="eval").body
 
 
 def format_tree(node: ast.AST, needed: int = _IF) -> str:

@@ -28,6 +28,7 @@ from typing import Any
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, from_ast
 from neuralqx_struct.expressions.evaluation import evaluate
+from neuralqx_struct.expressions.operators import parse_tree
 from neuralqx_struct.fieldspec import MISSING
 from neuralqx_struct.printing import read_decimal
 from neuralqx_struct.types.records import TYPES, Extent, Node, Type, type_of_class
@@ -93,7 +94,7 @@ def parse_type(text: str, choices: Choices = ()) -> Type:
         return type_of_tree(ast.Name(text), text)  # most types: the parser of Python is slower
     try:
         # `T[]` is an array without axes; Python's grammar writes the empty index as ().
-        tree = ast.parse(re.sub(r"\[\s*\]", "[()]", text.strip()), mode="eval").body
+        tree = parse_tree(re.sub(r"\[\s*\]", "[()]", text.strip()))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise wrong(text, _NO_TYPE, _meant(text)) from None
     if choices:

@@ -7,7 +7,9 @@ import copy
 import pickle
 import re
 import sys
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.schema.sizes import linear_form
+from neuralqx_struct.types.text import parse_type
 from tests.builders import bounded
 
 
@@ -475,3 +478,20 @@ def test_canonical_text_is_read_back_to_the_same_expression_with_the_same_value(
     again = parse(first.text)
     assert again == first and again.text == first.text and again.names == first.names
     assert outcome(again) == outcome(first)
+
+
+def test_threads_parse_one_after_the_other(monkeypatch):
+    """Two at once raise SystemError in Python 3.11, now and then."""
+    real, inside, most = ast.parse, [], []
+
+    def watched(*arguments, **options):
+        inside.append(1)
+        time.sleep(0.002)
+        most.append(len(inside))
+        inside.pop()
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(ast, "parse", watched)
+    with ThreadPoolExecutor(4) as pool:
+        [*pool.map(lambda i: (parse(f"alone_{i} + 1"), parse_type(f"int8[alone_{i}]")), range(20))]
+    assert len(most) >= 40 and max(most) == 1
