@@ -96,7 +96,7 @@ def _item(path: Path) -> Path:
     what = "trees" if items else "steps" if steps else "items"
     names = listed(entry.name for entry in known) or "none"
     message = f"expected a checkpoint of one tree of arrays, got a folder of {what}: {names}"
-    hint = f"open {shell_word(known[-1])}" if items or steps else "open the folder of an item"
+    hint = f"open {shell_word(known[-1])}" if known else "take another step, or restore this one"
     raise SerializationError(message, code="NQX621", hint=hint)
 
 

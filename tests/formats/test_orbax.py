@@ -109,7 +109,11 @@ def test_folders_of_several_checkpoints(tmp_path, saved):
     shutil.copytree(saved / "plain", tmp_path / "run/2/other")
     with pytest.raises(SerializationError, match=r"trees: default, other \[NQX621\]"):
         formats.opened(tmp_path / "run/2")
+    shutil.copytree(saved / "plain/array_metadatas", tmp_path / "run/10/meta")
     shutil.rmtree(tmp_path / "run/10/default")
+    with pytest.raises(SerializationError, match=r"(?s)items: meta \[NQX621\].*open .*run/10/meta"):
+        formats.opened(tmp_path / "run/10")
+    shutil.rmtree(tmp_path / "run/10/meta")
     with pytest.raises(SerializationError, match=r"items: none \[NQX621\]"):
         formats.opened(tmp_path / "run/10")
     (tmp_path / "10.orbax-checkpoint-tmp").mkdir()
