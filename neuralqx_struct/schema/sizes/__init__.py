@@ -226,6 +226,8 @@ def _linear(node: ast.expr, unknown: frozenset[str], names: Mapping[str, Any]) -
     match node:
         case ast.Name(id=name) if name in unknown:
             return Fraction(1), Fraction(0)
+        case ast.Constant(value=int(value)) if type(value) is int:  # most sizes are numbers
+            return Fraction(0), Fraction(value)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             form = _linear(operand, unknown, names)
             return form and (-form[0], -form[1])
