@@ -289,7 +289,7 @@ class AdoptionPlan(Plan):
             whole = item_of(self.files[names[0]].read(), frames)
             for window in numbers.windows:
                 part = window.of(whole, lead)
-                whole = part.reshape(*part.shape[:lead], *numbers.whole)
+                whole = part.reshape((*part.shape[:lead], *numbers.whole))
         made = form.forward(whole, numbers.inner, lead)
         rule = leaf.place.rule
         if rule.cast is None:

@@ -265,7 +265,7 @@ class Form:
 
     def forward(self, whole: Array, inner: Sizes, lead: int) -> Array:
         """The array of the schema from the part of the file; ``lead`` axes in front stay."""
-        array = whole if self.rule.reshape is None else whole.reshape(*whole.shape[:lead], *inner)
+        array = whole if self.rule.reshape is None else whole.reshape((*whole.shape[:lead], *inner))
         if self.order is None:
             return array
         return array.transpose(*range(lead), *(lead + axis for axis in self.order))
@@ -275,7 +275,7 @@ class Form:
         if self.order is not None:
             inverse = map(self.order.index, range(len(self.order)))
             array = array.transpose(*range(lead), *(lead + axis for axis in inverse))
-        return array if self.rule.reshape is None else array.reshape(*array.shape[:lead], *whole)
+        return array if self.rule.reshape is None else array.reshape((*array.shape[:lead], *whole))
 
 
 def _length(window: Window) -> list[int]:

@@ -146,7 +146,7 @@ class ReleasePlan(Plan):
         if not leaf.form.merged:
             return whole
         part = numbers.windows[number % count].of(whole, lead)
-        return part.reshape(*part.shape[:lead], *numbers.files[number % count])
+        return part.reshape((*part.shape[:lead], *numbers.files[number % count]))
 
     def _load(self, leaf: Leaf) -> Array:
         """An array of the payload; the last one is kept, as many arrays of the file can be parts of it."""
