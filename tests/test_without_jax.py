@@ -57,6 +57,7 @@ def python(tmp_path, root):
         "convert ckpt --out copy.zip",
         "convert ckpt --out copy --store safetensors",
         "infer ckpt",
+        "infer ckpt/arrays.npz --out drafts",
         "migrate ckpt --to head --out new --schema schemas/vmc_state",
         "breaking schemas --against schemas",
         "explain NQX301",
