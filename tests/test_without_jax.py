@@ -76,6 +76,23 @@ def test_commands_run(python, command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_foreign_files_become_bundles_and_files_again(python, tmp_path):
+    layout = "layout: x\nof: neuralqx.vmc_state@1\n"
+    (tmp_path / "x.yaml").write_text(f'language: "1"\n{layout}values: {{n_iter: 3}}\n')
+    options = "--schema schemas/vmc_state/v1.yaml --layout x.yaml"
+    done = python("-m", "neuralqx_struct", *f"convert ckpt --out a.npz {options}".split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    back = python(
+        "-c",
+        "import neuralqx_struct as s, json; from neuralqx_struct.bundle import read_manifest;"
+        "fields = read_manifest('ckpt')['manifest']['fields'];"
+        "values = {k: v for k, v in fields.items() if not isinstance(v, dict)};"
+        "s.convert('a.npz', 'again', schema='schemas/vmc_state/v1.yaml', layout='x.yaml', values=values);"
+        "assert s.validate('again') == [], s.validate('again')",
+    )
+    assert back.returncode == 0, back.stderr
+
+
 @pytest.mark.parametrize("command", ["demo", "schema export m:State"])
 def test_commands_that_need_jax_name_it(python, command):
     done = python("-m", "neuralqx_struct", *command.split())

@@ -51,6 +51,7 @@ def adopt(arrays, layout=LAYOUT, schema=SCHEMA, **options):
 
 
 def problems(arrays, layout=LAYOUT, **options):
+    """Code, path and text of all problems."""
     with pytest.raises(SerializationError) as caught:
         adopt(arrays, layout, **options)
     return [
@@ -329,3 +330,75 @@ def test_a_size_that_nothing_shows():
     assert "h, k, which none of them does" in str(caught.value)
     model = adopt(source(), layout, schema=schema, values={"h": 2})
     assert model.words.shape == (3, 2, 2)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Structs of other schemas, constant and shared arrays, stacked structs without layers.
+
+OPTIM = """
+language: "1"
+schema: lab.optim
+version: 1
+root: Adam
+structs: {Adam: {fields: {mu: "float32[n, m]", count: {type: int, kind: static, default: 0}}}}
+"""
+
+
+def test_structs_of_another_schema_have_rules_under_their_identity(tmp_path):
+    for name, text in {"optim": OPTIM, "net": SCHEMA}.items():
+        (tmp_path / name).mkdir()
+        used = "root: Net\nuses: [lab.optim@1]"
+        text = text.replace("root: Net", used).replace("bias:", "adam: lab.optim.Adam\n      bias:")
+        (tmp_path / name / "v1.yaml").write_text(text.lstrip())
+    rule = "{lab.optim.Adam: {mu: {name: m, transpose: true}}}"
+    layout = f"{LAYOUT}structs: {rule}\n"
+    schema = s.load_schema(tmp_path / "net")
+    arrays = source(**{"adam.m": f(2, 5)})
+    model = schema.from_layout(arrays, layout, {"adam.count": 4})
+    assert (model.adam.mu.shape, model.adam.count) == ((5, 2), 4)
+    back = schema.to_layout(model, layout, like=arrays)
+    np.testing.assert_array_equal(back["adam.m"], arrays["adam.m"])
+    with pytest.raises(SerializationError, match="did you mean 'lab.optim.Adam'"):
+        schema.from_layout(arrays, layout.replace("optim.Adam", "optim.Adm"))
+
+
+def test_constant_and_shared_arrays_are_written_in_full():
+    schema = s.load_schema(SCHEMA)
+    one = jnp.ones(4)
+    norms = [schema.Norm(scale=one), schema.Norm(scale=one)]
+    model = schema.Net(
+        n_heads=1, words=jnp.zeros((3, 4)), norms=norms, head=None, bias=None, key=None
+    )
+    found = schema.to_layout(model, LAYOUT)
+    assert [*found] == ["words", "norms.0.scale", "norms.1.scale"]
+    np.testing.assert_array_equal(found["norms.1.scale"], np.ones(4, "float32"))
+    again = schema.from_layout(found, LAYOUT, {"n_heads": 1})
+    assert again == model
+
+
+def test_a_stacked_struct_needs_a_layer():
+    schema = SCHEMA.replace("list[Norm]", "Norm[][m]")
+    layout = LAYOUT + 'structs: {Net: {norms: "h.{i}"}}\n'
+    (found,) = problems({"words": f(3, 4)}, layout, schema=schema)
+    assert found[:2] == ("NQX705", "$.norms.scale")
+
+
+def test_layers_have_one_shape():
+    schema = SCHEMA.replace("list[Norm]", "Norm[][m]").replace(
+        '"float32[d]", eps', '"float32[_]", eps'
+    )
+    layout = LAYOUT + 'structs: {Net: {norms: "norms.{i}"}}\n'
+    (found,) = problems(source(**{"norms.1.scale": f(7)}), layout, schema=schema)
+    assert found[0] == "NQX412"
+
+
+def test_merged_arrays_of_several_sizes_need_them():
+    layout = LAYOUT + "structs: {Net: {words: [a, b]}}\n"
+    arrays = source(words=None, a=f(1, 4), b=f(2, 4))
+    (found,) = problems(arrays, layout)
+    assert found[0] == "NQX702"
+    assert "write their `sizes`" in found[2]
+    sized = layout.replace("[a, b]", "{name: [a, b], sizes: [1, 2]}")
+    assert adopt(arrays, sized).words.shape == (3, 4)
+    found = problems(source(words=None, a=f(1, 4), b=f(2, 4).astype("int8")), sized)
+    assert [each[0] for each in found] == ["NQX411", "NQX411"]

@@ -5,6 +5,7 @@ import re
 from datetime import date
 
 import jsonschema
+import numpy as np
 import pytest
 
 import neuralqx_struct as s
@@ -152,6 +153,17 @@ def test_migrate_up_and_down(schema, tmp_path):
     with pytest.raises(s.SchemaError, match="expected a value of type decimal"):
         (tmp_path / "invoice" / "v2.yaml").write_text(wrong)
         s.load_schema(tmp_path / "invoice")
+
+
+def test_values_of_layouts(schema):
+    layout = {"language": "1", "layout": "x", "of": "lab.invoice@2"}
+    layout["values"] = {"cost": "2.50", "rates": ["0.5"], "tax": None}
+    arrays = {"w": np.ones(3, "float32")}
+    invoice = schema.from_layout(arrays, layout)
+    assert (invoice.cost, invoice.rates, invoice.tax) == ("2.50", ("0.5",), None)
+    assert [*schema.to_layout(invoice, layout)] == ["w"]
+    with pytest.raises(s.SerializationError, match='of type decimal, got "nonsense"'):
+        schema.from_layout(arrays, layout, {"cost": "nonsense"})
 
 
 def test_diff(schema):
