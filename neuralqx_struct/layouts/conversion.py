@@ -30,12 +30,13 @@ from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.evolution.folders import is_bundle
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import FORMATS, ForeignArray
+from neuralqx_struct.formats.table import Writing
 from neuralqx_struct.layouts.payloads import adopted, foreign_of, released, sound_layout
 from neuralqx_struct.layouts.reading import read_layout
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.schema.catalogue import Catalogue, schemas_given
 from neuralqx_struct.schema.series import Series
-from neuralqx_struct.stores.store import Progress
+from neuralqx_struct.stores.store import Progress, store_of
 
 
 def convert(
@@ -104,13 +105,13 @@ def convert(
         _refuse_target(wanted, out)
         payload = adopted(series, layout, source, values, report=report, limits=limits)
         payload = resolve(payload, series, report=report)
-        chosen = store or "npz"
+        chosen: dict[str, Any] = {} if store is None else {"store": store}
         bundle.write(
-            out, payload, overwrite=overwrite, store=chosen, compress=compress, progress=progress
+            out, payload, overwrite=overwrite, compress=compress, progress=progress, **chosen
         )
         records = bundle.read_manifest(out)["arrays"]
         nbytes = sum(record["nbytes"] for record in records.values())
-        return Converted(out, chosen, len(records), nbytes, (), linked=False)
+        return Converted(out, store_of(records).name, len(records), nbytes, (), linked=False)
     if wanted is None:
         known = ", ".join(each.suffix for each in FORMATS.values() if each.write and each.suffix)
         message = f"expected a foreign file as target, got {str(out)!r}"
@@ -144,7 +145,9 @@ def _format_of(out: Path, max_shard_size: int | None) -> str | None:
     for each in FORMATS.values():
         if each.write is not None and each.suffix and out.name.endswith(each.suffix):
             return each.name
-    return "safetensors" if max_shard_size is not None else None
+    shards = Writing(max_shard_size=max_shard_size)
+    folders = (each.name for each in FORMATS.values() if each.write and each.folder(shards))
+    return next(folders, None)
 
 
 def _refuse_target(wanted: str | None, out: Path) -> None:
