@@ -43,6 +43,9 @@ def check_dtypes(document: Document, dtypes: Mapping[str, str]) -> None:
             raise SchemaError(message, code="NQX102", path="dtypes", hint=hint)
 
 
+_MOST_STRUCTS = 10_000
+
+
 @dataclass(kw_only=True)
 class Draws:
     """Random values of one field.
@@ -53,13 +56,27 @@ class Draws:
         field: The field of the value; ``path`` is its struct and name.
         path: Where it is.
         dtypes: Dtypes by the names of choices and families.
+        left: How many structs may still be made, for all fields together.
     """
 
     random: np.random.Generator
     reach: int
     dtypes: Mapping[str, str] = field(default_factory=dict)
+    left: list[int] = field(default_factory=lambda: [_MOST_STRUCTS])
     field: Any = None
     path: str = ""
+
+    def take_struct(self) -> None:
+        """Counts a struct.
+
+        Raises:
+            SchemaError: NQX413: there are too many.
+        """
+        self.left[0] -= 1
+        if self.left[0] < 0:
+            message = f"expected a schema whose instances have at most {_MOST_STRUCTS:,} structs, got more"
+            hint = "hold structs that repeat in a list, or make them optional"
+            raise SchemaError(message, code="NQX413", path=self.path, hint=hint)
 
     def dtype(self, declared: Array) -> str:
         """The dtype of an array."""

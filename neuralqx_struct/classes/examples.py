@@ -225,6 +225,7 @@ class _Sample(Draws):
 
     def struct(self, name: str, bound: dict[str, int]) -> Any:
         """An instance of a struct whose parameters are ``bound``."""
+        self.take_struct()
         made = replace(self, local=dict(bound), depth=self.depth + 1, name="")
         made.limits = inside(self.limits, self.name)
         made.lengths = inside(self.lengths, self.name)

@@ -2,9 +2,10 @@
 
 import pytest
 
+import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.classes.compiler import Schema
-from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.errors import SchemaError, SerializationError
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.schema import conditions
@@ -58,3 +59,11 @@ def test_constraints_on_very_many_values(tmp_path, monkeypatch):
         with pytest.raises(SerializationError) as caught:
             Schema(series_of([document]), 1).load(path)
         assert [d.code for d in caught.value.diagnostics] == ["NQX507"]
+
+
+def test_an_example_of_structs_that_double():
+    structs = {f"S{i}": {"a": f"S{i + 1}", "b": f"S{i + 1}"} for i in range(40)}
+    document = doc({"x": "S0"}, structs={**structs, "S40": {"x": "int"}})
+    with bounded(), pytest.raises(SchemaError, match="at most 10,000 structs") as caught:
+        s.example(Schema(series_of([document]), 1).A)
+    assert caught.value.code == "NQX413"
