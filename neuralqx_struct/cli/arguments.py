@@ -242,6 +242,14 @@ VALUES = option(
     many=True,
     check=lambda text: parse_value(text) and None,
 )
+JSON_SCHEMA = option(
+    "json_schema",
+    "JSON Schema that manifests must match too.",
+    "FILE",
+    flag="--json-schema",
+    type=Path,
+    reads=True,
+)
 LAYOUT = option(
     "layout",
     "Names and forms of a foreign file: a name in the schema's layouts/, or a file.",

@@ -19,6 +19,7 @@ from neuralqx_struct.cli import bundles, schemas
 from neuralqx_struct.cli.arguments import (
     FOLDER,
     FOREIGN,
+    JSON_SCHEMA,
     LAYOUT,
     LIMITS,
     MODE,
@@ -84,14 +85,7 @@ _ROWS = (
         arguments=(
             PATHS,
             SCHEMA,
-            option(
-                "json_schema",
-                "JSON Schema that manifests must match too.",
-                "FILE",
-                flag="--json-schema",
-                type=Path,
-                reads=True,
-            ),
+            JSON_SCHEMA,
         ),
         members=("paths",),
     ),

@@ -217,9 +217,10 @@ class AdoptionPlan(Plan):
         inner = form.inner_of(whole, size)
         if inner is None:
             return None
-        found = leaf.place.scope.unify(form.whole, whole, leaf.place.text, leaf.dtype)
-        found += leaf.place.scope.unify(form.inner, inner, leaf.place.text, leaf.dtype)
-        self.found += [replace(each, hint=RULE) for each in found]
+        if form.merged or rule.part is not None or rule.reshape is not None:
+            found = leaf.place.scope.unify(form.whole, whole, leaf.place.text, leaf.dtype)
+            found += leaf.place.scope.unify(form.inner, inner, leaf.place.text, leaf.dtype)
+            self.found += [replace(each, hint=RULE) for each in found]
         leaf.shape = (*self._lead(leaf, counts), *form.ordered(inner))
         return Numbers(files, windows, whole, inner)
 
