@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _ATTEMPTS = 16
+_PAUSE = 0.004  # a writer on a busy machine needs its turn
 
 
 # Opening
@@ -252,6 +254,7 @@ def _settled(path: Path, limits: Limits) -> OpenBundle:
         except FileNotFoundError:  # between two renames there is nothing at the path
             if not left:
                 raise
+            time.sleep(_PAUSE)
             continue
         try:
             found = OpenBundle(path, held, limits)
@@ -263,6 +266,7 @@ def _settled(path: Path, limits: Limits) -> OpenBundle:
             if found.is_complete() or not left or not _outlived(held, path):
                 return found
         held.close()
+        time.sleep(_PAUSE)
 
 
 def _outlived(held: Opened, path: Path) -> bool:
