@@ -1,7 +1,6 @@
 """The compiler: schema documents -> Struct classes, and :class:`Schema`, the users' handle of a schema.
 
-Reading and linting import no JAX: the modules of ``struct/`` are imported when the first class is made. Documents of one
-fingerprint share their classes.
+Reading and linting import no JAX, but making the first class does. Documents of one fingerprint share their classes.
 
 Example:
     >>> schema = load_schema('''

@@ -1,7 +1,6 @@
 """The table of commands: name, function, arguments, help, JSON members, and whether JAX is needed.
 
-The command line, its help and completion, the formats of results and the checks of the documentation are made from it. A
-new command is one function that returns a :class:`~neuralqx_struct.cli.reports.Report`, and one row.
+The command line, its help and completion, the formats of results and the checks of the documentation are made from it.
 
 Example:
     >>> COMMANDS["verify"].members
@@ -206,12 +205,7 @@ _ROWS = (
         run=bundles.infer,
         help="Write a first schema from a bundle or a foreign file. A TODO marks each unknown part.",
         arguments=(
-            Argument(
-                "bundle",
-                "A bundle, a manifest.json, or a file of another program.",
-                "PATH",
-                reads=True,
-            ),
+            Argument("bundle", "A bundle, or a file of another program.", "PATH", reads=True),
             option("identity", "Identity of the schema, such as lab.state.", "ID", flag="--id"),
             option("out", "A folder, or a YAML file; printed if left out.", "PATH", type=Path),
         ),

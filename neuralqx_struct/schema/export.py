@@ -1,12 +1,10 @@
 """Exports: JSON Schemas of manifests, and of a schema Mermaid diagrams and an outline in lines.
 
 :func:`manifest_schema` is the published JSON Schema of manifests, generated from the models; :func:`payload_schema` narrows
-it to the declarations of one document, so that tools which know nothing of this library can check its manifests. It has the keywords that draft-07 and 2020-12 share, and
-``if`` and ``then`` rather than ``anyOf``, so that a validator names the place that is wrong. Beyond any JSON Schema, and
-left to ``validate``: that sizes agree with each other, expressions, and the numbers in arrays.
+it to the declarations of one document. Both have the keywords that draft-07 and 2020-12 share, and ``if`` and ``then``
+rather than ``anyOf``, so that a validator names the place. ``validate`` alone checks sizes, expressions and arrays.
 
-Diagrams show structs with their fields, or versions with the steps between them, as GitHub, GitLab and Sphinx render
-them. Mermaid has no escapes in class bodies: its special characters become entities.
+Diagrams show structs or versions. Mermaid has no escapes in class bodies: its special characters become entities.
 
 Example:
     >>> from neuralqx_struct.schema.series import load_series
@@ -52,8 +50,7 @@ _PLAIN: Rule = {"type": ["string", "number", "boolean"]}
 def manifest_schema() -> dict[str, Any]:
     """The published JSON Schema of ``manifest.json``.
 
-    It uses only keywords that mean the same in draft-07 and in 2020-12. The tag of a node selects its model by ``if`` and
-    ``then``, so that validators report errors of that model alone.
+    The tag of a node selects its model, so that validators report errors of that model alone.
     """
     from pydantic import TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema

@@ -1,8 +1,7 @@
 """The record of an array store, and the terms that all stores share.
 
-A store writes named arrays to one file or folder of a bundle and reads them again. Each store is one
-:class:`Store` record; ``stores/__init__.py`` has the table. Manifests and bundles are handled in
-``manifest/`` and ``bundle/``.
+A store writes named arrays to one file or folder of a bundle and reads them again. Each is one :class:`Store` record;
+``stores/__init__.py`` has the table.
 
 CRC-32 checksums are of bytes that are read and of bytes while they are written. :data:`crc32` is ISA-L's implementation if
 its package is installed, since it keeps up with memory, else zlib's; both give the same numbers.
@@ -55,12 +54,7 @@ Target = Path | BinaryIO
 
 
 def imported(name: str, extra: str, words: str) -> Any:
-    """A module of an optional dependency.
-
-    Args:
-        name: The module.
-        extra: The extra of this package that installs it.
-        words: The files that need it.
+    """A module of an optional dependency, which an extra installs and the files named in words need.
 
     Raises:
         SerializationError: NQX615: it is not installed.

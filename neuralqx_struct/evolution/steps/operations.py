@@ -1,8 +1,6 @@
 """The record of a migration step, and the parts that several steps are made of.
 
-Contains :class:`StepKind` (the record) and :class:`Scope` (the struct that a step changes, in a declaration). The steps
-themselves are in the modules beside this one; a new step is a model in ``schema/migration.py``, a module with its record,
-and a row in the table of ``__init__.py``.
+Contains :class:`StepKind`, the record, and :class:`Scope`, the struct that a step changes in a declaration.
 
 Example:
     >>> from neuralqx_struct.evolution import steps

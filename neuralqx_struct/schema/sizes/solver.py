@@ -3,8 +3,7 @@
 Owns :class:`Solver`, which takes the declared and the actual shape of each array and reports the sizes that disagree.
 Names that the document declares are one size for the whole tree, all others belong to one struct instance.
 
-The result does not depend on the order of the arrays: a size follows from another in the same way whichever came
-first. Only which of two arrays is called the wrong one does.
+The result does not depend on the order of the arrays; only which of two is called the wrong one does.
 
 Example:
     >>> from neuralqx_struct.expressions import parse
