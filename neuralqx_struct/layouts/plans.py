@@ -98,7 +98,9 @@ class Plan:
         names = {n for each in sizes if each is not ... and size(each) is None for n in each.names}
         unknown = sorted(name for name in names if size(extent(name)) is None)
         where = leaf.place.text
-        if not unknown:
+        open_axes = [each for each in leaf.form.inner if each is ... or size(each) is None]
+        derivable = rule.reshape is not None and len(open_axes) < 2
+        if not unknown or (derivable and not rule.sizes and rule.blocks is None):
             shown = f"[{format_extents(leaf.form.inner)}]"
             self.report("NQX412", where, f"expected sizes that make {shown}, got others", RULE)
             return

@@ -402,3 +402,39 @@ def test_merged_arrays_of_several_sizes_need_them():
     assert adopt(arrays, sized).words.shape == (3, 4)
     found = problems(source(words=None, a=f(1, 4), b=f(2, 4).astype("int8")), sized)
     assert [each[0] for each in found] == ["NQX411", "NQX411"]
+
+
+#: Type of a field -> rule, arrays of the file, and code and words of the one problem.
+FIELDS = {
+    "tuple[float32[2], int8[2]]": ("x", {"x.0": f(2)}, "NQX412", "number of items, got 1"),
+    "prng_key": ("x", {"x": np.zeros(2, "uint32")}, "NQX420", "prng_key[threefry2x32]"),
+    "list[float32[_], 3]": ("x", {"x.0": f(2)}, "NQX412", "3"),
+    "float32[a, b]": ("{reshape: [a, b, 2]}", {"x": f(2, 3, 2)}, "NQX702", "as many"),
+    "float32[a, 2]": ("{reshape: [n]}", {"x": f(3)}, "NQX412", "sizes that make"),
+}
+
+
+@pytest.mark.parametrize("declared", FIELDS)
+def test_fields_that_do_not_fit(declared):
+    rule, arrays, code, words = FIELDS[declared]
+    fields = f'structs: {{Net: {{fields: {{x: "{declared}"}}}}}}'
+    schema = f'language: "1"\nschema: lab.net\nversion: 1\nroot: Net\n{fields}\n'
+    found = problems(arrays, f"{HEAD}structs: {{Net: {{x: {rule}}}}}\n", schema=schema)
+    assert code in [each[0] for each in found], found
+    assert any(words in each[2] for each in found), found
+
+
+def test_searches_of_names_have_a_budget(monkeypatch):
+    monkeypatch.setattr("neuralqx_struct.layouts.names._MOST_LOOKS", 1)
+    assert problems(source())[0][0] == "NQX507"
+
+
+def test_arrays_that_do_not_split_are_not_written():
+    schema = s.load_schema(SCHEMA)
+    norm = schema.Norm(scale=jnp.ones(4))
+    model = schema.Net(
+        n_heads=1, words=jnp.ones((3, 4)), norms=[norm], head=None, bias=None, key=None
+    )
+    for rule in ("[a, b]", "{name: [a, b], sizes: [1, 1]}"):
+        with pytest.raises(SerializationError, match="that splits into"):
+            schema.to_layout(model, f"{LAYOUT}structs: {{Net: {{words: {rule}}}}}\n")

@@ -159,3 +159,17 @@ def test_facts_about_the_file_in_a_bundle_are_not_trusted(world, form):
         model.export("ckpt", metadata={"foreign": facts}, overwrite=True)
         convert("ckpt", "back.safetensors", **given, overwrite=True)
         assert s.load_schema("schemas/net").from_layout("back.safetensors", "hf", VALUES) == model
+
+
+def test_schemas_of_a_project(world):
+    from neuralqx_struct.schema.catalogue import Catalogue
+
+    save_file(arrays(), "model.safetensors")
+    found = Catalogue(world / "schemas")
+    (world / "other.yaml").write_text(LAYOUT.replace("lab.net@1", "lab.other@1"))
+    (world / "hf.yaml").write_text(LAYOUT)
+    assert (
+        convert("model.safetensors", "c", schema=found, layout="hf.yaml", values=VALUES).arrays == 5
+    )
+    with pytest.raises(SerializationError, match="identity lab.other"):
+        convert("model.safetensors", "d", schema=found, layout="other.yaml", values=VALUES)
