@@ -20,9 +20,15 @@ VALUES = {
     "rename_path": {"state": {"mean": np.ones(3, "float32"), "nu": np.zeros(3, "float32")}},
     "convert": {"history": [0.5, 1.5]},
 }
-#: Orbax needs long, so the steps of most bytes are enough.
-PLACES = [(name, store) for name in STEPS for store in STORES if store != "orbax"]
-PLACES += [(name, "orbax") for name in ("rename_path", "stack", "unstack", "convert", "merge")]
+#: The other places are slow: Orbax needs long, and a step that moves no array bytes is the same in npz and safetensors.
+FAST = {(name, "npz") for name in STEPS}
+FAST |= {(name, "safetensors") for name, kind in STEPS.items() if kind.cost != "manifest"}
+FAST |= {("merge", "orbax"), ("stack", "orbax"), ("rename_path", "orbax")}
+PLACES = [
+    pytest.param(name, store, marks=() if (name, store) in FAST else pytest.mark.slow)
+    for name in STEPS
+    for store in STORES
+]
 
 
 @pytest.fixture(autouse=True)
