@@ -16,8 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from neuralqx_struct.dtypes import best_dtype
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
+from neuralqx_struct.evolution.choices import held_arrays, mixed_dtypes
 from neuralqx_struct.evolution.differences import Difference, differences, renamed_structs
 from neuralqx_struct.evolution.pairings import are, pair_fields
 from neuralqx_struct.evolution.proposals import Place, Suggestion, Work, place_of, ways_to
@@ -100,6 +102,7 @@ def suggest(old: Document, new: Document) -> tuple[Suggestion, ...]:
             _convert_fields(name, work)
         seen.update(names)  # converting a field may rename a struct, whose fields are compared next
     _rename_members(work)
+    _unite_dtypes(work)
     _rename_entries(work)
     _ask_the_rest(work)
     return tuple(work.found)
@@ -262,6 +265,24 @@ def _rename_members(work: Work) -> None:
         if not answers:
             question += " Keep the members, or give the enum a `default:` member."
         work.ask([("enums", name)], question, *answers)
+
+
+def _unite_dtypes(work: Work) -> None:
+    """Casts the arrays of a choice to one of its dtypes, which holds the values of all of them if one does."""
+    for (*_, name), _, _ in mixed_dtypes(work.have, work.want):
+        held = held_arrays(work.have, work.want)[name]
+        dtypes = [dtype for _, _, array in held for dtype in array.dtypes]
+        wanted = best_dtype(work.want.dtypes[name].members, dtypes)
+        others = dict.fromkeys((s, field) for s, field, a in held if a.dtypes != (wanted,))
+        steps = [
+            build.cast(field=field, dtype=wanted, within=work.within(struct))
+            for struct, field in others
+        ]
+        after = work.after(steps)
+        if after is not None and len(differences(after, work.want)) < len(
+            differences(work.have, work.want)
+        ):
+            work.take([("dtypes", name)], *steps)
 
 
 def _rename_entries(work: Work) -> None:

@@ -261,12 +261,51 @@ def test_defaults_inside_structs_are_made_before_the_tree_is_known(tmp_path):
     assert made.A(x=jnp.zeros(2, "bfloat16"), part=part).part == part
 
 
-def test_a_choice_comes_before_the_arrays_that_are_added_to_it():
-    a = read({"x": "float32[n]"}, {})
-    fields = {"x": "compute[n]", "y": {"type": "compute[n]", "default": 0}}
-    b = read(fields, CHOICES, version=2, steps=[{"add": {"field": "y", "default": 0}}])
-    (found,) = prove(a, b)
-    assert found.code == "NQX305" and "float32 at A.x" in found.message
+ADDED = [
+    # New fields beside x, which joins the choice, and their values.
+    ({"y": {"type": "compute[n]", "default": 0}}, None),
+    ({"y": "compute[n]", "part": "Part"}, {"y": 0, "part": {"w": [[1, 2]]}}),
+]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("added", ADDED)
+def test_arrays_that_are_added_to_a_new_choice_have_its_dtype(tmp_path, dtype, added):
+    fields, values = added
+    steps = values and [{"add": {"field": f, "default": v}} for f, v in values.items()]
+    old = schema(document({"x": f"{dtype}[n]"}, {}), tmp_path)
+    before = old.A(x=jnp.ones(3, dtype))
+    path = before.export(tmp_path / "old")
+    new = schema(document({"x": "compute[n]"} | fields, version=2, steps=steps), tmp_path)
+    assert all(each.severity == "warning" for each in lint_series(new.series))
+    state = new.load(path)
+    assert {each.dtype for each in jax.tree.leaves(state)} == {jnp.dtype(dtype)}
+    if steps:
+        path = state.export(tmp_path / "new")
+        s.migrate(path, tmp_path / "back", schema=tmp_path / "choices", to=1)
+        assert old.load(tmp_path / "back") == before
+
+
+MIXES = [
+    # Old fields, new fields, steps, the step of the hint.
+    ({"x": "float32[n]"}, {"z": "compute[n]", "b": "compute[n]"},
+     [{"add": {"field": "b", "default": 0}}, {"rename": {"field": "x", "to": "z"}}], {"field": "b", "dtype": "float32"}),
+    ({"x": "float32[n]", "b": "bfloat16[n]"}, {"x": "compute[n]", "b": "compute[n]"},
+     [], {"field": "b", "dtype": "float32"}),
+    ({"x": "float32[n]", "b": "floating[n]"}, {"x": "compute[n]", "b": "compute[n]"},
+     [{"cast": {"field": "b", "dtype": "bfloat16", "exact": False, "lossy": True}}], {"field": "b", "dtype": "float32"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MIXES)
+def test_arrays_of_several_dtypes_are_cast_as_the_hint_shows(case):
+    before, after, steps, wanted = case
+    a, b = read(before, {}), read(after, version=2, steps=steps)
+    (found,) = [each for each in prove(a, b) if each.severity == "error"]
+    members = ", ".join(f"{name}: {value}" for name, value in wanted.items())
+    assert (found.code, found.hint) == ("NQX305", f"write `- cast: {{{members}}}`")
+    fixed = read(after, version=2, steps=[*steps, cast(**wanted)])
+    assert [each for each in prove(a, fixed) if each.severity == "error"] == []
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, did_you_mean
+from neuralqx_struct.evolution.choices import as_held
 from neuralqx_struct.evolution.payload_tree import Place, copied
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.evolution.steps.builders import builder
@@ -125,7 +126,8 @@ def _add(step: Add, scope: Scope) -> Document:
     scope.check_value(step.default, declaration.declared, target, "default")
     check_limits(declaration, step.default, "default")
     known = with_named(scope.document, declaration.declared, target)
-    return scope.moved(known).replaced((), {step.field: declaration})
+    made = scope.moved(known).replaced((), {step.field: declaration})
+    return as_held(made, scope.document, target)
 
 
 def _add_payload(step: Add, place: Place) -> Node:
