@@ -157,8 +157,9 @@ def load(
         limits: Sizes above which the bundle is refused.
         report: A list that receives the defaulted, dropped and cast items.
         progress: Called with bytes read and bytes in all.
-        raw: Return nested dicts, lists and arrays, without classes and without a schema; ``load_cls``, ``unknown``,
-            ``fill`` and ``like`` then have no effect.
+        raw: Return nested dicts, lists and arrays, without classes and without a schema: the fields of a Struct, a
+            dataclass or a namedtuple are a dict; tuples, sets and deques are lists, and as keys of dicts they are tuples.
+            ``load_cls``, ``unknown``, ``fill`` and ``like`` then have no effect.
         dtype: A dtype for all floating arrays, or a mapping from dtypes or families (``floating``, ``integer``) to
             dtypes, such as ``{"float32": "bfloat16"}``. Arrays are converted after the steps of migrations; ``report``
             receives each. Floating and complex numbers are rounded, whole numbers that do not fit are an error. Random

@@ -67,7 +67,8 @@ class Codec:
         encode: ``encode(value, encoder)`` returns the members of the node; the encoder is that of the table.
         decode: ``decode(node, decoder)`` returns the value; the decoder is that of the table.
         accepts: Whether other values are saved by this codec, too.
-        raw: As ``decode``, for a reader that makes no instances of classes and no sets; None if it is the same.
+        raw: As ``decode``, for a reader that makes only dicts, lists and arrays of containers and
+            instances of classes; None if it is the same.
     """
 
     kind: NodeKind
@@ -344,13 +345,22 @@ class Decoder:
             values.append(self.decode(node, index) if type(node) in (dict, list) else node)
         return values
 
-    def pairs(self, node: Mapping[str, Node]) -> list[tuple[Any, Any]]:
-        """The keys and values of the ``items`` of a dict node."""
+    def pairs(
+        self, node: Mapping[str, Node], as_key: Callable[[Any], Any] | None = None
+    ) -> list[tuple[Any, Any]]:
+        """The keys and values of the ``items`` of a dict node.
+
+        Args:
+            node: The node.
+            as_key: Makes a key of the value of its node, if that is not the key itself.
+        """
         found: list[tuple[Any, Any]] = []
         seen: set[Any] = set()
         problems = len(self.problems)
         for key_node, value_node in node["items"]:
             key = self.decode(key_node)
+            if as_key is not None:
+                key = as_key(key)
             try:
                 twice = key in seen
                 seen.add(key)

@@ -45,6 +45,10 @@ def _encode_items(value: Any, encoder: Encoder) -> Members:
     return {"items": encoder.encode_all(value)}
 
 
+def _raw_items(node: Members, decoder: Decoder) -> list[Any]:
+    return decoder.all(node["items"])
+
+
 def _encode_set(value: Any, encoder: Encoder) -> Members:
     # The order of a set differs from run to run: sort by the text of the nodes.
     before = len(encoder.arrays)
@@ -71,6 +75,17 @@ def _decode_set(make: Callable[[Any], Any], node: Members, decoder: Decoder) -> 
 
 def _encode_pairs(value: Any, encoder: Encoder) -> Members:
     return {"items": encoder.encode_pairs(value.items())}
+
+
+def _raw_pairs(node: Members, decoder: Decoder) -> dict[Any, Any]:
+    return dict(decoder.pairs(node, _raw_key))
+
+
+def _raw_key(key: Any) -> Any:
+    """A key of a dict without lists and dicts, which have no hash: tuples of their items."""
+    if isinstance(key, dict):
+        key = [*key.items()]
+    return tuple(map(_raw_key, key)) if isinstance(key, (list, tuple)) else key
 
 
 _FACTORIES = [list, dict, set, frozenset, tuple, int, float, complex, bool, str, bytes]
@@ -290,7 +305,13 @@ def decode_full(node: Members, decoder: Decoder) -> np.ndarray[Any, Any]:
 
 
 def _list_codec(tag: str, cls: Any) -> Codec:
-    return Codec(KINDS[tag], (cls,), _encode_items, lambda node, d: cls(d.all(node["items"])))
+    return Codec(
+        KINDS[tag],
+        (cls,),
+        _encode_items,
+        lambda node, d: cls(d.all(node["items"])),
+        raw=_raw_items,
+    )
 
 
 def _set_codec(tag: str, cls: Any) -> Codec:
@@ -299,12 +320,18 @@ def _set_codec(tag: str, cls: Any) -> Codec:
         (cls,),
         _encode_set,
         partial(_decode_set, cls),
-        raw=lambda node, d: d.all(node["items"]),
+        raw=_raw_items,
     )
 
 
 def _dict_codec(tag: str, cls: Any, *types: type) -> Codec:
-    return Codec(KINDS[tag], (cls, *types), _encode_pairs, lambda node, d: cls(dict(d.pairs(node))))
+    return Codec(
+        KINDS[tag],
+        (cls, *types),
+        _encode_pairs,
+        lambda node, d: cls(dict(d.pairs(node))),
+        raw=_raw_pairs,
+    )
 
 
 def _bytes_codec(tag: str, cls: Any) -> Codec:
@@ -348,8 +375,9 @@ PLAIN_CODECS = Codecs(
             (defaultdict,),
             _encode_defaultdict,
             lambda node, d: defaultdict(FACTORIES[node["factory"]], d.pairs(node)),
+            raw=_raw_pairs,
         ),
-        Codec(KINDS["deque"], (deque,), _encode_deque, _decode_deque),
+        Codec(KINDS["deque"], (deque,), _encode_deque, _decode_deque, raw=_raw_items),
         _parts_codec("range", range, *_BOUNDS),
         _parts_codec("slice", slice, *_BOUNDS),
         _parts_codec("complex", complex, "real", "imag"),

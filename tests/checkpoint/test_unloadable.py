@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import enum
 import json
+import types
 from typing import NamedTuple
 
 import jax
@@ -121,10 +122,40 @@ def test_a_raw_load_needs_no_class(tmp_path):
     raw = s.load(path, raw=True, as_numpy=True)
     np.testing.assert_array_equal(raw["held"][0].pop("value"), [0, 1])
     np.testing.assert_array_equal(raw["params"]["tree"]["net"]["w"].pop("value"), [1, 1])
-    assert raw["held"] == [{"n": (1, "FAST")}]
+    assert raw["held"] == [{"n": [1, "FAST"]}]
     assert raw["pair"] == {"a": 1, "b": {"x": 2.5}}
     assert raw["set"] in ([1, 2], [2, 1]) and raw["function"] == "jax.nn:relu"
     assert raw["ordered"] == {"a": 1} and set(raw["partial"]) == {"children", "aux"}
+
+
+RAW = [
+    ((1, (2, [3])), [1, [2, [3]]]),
+    ({"set": {1}, "frozen": frozenset([2])}, {"set": [1], "frozen": [2]}),
+    (collections.deque([1], 3), [1]),
+    (Pair((1,), Pair(2, 3)), {"a": [1], "b": {"a": 2, "b": 3}}),
+    (collections.OrderedDict(a=(1,)), {"a": [1]}),
+    (collections.defaultdict(list, a=()), {"a": []}),
+    (collections.Counter("aa"), {"a": 2}),
+    (types.MappingProxyType({"a": (1,)}), {"a": [1]}),
+    ({(1, (2,)): "a", frozenset([3]): "b", Pair(4, 5): "c"},
+     {(1, (2,)): "a", (3,): "b", (("a", 4), ("b", 5)): "c"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "wanted"), RAW, ids=lambda value: type(value).__name__)
+def test_a_raw_load_has_dicts_and_lists(value, wanted):
+    payload = s.to_state_dict(value)
+    raw = s.from_state_dict(payload, raw=True)
+    assert raw == wanted
+    assert {type(each) for each in _containers(raw)} <= {dict, list}
+    assert s.from_state_dict(payload) == value
+
+
+def _containers(value):
+    if not isinstance(value, (int, str)):
+        yield value
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _containers(item)
 
 
 def test_a_raw_load_runs_no_hook(tmp_path):
