@@ -178,9 +178,9 @@ _ROWS = (
         name="convert",
         function="neuralqx_struct.convert",
         run=bundles.convert,
-        help="Write a bundle in another form or store. Its values do not change.",
+        help="Write a bundle in another form or store, or from or to a foreign file.",
         arguments=(
-            Argument("source", "A bundle, ours or neuraLQX's; it is not changed.", "SRC"),
+            Argument("source", "A bundle, or a file of another program.", "SRC", reads=True),
             option(
                 "out",
                 "Path of the new one; with .zip one file.",

@@ -67,6 +67,7 @@ __all__ = [
     "ForeignFile",
     "Format",
     "is_foreign",
+    "is_url",
     "joined",
     "opened",
     "recognised",

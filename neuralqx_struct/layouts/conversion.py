@@ -61,7 +61,7 @@ def convert(
     neuraLQX becomes one of this library, with checksums. A foreign file needs a schema and a layout.
 
     Args:
-        source: A bundle, or a file or folder that another program wrote.
+        source: A bundle, or a file or folder that another program wrote; of safetensors also a URL.
         out: The target; with the suffix ``.zip`` one file. With a layout and the suffix of a foreign format, such as
             ``.safetensors``, a foreign file.
         schema: The schema of a foreign file: a Series or Schema, or the path of a schema.
@@ -85,8 +85,10 @@ def convert(
         SchemaError: The schema or the layout has errors.
         IntegrityError: Bytes of the source are damaged; nothing was written.
     """
-    source, out = Path(source), Path(out)
-    foreign = not is_bundle(source) and formats.recognised(source) is not None
+    out = Path(out)
+    remote = formats.is_url(source)
+    source = str(source) if remote else Path(source)
+    foreign = remote or (not is_bundle(Path(source)) and formats.recognised(source) is not None)
     wanted = _format_of(out, max_shard_size)
     if not foreign and layout is None and max_shard_size is None:
         return conversion.convert(
@@ -100,7 +102,8 @@ def convert(
             progress=progress,
         )
     series = _series(schema, layout, source)
-    require_apart(source, out)
+    if not remote:
+        require_apart(Path(source), out)
     if foreign:
         _refuse_target(wanted, out)
         payload = adopted(series, layout, source, values, report=report, limits=limits)
@@ -118,19 +121,18 @@ def convert(
         raise SerializationError(message, code="NQX614", hint=f"name it {known}")
     with opened_bundle(source, limits) as held:
         payload = held.payload()
-        known_facts = foreign_of(payload)
+        facts = foreign_of(payload)
         try:
             arrays = released(payload, series, layout, values, report=report)
         except StructError as error:
             raise error.in_file(str(source)) from error.__cause__
-        same = known_facts.get("format") == wanted
-        metadata = known_facts.get("metadata") if same else None
-        form = known_facts.get("form") if same else None
+        same = facts.get("format") == wanted
+        form = facts.get("form") if same else None
         formats.write(
             out,
             wanted,
             _counted(arrays, progress),
-            metadata=_texts(metadata),
+            metadata=_texts(facts.get("metadata") if same else None),
             form=form if isinstance(form, Mapping) else None,
             separator=sound_layout(layout, series).separator,
             overwrite=overwrite,
@@ -157,7 +159,7 @@ def _refuse_target(wanted: str | None, out: Path) -> None:
         raise SerializationError(message, code="NQX614", hint=hint)
 
 
-def _series(schema: Any, layout: Any, source: Path) -> Series:
+def _series(schema: Any, layout: Any, source: str | Path) -> Series:
     """The schema of a foreign file."""
     missing = [name for name, value in (("schema", schema), ("layout", layout)) if value is None]
     if missing:

@@ -34,7 +34,7 @@ from neuralqx_struct.manifest.kinds import (
     show,
 )
 from neuralqx_struct.paths import FieldName, Path, format_path
-from neuralqx_struct.printing import brief_array, brief_scalar
+from neuralqx_struct.printing import brief, brief_array, brief_scalar
 
 if TYPE_CHECKING:
     from neuralqx_struct.fieldspec import FieldSpec
@@ -100,7 +100,7 @@ class Inspection:
         lines = [f"{self.file}: {self._origin()}"]
         if self.schema is not None:
             lines.append("schema {id} version {version} ({fingerprint})".format(**self.schema))
-        lines += [f"metadata {key}: {value!r}" for key, value in self.metadata.items()]
+        lines += [f"metadata {key}: {brief(value)}" for key, value in self.metadata.items()]
         table = [
             (row.path, _shape(row), _size(row.nbytes) if row.nbytes else "", ", ".join(row.tags))
             for row in self.rows

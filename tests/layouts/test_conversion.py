@@ -2,6 +2,7 @@
 
 import filecmp
 
+import fsspec
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -66,6 +67,18 @@ def test_a_file_comes_back_bit_by_bit(world, kind, store):
     back = world / f"back.{kind}"
     assert convert("ckpt", back, **given).arrays == 3
     assert filecmp.cmp(source, back, shallow=False)
+
+
+def test_a_file_behind_a_url(world):
+    save_file(arrays(), world / "model.safetensors")
+    given = {"schema": "schemas/net", "layout": "hf", "values": VALUES}
+    convert(world / "model.safetensors", world / "one", **given)
+    convert((world / "model.safetensors").as_uri(), world / "two", **given)
+    fsspec.filesystem("memory").pipe(
+        "/convert/model.safetensors", (world / "model.safetensors").read_bytes()
+    )
+    convert("memory://convert/model.safetensors", world / "three", **given)
+    assert s.load(world / "one") == s.load(world / "two") == s.load(world / "three")
 
 
 def test_shards(world):
