@@ -1,6 +1,7 @@
 """Conversion between foreign files and bundles."""
 
 import filecmp
+import tracemalloc
 
 import fsspec
 import numpy as np
@@ -79,6 +80,26 @@ def test_a_file_behind_a_url(world):
     )
     convert("memory://convert/model.safetensors", world / "three", **given)
     assert s.load(world / "one") == s.load(world / "two") == s.load(world / "three")
+
+
+def peak_of_conversions(count):
+    """The most bytes in memory while `count` arrays of 2 MiB become a bundle, and a file again."""
+    wide = {f"layers.{i}.qk": np.ones((512, 1024), "float32") for i in range(count)}
+    save_file({"words": np.ones((1, 1024), "bfloat16"), **wide}, "model.safetensors")
+    given = {"schema": "schemas/net", "layout": "hf", "overwrite": True}
+    tracemalloc.start()
+    try:
+        convert("model.safetensors", "ckpt", values=VALUES, **given)
+        convert("ckpt", "again.safetensors", **given)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_one_array_is_in_memory_at_a_time(world):
+    peak_of_conversions(1)  # imports what it needs
+    assert peak_of_conversions(12) - peak_of_conversions(2) < 2 << 20
+    assert filecmp.cmp("again.safetensors", "model.safetensors", shallow=False)
 
 
 def test_shards(world):

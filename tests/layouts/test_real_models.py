@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import neuralqx_struct as s
+from neuralqx_struct.tools.linting import lint
 from tests.builders import ROOT
 
 pytestmark = pytest.mark.slow
@@ -40,7 +41,19 @@ def adopted(name, source, tmp_path):
     ignored = expected.keys() - found.keys()
     assert ignored or back.read_bytes() == source.read_bytes()
     assert schema(name).to_layout(made, "hf", like=source).keys() == found.keys()
+    check_draft(source, tmp_path)
     return made, ignored
+
+
+def check_draft(source, tmp_path):
+    """Checks that `infer` drafts a schema and a layout by which the file is read and written as it is."""
+    folder = tmp_path / "drafted"
+    s.infer(source).write(folder)
+    assert [each.code for each in lint(folder) if each.severity == "error"] == []
+    drafted = {"schema": folder, "layout": next(folder.glob("layouts/*")).stem}
+    bundle = s.convert(source, tmp_path / "draft", **drafted).out
+    back = s.convert(bundle, tmp_path / "draft.safetensors", **drafted).out
+    assert back.read_bytes() == source.read_bytes()
 
 
 def norm(x, scale, bias, eps):
@@ -144,6 +157,7 @@ def gpt2_logits(model, tokens):
 
 
 def test_gpt2_with_fused_attention_as_one_stacked_block(tmp_path):
+    import torch
     import transformers
 
     sizes = {"vocab_size": 50, "n_positions": 16, "n_embd": 32, "n_layer": 3, "n_head": 4}
@@ -151,6 +165,13 @@ def test_gpt2_with_fused_attention_as_one_stacked_block(tmp_path):
     source = saved(reference, tmp_path / "hf")
     model, ignored = adopted("gpt2", source, tmp_path)
     assert model.blocks.query.shape == (3, 32, 4, 8)
+    torch.save(reference.state_dict(), source.with_suffix(".pt"))
+    assert schema("gpt2").from_layout(source.with_suffix(".pt"), "hf") == model
+    s.infer(source.with_suffix(".pt")).write(tmp_path / "of torch")
+    s.convert(
+        source.with_suffix(".pt"), tmp_path / "pt", schema=tmp_path / "of torch", layout="torch"
+    )
+    assert s.verify(tmp_path / "pt") == []
     tokens = words(2, 9, 50)
     check_logits(gpt2_logits(model, tokens), reference, input_ids=tokens)
     assert not ignored
