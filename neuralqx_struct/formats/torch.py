@@ -1,7 +1,8 @@
 """The foreign format ``torch``: files of ``torch.save``, read by torch itself with ``weights_only=True`` and mapped.
 
 Before torch sees a file, its zip directory is checked, and it must not ask for memory that its data do not fill. Programs,
-pickled objects and the format of torch before 1.6 are refused. Dicts and lists are names, tensors are arrays. Needs the extra ``torch``.
+pickled objects and the format of torch before 1.6 are refused. Tensors are arrays, named by the keys of dicts and lists as they
+are, such as ``transformer.h.0.ln_1.weight``. Needs the extra ``torch``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neuralqx_struct.dtypes import DTYPES, NUMPY_DTYPES, dtype_named
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
-from neuralqx_struct.formats.names import joined
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -138,7 +138,7 @@ class _Walk:
         for key, inner in _members(item):
             self.add(inner, (*keys, key))
         if not isinstance(item, _CONTAINERS):
-            self._leaf(joined(keys, self._separator), item)
+            self._leaf(self._separator.join(keys), item)  # names of modules have dots: no escapes
 
     def _require(self, count: int, most: int, words: str) -> None:
         if count > most:
