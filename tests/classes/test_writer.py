@@ -347,7 +347,6 @@ def test_annotations_become_types(hint, text):
         (dict[int, str], "pytree"),
         (dict, "pytree"),
         (Access, "pytree"),
-        (Literal[b"x"], "pytree"),
         (set[int], "pytree"),
         ("Unknown", "pytree"),
         ("not python", "pytree"),

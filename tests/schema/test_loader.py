@@ -48,7 +48,7 @@ def test_a_file_of_another_kind_is_not_to_be_renamed(tmp_path):
     with pytest.raises(SchemaError) as caught:
         read_file(tmp_path / "weights.npz")
     (found,) = caught.value.diagnostics
-    assert "rename" not in found.hint and "neuralqx-struct inspect" in found.hint
+    assert "rename" not in found.hint and "v1.yaml" in found.hint
 
 
 def test_formats_follow_the_suffix(tmp_path):

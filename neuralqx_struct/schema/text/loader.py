@@ -102,8 +102,7 @@ def read_file(path: str | os.PathLike[str]) -> Source:
     if suffix not in _FORMATS:
         known = ", ".join(_FORMATS)
         message = f"expected a file named {known}, got {suffix or 'no suffix'!r}"
-        hint = f"name a schema, a file of {known}"
-        raise SchemaError(message, file=name, hint=hint)
+        raise SchemaError(message, file=name, hint="pass the path of a schema, such as v1.yaml")
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):  # opening a pipe would block
             message = "expected a file, got a folder or device"
