@@ -7,7 +7,6 @@ result; where it refuses, another instance is drawn, with larger numbers from ti
 from __future__ import annotations
 
 import ast
-import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ import numpy as np
 from neuralqx_struct.classes.documents import classes_in, described
 from neuralqx_struct.classes.draws import Draws, check_dtypes, exchanged, inside, turn
 from neuralqx_struct.classes.example_sizes import check_dims, shown_dims, unfit
-from neuralqx_struct.errors import SchemaError, ValidationError
+from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.paths import head_of, is_given, steps_of
@@ -37,6 +36,7 @@ from neuralqx_struct.schema.bounds import (
 )
 from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.lint import root_ints
+from neuralqx_struct.schema.lint.values import wrong_examples
 from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.sizes.scopes import given_sizes, sizes_of_struct
 from neuralqx_struct.types import Extent, Type, walk_type
@@ -79,7 +79,7 @@ def example(
     Raises:
         TypeError: ``cls`` is not a Struct class.
         SchemaError: A name in ``dims`` or ``dtypes`` is not one of the schema; nothing can be made for a field, such as text for a
-            pattern, where ``examples:`` or a default would help.
+            pattern, where ``examples:`` or a default would help; or a field refuses one of its ``examples:``.
         ValidationError: No sample met the declaration.
 
     Example:
@@ -271,14 +271,23 @@ class _Sample(Draws):
         return values
 
     def value(self) -> Any:
-        """The value of the field: one of its choices or examples, or a random one."""
+        """The value of the field: one of its examples or choices, or a random one.
+
+        Raises:
+            SchemaError: NQX107: the field refuses an example, with every one.
+        """
         declared = self.field.declared
-        given = self.field.choices or self.field.examples
+        wrong = [
+            Diagnostic("NQX107", "error", message, f"{self.path}.examples[{index}]", hint=hint)
+            for index, message, hint in wrong_examples(self.document, self.field)
+        ]
+        if wrong:
+            raise SchemaError(wrong)
+        given = self.field.examples or self.field.choices
         parts = [*walk_type(declared)]
         plain = not any(inner.element or inner.refers in self.classes for inner in parts)
         if given and plain:
-            with contextlib.suppress(SchemaError):  # nothing checks that examples are valid
-                return read_value(self.one_of(given), declared, LiveBuilder(self.document))
+            return read_value(self.one_of(given), declared, LiveBuilder(self.document))
         return declared.example(self)
 
     def equalities(self, declaration: StructDeclaration) -> list[tuple[ast.Name, ast.expr]]:

@@ -99,8 +99,13 @@ def _live(declaration: FieldDeclaration, value: Any) -> Any:
 
 
 def plain_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
-    """The constraints of a field that a scalar of a file violates."""
-    return scalar_misses(declaration, _live(declaration, value))
+    """The constraints of a field that a value of a file violates."""
+    live = _live(declaration, value)
+    found = scalar_misses(declaration, live)
+    if isinstance(live, (list, dict)):
+        unit = "items" if isinstance(live, list) else "entries"
+        found += length_misses(declaration, len(live), unit)
+    return found
 
 
 def check_limits(declaration: FieldDeclaration, value: Any, member: str) -> None:

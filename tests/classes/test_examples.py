@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.tools.linting import lint_series
 
 HEAD = 'language: "1"\nschema: lab.sample\nversion: 1\nroot: A\n'
 
@@ -352,3 +353,39 @@ def test_examples_of_the_schema_are_whole_values():
     made = s.example(schema(GIVEN).A)
     assert (made.extent, made.names, made.maybe) == ((2, 3), ["a", "b"], 0.5)
     assert made.mode in ("slow", 3) and made.table == {"a": 1, "b": float("inf")}
+
+
+SHOWN = """
+structs:
+  B: {fields: {a: int}}
+  A:
+    fields:
+      mode: {type: int, kind: static, choices: [1, 2, 3], examples: [2]}
+      maybe: {type: "int | null", examples: [null]}
+      row: {type: "int8[2, n] | null", examples: [[[1, 2, 3], [4, 5, 6]], 0, null]}
+      any: {type: "int8[...]", examples: [[[1]]]}
+      either: {type: "list[int] | int8[2]", examples: [[1, 2, 3]]}
+      part: {type: B, examples: [{a: 1}]}
+      tree: {type: pytree, examples: [{a: [1, {b: x}]}]}
+      handle: {kind: opaque, default: null, examples: [1]}
+"""
+
+
+def test_an_example_is_drawn_before_a_choice():
+    made = schema(SHOWN)
+    assert lint_series(made.series) == []
+    state = s.example(made.A)
+    assert (state.mode, state.maybe) == (2, None)
+
+
+def test_examples_that_a_field_refuses_are_all_named(tmp_path):
+    made = schema(SHOWN.replace("[2]}", "[2, 4, x]}"))
+    with pytest.raises(s.SchemaError) as caught:
+        s.example(made.A)
+    assert [(d.code, d.path) for d in caught.value.diagnostics] == [
+        ("NQX107", "A.mode.examples[1]"),
+        ("NQX107", "A.mode.examples[2]"),
+    ]
+    right = schema(SHOWN)
+    path = s.example(right.A).export(tmp_path / "c")
+    assert made.load(path).mode == right.load(path).mode == 2  # payloads do not need them

@@ -1,4 +1,4 @@
-"""Checks of the values in a document: defaults, choices and bounds that do not fit the types of their fields.
+"""Checks of the values in a document: defaults, choices, examples and bounds that do not fit the types of their fields.
 
 Example:
     >>> from neuralqx_struct.schema.text.loader import read_text
@@ -11,7 +11,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
@@ -42,10 +42,12 @@ from neuralqx_struct.types.text import (
 _MANY = 1000
 
 
-def _refusal(document: Document, declared: Type, value: Any) -> Diagnostic | None:
+def _refusal(
+    document: Document, declared: Type, value: Any, *, structs: bool = False
+) -> Diagnostic | None:
     """Why a value of a file is none of the type; the shapes of arrays are checked apart."""
     try:
-        read_value(value, declared, Builder(document))
+        read_value(value, declared, Builder(document, structs))
     except SchemaError as error:
         return error.diagnostics[0]
     return None
@@ -100,6 +102,45 @@ def _check_defaults(document: Document) -> Findings:
             if refusal is not None:
                 message = f"expected a choice of type {declaration.text}, got {_shown(choice)}"
                 yield finding("NQX107", (*path, "choices", index), message, refusal.hint)
+
+
+def _check_examples(document: Document) -> Findings:
+    for path, _, _, declaration in fields_of(document):
+        for index, message, hint in wrong_examples(document, declaration):
+            yield finding("NQX107", (*path, "examples", index), message, hint, "warning")
+
+
+def wrong_examples(
+    document: Document, declaration: FieldDeclaration
+) -> Iterator[tuple[int, str, str]]:
+    """Yields the position of each example that its field refuses, the reason and a hint."""
+    for index, value in enumerate(declaration.examples):
+        refusal = _refusal(document, declaration.declared, value, structs=True)
+        if refusal is not None or not _has_shape(declaration.declared, value):
+            message = f"expected an example of type {declaration.text}, got {_shown(value)}"
+            hint = "write a value of the type, or remove the example"
+            yield index, message, (refusal and refusal.hint) or hint
+        elif value is not None and _can_be_asked(declaration):
+            misses = plain_misses(declaration, value)
+            if misses:
+                yield index, "; ".join(misses), "change the example or the bound"
+
+
+def _has_shape(declared: Type, value: Any) -> bool:
+    """True unless all options are arrays, and the lists of a value have none of their shapes."""
+    arrays = [option for option in declared.solid if isinstance(option, Array)]
+    if not isinstance(value, list) or len(arrays) < len(declared.solid):
+        return True
+    shape = _shape_of(value)
+    return shape is not None and any(_is_of(shape, array) for array in arrays)
+
+
+def _is_of(shape: tuple[int, ...], array: Array) -> bool:
+    if ... in array.shape:
+        return True
+    sizes = [constant_size(size) for size in array.shape if isinstance(size, Expression)]
+    same = [size in (None, got) for size, got in zip(sizes, shape, strict=False)]
+    return len(sizes) == len(shape) and all(same)
 
 
 def _can_be_asked(declaration: FieldDeclaration) -> bool:
@@ -218,4 +259,8 @@ def _check_bounds(document: Document) -> Findings:
             yield finding(code, (*path, "pattern"), message, hint)
 
 
-VALUE_CHECKS: tuple[Callable[[Document], Findings], ...] = (_check_defaults, _check_bounds)
+VALUE_CHECKS: tuple[Callable[[Document], Findings], ...] = (
+    _check_defaults,
+    _check_examples,
+    _check_bounds,
+)
