@@ -314,11 +314,13 @@ class AdoptedArrays(StoredArrays):
         """Foreign files have no checksums of their arrays."""
 
     def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
-        """Yields parts of one array; of one without operations no more is read."""
+        """Yields parts of one array; no more is read of one that is in the file, its axes in any order."""
         leaf = self.leaves[name]
-        if not self._plan.is_map(leaf):
+        if not leaf.form.same or leaf.place.frames:
             yield from super().parts(name, regions)
             return
         array = self._plan.files[leaf.names[0]]
+        order = leaf.form.order or tuple(range(len(leaf.shape)))
         for region in regions:
-            yield array.part(region)
+            there = tuple(region[order.index(axis)] for axis in range(len(order)))
+            yield array.part(there).transpose(order)

@@ -127,9 +127,13 @@ class Form:
     @property
     def plain(self) -> bool:
         """True if the array of the file is that of the schema, without any operation."""
+        return self.same and self.order is None
+
+    @property
+    def same(self) -> bool:
+        """True if the array of the file is that of the schema, but perhaps for the order of axes."""
         rule = self.rule
-        single = not self.merged and rule.part is None
-        return single and self.order is None and rule.reshape is None and rule.cast is None
+        return not self.merged and rule.part is None and rule.reshape is None and rule.cast is None
 
     def check(self, known: Mapping[str, Expression]) -> None:
         """Checks that sizes agree for all dims.

@@ -11,6 +11,9 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import formats
 from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.formats import ForeignArray
+from neuralqx_struct.layouts.payloads import adopted
+from neuralqx_struct.schema.series import load_series
 from tests.builders import bounded
 
 SCHEMA = """
@@ -196,6 +199,25 @@ def test_shards_are_read_straight_to_their_devices():
     model = adopt(source(), shardings=sharding)
     assert model.words.sharding == sharding
     assert adopt(source(), like=model) == model
+
+
+def test_a_part_of_an_array_reads_that_part_alone():
+    wide, read = f(3, 4, 5), []
+
+    def part(region):
+        read.append(region)
+        return wide[region]
+
+    series = load_series(
+        SCHEMA.partition("dims:")[0] + 'structs: {Net: {fields: {words: "float32[a, b, c]"}}}'
+    )
+    layout = HEAD + "structs: {Net: {words: {transpose: [1, 2, 0]}}}\n"
+    array = ForeignArray("float32", wide.shape, lambda: pytest.fail("reads all"), part)
+    found = adopted(series, layout, {"words": array}).arrays
+    region = (slice(1, 3), slice(0, 5), slice(2, 3))
+    (made,) = found.parts("words", [region])
+    assert np.array_equal(made, wide.transpose(1, 2, 0)[region])
+    assert read == [(slice(2, 3), slice(1, 3), slice(0, 5))]
 
 
 @pytest.mark.parametrize(
