@@ -73,13 +73,12 @@ def example(
         key: An int or a key of ``jax.random``; equal keys give equal instances.
 
     Returns:
-        An instance that passed the checks of its constructor. Arrays are JAX's; where x64 is off, those of 64 bits are
-        numpy's.
+        An instance that passed the checks of its constructor. Arrays are JAX's; of 64 bits numpy's where x64 is off.
 
     Raises:
         TypeError: ``cls`` is not a Struct class.
-        SchemaError: A name in ``dims`` or ``dtypes`` is not one of the schema; nothing can be made for a field, such as text for a
-            pattern, where ``examples:`` or a default would help; or a field refuses one of its ``examples:``.
+        SchemaError: A name in ``dims`` or ``dtypes`` is not of the schema, a field refuses one of its ``examples:``, or
+            nothing can be made for it, such as text for a pattern.
         ValidationError: No sample met the declaration.
 
     Example:
@@ -246,9 +245,7 @@ class _Sample(Draws):
         self.limits = limits_of(declaration, self.limits)
         fields = bounded(declaration, self.limits)
         fields = {n: d for n, d in fields.items() if d.derivation is None}
-        turns = {
-            field_name: turn(fields[field_name], field_name in counted) for field_name in fields
-        }
+        turns = {each: turn(fields[each], each in counted) for each in fields}
         for given in given_values(self.document).values() if self.depth == 0 else ():
             turns |= dict.fromkeys(given.heads & turns.keys(), 0)
         for field_name in sorted(fields, key=turns.__getitem__):
@@ -347,10 +344,8 @@ class _Sample(Draws):
                 except SchemaError:
                     continue
                 if type(found) is int and found >= 0:
-                    self.lengths = {
-                        **self.lengths,
-                        path: {**self.lengths.get(path, {}), axis: found},
-                    }
+                    counts = {**self.lengths.get(path, {}), axis: found}
+                    self.lengths = {**self.lengths, path: counts}
         for axis, found in self.lengths.get((self.name,), {}).items():
             extents = self.field.declared.extents
             if not extents:

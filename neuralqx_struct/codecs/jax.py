@@ -18,9 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from neuralqx_struct.codecs.arrays import decode_full
 from neuralqx_struct.codecs.classes import CLASS_CODECS, ClassDecoder, DecodeOptions
 from neuralqx_struct.codecs.nodes import Codec, Codecs, Encoder, unsaveable
-from neuralqx_struct.codecs.plain import PLAIN_CODECS, decode_full
+from neuralqx_struct.codecs.plain import PLAIN_CODECS
 from neuralqx_struct.codecs.pytrees import FOREIGN_CODEC, REGISTERED_CODEC, STRUCT_CODEC
 from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, dtype_named
 from neuralqx_struct.dtypes.casts import cast as cast_array
