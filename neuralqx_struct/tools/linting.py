@@ -167,7 +167,8 @@ def _findings(document: Document, source: Source) -> list[Diagnostic]:
     most = limits.MAX_PROBLEMS
     errors: list[Diagnostic] = []
     others: list[Diagnostic] = []  # capped apart, so that warnings never hide an error
-    for each in (found for check in ALL_CHECKS for found in check(document)):
+    checks = (*ALL_CHECKS, _check_used)
+    for each in (found for check in checks for found in check(document)):
         (errors if each.severity == "error" else others).append(each)
         if len(errors) == most:
             message = f"expected fewer than {most} errors, got {most} or more"
@@ -179,6 +180,22 @@ def _findings(document: Document, source: Source) -> list[Diagnostic]:
             hint = "the others are not listed"
             errors.append(finding("NQX005", (), message, hint, "warning"))
     return [*source.warnings, *_located([*errors, *others[:most]], source)]
+
+
+def _check_used(document: Document) -> Findings:
+    """Errors in the documents that one uses: a load builds their classes too."""
+    checked = set()
+    for index, ref in enumerate(document.uses_refs):
+        used = document.used.get(ref.id)
+        for each in () if used is None else used.closure():
+            ref_text = f"{each.id}@{each.version}"
+            if ref_text in checked:
+                continue
+            checked.add(ref_text)
+            for found in (problem for check in ALL_CHECKS for problem in check(each)):
+                if found.severity == "error":
+                    message = f"{found.message}\n{found.path} of {ref_text}"
+                    yield replace(found, path=f"$.uses[{index}]", message=message)
 
 
 def _source(series: Series, version: int) -> Source:

@@ -223,6 +223,16 @@ def test_a_broken_file_where_one_is_expected(folder):
     assert f"{folder / 'optim' / 'v2.yaml'}:5" in found.hint
 
 
+def test_errors_in_a_used_schema_are_reported_where_it_is_named(folder):
+    file = folder / "optim" / "v2.yaml"
+    text = file.read_text().replace("fields: {", "fields: {bad: {type: 'int32[]', kind: static}, ")
+    file.write_text(text)
+    (found,) = (d for d in lint(folder / "train" / "v2.yaml") if d.severity == "error")
+    assert (found.code, found.path) == ("NQX110", "$.uses[0]")
+    assert "bad.type of lab.optim@2" in found.message
+    assert found.file == str(folder / "train" / "v2.yaml")
+
+
 def test_a_diamond_is_followed_once(folder):
     for i in range(30):
         data = f'language: "1"\nschema: lab.d{i}\nversion: 1\nroot: A\nstructs: {{A: {{fields: {{x: int}}}}}}\n'
