@@ -130,7 +130,9 @@ def _parameter(argument: Argument) -> inspect.Parameter:
         options |= {"metavar": argument.metavar, "parser": parse}
     if argument.choices:
         options["autocompletion"] = complete
-    kind: Any = list[argument.type] if argument.many else argument.type  # type: ignore[name-defined]
+    # Typer before 0.29 makes a path of what is declared as one, of a URL too.
+    single: Any = str if argument.reads else argument.type
+    kind: Any = list[single] if argument.many else single
     default = inspect.Parameter.empty if argument.required else argument.default
     if default is None:
         kind |= None
