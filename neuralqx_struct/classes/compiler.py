@@ -136,7 +136,7 @@ class Schema:
             values: Values and sizes that the file does not show, by name or path; they win over those of the layout.
             **options: As for :func:`neuralqx_struct.from_state_dict`; ``report`` also receives the defaults, and the
                 arrays that the layout ignores. ``like`` may also be the object that was saved, such as the model of a
-                file of Equinox, which has no names.
+                file of Equinox, which has no names, or a mapping of names to its leaves in their order.
 
         Raises:
             SchemaError: The layout has errors.
@@ -145,9 +145,9 @@ class Schema:
         from neuralqx_struct.layouts.payloads import adopted
         from neuralqx_struct.trees import leaves_with_paths
 
-        saved = None
-        if options.get("like") is not None and not isinstance(options["like"], self.root):
-            saved = leaves_with_paths(options.pop("like"))
+        saved = None if isinstance(options.get("like"), self.root) else options.pop("like", None)
+        if saved is not None and not isinstance(saved, Mapping):
+            saved = leaves_with_paths(saved)
         payload = adopted(
             self._series, layout, source, values, report=options.get("report"), like=saved
         )

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 #: The member of a bundle's metadata with the facts about the file that it was made from.
 FOREIGN = "foreign"
 _NONE: Mapping[str, Any] = MappingProxyType({})
-Leaves = Iterable[tuple[Sequence[Any], Any]]
-"""Leaves with the keys on the way to them."""
+Leaves = Mapping[str, Any] | Iterable[tuple[Sequence[Any], Any]]
+"""Leaves by name in the order of the file, or with the keys on the way to them."""
 
 
 def adopted(
@@ -272,8 +272,8 @@ def _open(
     if not isinstance(source, (str, os.PathLike)):
         message = f"expected a path or a mapping of names to arrays, got {brief(source)}"
         raise SerializationError(message, code="NQX401", hint="such as 'model.safetensors'")
-    leaves = None
-    if like is not None:
+    leaves = like
+    if like is not None and not isinstance(like, Mapping):
         leaves = {joined(map(str, path), separator): leaf for path, leaf in like}
     return opened(os.fspath(source), separator=separator, limits=limits, like=leaves)
 

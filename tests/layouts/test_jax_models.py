@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import optax
 import orbax.checkpoint as ocp
+import pytest
 from flax import nnx
 from flax.training.train_state import TrainState
 
@@ -154,3 +155,23 @@ def test_an_equinox_model_in_the_order_of_its_leaves(tmp_path):
     text = layout("lab.net@1", rules)
     net = s.load_schema(NET).from_layout(source, text, like=model)
     check(net, jax.vmap(model)(inputs()))
+
+
+def test_names_for_a_file_of_equinox_keep_their_order(tmp_path):
+    class Pair(eqx.Module):
+        b: jax.Array
+        a: jax.Array
+
+    pair = Pair(b=np.full(3, 2.0, "float32"), a=np.full(3, 1.0, "float32"))
+    source = tmp_path / "pair.eqx"
+    eqx.tree_serialise_leaves(source, pair)
+    schema = s.load_schema(
+        NET.partition("root:")[0]
+        + 'root: Pair\nstructs: {Pair: {fields: {a: "float32[n]", b: "float32[n]"}}}\n'
+    )
+    text = layout("lab.net@1", {"Pair": {"a": "n.a"}})
+    found = schema.from_layout(source, text, like={"b": pair.b, "n.a": pair.a})
+    assert (found.a.tolist(), found.b.tolist()) == ([1, 1, 1], [2, 2, 2])
+    assert schema.from_layout(source, layout("lab.net@1", {}), like=pair) == found
+    with pytest.raises(s.SerializationError, match="NQX612"):
+        schema.from_layout(source, text, like={"b": {"c": pair.b}})
