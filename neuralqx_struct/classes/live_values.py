@@ -79,9 +79,9 @@ def _see_array(value: Any) -> Seen:
 
 def plain_scalar(value: np.generic) -> Any:
     """The number or text of a scalar of numpy as Python has it; None for others, such as dates."""
-    if isinstance(value, str):
+    if isinstance(value, np.str_):
         return "".join(value)
-    if isinstance(value, bytes):
+    if isinstance(value, np.bytes_):
         return bytes(value)  # item() would cut trailing zeros off
     return value.item() if _dtype_name(value.dtype) in DTYPES else None
 
