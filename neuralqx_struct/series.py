@@ -346,7 +346,7 @@ class Series:
 
 @contextmanager
 def _logged(path: Path) -> Iterator[None]:
-    """Logs why something could not be removed: what was saved is complete all the same."""
+    """Logs why something could not be removed; the saved step is complete all the same."""
     try:
         yield
     except FileNotFoundError:  # another program has removed it

@@ -130,7 +130,7 @@ def _parameter(argument: Argument) -> inspect.Parameter:
         options |= {"metavar": argument.metavar, "parser": parse}
     if argument.choices:
         options["autocompletion"] = complete
-    # Typer before 0.29 makes a path of what is declared as one, of a URL too.
+    # Typer before 0.29 makes a path of every word for a parameter that is a Path, of a URL too.
     single: Any = str if argument.reads else argument.type
     kind: Any = list[single] if argument.many else single
     default = inspect.Parameter.empty if argument.required else argument.default

@@ -71,7 +71,7 @@ def _by_position(kind: NodeKind, node: dict[str, Node], nodes: list[Node]) -> En
 
 
 def _by_held_keys(keys: Node, nodes: list[Node]) -> Entries | None:
-    """The children of a registered object, unless what it holds beside them are no keys."""
+    """The children of a registered object by key; none if its other data are no keys."""
     held = see_node(keys)
     given = [*held.items.values()] if held.sort in _SEQUENCES else []
     if len(given) != len(nodes) or not all(type(key) in (int, str) for key in given):
@@ -100,7 +100,7 @@ def numbered(keys: Iterable[Any]) -> list[Any] | None:
 
 
 def numbered_names(names: Iterable[str]) -> dict[str, list[str]]:
-    """The names ``layers_0``, ``layers_1``, ... or ``layers0``, ``layers1``, ... by what is before the number."""
+    """The names ``layers_0``, ``layers_1``, ... or ``layers0``, ``layers1``, ... by the part before the number."""
     groups: dict[tuple[str, str], dict[int, str]] = {}
     for name in names:
         parts = _NUMBERED.fullmatch(name)
