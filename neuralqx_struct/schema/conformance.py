@@ -42,6 +42,7 @@ from neuralqx_struct.schema.conditions import (
 from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes.scopes import int_fields
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
 from neuralqx_struct.types import Extent, Type
@@ -225,7 +226,8 @@ class _Walk:
             return
         self.scopes[path] = dims
         dims.axes, dims.chosen = axes, self.chosen
-        gives_sizes = outermost and name == self.document.root
+        is_root = outermost and name == self.document.root
+        sizes = int_fields(self.document) if is_root else {}
         for field_name, field in declaration.fields.items():
             where = (*path, FieldName(field_name))
             if field_name not in seen.items:
@@ -236,9 +238,9 @@ class _Walk:
                 continue
             here = self.read(seen.items[field_name])
             self.field(field, here, where, dims, axes)
-            if gives_sizes and field.kind == "static" and type(here.value) is int:
+            if field_name in sizes and type(here.value) is int:
                 dims.know(field_name, here.value, format_path(where))
-        if gives_sizes:
+        if is_root:
             self.know_values(declaration, seen, dims)
         for unknown in seen.items if self.closed else ():
             if unknown not in declaration.fields:

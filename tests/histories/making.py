@@ -271,7 +271,8 @@ class Maker:
             case ("enum", name):
                 return Member(self.one(version.enums[name]))
             case ("int",):
-                return self.rng.randint(-9, 9) if self.bold else self.rng.randint(-2, 3)
+                far = self.bold and self.chance(0.5)
+                return self.rng.randint(-9, 9) if far else self.rng.randint(-2, 3)
             case ("float",):
                 return self.one([0.5, -1.0, 3.0])
             case ("str",):

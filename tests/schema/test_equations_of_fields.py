@@ -176,3 +176,13 @@ def test_steps_use_sizes_that_fields_give(tmp_path):
         (tmp_path / "a" / f"v{document.version}.yaml").write_text(s.dump_schema(document))
     loaded = s.load_schema(tmp_path / "a").load(path)
     assert (loaded.a.size, loaded.b.size) == (made.config.heads, 2)
+
+
+@pytest.mark.parametrize("kind", ["bool", "float", "complex | null"])
+def test_only_static_ints_of_the_root_give_sizes(kind):
+    static = {"type": kind, "kind": "static"}
+    schema = s.load_schema(s.dump_schema(doc({"n": static, "x": "int8[n]"})))
+    assert schema.A(n=True if kind == "bool" else 2, x=jax.numpy.ones(3, "int8")).x.shape == (3,)
+    schema = s.load_schema(s.dump_schema(doc({"n": INT, "x": "int8[n]"})))
+    with pytest.raises(s.ValidationError, match="NQX413"):
+        schema.A(n=2, x=jax.numpy.ones(3, "int8"))

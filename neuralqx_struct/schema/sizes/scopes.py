@@ -114,13 +114,14 @@ def given_sizes(document: Document) -> set[str]:
     return names & int_fields(document).keys()
 
 
+@once
 def int_fields(document: Document) -> dict[str, FieldDeclaration]:
     """The static ints of the root, by name: the sizes of their names."""
     root = document.structs.get(document.root)
     found: dict[str, FieldDeclaration] = {}
     for name, field in root.stored.items() if root else ():
         meanings = {branch.meaning for branch in field.declared.branches}
-        if field.kind == "static" and not meanings.isdisjoint({"int", "bool", ""}):
+        if field.kind == "static" and not meanings.isdisjoint({"int", ""}):
             found[name] = field
     return found
 
