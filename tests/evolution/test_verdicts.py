@@ -90,6 +90,15 @@ def test_verdicts_of_dims(name):
         assert {d.code for d in found} <= LIMITS
 
 
+@pytest.mark.parametrize(("fields", "shared"), [({"x": "int"}, False), ({"x": "int8[s]"}, True)])
+def test_a_dim_is_shared_by_the_structs_whose_payloads_show_it(fields, shared):
+    inner = {"B": {"fields": {"w": "int8[n]"}}, "C": {"params": ["s"], "fields": fields}}
+    for held in ({"x": "B", "y": "C[n]"}, {"y": "C[n]", "x": "B"}):
+        first, second = doc(held, dims={"n": {}}, structs=inner), doc(held, 2, structs=inner)
+        assert has_errors(verdict(first, second, "forward")) is shared
+        assert not has_errors(verdict(first, second, "backward"))
+
+
 HIDDEN = {
     "no use": ({}, {"p": {"min": 3}}, True),
     "an equation for a dim without a use": ({"p": {}}, {"p": {"equals": "n + 1"}}, True),

@@ -218,13 +218,13 @@ class Maker:
         sizes |= given
         given = {}  # static ints of the root are sizes
         for key, held in struct.fields.items():
-            if (
-                name == version.root
-                and held.type == ("int",)
-                and held.members.get("kind") == "static"
-            ):
+            ints = held.type in (("int",), ("null", ("int",)))
+            if name == version.root and ints and held.members.get("kind") == "static":
+                if held.type[0] == "null" and self.chance(0.3):
+                    given[key] = None
+                    continue
                 if self.bold and not is_size(version, key):
-                    sizes[key] = self.value(version, held.type, dims, sizes)
+                    sizes[key] = self.value(version, ("int",), dims, sizes)
                 given[key] = sizes[key] = dims.get(key, sizes[key])
         fields = {
             key: given[key] if key in given else self.value(version, held.type, dims, sizes)

@@ -154,9 +154,10 @@ def unproved_sizes(
     equations = {name: dim.equation for name, dim in have.dims.items() if dim.equation is not None}
     known = {**equations, **new}
     once_before, once_now = held_once(have), held_once(want)
-    hidden = hidden_dims(want)
-    for name, structs in shared_sizes(want).items():
+    hidden, places = hidden_dims(want), _shown_places(want)
+    for name, naming in shared_sizes(want).items():
         dim, at = want.dims[name], ("dims", name)
+        structs = {struct for struct in naming if (struct, name) in places}
         names = new[name].names if name in new else {name}
         is_given = name in int_fields(want)
         once = structs <= {want.root} if is_given else once_before(structs) and once_now(structs)
@@ -211,7 +212,7 @@ def hidden_dims(document: Document) -> dict[str, Expression | None]:
             inside[name] = {name, *dim.equation.names}
             for inner in inside[name]:
                 holding.setdefault(inner, set()).add(name)
-    shown = _shown_dims(document) | given_values(document).keys()
+    shown = {name for _, name in _shown_places(document)} | given_values(document).keys()
     found: dict[str, Expression | None] = {}
     waiting = [name for name in document.dims if name not in shown]
     while waiting:
@@ -247,8 +248,9 @@ def _solution(form: Polynomial, name: str) -> Expression | None:
     return parse(" + ".join(terms) or "0")
 
 
-def _shown_dims(document: Document) -> set[str]:
-    """The dims whose sizes some payload shows: in shapes, and in the parameters of structs that have such shapes."""
+@once
+def _shown_places(document: Document) -> set[tuple[str, str]]:
+    """The structs with the sizes that payloads show there: in shapes, and as parameters of structs with such shapes."""
     found: set[tuple[str, str]] = set()
     waiting = [(document.root, name) for name in int_fields(document)]
     passed: dict[tuple[str, str], list[tuple[str, str]]] = {}
@@ -269,7 +271,7 @@ def _shown_dims(document: Document) -> set[str]:
         if place not in found:
             found.add(place)
             waiting += passed.get(place, ())
-    return {name for struct, name in found if name not in document.structs[struct].params}
+    return {(at, name) for at, name in found if name not in document.structs[at].params}
 
 
 def _is_sum(form: Polynomial) -> bool:
