@@ -126,14 +126,21 @@ class Schema:
         return tuple(layout_files(self._series.folder))
 
     def from_layout(
-        self, source: Any, layout: Any, values: Values | None = None, **options: Unpack[ReadOptions]
+        self,
+        source: Any,
+        layout: Any,
+        values: Values | None = None,
+        *,
+        storage_options: Values | None = None,
+        **options: Unpack[ReadOptions],
     ) -> Any:
         """Loads a foreign checkpoint as this version's root class.
 
         Args:
-            source: The path of a file or folder that another program wrote, or a mapping of names to arrays.
+            source: The path or URL of a file or folder that another program wrote, or a mapping of names to arrays.
             layout: The name of one of :attr:`layouts`, or the path or the text of a layout.
             values: Values and sizes that the file does not show, by name or path; they win over those of the layout.
+            storage_options: Options of fsspec for a URL, such as keys.
             **options: As for :func:`neuralqx_struct.from_state_dict`; ``report`` also receives the defaults, and the
                 arrays that the layout ignores. ``like`` may also be the object that was saved, such as the model of a
                 file of Equinox, which has no names, or a mapping of names to its leaves in their order.
@@ -149,7 +156,13 @@ class Schema:
         if saved is not None and not isinstance(saved, Mapping):
             saved = leaves_with_paths(saved)
         payload = adopted(
-            self._series, layout, source, values, report=options.get("report"), like=saved
+            self._series,
+            layout,
+            source,
+            values,
+            report=options.get("report"),
+            like=saved,
+            storage_options=storage_options,
         )
         held = {**payload.document, "array_data": payload.arrays}
         return self.root.from_state_dict(held, **options)

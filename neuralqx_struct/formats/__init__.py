@@ -48,7 +48,6 @@ from neuralqx_struct.formats.table import (
     ForeignArray,
     ForeignFile,
     Format,
-    Place,
     Reading,
     Writing,
     candidate,
@@ -86,24 +85,20 @@ def recognised(path: str | Path) -> Format | None:
         BundleMissingError: There is nothing at the path.
         BundleReadError: The system refuses to read it.
     """
-    return _kind_of(*_located(path))
+    return _kind_of(_candidate(path))
 
 
-def _located(path: str | Path, options: Mapping[str, Any] | None = None) -> tuple[Place, Candidate]:
-    """The file or folder at a path or behind a URL, and the facts by which its kind is found."""
+def _candidate(path: str | Path, options: Mapping[str, Any] | None = None) -> Candidate:
+    """The file or folder at a path or behind a URL, with the facts by which its kind is found."""
     if is_url(path) and not str(path).lower().startswith("file://"):
-        remote = located(str(path), options)
-        return remote, remote_candidate(remote)
-    place = Path(url2pathname(urlsplit(str(path)).path)) if is_url(path) else Path(path)
-    return place, candidate(place)
+        return remote_candidate(located(str(path), options))
+    return candidate(Path(url2pathname(urlsplit(str(path)).path)) if is_url(path) else Path(path))
 
 
-def _kind_of(place: Place, found: Candidate) -> Format | None:
+def _kind_of(found: Candidate) -> Format | None:
     if found.names is not None and MANIFEST in found.names:
         return None
-    remote = isinstance(place, RemotePath)
-    kinds = [each for each in FORMATS.values() if each.remote or not remote]
-    return next((each for each in kinds if each.recognises(found)), None)
+    return next((each for each in FORMATS.values() if each.recognises(found)), None)
 
 
 def is_foreign(path: str | Path) -> bool:
@@ -114,10 +109,10 @@ def is_foreign(path: str | Path) -> bool:
     if is_url(path):
         return True
     try:
-        place, found = _located(path)
+        found = _candidate(path)
     except SerializationError:  # a bundle that cannot be read, or nothing
         return False
-    if _kind_of(place, found) is not None:
+    if _kind_of(found) is not None:
         return True
     is_zip = found.path.suffix.lower() == ".zip" or found.start[:2] == b"PK"
     return found.names is None and not is_zip and found.path.suffix != ".json"
@@ -134,8 +129,8 @@ def opened(
     """Opens a foreign file; reads only what describes its arrays.
 
     Args:
-        path: The file or folder; of safetensors also a URL such as ``hf://``, ``s3://`` or ``https://``, of which the
-            header and the arrays that are read are fetched.
+        path: The file or folder, or a URL such as ``hf://``, ``s3://`` or ``https://``, of which the header and the
+            arrays that are read are fetched; files of torch and folders of Orbax are fetched whole.
         separator: The character between the keys of nested files; see :func:`split`.
         limits: Sizes above which it is refused.
         like: An object of the structure of the file, for formats that have none of their own.
@@ -147,16 +142,14 @@ def opened(
         UntrustedError: Reading it would run code of the file, or take far more memory than the file.
     """
     require_separator(separator)
-    place, found = _located(path, storage_options)
-    kind = _kind_of(place, found)
+    found = _candidate(path, storage_options)
+    place, kind = found.path, _kind_of(found)
     if kind is None:
-        raise _unknown(place, found)
+        raise _unknown(found)
     reading = Reading(separator=separator, limits=limits or DEFAULT_LIMITS, like=like)
     try:
-        if isinstance(place, Path):
-            return kind.opened(place, reading)
-        assert kind.remote is not None  # or it would not have been found
-        return replace(kind.remote(place, reading), place=place)
+        file = kind.opened(place, reading)
+        return replace(file, place=place) if isinstance(place, RemotePath) else file
     except StructError as error:
         raise error.in_file(str(place)) from error.__cause__
 
@@ -275,24 +268,24 @@ def _kept(path: Path) -> str | None:
     return None
 
 
-def _unknown(place: Place, found: Candidate) -> SerializationError:
+def _unknown(found: Candidate) -> SerializationError:
     """The error for a file or folder of no kind."""
     got, hint = "another file", "convert it with the program that wrote it"
     if found.names is not None:
         got = f"a folder with {listed(sorted(found.names), 8) or 'nothing'} in it"
     if found.names is not None and MANIFEST in found.names:
         got, hint = "a bundle", "load it with neuralqx_struct.load"
-    remote = isinstance(place, RemotePath)
-    names = ", ".join(each.name for each in FORMATS.values() if each.remote or not remote)
-    kinds = f"the kinds are {names}, beside bundles"
-    if remote:
-        kinds, hint = f"the kinds that are read from URLs are {names}", "download it"
+    kinds = f"the kinds are {', '.join(FORMATS)}, beside bundles"
     message = f"expected a file or folder of a known kind, got {got}\n{kinds}"
-    return SerializationError(message, code="NQX620", file=str(place), hint=hint)
+    return SerializationError(message, code="NQX620", file=str(found.path), hint=hint)
 
 
 def verify(
-    path: str | Path, *, limits: Limits | None = None, progress: Progress | None = None
+    path: str | Path,
+    *,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> list[Diagnostic]:
     """Every damage in a foreign file that can be found: sizes, places, checksums where the format has them.
 
@@ -300,11 +293,12 @@ def verify(
         path: The file or folder.
         limits: Sizes above which it is refused.
         progress: Called with bytes verified and bytes in all.
+        storage_options: Options of fsspec for a URL, such as keys.
     """
     found: list[Diagnostic] = []
     done = 0
     try:
-        with opened(path, limits=limits) as file:
+        with opened(path, limits=limits, storage_options=storage_options) as file:
             total = sum(array.nbytes for array in file.arrays.values())
             for name, array in file.arrays.items():
                 found += _damage(file, name, array)

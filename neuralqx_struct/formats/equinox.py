@@ -22,20 +22,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 from typing import Any, Final
 
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import SerializationError, StructError
 from neuralqx_struct.formats.npz import Found, file_of, found_array, stored_dtype
+from neuralqx_struct.formats.ranges import View
 from neuralqx_struct.formats.table import (
     Candidate,
     ForeignFile,
     Format,
+    Place,
     Plain,
     Reading,
     checked,
-    mapped,
+    ranges_of,
 )
 from neuralqx_struct.manifest import Findings, Limits
 from neuralqx_struct.manifest.payload import raise_findings
@@ -44,6 +45,7 @@ from neuralqx_struct.printing import brief
 from neuralqx_struct.stores.npz import MAGIC, parse_header
 
 _SUFFIX: Final = ".eqx"
+_MOST_HEADER: Final = 1 << 16
 #: The kinds of numpy's dtypes for plain numbers.
 _KINDS: Final = {bool: "b", int: "iu", float: "f"}
 _Wanted = tuple[str, tuple[int, ...]] | bool | int | float
@@ -54,7 +56,7 @@ _CALL: Final = (
 )
 
 
-def _records(view: memoryview, limits: Limits) -> Iterator[Found]:
+def _records(view: View, limits: Limits) -> Iterator[Found]:
     """The records that fill a file.
 
     Raises:
@@ -67,7 +69,7 @@ def _records(view: memoryview, limits: Limits) -> Iterator[Found]:
         if count > limits.nodes:
             message = f"expected at most {limits.nodes} arrays in a file of Equinox, got more"
             raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
-        parsed = parse_header(view[at:])
+        parsed = parse_header(view[at : at + _MOST_HEADER])
         place = at + parsed.size
         nbytes = prod(parsed.shape) * stored_dtype(parsed.descr).itemsize
         at = place + nbytes
@@ -169,15 +171,15 @@ def _guessed(record: Found) -> Found:
     return record._replace(entry=record.entry._replace(dtype=dtype_named("bfloat16")))
 
 
-def _opened(path: Path, reading: Reading) -> ForeignFile:
-    view = mapped(path)
-    records = list(_records(view, reading.limits))
+def _opened(path: Place, reading: Reading) -> ForeignFile:
+    data = ranges_of(path)
+    records = list(_records(data.view, reading.limits))
     if reading.like is None:
         numbered = {str(place): _guessed(record) for place, record in enumerate(records)}
-        file = file_of(path, EQUINOX, view, numbered, hint=_CALL)
+        file = file_of(path, EQUINOX, data, numbered, hint=_CALL)
         return replace(file, metadata={"names": "the positions of the leaves; like= gives others"})
     like = _descriptions(reading.like)
-    file = file_of(path, EQUINOX, view, _matched(records, like))
+    file = file_of(path, EQUINOX, data, _matched(records, like))
     values: dict[str, Plain] = {}
     for name, wanted in like.items():
         if not isinstance(wanted, tuple):
@@ -209,7 +211,6 @@ EQUINOX: Final = Format(
     extra=None,
     recognises=_recognises,
     opened=_opened,
-    remote=None,
     write=None,
     folder=lambda _: False,
     metadata=True,

@@ -22,9 +22,11 @@ from neuralqx_struct.formats.table import (
     ForeignArray,
     ForeignFile,
     Format,
+    Place,
     Plain,
     Reading,
     mapped,
+    on_disk,
     unreadable,
 )
 from neuralqx_struct.manifest.payload import Region, raise_findings
@@ -201,12 +203,15 @@ def _part(name: str, data: Any) -> Callable[[Any], Array]:
     return part
 
 
-def _opened(path: Path, reading: Reading) -> ForeignFile:
-    mapped(path)  # a plain file, and one that the system lets us read
+def _opened(path: Place, reading: Reading) -> ForeignFile:
+    file, close = on_disk(path)
+    mapped(file)  # a plain file, and one that the system lets us read
     walk = _Walk(reading)
-    walk.file(path)
+    walk.file(file)
     raise_findings(walk.found)
-    return ForeignFile(path=str(path), format=HDF5.name, arrays=walk.arrays, values=walk.values)
+    return ForeignFile(
+        path=str(path), format=HDF5.name, arrays=walk.arrays, values=walk.values, close=close
+    )
 
 
 def _recognises(found: Candidate) -> bool:
@@ -220,7 +225,6 @@ HDF5: Final = Format(
     extra="hdf5",
     recognises=_recognises,
     opened=_opened,
-    remote=None,
     write=None,
     folder=lambda _: False,
     metadata=False,

@@ -26,11 +26,12 @@ from neuralqx_struct.formats.table import (
     ForeignArray,
     ForeignFile,
     Format,
+    Place,
     Plain,
     Reading,
     Writing,
     checked,
-    mapped,
+    ranges_of,
 )
 from neuralqx_struct.stores.store import about, bytes_of
 
@@ -131,10 +132,10 @@ def _tree_of(writing: Writing, arrays: Mapping[str, ForeignArray]) -> Any:
     return tree if _TREE in writing.form and same else _nested(arrays, writing.separator)
 
 
-def _opened(path: Path, reading: Reading) -> ForeignFile:
+def _opened(path: Place, reading: Reading) -> ForeignFile:
     """Opens a file; reads its heads, its keys and its plain values."""
-    view = mapped(path)
-    reader = Tree(view, reading.limits)
+    data = ranges_of(path)
+    reader = Tree(data.view, reading.limits)
     tree = reader.whole()
     arrays: dict[str, ForeignArray] = {}
     values: dict[str, Plain] = {}
@@ -146,7 +147,9 @@ def _opened(path: Path, reading: Reading) -> ForeignFile:
         room += len(name)
         reader.require(room, reading.limits.manifest_bytes, "bytes of names")
         if type(leaf) is Leaf:
-            arrays[name] = ForeignArray(leaf.dtype, leaf.shape, partial(leaf.read, view))
+            arrays[name] = ForeignArray(
+                leaf.dtype, leaf.shape, partial(leaf.read, data), leaf.slices(data)
+            )
         else:
             values[name] = leaf
 
@@ -256,7 +259,6 @@ MSGPACK: Final = Format(
     extra=None,
     recognises=_recognises,
     opened=_opened,
-    remote=None,
     write=_write,
     folder=lambda writing: False,  # noqa: ARG005
     metadata=False,

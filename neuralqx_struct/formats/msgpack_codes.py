@@ -13,6 +13,7 @@ from struct import Struct, pack
 from typing import Any, Final, cast
 
 from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.formats.ranges import View
 from neuralqx_struct.formats.table import Plain
 from neuralqx_struct.stores.archive import damaged
 
@@ -69,7 +70,7 @@ class Codes:
         at: The place of the next head.
     """
 
-    def __init__(self, view: memoryview) -> None:
+    def __init__(self, view: View) -> None:
         self._view = view
         self.at = 0
 
@@ -95,7 +96,8 @@ class Codes:
 
     def number(self, form: Struct) -> Any:
         """The next bytes as a number."""
-        return form.unpack_from(self._view, self.skip(form.size))[0]
+        start = self.skip(form.size)
+        return form.unpack(self._view[start : start + form.size])[0]
 
     def head(self) -> tuple[str, Any]:
         """The kind of the next object and its length, or ``value`` and the value.

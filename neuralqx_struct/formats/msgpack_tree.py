@@ -3,20 +3,23 @@
 Example:
     >>> from neuralqx_struct.manifest import DEFAULT_LIMITS
     >>> data = bytes.fromhex("81a177c70c01939102a4696e7438c4020708")
-    >>> Tree(memoryview(data), DEFAULT_LIMITS).whole()["w"].read(memoryview(data))
+    >>> Tree(memoryview(data), DEFAULT_LIMITS).whole()["w"].read(Ranges.of(memoryview(data)))
     array([7, 8], dtype=int8)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.formats.msgpack_codes import Codes
+from neuralqx_struct.formats.ranges import Ranges, View, part_in
 from neuralqx_struct.manifest import Limits, collector_paused, shown
+from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.stores.archive import damaged
 from neuralqx_struct.stores.store import require_possible
 
@@ -41,17 +44,23 @@ class Leaf(NamedTuple):
     pieces: tuple[tuple[int, int], ...]
     boxed: bool = False
 
-    def read(self, view: memoryview) -> Array:
+    def read(self, ranges: Ranges) -> Array:
         """The array: a view of the file, or a copy if it is in several pieces."""
         import numpy as np
 
-        parts = [view[start:end] for start, end in self.pieces]
+        parts = [ranges.read(start, end) for start, end in self.pieces]
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         dtype = np.dtype(">c16") if self.kind == "complex" else dtype_named(self.dtype)
         made = np.ndarray(self.shape, dtype, data) if len(data) else np.empty(self.shape, dtype)
         made = made.astype(dtype_named(self.dtype), copy=False)
         made.flags.writeable = False
         return made
+
+    def slices(self, ranges: Ranges) -> Callable[[Region], Array] | None:
+        """The function that reads a part of the array, if that is cheaper than all of it."""
+        if ranges.cheap or len(self.pieces) != 1:
+            return None
+        return partial(part_in, ranges, self.pieces[0][0], dtype_named(self.dtype), self.shape)
 
 
 class Tree:
@@ -62,7 +71,7 @@ class Tree:
         limits: Largest tree that is accepted.
     """
 
-    def __init__(self, view: memoryview, limits: Limits) -> None:
+    def __init__(self, view: View, limits: Limits) -> None:
         self._view, self._limits = view, limits
         self._codes = Codes(view)
         self._nodes = self._text = 0

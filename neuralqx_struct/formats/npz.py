@@ -16,7 +16,7 @@ Example:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -24,20 +24,22 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, UntrustedError
+from neuralqx_struct.formats.ranges import Ranges, View, part_in
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
     ForeignArray,
     ForeignFile,
     Format,
+    Place,
     Reading,
     Writing,
     checked,
-    mapped,
+    ranges_of,
     unreadable,
 )
 from neuralqx_struct.manifest import MOST_FINDINGS, Limits
-from neuralqx_struct.manifest.payload import HeldArrays, raise_findings
+from neuralqx_struct.manifest.payload import HeldArrays, Region, StoredArrays, raise_findings
 from neuralqx_struct.stores.archive import STORED, Member, damaged, inflated_start, read_directory
 from neuralqx_struct.stores.files import Entry, FileArrays
 from neuralqx_struct.stores.npz import MAGIC, Parsed, parse_header, write_members
@@ -46,8 +48,10 @@ from neuralqx_struct.stores.store import WHOLE, about, about_each, require_possi
 if TYPE_CHECKING:
     import numpy as np
 
+    Array = np.ndarray[Any, Any]
+
 _SUFFIX: Final = ".npy"
-_MOST_HEADER: Final = 1 << 16
+_USUAL_HEADER, _MOST_HEADER = 512, 1 << 16
 #: The name of the array of a ``.npy`` file, which has none: that of the first array without a name in ``np.savez``.
 _ONLY: Final = "arr_0"
 _KNOWN: Final = "a dtype whose name is in the file"
@@ -78,8 +82,9 @@ def _recognises_npy(found: Candidate) -> bool:
 # Reading
 
 
-def _opened_npz(path: Path, reading: Reading) -> ForeignFile:
-    view = mapped(path)
+def _opened_npz(path: Place, reading: Reading) -> ForeignFile:
+    data = ranges_of(path)
+    view = data.view
     found: list[Diagnostic] = []
     arrays: dict[str, Found] = {}
     for member in read_directory(view, any_names=True):
@@ -95,17 +100,16 @@ def _opened_npz(path: Path, reading: Reading) -> ForeignFile:
         except StructError as error:
             found += about_each(name, error)
     raise_findings(found)
-    return file_of(path, NPZ, view, arrays)
+    return file_of(path, NPZ, data, arrays)
 
 
-def _of_member(view: memoryview, member: Member, limits: Limits) -> Found:
+def _of_member(view: View, member: Member, limits: Limits) -> Found:
     _, begin, size, length, crc, method = member
-    data = view[begin : begin + length]
     if method == STORED:
-        parsed = parse_header(data)
+        parsed = parse_header(view[begin : begin + min(length, _MOST_HEADER)])
         place, packed = begin + parsed.size, None
     else:
-        parsed = parse_header(memoryview(inflated_start(data, _MOST_HEADER)))
+        parsed = parse_header(memoryview(_inflated_header(view, begin, length)))
         place, packed = parsed.size, (begin, length, size)
         if size > limits.full_bytes and size > MOST_EXPANSION * length:
             message = (
@@ -115,11 +119,21 @@ def _of_member(view: memoryview, member: Member, limits: Limits) -> Found:
     return found_array(parsed, size - parsed.size, place, crc, packed)
 
 
-def _opened_npy(path: Path, reading: Reading) -> ForeignFile:  # noqa: ARG001 - it has no nested names
-    view = mapped(path)
-    parsed = parse_header(view)
-    found = found_array(parsed, len(view) - parsed.size, parsed.size, None, None)
-    return file_of(path, NPY, view, {_ONLY: found})
+def _inflated_header(view: View, begin: int, length: int) -> bytes:
+    """The first bytes of deflated data: those of a usual header, or of the longest one."""
+    found = b""
+    for size in (_USUAL_HEADER, _MOST_HEADER):
+        found = inflated_start(view[begin : begin + min(length, 2 * size + 1024)], size)
+        if b"\n" in found:
+            break
+    return found
+
+
+def _opened_npy(path: Place, reading: Reading) -> ForeignFile:  # noqa: ARG001 - it has no nested names
+    data = ranges_of(path)
+    parsed = parse_header(data.view[:_MOST_HEADER])
+    found = found_array(parsed, data.size - parsed.size, parsed.size, None, None)
+    return file_of(path, NPY, data, {_ONLY: found})
 
 
 def found_array(
@@ -155,11 +169,11 @@ def stored_dtype(descr: str) -> np.dtype[Any]:
 
 
 def file_of(
-    path: Path, kind: Format, view: memoryview, found: Mapping[str, Found], hint: str = _NAME_IT
+    path: Place, kind: Format, data: Ranges, found: Mapping[str, Found], hint: str = _NAME_IT
 ) -> ForeignFile:
     """An open file with these arrays; ``hint`` is the fix for dtypes that the file cannot name."""
     entries = {name: entry for name, (entry, _) in found.items()}
-    held = FileArrays(view, None, entries, WHOLE)
+    held = _held(data, entries)
     arrays: dict[str, ForeignArray] = {}
     for name, (entry, descr) in found.items():
         if entry.dtype.char == "V":
@@ -167,8 +181,58 @@ def file_of(
             arrays[name] = ForeignArray(descr, entry.shape, read)
         else:
             read = partial(held.__getitem__, name)
-            arrays[name] = ForeignArray(dtype_name(entry.dtype), entry.shape, read)
+            slices = None if data.cheap or entry.packed else partial(_part, data, entry)
+            arrays[name] = ForeignArray(dtype_name(entry.dtype), entry.shape, read, slices)
     return ForeignFile(path=str(path), format=kind.name, arrays=arrays, check=held.verify)
+
+
+def _held(data: Ranges, entries: Mapping[str, Entry]) -> StoredArrays:
+    """The arrays of a file, whose checksums are compared when they are read."""
+    if isinstance(data.view, memoryview):
+        return FileArrays(data.view, None, entries, WHOLE)
+
+    def fetched(name: str) -> FileArrays:
+        """One array, of whose file no other bytes are fetched."""
+        entry = entries[name]
+        if entry.packed is not None:
+            start, stored, size = entry.packed
+            own, entry = data.read(start, start + stored), entry._replace(packed=(0, stored, size))
+        else:
+            start = entry.start - entry.lead
+            own = data.read(start, entry.start + entry.nbytes)
+            entry = entry._replace(start=entry.lead)
+        return FileArrays(own, None, {name: entry}, WHOLE)
+
+    return FetchedArrays(entries, fetched)
+
+
+class FetchedArrays(StoredArrays):
+    """Arrays of a file behind a URL; each is fetched on access, and not kept.
+
+    Args:
+        names: The names.
+        fetched: Returns the arrays of a file that has one of them alone.
+    """
+
+    __slots__ = ("_fetched",)
+
+    def __init__(self, names: Collection[str], fetched: Callable[[str], FileArrays]) -> None:
+        super().__init__(names)
+        self._fetched = fetched
+
+    def __getitem__(self, name: str) -> Array:
+        return self._fetched(name)[name]
+
+    def verify(self, name: str) -> Diagnostic | None:
+        """Compares the bytes of one array with its checksum."""
+        return self._fetched(name).verify(name)
+
+
+def _part(data: Ranges, entry: Entry, region: Region) -> Array:
+    """A part of an array that is not compressed; its checksum is that of the whole, so none is compared."""
+    if entry.order == "C":
+        return part_in(data, entry.start, entry.dtype, entry.shape, region)
+    return part_in(data, entry.start, entry.dtype, entry.shape[::-1], region[::-1]).T
 
 
 # Writing
@@ -200,7 +264,6 @@ NPZ: Final = Format(
     extra=None,
     recognises=_recognises_npz,
     opened=_opened_npz,
-    remote=None,
     write=_write_npz,
     folder=lambda _: False,
     metadata=False,
@@ -212,7 +275,6 @@ NPY: Final = Format(
     extra=None,
     recognises=_recognises_npy,
     opened=_opened_npy,
-    remote=None,
     write=None,
     folder=lambda _: False,
     metadata=False,

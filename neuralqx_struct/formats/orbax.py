@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import prod
@@ -30,9 +31,11 @@ from neuralqx_struct.formats.table import (
     ForeignArray,
     ForeignFile,
     Format,
+    Place,
     Plain,
     Reading,
     mapped,
+    on_disk,
     unreadable,
 )
 from neuralqx_struct.manifest import Findings, Limits, shown
@@ -75,7 +78,7 @@ class _Entry(NamedTuple):
 # The folder and its metadata
 
 
-def _item(path: Path) -> Path:
+def _item(path: Place) -> Place:
     """The folder of the tree at a path: itself, or its only item that is a tree.
 
     Raises:
@@ -85,10 +88,11 @@ def _item(path: Path) -> Path:
     if _UNFINISHED in path.name:
         message = f"expected a finished checkpoint, got one that is still named {_UNFINISHED}"
         raise IntegrityError(message, code="NQX408", hint="take the step before it")
-    if Path(path, _TREE).is_file():
+    if (path / _TREE).is_file():
         return path
-    inner = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink())
-    items = [entry for entry in inner if Path(entry, _TREE).is_file()]
+    inner: list[Any] = [each for each in path.iterdir() if each.is_dir() and not each.is_symlink()]
+    inner.sort(key=lambda each: str(each.name))
+    items: list[Place] = [entry for entry in inner if (entry / _TREE).is_file()]
     if len(items) == 1:
         return items[0]
     steps = [entry for entry in inner if entry.name.isdecimal()]
@@ -225,8 +229,18 @@ class _Folder:
         return ForeignArray(dtype_name(dtype), shape, partial(part, whole), part)
 
 
-def _opened(path: Path, reading: Reading) -> ForeignFile:
-    folder = _Folder(_item(path), reading.limits)
+def _opened(path: Place, reading: Reading) -> ForeignFile:
+    root, close = on_disk(_item(path))
+    try:
+        found = _read(path, root, reading)
+    except BaseException:
+        close()
+        raise
+    return replace(found, close=close)
+
+
+def _read(path: Place, root: Path, reading: Reading) -> ForeignFile:
+    folder = _Folder(root, reading.limits)
     found: list[Diagnostic] = []
     arrays: dict[str, ForeignArray] = {}
     values: dict[str, Plain] = {}
@@ -283,7 +297,7 @@ def _recognises(found: Candidate) -> bool:
     if not names.isdisjoint(_ROOTS):
         return True
     step = next((name for name in names if name.isdecimal()), None)
-    return step is not None and Path(found.path, step, _STEP).is_file()
+    return step is not None and (found.path / step / _STEP).is_file()
 
 
 ORBAX: Final = Format(
@@ -293,7 +307,6 @@ ORBAX: Final = Format(
     extra="orbax",
     recognises=_recognises,
     opened=_opened,
-    remote=None,
     write=None,
     folder=lambda _: True,
     metadata=False,

@@ -13,30 +13,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path, PurePosixPath
 from posixpath import basename
-from typing import Any, Final, NamedTuple, Self
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Self
 
 from neuralqx_struct.bundle.storage import BundleMissingError
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError
+from neuralqx_struct.formats.ranges import Blocks, Ranges
 from neuralqx_struct.stores.store import BundleReadError, imported
 
 _URL: Final = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]+)://")
 _SECRETS: Final = re.compile(r"(?<=://)[^/@]*@|[?#].*")
 _FIRST: Final = 64 << 10  # bytes that are fetched first: most headers end in them
-
-
-class Ranges(NamedTuple):
-    """The bytes of a file, read in ranges.
-
-    Attributes:
-        size: Its size.
-        read: Returns the bytes from one place to another.
-        cheap: True if a range costs nothing until its bytes are used, as in a mapped file.
-    """
-
-    size: int
-    read: Callable[[int, int], memoryview]
-    cheap: bool
 
 
 def is_url(path: object) -> bool:
@@ -61,6 +50,11 @@ class RemotePath:
 
     def __str__(self) -> str:
         return self._url
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of its name."""
+        return PurePosixPath(self.name).suffix
 
     @property
     def parent(self) -> RemotePath:
@@ -89,11 +83,24 @@ class RemotePath:
         except BundleMissingError:
             return False
 
+    def is_symlink(self) -> bool:
+        """False: file systems of fsspec follow links."""
+        return False
+
+    def iterdir(self) -> Iterator[Self]:
+        """Yields the files and folders in a folder."""
+        with _refusals(self._url):
+            listed = self._files.ls(self._place, detail=True)
+        for facts in listed:
+            name = basename(facts["name"].rstrip("/"))
+            if name:
+                made = self / name
+                made._facts = facts  # noqa: SLF001 - of the same class
+                yield made
+
     def names(self) -> frozenset[str]:
         """The names in a folder."""
-        with _refusals(self._url):
-            listed = self._files.ls(self._place, detail=False)
-        return frozenset(basename(each.rstrip("/")) for each in listed)
+        return frozenset(each.name for each in self.iterdir())
 
     @cached_property
     def size(self) -> int:
@@ -115,7 +122,19 @@ class RemotePath:
 
     def ranges(self) -> Ranges:
         """The bytes of a file."""
-        return Ranges(self.size, self._read, cheap=False)
+        return Ranges(self.size, self._read, Blocks(self.size, self._read), cheap=False)
+
+    def downloaded(self) -> tuple[Path, Callable[[], None]]:
+        """A copy of a file or folder on this disk, for programs that read nothing else; and the function that removes it."""
+        holder = TemporaryDirectory(prefix="neuralqx-struct-")
+        place = Path(holder.name, self.name)
+        try:
+            with _refusals(self._url):
+                self._files.get(self._place, str(place), recursive=self.is_dir())
+        except BaseException:
+            holder.cleanup()
+            raise
+        return place, holder.cleanup
 
     def _read(self, start: int, end: int) -> memoryview:
         return self.start[start:end] if end <= len(self.start) else self._fetched(start, end)

@@ -22,11 +22,11 @@ from functools import partial
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, cast
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
-from neuralqx_struct.formats.remote import Ranges
+from neuralqx_struct.formats.ranges import Ranges, array_in, part_in
 from neuralqx_struct.formats.shards import (
     INDEX,
     SUFFIX,
@@ -49,7 +49,7 @@ from neuralqx_struct.formats.table import (
     unreadable,
 )
 from neuralqx_struct.manifest import MOST_FINDINGS, Findings, collector_paused
-from neuralqx_struct.manifest.payload import Region, raise_findings
+from neuralqx_struct.manifest.payload import raise_findings
 from neuralqx_struct.stores.safetensors import (
     CODES,
     METADATA,
@@ -60,11 +60,6 @@ from neuralqx_struct.stores.safetensors import (
     read_header,
 )
 from neuralqx_struct.stores.store import about, bytes_of, require_possible, write_all
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 _OF_DTYPE: Final = {logical: code for code, logical in CODES.items() if logical}
 _KNOWN: Final = f"a dtype among {', '.join(_OF_DTYPE.values())}"
@@ -188,7 +183,7 @@ def _arrays(data: Ranges, header: Header) -> dict[str, ForeignArray]:
     found = Findings()
     arrays: dict[str, ForeignArray] = {}
     for name, tensor in header.tensors.items():
-        code, shape, start, end = tensor
+        code, shape, start, _ = tensor
         logical = CODES.get(code)
         if logical is None:
             arrays[name] = ForeignArray(
@@ -203,8 +198,8 @@ def _arrays(data: Ranges, header: Header) -> dict[str, ForeignArray]:
             if found.full:
                 break
         dims = tuple(shape)
-        read = partial(_whole, data, start, end, dtype, dims)
-        slices = None if data.cheap else partial(_part, data, start, dtype, dims)
+        read = partial(array_in, data, start, dtype, dims)
+        slices = None if data.cheap else partial(part_in, data, start, dtype, dims)
         arrays[name] = ForeignArray(logical, dims, read, slices)
     if found:
         raise IntegrityError(found)
@@ -222,31 +217,6 @@ def _require_size(tensor: Tensor, itemsize: int) -> None:
     if nbytes != held:
         message = f"expected {nbytes} bytes for {code}{shape}, got {held}"
         raise IntegrityError(message, code="NQX408")
-
-
-def _whole(
-    data: Ranges, start: int, end: int, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> Array:
-    import numpy as np
-
-    if start < end:
-        return np.ndarray(shape, dtype, data.read(start, end))
-    made = np.empty(shape, dtype)
-    made.flags.writeable = False
-    return made
-
-
-def _part(
-    data: Ranges, start: int, dtype: np.dtype[Any], shape: tuple[int, ...], region: Region
-) -> Array:
-    """A part of an array; fetches the rows around it alone."""
-    if not region or not all(shape):
-        return _whole(data, start, start + prod(shape) * dtype.itemsize, dtype, shape)[region]
-    rows = range(*region[0].indices(shape[0]))
-    low, high = (min(rows), max(rows) + 1) if rows else (0, 0)
-    size = prod(shape[1:]) * dtype.itemsize
-    held = _whole(data, start + low * size, start + high * size, dtype, (high - low, *shape[1:]))
-    return held[(slice(None, None, rows.step), *region[1:])]
 
 
 # Writing
@@ -337,7 +307,6 @@ SAFETENSORS: Final = Format(
     extra=None,
     recognises=_recognises,
     opened=_opened,
-    remote=_opened,
     write=_write,
     folder=_folder,
     metadata=True,

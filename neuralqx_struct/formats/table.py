@@ -25,7 +25,8 @@ from neuralqx_struct.bundle.disk import numbered
 from neuralqx_struct.bundle.storage import BundleMissingError
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, UntrustedError
-from neuralqx_struct.formats.remote import Ranges, RemotePath
+from neuralqx_struct.formats.ranges import Ranges
+from neuralqx_struct.formats.remote import RemotePath
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.stores.files import opened as opened_source
@@ -167,13 +168,13 @@ class Candidate(NamedTuple):
     """A file or folder whose kind is looked for.
 
     Attributes:
-        path: Its path; for a URL its name alone, of which nothing is to be read.
+        path: Its place.
         names: The names in a folder; None for a file.
         start: The first bytes of a file.
         size: The size of a file.
     """
 
-    path: Path
+    path: Place
     names: frozenset[str] | None
     start: bytes
     size: int
@@ -221,8 +222,7 @@ class Format:
         suffix: The suffix of such files; empty for folders.
         extra: The package that reading needs; None for none.
         recognises: Returns whether a file or folder is of this kind, by its names and first bytes alone.
-        opened: Opens a file; reads only what describes its arrays.
-        remote: Does the same for a file behind a URL; None if files of this kind are read from disks alone.
+        opened: Opens a file, on a disk or behind a URL; reads only what describes its arrays.
         write: Writes arrays to an empty file, or into an empty folder; None if files of this kind are only read.
         folder: Returns whether these options make a folder.
         metadata: True if files of this kind have free text.
@@ -233,8 +233,7 @@ class Format:
     suffix: str
     extra: str | None
     recognises: Callable[[Candidate], bool]
-    opened: Callable[[Path, Reading], ForeignFile]
-    remote: Callable[[RemotePath, Reading], ForeignFile] | None
+    opened: Callable[[Place, Reading], ForeignFile]
     write: Callable[[Path, Mapping[str, ForeignArray], Writing], None] | None
     folder: Callable[[Writing], bool]
     metadata: bool
@@ -282,10 +281,9 @@ def candidate(path: Path) -> Candidate:
 
 def remote_candidate(path: RemotePath) -> Candidate:
     """The facts about a file or folder behind a URL."""
-    name = Path(path.name)
     if path.is_dir():
-        return Candidate(name, path.names(), b"", 0)
-    return Candidate(name, None, bytes(path.start[:_START]), path.size)
+        return Candidate(path, path.names(), b"", 0)
+    return Candidate(path, None, bytes(path.start[:_START]), path.size)
 
 
 def _opened(path: Path) -> tuple[int, int]:
@@ -315,8 +313,12 @@ def ranges_of(path: Place) -> Ranges:
     """The bytes of a file: mapped, or fetched when they are read."""
     if isinstance(path, RemotePath):
         return path.ranges()
-    view = mapped(path)
-    return Ranges(len(view), lambda start, end: view[start:end], cheap=True)
+    return Ranges.of(mapped(path))
+
+
+def on_disk(path: Place) -> tuple[Path, Callable[[], object]]:
+    """A place on this disk for programs that read nothing else, and the function that ends its use."""
+    return path.downloaded() if isinstance(path, RemotePath) else (path, lambda: None)
 
 
 def mapped(path: Path) -> memoryview:

@@ -16,16 +16,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neuralqx_struct.dtypes import DTYPES, NUMPY_DTYPES, dtype_named
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
+from neuralqx_struct.formats.ranges import View
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
     ForeignArray,
     ForeignFile,
     Format,
+    Place,
     Plain,
     Reading,
     described,
-    mapped,
+    on_disk,
+    ranges_of,
     unreadable,
 )
 from neuralqx_struct.manifest import Limits
@@ -53,7 +56,7 @@ _REFUSED, _DETAIL = "Weights only load failed", "WeightsUnpickler error:"
 _SAVE_AGAIN: Final = "save it again where it was made: torch.save(model.state_dict(), path)"
 
 
-def _require_harmless(view: memoryview, limits: Limits) -> None:
+def _require_harmless(view: View, limits: Limits) -> None:
     """Checks a file before torch reads it.
 
     Raises:
@@ -209,12 +212,19 @@ def _members(item: Any) -> Iterator[tuple[str, Any]]:
             yield str(place), inner
 
 
-def _opened(path: Path, reading: Reading) -> ForeignFile:
-    _require_harmless(mapped(path), reading.limits)
+def _opened(path: Place, reading: Reading) -> ForeignFile:
+    _require_harmless(ranges_of(path).view, reading.limits)
     torch = imported("torch", "torch", "files of torch")
     walk = _Walk(torch, reading)
-    walk.add(_loaded(torch, path))
-    return ForeignFile(path=str(path), format=TORCH.name, arrays=walk.arrays, values=walk.values)
+    file, close = on_disk(path)
+    try:
+        walk.add(_loaded(torch, file))
+    except BaseException:
+        close()
+        raise
+    return ForeignFile(
+        path=str(path), format=TORCH.name, arrays=walk.arrays, values=walk.values, close=close
+    )
 
 
 def _recognises(found: Candidate) -> bool:
@@ -235,7 +245,6 @@ TORCH: Final = Format(
     extra="torch",
     recognises=_recognises,
     opened=_opened,
-    remote=None,
     write=None,
     folder=lambda _: False,
     metadata=False,

@@ -54,6 +54,7 @@ def convert(
     limits: Limits | None = None,
     progress: Progress | None = None,
     report: list[Diagnostic] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Converted:
     """Writes a bundle in another form or store, a foreign file as a bundle, or a bundle as a foreign file.
 
@@ -61,7 +62,7 @@ def convert(
     neuraLQX becomes one of this library, with checksums. A foreign file needs a schema and a layout.
 
     Args:
-        source: A bundle, or a file or folder that another program wrote; of safetensors also a URL.
+        source: A bundle, or a file or folder that another program wrote, or the URL of one.
         out: The target; with the suffix ``.zip`` one file. With a layout and the suffix of a foreign format, such as
             ``.safetensors``, a foreign file.
         schema: The schema of a foreign file: a Series or Schema, or the path of a schema.
@@ -75,6 +76,7 @@ def convert(
         limits: Sizes above which the source is refused.
         progress: Called with bytes done and bytes in all.
         report: Receives a diagnostic for every default, and for every array that the layout ignores.
+        storage_options: Options of fsspec for a URL, such as keys.
 
     Returns:
         The new bundle or file and its sizes. From bundle folder to bundle folder, if nothing about the arrays changes,
@@ -106,7 +108,15 @@ def convert(
         require_apart(Path(source), out)
     if foreign:
         _refuse_target(wanted, out)
-        payload = adopted(series, layout, source, values, report=report, limits=limits)
+        payload = adopted(
+            series,
+            layout,
+            source,
+            values,
+            report=report,
+            limits=limits,
+            storage_options=storage_options,
+        )
         payload = resolve(payload, series, report=report)
         chosen: dict[str, Any] = {} if store is None else {"store": store}
         bundle.write(

@@ -70,17 +70,19 @@ def adopted(
     report: list[Diagnostic] | None = None,
     limits: Limits | None = None,
     like: Leaves | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Payload:
     """The payload of a foreign file; only its header is read.
 
     Args:
         series: The schema.
         layout: A name, the path or the text of a layout, or a :class:`~neuralqx_struct.layouts.model.Layout`.
-        source: The path of the file or folder, an open one, or a mapping of names to arrays.
+        source: The path or URL of the file or folder, an open one, or a mapping of names to arrays.
         values: Values and sizes that the file does not show, by path; they win over those of the layout.
         report: Receives a diagnostic for every default, and for every array that the layout ignores.
         limits: Sizes above which the file is refused.
         like: The leaves of the object that was saved with their paths, for formats without names.
+        storage_options: Options of fsspec for a URL, such as keys.
 
     Returns:
         The payload, of the version of the layout. Its arrays are made when they are asked for.
@@ -91,7 +93,7 @@ def adopted(
     """
     read = sound_layout(layout, series)
     with _named(source):
-        file = _open(source, read.separator, limits, like)
+        file = _open(source, read.separator, limits, like, storage_options)
         try:
             made, arrays = _adopted(series, read, file, values or _NONE, report)
         except BaseException:
@@ -263,6 +265,7 @@ def _open(
     separator: str,
     limits: Limits | None = None,
     like: Leaves | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ForeignFile:
     """An open file of a path, or of arrays in memory."""
     if isinstance(source, ForeignFile):
@@ -275,7 +278,13 @@ def _open(
     leaves = like
     if like is not None and not isinstance(like, Mapping):
         leaves = {joined(map(str, path), separator): leaf for path, leaf in like}
-    return opened(os.fspath(source), separator=separator, limits=limits, like=leaves)
+    return opened(
+        os.fspath(source),
+        separator=separator,
+        limits=limits,
+        like=leaves,
+        storage_options=storage_options,
+    )
 
 
 def _arrays(source: Mapping[Any, Any]) -> dict[str, ForeignArray]:

@@ -21,7 +21,7 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from neuralqx_struct.errors import IntegrityError, UntrustedError
 
@@ -40,6 +40,14 @@ ENCRYPTED, DESCRIPTOR, UTF8 = 0x1, 0x8, 0x800
 _MOST_EXPANSION = 1032  # the most bytes that one byte of deflated data can expand to
 _PACKED, _EXPANDED = 256 << 10, 1 << 20  # bytes that go into and come out of one decompression step
 _UNSAFE = re.compile(r"[\\:\x00-\x1f\x7f]")
+
+
+class Bytes(Protocol):
+    """The members of a memoryview that :func:`read_directory` uses."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: slice, /) -> memoryview: ...
 
 
 class Member(NamedTuple):
@@ -117,7 +125,7 @@ def inflated_start(data: memoryview, size: int) -> bytes:
         return b""
 
 
-def read_directory(view: memoryview, *, any_names: bool = False) -> list[Member]:
+def read_directory(view: Bytes, *, any_names: bool = False) -> list[Member]:
     """The members of an archive that fills ``view``, sorted by place.
 
     Args:
@@ -134,19 +142,19 @@ def read_directory(view: memoryview, *, any_names: bool = False) -> list[Member]
         raise damaged("expected a whole zip archive, got one that ends early") from error
 
 
-def _end_of_directory(view: memoryview) -> tuple[int, int, int, int]:
+def _end_of_directory(view: Bytes) -> tuple[int, int, int, int]:
     """The number of members, place and size of the directory, and its end."""
     end = len(view) - END.size
     if end < 0 or bytes(view[end : end + 4]) != b"PK\5\6":
         raise damaged("expected a zip archive, got bytes without its end record")
-    _, disk, first, here, count, size, begin, comment = END.unpack_from(view, end)
+    _, disk, first, here, count, size, begin, comment = END.unpack(view[end : end + END.size])
     wide = end - LOCATOR.size
     if wide >= 0 and bytes(view[wide : wide + 4]) == b"PK\6\7":
-        place = LOCATOR.unpack_from(view, wide)[2]
+        place = LOCATOR.unpack(view[wide:end])[2]
         if place != wide - END64.size:
             message = "expected the wide end record right before its locator, got it elsewhere"
             raise damaged(message)
-        record = END64.unpack_from(view, place)
+        record = END64.unpack(view[place : place + END64.size])
         mark, length, _, _, disk, first, here, *wider = record
         pairs = zip((count, size, begin), wider, (MAX16, MAX32, MAX32), strict=True)
         agree = all(narrow in (value, limit) for narrow, value, limit in pairs)
@@ -161,7 +169,7 @@ def _end_of_directory(view: memoryview) -> tuple[int, int, int, int]:
     return count, begin, size, end
 
 
-def _members(view: memoryview, *, any_names: bool) -> list[Member]:
+def _members(view: Bytes, *, any_names: bool) -> list[Member]:
     count, begin, size, end = _end_of_directory(view)
     directory = bytes(view[begin:end])
     if count > size // CENTRAL.size:
@@ -242,11 +250,9 @@ def _check_names(names: list[str], *, any_names: bool) -> None:
         raise UntrustedError(message, code="NQX503")
 
 
-def _check_local(
-    view: memoryview, at: int, raw: bytes, entry: tuple[int, int, int, int, int]
-) -> int:
+def _check_local(view: Bytes, at: int, raw: bytes, entry: tuple[int, int, int, int, int]) -> int:
     """Compares a member's own header with its entry in the directory; returns the place of its data."""
-    record = LOCAL.unpack_from(view, at)
+    record = LOCAL.unpack(view[at : at + LOCAL.size])
     mark, _, flags, method, _, _, crc, stored, size, name_size, extra_size = record
     extra = at + 30 + name_size
     start: int = extra + extra_size

@@ -56,13 +56,19 @@ class Branch(dict[str, Any]):
     """The parts of names below one part: branches, and the nodes of arrays and values."""
 
 
-def draft_foreign(path: str | Path, schema: str | None = None, like: Any = None) -> tuple[str, str]:
+def draft_foreign(
+    path: str | Path,
+    schema: str | None = None,
+    like: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> tuple[str, str]:
     """The texts of a first schema and of a first layout for a foreign file.
 
     Args:
         path: The file or folder, or its URL; its header is read.
         schema: Identity; by default from the name of the file.
         like: An object of its structure, for formats that have none of their own.
+        storage_options: Options of fsspec for a URL, such as keys.
 
     Raises:
         SerializationError: It cannot be read.
@@ -70,9 +76,10 @@ def draft_foreign(path: str | Path, schema: str | None = None, like: Any = None)
     """
     name = Path(path).name
     identity = schema or identity_like(name.split(".")[0])
-    with opened(path, like=like) as file:
+    options = {"like": like, "storage_options": storage_options}
+    with opened(path, **options) as file:
         separator = separator_of(file.arrays)
-    with opened(path, separator=separator, like=like) as file:
+    with opened(path, separator=separator, **options) as file:
         return drafted(file, separator, identity, name)
 
 

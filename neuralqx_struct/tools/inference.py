@@ -21,6 +21,7 @@ Example:
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -83,7 +84,13 @@ class Inferred(str):
         return [*texts]
 
 
-def infer(path: str | Path, *, schema: str | None = None, like: Any = None) -> Inferred:
+def infer(
+    path: str | Path,
+    *,
+    schema: str | None = None,
+    like: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Inferred:
     """Writes a first schema for a bundle or a foreign file: one that has no errors, and that the file conforms to.
 
     Args:
@@ -91,6 +98,7 @@ def infer(path: str | Path, *, schema: str | None = None, like: Any = None) -> I
             ``model.safetensors``. No array is read.
         schema: Identity of the schema; by default from the module and name of the root's class, or the name of the file.
         like: An object of the structure of a foreign file, for formats that have none of their own.
+        storage_options: Options of fsspec for a URL, such as keys.
 
     Returns:
         YAML text with a TODO for everything that the file does not determine. If the bundle has its schema inside, that.
@@ -104,7 +112,7 @@ def infer(path: str | Path, *, schema: str | None = None, like: Any = None) -> I
         # Imported late: bundles need no layouts.
         from neuralqx_struct.tools.foreign_drafts import draft_foreign
 
-        return Inferred(*draft_foreign(path, schema, like))
+        return Inferred(*draft_foreign(path, schema, like, storage_options))
     manifest = bundle.read_manifest(path)
     stored = manifest.get("schema")
     if stored is not None:

@@ -146,6 +146,7 @@ def inspect(
     filter: Any = None,  # noqa: A002
     *,
     report: list[Diagnostic] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Inspection:
     """The content of a bundle or a foreign file; reads no array.
 
@@ -153,6 +154,7 @@ def inspect(
         path: A bundle (folder or zip), a ``manifest.json``, or a file of another program such as ``model.safetensors``.
         filter: The leaves to show: the text of a filter such as ``tag:trainable & !path:**/bias``, or any filter.
         report: A list to which parts of the filter that match no leaf are added.
+        storage_options: Options of fsspec for a URL, such as keys.
 
     Raises:
         SerializationError: There is nothing (then also a FileNotFoundError), or it cannot be read.
@@ -164,7 +166,7 @@ def inspect(
     """
     chosen = None if filter is None else _selection(filter)
     if is_foreign(path):
-        return _foreign(path, chosen, report)
+        return _foreign(path, chosen, report, storage_options)
     document = bundle.read_manifest(path)
     rows: list[Row] = []
     sizes: dict[str, int] = {}
@@ -204,10 +206,13 @@ def inspect(
 
 
 def _foreign(
-    path: str | pathlib.Path, chosen: Selection | None, report: list[Diagnostic] | None
+    path: str | pathlib.Path,
+    chosen: Selection | None,
+    report: list[Diagnostic] | None,
+    storage_options: Mapping[str, Any] | None,
 ) -> Inspection:
     """The content of a foreign file; filters see the keys of nested names as a path."""
-    with opened(path) as file:
+    with opened(path, storage_options=storage_options) as file:
         leaves = [*file.arrays.items(), *file.values.items()]
         rows: list[Row] = []
         for name, leaf in leaves:

@@ -136,12 +136,18 @@ class _Leaf(NamedTuple):
     token: str = ""
 
 
-def diff_values(old: str | pathlib.Path, new: str | pathlib.Path) -> ValueDifferences:
+def diff_values(
+    old: str | pathlib.Path,
+    new: str | pathlib.Path,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> ValueDifferences:
     """Compares the values of two checkpoints, array by array.
 
     Args:
         old: A bundle, or a foreign file such as ``model.safetensors``.
         new: The one to compare it with.
+        storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
         All leaves. An array is equal if dtype, shape and all elements are; random keys, static fields and plain
@@ -156,7 +162,7 @@ def diff_values(old: str | pathlib.Path, new: str | pathlib.Path) -> ValueDiffer
         True
     """
     unread: list[Diagnostic] = []
-    with _leaves(old) as before, _leaves(new) as after:
+    with _leaves(old, storage_options) as before, _leaves(new, storage_options) as after:
         both_bundles = not is_foreign(old) and not is_foreign(new)
         shown = format_path if both_bundles else _name
         first = {shown(path): leaf for path, leaf in before}
@@ -183,12 +189,14 @@ def _name(path: Iterable[Any]) -> str:
 
 
 @contextmanager
-def _leaves(path: str | pathlib.Path) -> Iterator[list[tuple[tuple[Any, ...], _Leaf]]]:
+def _leaves(
+    path: str | pathlib.Path, storage_options: Mapping[str, Any] | None
+) -> Iterator[list[tuple[tuple[Any, ...], _Leaf]]]:
     """The leaves of a checkpoint with their paths; no array is read."""
     if not is_foreign(path):
         yield list(_of_bundle(path))
         return
-    with opened(path) as file:
+    with opened(path, storage_options=storage_options) as file:
         arrays = [(split(name), _Leaf(brief_array(a), a)) for name, a in file.arrays.items()]
         values = [(split(name), _plain(value)) for name, value in file.values.items()]
         yield [(tuple(keys), leaf) for keys, leaf in (*arrays, *values)]

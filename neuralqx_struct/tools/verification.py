@@ -11,7 +11,9 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from neuralqx_struct import bundle, formats
 from neuralqx_struct.errors import Diagnostic
@@ -22,7 +24,11 @@ __all__ = ["verify"]
 
 
 def verify(
-    path: str | Path, *, limits: Limits | None = None, progress: Progress | None = None
+    path: str | Path,
+    *,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> list[Diagnostic]:
     """Every damage in a bundle or a foreign file, at once; reads every byte that has a checksum.
 
@@ -31,11 +37,14 @@ def verify(
             ``model.safetensors``, of which sizes and places are checked too.
         limits: Sizes above which it is refused.
         progress: Called with bytes verified and bytes in all.
+        storage_options: Options of fsspec for a URL, such as keys.
 
     Returns:
         The findings: ``info`` for unused arrays, ``warning`` for files that the manifest does not name and for arrays
         of dtypes that cannot be read.
     """
     if formats.is_foreign(path):
-        return formats.verify(path, limits=limits, progress=progress)
+        return formats.verify(
+            path, limits=limits, progress=progress, storage_options=storage_options
+        )
     return bundle.verify(path, limits=limits, progress=progress)

@@ -75,7 +75,7 @@ def test_a_part_of_an_array_fetches_its_rows(remote, region):
     assert np.array_equal(part, ARRAYS["w"][region])
     rows = range(300)[region[0]]
     fetched = sum(end - start for _, start, end in remote.asked)
-    assert fetched in (0, (max(rows) - min(rows) + 1) * 800 if rows else 0)
+    assert fetched <= ((max(rows) - min(rows) + 1) * 800 if rows else 0)
 
 
 def test_parts_of_local_files_are_the_same(tmp_path):
@@ -132,10 +132,10 @@ def test_inspect_and_verify(remote):
     assert [d.code for d in s.verify("memory://none")] == ["NQX401"]
 
 
-def test_other_kinds_are_not_read_from_urls(remote):
-    remote.pipe_file("/m.npz", b"PK\3\4")
-    with pytest.raises(s.SerializationError, match=r"read from URLs are safetensors\n.*download"):
-        formats.opened("memory://m.npz")
+def test_a_file_of_no_known_kind(remote):
+    remote.pipe_file("/m.bin", b"nothing known")
+    with pytest.raises(s.SerializationError, match=r"the kinds are safetensors, npz"):
+        formats.opened("memory://m.bin")
 
 
 def test_a_server_without_ranges_is_an_error(remote, monkeypatch):

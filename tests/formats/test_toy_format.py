@@ -50,7 +50,6 @@ TOY = Format(
     extra=None,
     recognises=recognises,
     opened=opened,
-    remote=None,
     write=write,
     folder=lambda _: False,
     metadata=False,

@@ -1,0 +1,134 @@
+"""Every kind of foreign file behind a URL: the bytes that describe its arrays are fetched, then those that are read."""
+
+import equinox
+import flax.serialization
+import h5py
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
+
+import neuralqx_struct as s
+from neuralqx_struct import formats
+from tests.builders import invoke, same
+
+BIG = np.arange(300_000, dtype=np.float32).reshape(3, 100_000)
+ARRAYS = {"big": BIG, "small": np.arange(4, dtype=np.int8), "fortran": np.asfortranarray(BIG.T)}
+TREE = {"big": BIG, "small": ARRAYS["small"]}
+
+
+def written_hdf5(path):
+    with h5py.File(path, "w") as file:
+        for name, array in TREE.items():
+            file[name] = array
+
+
+#: How each kind is written.
+WRITERS = {
+    "m.safetensors": lambda path: formats.write(path, "safetensors", TREE),
+    "m.npz": lambda path: np.savez(path, **ARRAYS),
+    "packed.npz": lambda path: np.savez_compressed(path, **ARRAYS),
+    "m.npy": lambda path: np.save(path, BIG),
+    "m.msgpack": lambda path: path.write_bytes(flax.serialization.to_bytes(TREE)),
+    "m.eqx": lambda path: equinox.tree_serialise_leaves(path, list(TREE.values())),
+    "m.h5": written_hdf5,
+    "orbax": lambda path: ocp.PyTreeCheckpointer().save(path, {"big": jnp.asarray(BIG)}),
+}
+
+
+class FakeHub(MemoryFileSystem):
+    """A file system that stands for that of Hugging Face, and takes a token; it lists the ranges that are asked for."""
+
+    protocol = "hf"
+    store = {}
+    pseudo_dirs = [""]
+    asked = []
+    tokens = []
+
+    def __init__(self, token=None, **options):
+        super().__init__(**options)
+        self.tokens.append(token)
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(path.removeprefix("hf://"))
+
+    def cat_file(self, path, start=None, end=None, **options):
+        self.asked.append((start, end))
+        return super().cat_file(path, start=start, end=end, **options)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    monkeypatch.setitem(_registry, "hf", FakeHub)
+    files = FakeHub(skip_instance_cache=True)
+    yield files
+    for held in (FakeHub.store, FakeHub.asked, FakeHub.tokens):
+        held.clear()
+    FakeHub.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture(params=WRITERS)
+def both(request, tmp_path, hub):
+    """A file on this disk, and its URL."""
+    path = tmp_path / request.param
+    WRITERS[request.param](path)
+    hub.put(str(path), f"/lab/{path.name}", recursive=path.is_dir())
+    del hub.asked[:]
+    return path, f"hf://lab/{path.name}"
+
+
+def test_every_kind_is_read_from_a_url(both):
+    path, url = both
+    with formats.opened(path) as file, formats.opened(url) as remote:
+        assert remote.format == file.format
+        assert [*remote.arrays] == [*file.arrays]
+        assert remote.values == file.values
+        for name, array in file.arrays.items():
+            there = remote.arrays[name]
+            assert (there.dtype, there.shape) == (array.dtype, array.shape)
+            assert same(there.read(), array.read())
+            region = tuple(slice(1, None, 2) for _ in array.shape)
+            assert same(np.ascontiguousarray(there.part(region)), array.read()[region].copy())
+        assert remote.form() == file.form()
+    assert s.verify(url) == []
+    assert s.inspect(url).rows == s.inspect(path).rows
+    assert s.diff_values(path, url).equal
+    assert s.infer(url, schema="lab.net") == s.infer(path, schema="lab.net")
+
+
+@pytest.mark.parametrize("name", ["m.npz", "m.npy", "m.msgpack", "m.eqx", "m.safetensors"])
+def test_the_ranges_that_are_needed_are_fetched(tmp_path, hub, name):
+    path = tmp_path / name
+    WRITERS[name](path)
+    hub.put_file(str(path), f"/{name}")
+    del hub.asked[:]
+    with formats.opened(f"hf://{name}") as file:
+        assert sum(end - start for start, end in hub.asked) <= 6 << 16
+        array = next(each for each in file.arrays.values() if each.shape == BIG.shape)
+        del hub.asked[:]
+        assert same(array.part((slice(2, 3), slice(10, 20))), BIG[2:3, 10:20].copy())
+        assert sum(end - start for start, end in hub.asked) == 40
+        del hub.asked[:]
+        array.read()
+        assert sum(end - start for start, end in hub.asked) <= BIG.nbytes + 200
+
+
+def test_options_of_the_file_system_are_passed_on(tmp_path, hub):
+    path = tmp_path / "m.npz"
+    np.savez(path, w=np.ones(3, np.float32))
+    hub.put_file(str(path), "/m.npz")
+    keys = {"storage_options": {"token": "t"}}
+    draft = s.infer("hf://m.npz", schema="lab.net", **keys)
+    schema = s.load_schema(draft)
+    model = schema.from_layout("hf://m.npz", draft.layout, **keys)
+    assert model.w.tolist() == [1, 1, 1]
+    assert s.inspect("hf://m.npz", **keys).nbytes == 12
+    assert s.verify("hf://m.npz", **keys) == []
+    assert s.diff_values(path, "hf://m.npz", **keys).equal
+    made = s.convert("hf://m.npz", tmp_path / "b", schema=schema, layout=draft.layout, **keys)
+    assert made.arrays == 1
+    assert FakeHub.tokens.count("t") == 1  # fsspec keeps one object for the same options
+    assert invoke("inspect", "hf://m.npz").exit_code == 0
