@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.errors import SerializationError, StructError
 
 __all__ = ["SchemaRef", "alias_class", "class_ref", "resolve_class"]
 
@@ -176,22 +176,41 @@ def find_class(ref: str, *, trust: Iterable[str] = ()) -> type | None:
     if is_schema_ref(ref) or not qualname:
         return None
     trusted = any(module == each or module.startswith(f"{each}.") for each in trust)
-    if module not in sys.modules and trusted:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            if error.name and f"{module}.".startswith(f"{error.name}."):  # it does not exist
-                return None
-            raise
-        except Exception as error:  # a module runs any code, and may fail in any way
-            raise SerializationError(
-                f"expected the trusted module {module!r} to be importable, got {type(error).__name__}: {error}",
-                code="NQX501",
-                hint=f"see the traceback of `import {module}`",
-            ) from error
-        if ref in _CLASSES:
-            return _CLASSES[ref]
-    return _look_up(module, qualname)
+    if trusted and not import_trusted(module):
+        return None
+    return _CLASSES.get(ref) or _look_up(module, qualname)
+
+
+def import_trusted(
+    module: str, failure: type[StructError] = SerializationError, code: str = "NQX501"
+) -> bool:
+    """Imports a module that the caller trusts, if it is not imported yet; returns False if it does not exist.
+
+    Args:
+        module: Its name.
+        failure: The error about a module that fails.
+        code: Its code.
+
+    Raises:
+        StructError: The module exists and fails, or ends the program.
+        ImportError: It cannot import another module.
+    """
+    if module in sys.modules:
+        return True
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        if error.name and f"{module}.".startswith(f"{error.name}."):  # it does not exist
+            return False
+        raise
+    except (Exception, SystemExit) as error:  # a module runs any code, and may fail in any way
+        got = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise failure(
+            f"expected the module {module!r} to be importable, got {got}",
+            code=code,
+            hint=f"run `python -c 'import {module}'` to see the error",
+        ) from error
+    return True
 
 
 def _look_up(module: str, qualname: str) -> type | None:

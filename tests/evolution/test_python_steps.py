@@ -48,6 +48,10 @@ def raising():
     raise ZeroDivisionError("no")
 
 
+def leaving():
+    raise SystemExit("no")
+
+
 WRONG = {
     0: lambda: {"n": 1, "extra": 2},
     1: dict,
@@ -55,6 +59,7 @@ WRONG = {
     3: raising,
     4: lambda: {"n": "text"},
     5: lambda: {"n": object()},
+    6: leaving,
 }
 
 
@@ -122,6 +127,7 @@ def test_every_instance_of_a_struct_is_given_to_the_function():
         (1, "NQX312", "got none for n"),
         (2, "NQX312", "got a int"),
         (3, "NQX312", "got ZeroDivisionError: no"),
+        (6, "NQX312", "got SystemExit: no"),
         (4, "NQX411", "test.wrong gave it"),
         (5, "NQX430", "expected a value that can be saved"),
     ],
@@ -214,7 +220,11 @@ def test_functions_are_found_by_name(monkeypatch):
     ):
         find_function("os.system", own=True, trust=["os"])
     with pytest.raises(
-        MigrationError, match="(?s)function 'x.y', got none.*no module 'no_such_module'"
+        MigrationError, match=r"(?s)'os' registers no such .*such as trust=\['lab.migrations'\]"
+    ):
+        find_function("os.system", own=True, trust=["os"])
+    with pytest.raises(
+        MigrationError, match="(?s)function 'x.y', got none.*'no_such_module' does not exist"
     ):
         find_function("x.y", own=True, trust=["no_such_module"])
     with pytest.raises(TypeError, match="expected a registered function, got"):
@@ -230,12 +240,15 @@ def test_a_trusted_module_is_imported(tmp_path, monkeypatch):
         "import neuralqx_struct as s\n@s.steps.function('planted.flip')\ndef flip(values): return values\n"
     )
     (tmp_path / "planted_broken.py").write_text("1 / 0\n")
+    (tmp_path / "planted_exit.py").write_text("raise SystemExit\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(MigrationError):
         find_function("planted.flip", own=True)
     assert "planted_steps" not in sys.modules
     with pytest.raises(MigrationError, match="to be importable, got ZeroDivisionError"):
         find_function("planted.flip", own=False, trust=["planted_broken"])
+    with pytest.raises(MigrationError, match="to be importable, got SystemExit"):
+        find_function("planted.flip", own=False, trust=["planted_exit"])
     assert isinstance(
         find_function("planted.flip", own=False, trust=["planted_steps"]), types.FunctionType
     )

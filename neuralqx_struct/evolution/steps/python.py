@@ -14,8 +14,6 @@ Example:
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,6 +31,7 @@ from neuralqx_struct.evolution.steps.operations import (
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.manifest.kinds import ARRAY, iter_nodes
 from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.references import import_trusted
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.migration import Python, Remove, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -112,29 +111,24 @@ def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Functio
             run for steps of a bundle, too.
 
     Raises:
-        MigrationError: NQX312: no such function is registered, or it may not run.
+        MigrationError: NQX312: no such function is registered, it may not run, or a trusted module fails.
+        ImportError: A trusted module cannot import another one.
     """
-    missing = []
-    for module in trust if name not in _FUNCTIONS else ():
-        if module not in sys.modules:
-            try:
-                importlib.import_module(module)
-            except ImportError as error:
-                if not (error.name and f"{module}.".startswith(f"{error.name}.")):
-                    raise
-                missing.append(module)
-            except Exception as error:  # a module runs any code, and may fail in any way
-                raise MigrationError(
-                    f"expected the trusted module {module!r} to be importable, got {type(error).__name__}: {error}",
-                    code="NQX312",
-                    hint=f"run `import {module}` to see the error",
-                ) from error
+    given = [] if name in _FUNCTIONS else [*trust]
+    missing = [module for module in given if not import_trusted(module, MigrationError, "NQX312")]
     if name not in _FUNCTIONS:
         meant = did_you_mean(name, _FUNCTIONS)
-        hint = f"import the module that has @steps.function({name!r}), or name it: trust=['lab.migrations']"
+        hint = (
+            f"name the module that has @steps.function({name!r}), such as trust=['lab.migrations']"
+        )
         hint = f"{meant} Else {hint}" if meant else hint
+        reasons = [
+            f"\nthe trusted module {module!r} "
+            + ("does not exist" if module in missing else "registers no such function")
+            for module in given
+        ]
         raise MigrationError(
-            f"expected a registered function {name!r}, got none{_not_found(missing)}",
+            f"expected a registered function {name!r}, got none{''.join(reasons)}",
             code="NQX312",
             hint=hint,
         )
@@ -147,10 +141,6 @@ def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Functio
             hint=f"look at the step, then pass trust=[{home!r}], or the schema's own files: schema='schemas/...'",
         )
     return found
-
-
-def _not_found(modules: Sequence[str]) -> str:
-    return "".join(f"\nno module {module!r}, which was to be trusted" for module in modules)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -201,8 +191,9 @@ def _python_payload(step: Python, place: Place) -> Node:
     given = {name: _value(place, name) for name in step.reads}
     try:
         result: Any = call(given)
-    except Exception as error:
-        raise _failed(step, place, f"{type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        got = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise _failed(step, place, got) from error
     if not isinstance(result, Mapping):
         raise _failed(step, place, f"a {type(result).__name__}")
     if missing := [name for name in step.writes if name not in result]:
