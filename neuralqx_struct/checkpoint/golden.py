@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def write_golden(path: str | Path, *, trust: Iterable[str] = ()) -> list[Path]:
         trust: Packages whose registered functions ``python`` steps may run; they are imported.
 
     Returns:
-        The new bundles, in the folder ``golden``. Existing ones are not changed.
+        The new bundles, in the folder ``golden``: all that are missing, or none. Existing ones are not changed.
 
     Raises:
         SchemaMissingError: There is nothing at ``path``.
@@ -50,19 +50,29 @@ def write_golden(path: str | Path, *, trust: Iterable[str] = ()) -> list[Path]:
     folder = where if where.is_dir() else where.parent
     schema = load_schema(folder)
     versions = schema.versions if where.is_dir() else load_schema(where).versions
-    missing = [version for version in versions if not golden_place(folder, version).exists()]
+    places = {version: golden_place(folder, version) for version in versions}
+    missing = {version: place for version, place in places.items() if not place.exists()}
+    if not missing:
+        return []
     trusted = tuple(trust)
-    return [_write(schema, version, golden_place(folder, version), trusted) for version in missing]
+    # Beside their places until all of them can be read: a failure leaves nothing behind.
+    with tempfile.TemporaryDirectory(prefix=".golden-", dir=folder) as scratch:
+        made = {version: Path(scratch) / f"v{version}" for version in missing}
+        for version, new in made.items():
+            _write(schema, version, new, trusted)
+        for version, place in missing.items():
+            place.parent.mkdir(exist_ok=True)
+            made[version].rename(place)
+    return [*missing.values()]
 
 
-def _write(schema: Schema, version: int, place: Path, trust: tuple[str, ...]) -> Path:
+def _write(schema: Schema, version: int, new: Path, trust: tuple[str, ...]) -> None:
     found: list[Diagnostic] = []
     for key in range(_TRIES):
-        _whole(example(schema.at(version).root, key=key)).export(place, overwrite=key > 0)
-        found = golden_findings(schema.series, version, trust)
+        _whole(example(schema.at(version).root, key=key)).export(new, overwrite=key > 0)
+        found = golden_findings(schema.series, version, trust, new)
         if not found:
-            return place
-    shutil.rmtree(place)
+            return
     raise SchemaError(found)
 
 

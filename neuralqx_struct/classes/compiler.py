@@ -24,19 +24,14 @@ import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from neuralqx_struct.classes.defaults import SizedDefault, default_of, sized_fields
 from neuralqx_struct.classes.derivations import derivation, sizes_of_instance
-from neuralqx_struct.errors import (
-    SchemaError,
-    SerializationError,
-    did_you_mean,
-    has_errors,
-)
+from neuralqx_struct.errors import SchemaError, SerializationError, did_you_mean, has_errors
 from neuralqx_struct.fieldspec import Values, field
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.manifest.payload import Payload
@@ -168,7 +163,12 @@ class Schema:
         return self.root.from_state_dict(held, **options)
 
     def to_layout(
-        self, obj: Any, layout: Any, values: Values | None = None, like: Any = None
+        self,
+        obj: Any,
+        layout: Any,
+        values: Values | None = None,
+        like: Any = None,
+        trust: Iterable[str] = (),
     ) -> dict[str, Any]:
         """The numpy arrays of a foreign checkpoint by name; the inverse of :meth:`from_layout`.
 
@@ -177,6 +177,7 @@ class Schema:
             layout: As for :meth:`from_layout`.
             values: Sizes that no array shows.
             like: The foreign file, or its mapping, whose order of names the result has.
+            trust: Modules with the functions of ``python`` steps that lead to the version of the layout.
 
         Raises:
             SerializationError: The instance does not fit the layout, with every problem.
@@ -188,9 +189,8 @@ class Schema:
             message = f"expected an instance of {wanted}, got {brief(obj)}"
             raise SerializationError(message, code="NQX401", hint="pass what from_layout returned")
         held = obj.to_state_dict()
-        found = released(
-            Payload(held, held.pop("array_data")), self._series, layout, values, like=like
-        )
+        payload = Payload(held, held.pop("array_data"))
+        found = released(payload, self._series, layout, values, like=like, trust=trust)
         return {name: array.read() for name, array in found.items()}
 
     def __getitem__(self, name: str) -> Any:

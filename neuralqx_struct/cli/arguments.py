@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from neuralqx_struct.cli.reports import FORMATS
-from neuralqx_struct.errors import did_you_mean
+from neuralqx_struct.errors import did_you_mean, shell_word
 
 REQUIRED: Final[Any] = object()
 
@@ -178,6 +178,34 @@ def parse_bytes(text: str) -> int:
     return int(match[1]) * int(1000**power)
 
 
+_GIVEN = re.compile(r"\b([a-z_]+)=(\[[^\]]*\]|\{[^{}]*\}|'[^']*'|True\b)?(?![=\w])")
+_WORD = re.compile(r"'([^']*)'(?:: *'?([^',}]*)'?)?")
+
+
+def in_options(hint: str, arguments: Iterable[Argument]) -> str:
+    """A hint about arguments of Python functions as one about the options of a command.
+
+    Example:
+        >>> in_options("pass trust=['lab.steps'], or values={'n': 12}", [TRUST, VALUES])
+        'pass --trust lab.steps, or --value n=12'
+    """
+    flags = {argument.name: argument for argument in arguments if argument.flag}
+
+    def option_of(found: re.Match[str]) -> str:
+        argument = flags.get(found[1])
+        if argument is None:
+            return found[0]
+        if argument.type is bool:
+            return argument.flag
+        given = _WORD.findall(found[2] or "")
+        words = [f"{name}={value}" if value else name for name, value in given]
+        return " ".join(
+            f"{argument.flag} {shell_word(word)}" for word in words or [argument.metavar]
+        )
+
+    return _GIVEN.sub(option_of, hint)
+
+
 _BUNDLES = "Bundles: folders, zips or manifest.json files."
 PATHS = Argument("paths", _BUNDLES, "PATH", many=True, reads=True)
 SCHEMA = option(
@@ -235,9 +263,10 @@ STORE = option(
     "store", "npz, safetensors or orbax; as in SRC if left out.", "STORE", project="store"
 )
 VALUES = option(
-    "value",
+    "values",
     "A value that the foreign file lacks, such as n_heads=12.",
     "NAME=VALUE",
+    flag="--value",
     default=(),
     many=True,
     check=lambda text: parse_value(text) and None,

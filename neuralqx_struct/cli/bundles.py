@@ -125,7 +125,7 @@ def convert(
     out: Path,
     *,
     schema: Any,
-    value: Sequence[str],
+    values: Sequence[str],
     max_shard_size: str | None,
     **options: Any,
 ) -> Report:
@@ -140,7 +140,7 @@ def convert(
             source,
             out,
             schema=_schemas(schema),
-            values=dict(map(parse_value, value)),
+            values=dict(map(parse_value, values)),
             max_shard_size=None if max_shard_size is None else parse_bytes(max_shard_size),
             report=found,
             **options,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from neuralqx_struct.cli.arguments import COMMON, Argument
+from neuralqx_struct.cli.arguments import COMMON, Argument, in_options
 from neuralqx_struct.cli.reports import remark, run
 from neuralqx_struct.cli.results import REPORT_VERSION, ArgumentError, Output, Report, failure
 from neuralqx_struct.errors import Diagnostic, SchemaError, StructError
@@ -55,7 +55,7 @@ class Command:
         output = Output(**{argument.name: values.pop(argument.name) for argument in COMMON})
         reading = [each for each in self.arguments if each.reads and _has_input(values[each.name])]
         if not reading:
-            return run(self.name, output, lambda: self._report(values))
+            return run(self.name, output, lambda: self._report(values), self._in_options)
         import tempfile
 
         with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +68,11 @@ class Command:
                 values[argument.name] = place
                 if argument.many:
                     values[argument.name] = [place if path == _STDIN else path for path in given]
-            return run(self.name, output, lambda: self._report(values), {str(place): "<stdin>"})
+            renamed = {str(place): "<stdin>"}
+            return run(self.name, output, lambda: self._report(values), self._in_options, renamed)
+
+    def _in_options(self, hint: str) -> str:
+        return in_options(hint, self.arguments)
 
     def _report(self, values: dict[str, Any]) -> Report:
         """The report of the command; values that are left out come from the project file."""

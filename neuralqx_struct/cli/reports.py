@@ -224,7 +224,11 @@ def each(paths: Sequence[Path], check: Callable[[Path], list[Diagnostic]], good:
 
 
 def run(
-    command: str, output: Output, body: Callable[[], Report], renamed: Mapping[str, str] = {}
+    command: str,
+    output: Output,
+    body: Callable[[], Report],
+    reworded: Callable[[str], str] = str,
+    renamed: Mapping[str, str] = {},
 ) -> int:
     """Runs a command and prints its report.
 
@@ -232,6 +236,7 @@ def run(
         command: Its name.
         output: How to print it.
         body: Does the work; its errors become a report.
+        reworded: Gives the hint to print for one of a Python function.
         renamed: Texts to replace in the printed results.
 
     Returns:
@@ -239,7 +244,9 @@ def run(
     """
     token = _OUTPUT.set(output)
     try:
-        return _printed(command, output, body, renamed)
+        return _printed(
+            command, output, lambda: _report(command, body).with_hints(reworded), renamed
+        )
     except KeyboardInterrupt:
         return 130
     finally:
@@ -250,7 +257,7 @@ def _printed(
     command: str, output: Output, body: Callable[[], Report], renamed: Mapping[str, str]
 ) -> int:
     began = time.perf_counter()
-    report = _report(command, body)
+    report = body()
     results = [FORMATS[output.format](command, report)]
     aside: list[str] = []
     if output.format == "text":  # counts, and reasons why there are no results, go to stderr

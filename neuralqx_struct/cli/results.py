@@ -8,8 +8,8 @@ Example:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
@@ -50,6 +50,17 @@ class Report:
         if self.failures:
             return 2
         return 1 if has_errors(self.diagnostics) else 0
+
+    def with_hints(self, reworded: Callable[[str], str]) -> Report:
+        """The report with other words in its hints."""
+
+        def changed(found: Diagnostic) -> Diagnostic:
+            return found if found.hint is None else replace(found, hint=reworded(found.hint))
+
+        findings, failures = (
+            tuple(map(changed, each)) for each in (self.diagnostics, self.failures)
+        )
+        return replace(self, diagnostics=findings, failures=failures)
 
     @property
     def everything(self) -> tuple[Diagnostic, ...]:

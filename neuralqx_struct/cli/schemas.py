@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -37,7 +37,7 @@ def lint(
     golden: bool,
     trust: Sequence[str],
     file: Path | None,
-    value: Sequence[str],
+    values: Sequence[str],
 ) -> Report:
     """Checks schemas and layouts, and on request their golden payloads or a foreign file."""
 
@@ -48,7 +48,7 @@ def lint(
         if file is not None and not has_errors(found):
             from neuralqx_struct.layouts.payloads import check_file
 
-            found += check_file(path, file, dict(map(parse_value, value)))
+            found += check_file(path, file, dict(map(parse_value, values)))
         # Payloads are compared with schemas without errors only.
         if golden and not has_errors(found):
             from neuralqx_struct.tools.history import check_golden
@@ -248,15 +248,16 @@ def fmt(paths: Sequence[Path], check: bool) -> Report:
 
 
 def freeze(path: Path, golden: bool, trust: Sequence[str]) -> Report:
-    """Freezes versions, and on request writes their golden payloads."""
+    """Freezes versions, and on request writes their golden payloads; all of it or nothing."""
     from neuralqx_struct.tools.history import freeze as lock
 
-    done = lock(path)
     golden_bundles: list[Path] = []
     if golden:
+        lock(path, dry_run=True)
         from neuralqx_struct.checkpoint.golden import write_golden
 
         golden_bundles = write_golden(path, trust=trust)
+    done = lock(path)
     members = {**asdict(done), "golden": golden_bundles}
     lines = [str(done), *(f"written to {place}" for place in golden_bundles)]
     return Report("\n".join(lines), members=members, layout="verdict")
@@ -275,11 +276,17 @@ def export(name: str, identity: str | None, out: Path | None) -> Report:
 def _imported(name: str) -> type:
     """Imports the Struct class that a command line names."""
     from neuralqx_struct.fieldspec import is_struct
+    from neuralqx_struct.references import import_trusted
 
     module_name, _, qualname = name.partition(":")
     if not module_name or not qualname:
         raise _refused(f"expected MODULE:CLASS, got {name!r}", "such as lab.model:TrainState")
-    found: Any = importlib.import_module(module_name)
+    if not import_trusted(module_name, SchemaError, "NQX400"):
+        message = (
+            f"expected a module that can be imported, got {module_name!r}, which does not exist"
+        )
+        raise _refused(message, "install it, or run the command in the folder that has it")
+    found: Any = sys.modules[module_name]
     for part in qualname.split("."):
         if not hasattr(found, part):
             members = vars(found).items()

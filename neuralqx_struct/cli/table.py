@@ -196,6 +196,7 @@ _ROWS = (
             LAYOUT,
             VALUES,
             SHARDS,
+            TRUST,
         ),
         members=("out", "store", "arrays", "nbytes", "dropped", "linked"),
     ),

@@ -18,7 +18,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ def convert(
     compress: bool = False,
     compact: bool = False,
     overwrite: bool = False,
+    trust: Iterable[str] = (),
     limits: Limits | None = None,
     progress: Progress | None = None,
     report: list[Diagnostic] | None = None,
@@ -73,6 +74,7 @@ def convert(
         compress: Compress the arrays; without it they are written so that they can be mapped.
         compact: Leave out the arrays that a migration left unused, and write the others into one file.
         overwrite: Replace an existing target, which may be the source itself.
+        trust: Modules with the functions of ``python`` steps between the version of the layout and the other one.
         limits: Sizes above which the source is refused.
         progress: Called with bytes done and bytes in all.
         report: Receives a diagnostic for every default, and for every array that the layout ignores.
@@ -117,7 +119,7 @@ def convert(
             limits=limits,
             storage_options=storage_options,
         )
-        payload = resolve(payload, series, report=report)
+        payload = resolve(payload, series, report=report, trust=trust)
         chosen: dict[str, Any] = {} if store is None else {"store": store}
         bundle.write(
             out, payload, overwrite=overwrite, compress=compress, progress=progress, **chosen
@@ -133,7 +135,7 @@ def convert(
         payload = held.payload()
         facts = foreign_of(payload)
         try:
-            arrays = released(payload, series, layout, values, report=report)
+            arrays = released(payload, series, layout, values, report=report, trust=trust)
         except StructError as error:
             raise error.in_file(str(source)) from error.__cause__
         same = facts.get("format") == wanted

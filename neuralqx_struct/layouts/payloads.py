@@ -177,6 +177,7 @@ def released(
     *,
     like: Any = None,
     report: list[Diagnostic] | None = None,
+    trust: Iterable[str] = (),
 ) -> Mapping[str, ForeignArray]:
     """The arrays of the foreign file that a payload makes; the inverse of :func:`adopted`.
 
@@ -187,6 +188,7 @@ def released(
         values: As for :func:`adopted`.
         like: A foreign file, or names, whose order the result has.
         report: Receives a diagnostic for every value that a migration defaults, drops or casts.
+        trust: Modules with the functions of ``python`` steps that lead to the version of the layout.
 
     Returns:
         The arrays by their names in the file, computed when they are read. Arrays that the layout ignores are left out.
@@ -197,7 +199,7 @@ def released(
     """
     read = sound_layout(layout, series)
     version = read.ref.version
-    payload = resolve(payload, series, to=version, report=report)
+    payload = resolve(payload, series, to=version, report=report, trust=trust)
     given = Values([_keyed(values or _NONE), read.values])
     names = foreign_of(payload).get("names", ())
     if like is not None:

@@ -66,11 +66,12 @@ def _listed(versions: tuple[int, ...]) -> str:
     return f"version{plural} {', '.join(map(str, versions))}"
 
 
-def freeze(path: str | Path) -> Frozen:
+def freeze(path: str | Path, *, dry_run: bool = False) -> Frozen:
     """Freezes versions of a schema: from now on lint refuses edits of them.
 
     Args:
         path: A schema folder, for all its versions; the file of a version, for that one.
+        dry_run: Check everything, and write nothing.
 
     Returns:
         The frozen versions. An existing entry of the lock file is changed only if its version corrects its doc, unit,
@@ -100,7 +101,7 @@ def freeze(path: str | Path) -> Frozen:
     # Lint has refused all edits but corrections, so that these are all that can differ.
     now = {version: lock_entry(series.at(version)) for version in wanted}
     entries = lock | now
-    if entries != lock:
+    if entries != lock and not dry_run:
         _replace(file, format_lock(series.id, entries))
     corrected = tuple(v for v in wanted if v in lock and lock[v]["full"] != now[v]["full"])
     return Frozen(file, added, tuple(sorted(lock)), corrected)
@@ -242,18 +243,20 @@ def check_golden(path: str | Path, *, trust: Iterable[str] = ()) -> list[Diagnos
     return found
 
 
-def golden_findings(series: Series, version: int, trust: Iterable[str] = ()) -> list[Diagnostic]:
-    """The problems of the golden payload of one version."""
+def golden_findings(
+    series: Series, version: int, trust: Iterable[str] = (), new: Path | None = None
+) -> list[Diagnostic]:
+    """The problems of the golden payload of one version, or of a new one before it gets to its place."""
     folder = series.folder or Path()
     place = golden_place(folder, version)
-    if not place.exists():
+    held = new or place
+    if not held.exists():
         message = f"expected a golden payload of version {version} at {place}, got none"
         hint = f"`neuralqx-struct schema freeze {shell_word(folder)} --golden` writes it"
         file = series.sources[version].name
         return [Diagnostic("NQX314", "warning", message, file=file, hint=hint)]
-    return [
-        _failed(place, d) for d in _problems(series, version, place, trust) if d.severity == "error"
-    ]
+    found = _problems(series, version, held, trust)
+    return [_failed(place, d) for d in found if d.severity == "error"]
 
 
 def _problems(series: Series, version: int, place: Path, trust: Iterable[str]) -> list[Diagnostic]:

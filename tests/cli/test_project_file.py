@@ -1,7 +1,9 @@
 """The project file and the forms of schema arguments in commands: defaults, overrides, trust and errors."""
 
+import shutil
 import sys
 
+import numpy as np
 import pytest
 
 import neuralqx_struct as s
@@ -234,6 +236,69 @@ def test_import_errors_of_trusted_modules_are_shown_as_they_are(project, text, s
     assert "raised in the module lab_broken" in found["message"]
     assert (found["file"], found["line"]) == (str(project / "lab_broken.py"), 2)
     assert f"{project / 'lab_broken.py'}:2:1: NQX400 {shown}" in invoke(*words).stderr
+
+
+LAYOUT = """language: "1"
+layout: two
+of: lab.point@2
+structs: {Point: {x: weight}}
+"""
+#: The commands that run python steps; `runs` has a bundle of version 1, `foreign.npz` is a file of it.
+RUNNING = {
+    "migrate": ("migrate", "runs/ckpt", "--out", "new"),
+    "migrate folder": ("migrate", "runs", "--out", "new"),
+    "convert from": ("convert", "foreign.npz", "--out", "new", "--schema", "lab.point", "--layout", "one", "--value", "step=1"),
+    "convert to": ("convert", "runs/ckpt", "--out", "new.npz", "--schema", "lab.point", "--layout", "two"),
+    "lint": ("schema", "lint", "lab.point", "--golden"),
+    "freeze": ("schema", "freeze", "lab.point", "--golden"),
+}  # fmt: skip
+
+
+@pytest.fixture(params=RUNNING)
+def running(request, project):
+    """The words of a command that runs the step ``lab.count`` of the module ``lab_steps``."""
+    if request.param == "lint":  # it reads golden payloads
+        for number, text in enumerate((POINT_V1, POINT_V2), 1):
+            (project / "models" / "point" / f"v{number}.yaml").write_text(text)
+        assert invoke("schema", "freeze", "lab.point", "--golden").exit_code == 0
+        (project / "models" / "point" / "schema.lock").unlink()
+        shutil.rmtree(project / "models" / "point" / "golden" / "v2")
+    with_python_step(project)
+    layouts = project / "models" / "point" / "layouts"
+    layouts.mkdir()
+    (layouts / "two.yaml").write_text(LAYOUT)
+    (layouts / "one.yaml").write_text(LAYOUT.replace("two", "one").replace("@2", "@1"))
+    np.savez(project / "foreign.npz", weight=np.zeros(2, "f4"))
+    (project / "lab_steps.py").write_text(FUNCTION)
+    return RUNNING[request.param]
+
+
+def files(folder):
+    return {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("given", ["option", "project"])
+def test_every_command_that_runs_steps_takes_trust(project, running, given):
+    before = files(project)
+    done = invoke(*running)
+    assert done.exit_code == 1
+    assert "such as --trust lab.migrations" in done.output and "trust=" not in done.output
+    assert files(project) == before  # nothing was written
+    if given == "project":
+        set_project(project, 'trust = ["lab_steps"]\n')
+    done = invoke(*running, *(["--trust", "lab_steps"] if given == "option" else []))
+    assert done.exit_code == 0, done.output
+    assert "lab_steps" in sys.modules
+
+
+def test_a_trusted_module_that_ends_the_program(project, running):
+    (project / "lab_steps.py").write_text("import sys\nsys.exit()\n")
+    before = files(project)
+    done = invoke(*running, "--trust", "lab_steps")
+    assert done.exit_code == 1
+    assert "expected the module 'lab_steps' to be importable, got SystemExit" in done.output
+    assert "run `python -c 'import lab_steps'`" in done.output
+    assert {path for path in files(project) if "__pycache__" not in str(path)} == {*before}
 
 
 # --- errors --------------------------------------------------------------------------------------------------------

@@ -100,7 +100,8 @@ def test_export_into_a_file(module, tmp_path):
     [
         ("lab_export", "expected MODULE:CLASS"),
         (":State", "expected MODULE:CLASS"),
-        ("no_such_module:A", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("no_such_module:A", "expected a module that can be imported, got 'no_such_module'"),
+        ("lab_leaves:A", "to be importable, got SystemExit: 3"),
         ("lab_export:Outer.Stat", "expected a class in lab_export"),
         ("lab_export:Outer.Stat", "did you mean 'State'?"),
         ("lab_export:plain", "expected a Struct class"),
@@ -108,7 +109,8 @@ def test_export_into_a_file(module, tmp_path):
         ("lab_export:Path", "expected a Struct class"),
     ],
 )
-def test_what_cannot_be_exported(module, name, said):
+def test_what_cannot_be_exported(module, name, said, tmp_path):
+    (tmp_path / "lab_leaves.py").write_text("raise SystemExit(3)")
     result = invoke("schema", "export", name)
     assert result.exit_code == 2
     assert said in result.stderr and not result.stdout

@@ -1,6 +1,7 @@
 """Conversion between foreign files and bundles."""
 
 import filecmp
+import sys
 import tracemalloc
 
 import fsspec
@@ -10,7 +11,8 @@ from safetensors.numpy import save_file
 
 import neuralqx_struct as s
 from neuralqx_struct import formats
-from neuralqx_struct.errors import SchemaError, SerializationError
+from neuralqx_struct.errors import MigrationError, SchemaError, SerializationError
+from neuralqx_struct.evolution.steps.python import _FUNCTIONS as FUNCTIONS
 from neuralqx_struct.layouts.conversion import convert
 from tests.builders import invoke, report
 
@@ -207,3 +209,34 @@ def test_schemas_of_a_project(world):
     )
     with pytest.raises(SerializationError, match="identity lab.other"):
         convert("model.safetensors", "d", schema=found, layout="other.yaml", values=VALUES)
+
+
+def test_python_steps_between_the_layout_and_the_head(world, monkeypatch):
+    """Each function that changes the version takes `trust`, as its command takes `--trust`."""
+    step = "python: {function: lab.net_count, reads: [n], writes: [count]}"
+    new = SCHEMA.replace("version: 1", "version: 2").replace("n: {type", "count: {type")
+    migration = f"migrations:\n  - {{from: 1, steps: [{{{step}}}, {{remove: {{field: n, undo_default: 3}}}}]}}\n"
+    (world / "schemas/net/v2.yaml").write_text(new + migration)
+    code = "import neuralqx_struct as s\n@s.steps.function('lab.net_count')\ndef count(values): return {'count': values['n']}\n"
+    (world / "lab_net_steps.py").write_text(code)
+    monkeypatch.syspath_prepend(world)
+    save_file(arrays(), world / "model.safetensors")
+    schema = s.load_schema("schemas/net")
+    given = {"schema": schema, "layout": "hf", "values": VALUES}
+    loads = [
+        lambda **trust: convert("model.safetensors", "ckpt", **given, **trust),
+        lambda **trust: schema.from_layout("model.safetensors", "hf", VALUES, **trust),
+    ]
+    for load in loads:
+        with pytest.raises(MigrationError, match=r"such as trust=\['lab.migrations'\]"):
+            load()
+    convert("model.safetensors", "ckpt", **given, trust=["lab_net_steps"])
+    assert schema.from_layout("model.safetensors", "hf", VALUES).count == 3
+    layout = LAYOUT.replace("@1", "@2")
+    old = schema.at(1).from_layout("model.safetensors", "hf", VALUES)
+    monkeypatch.delitem(FUNCTIONS, "lab.net_count")
+    monkeypatch.delitem(sys.modules, "lab_net_steps")
+    with pytest.raises(MigrationError, match="trust="):
+        schema.at(1).to_layout(old, layout)
+    names = schema.at(1).to_layout(old, layout, trust=["lab_net_steps"])
+    assert names.keys() == {"words", "layers.0.qk", "layers.1.qk"}
