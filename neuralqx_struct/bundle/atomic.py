@@ -92,8 +92,8 @@ def staged(
             yield stage.path
             if folder:
                 sync_folder(stage.path)
-            _place(stage.path, target, refuse, overwrite=overwrite)
-            stage.unlock()
+            _place(stage, refuse, overwrite=overwrite)
+            stage.unlock()  # before the old target is removed: readers of the new one wait for this
             sync_place(target)
         finally:
             _completed(stage.close)
@@ -203,14 +203,15 @@ class _Stage:
     """The temporary file or folder of a writer, locked until it is closed."""
 
     def __init__(self, target: Path) -> None:
-        self._target = target
-        self._lock: int | None = None
+        self.target = target
         self.path = target
+        self.kept: Path | None = None  # the old target, if the system cannot exchange names
+        self._lock: int | None = None
 
     def make(self, *, folder: bool) -> None:
         """Makes and locks it."""
         for _ in range(_LOOKS):  # another writer may clean it up before it is locked
-            self.path = _sibling(self._target, "tmp")
+            self.path = _sibling(self.target, "tmp")
             if folder:
                 self.path.mkdir()
             else:
@@ -220,7 +221,7 @@ class _Stage:
                 return
             self.close()
         message = "expected to lock a temporary file, got refused"
-        raise SerializationError(message, code="NQX406", file=str(self._target))
+        raise SerializationError(message, code="NQX406", file=str(self.target))
 
     def unlock(self) -> None:
         """Unlocks the file or folder, also if it has the name of the target now."""
@@ -229,10 +230,12 @@ class _Stage:
             _unlock(descriptor)
 
     def close(self) -> None:
-        """Removes it, or the old target if that has its name now."""
+        """Removes it, and the old target."""
         self.unlock()
-        if self.path != self._target:
+        if self.path != self.target:
             _discard(self.path, own=True, pauses=_PAUSES)
+        if self.kept is not None:
+            _retire(self.kept, self.target)
 
 
 def _discard(path: Path, *, own: bool, pauses: int = 0) -> bool:
@@ -269,6 +272,8 @@ def _completed(work: Callable[[], object]) -> None:
 def _clean_up(target: Path) -> None:
     """Removes the files of killed writers, and finishes or undoes their replacement."""
     busy = [stage for stage in _siblings(target, "tmp") if not _discard(stage, own=False)]
+    for gone in _siblings(target, "gone"):
+        _discard(gone, own=True)
     for kept in () if busy else _siblings(target, "old"):
         if os.path.lexists(target):
             _discard(kept, own=False)
@@ -327,30 +332,39 @@ def alone_in(folder: Path) -> Iterator[None]:
 # Replacement
 
 
-def _place(stage: Path, target: Path, refuse: Callable[[], None], *, overwrite: bool) -> None:
-    """Gives the stage the name of the target; the old target gets the stage's name, or is removed."""
+def _place(stage: _Stage, refuse: Callable[[], None], *, overwrite: bool) -> None:
+    """Gives the stage the name of the target; the old target gets the stage's name, or one of its own."""
     while True:
         refuse()
-        if overwrite and os.path.lexists(target):
-            _replace(stage, target)
+        if overwrite and os.path.lexists(stage.target):
+            _replace(stage)
             return
         with suppress(FileExistsError):  # another writer was faster
-            if not _rename(stage, target, "new"):
-                stage.rename(target)
+            if not _rename(stage.path, stage.target, "new"):
+                stage.path.rename(stage.target)
             return
 
 
-def _replace(stage: Path, target: Path) -> None:
-    if _rename(stage, target, "exchange"):
+def _replace(stage: _Stage) -> None:
+    target = stage.target
+    if _rename(stage.path, target, "exchange"):
         return
-    kept = _sibling(target, "old")
+    stage.kept = _sibling(target, "old")
     try:
-        target.rename(kept)
-        stage.rename(target)
+        target.rename(stage.kept)
+        stage.path.rename(target)
     finally:
         if not os.path.lexists(target):
-            kept.rename(target)
-        _completed(lambda: _discard(kept, own=True, pauses=_PAUSES))
+            stage.kept.rename(target)
+
+
+def _retire(kept: Path, target: Path) -> None:
+    """Removes an old target; one that a reader has locked loses the name by which it could come back."""
+    if _discard(kept, own=True) or not os.path.lexists(kept):
+        return
+    gone = _sibling(target, "gone")
+    kept.rename(gone)
+    _discard(gone, own=True, pauses=_PAUSES)
 
 
 # By system: its function, the folder descriptor that it takes before a path, and its flags.

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_ATTEMPTS = 16
+_ATTEMPTS = 32
 _PAUSE = 0.004  # a writer on a busy machine needs its turn
 
 
@@ -242,7 +242,7 @@ def opened(
 
 
 def _settled(path: Path, limits: Limits) -> OpenBundle:
-    """Opens a bundle; again, if a writer replaced it before all files were open."""
+    """Opens a bundle; again, if a writer replaced it before all files were open, and then locked from the start."""
     left = _ATTEMPTS
     while True:
         left -= 1
@@ -250,7 +250,7 @@ def _settled(path: Path, limits: Limits) -> OpenBundle:
         if place is None:
             raise missing(path, "no file or folder")
         try:
-            held = open_bundle(place)
+            held = open_bundle(place, locked=left < _ATTEMPTS - 1)
         except FileNotFoundError:  # between two renames there is nothing at the path
             if not left:
                 raise

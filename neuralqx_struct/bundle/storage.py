@@ -1,7 +1,6 @@
-"""Bundles on disk, opened for reading: a folder, or a zip of the same members.
+"""Bundles on disk, opened for reading: a folder, or a zip of the same members; finds, reads, copies and links members.
 
-Finds, reads, copies and links members in either form. ``writing.py`` makes new bundles, ``reading.py``
-checks the content of members.
+``writing.py`` makes new bundles, ``reading.py`` checks the content of members.
 
 Example:
     >>> import tempfile
@@ -141,17 +140,19 @@ class Opened:
 
 
 class Folder(Opened):
-    """An open folder bundle. Files are opened relative to the folder, also if its name changes meanwhile."""
+    """An open folder bundle, whose files are found whatever its name is; ``locked``: writers keep them from now on."""
 
     has_files = True
     is_folder = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, locked: bool = False) -> None:
         self.path = path
         self._held: dict[str, Source] = {}
         self._fd: int | None = None
+        self._was_locked = False
         if os.open in os.supports_dir_fd:
             self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+            self._was_locked = locked and _locked(self._fd)
 
     def names(self) -> list[str]:
         """The names of the files."""
@@ -189,12 +190,9 @@ class Folder(Opened):
         place = self.path / name
         if self._fd is None:
             return place
-        for _ in range(_LOOKS):
-            locked = lock(self._fd, shared=True)
-            if locked is not False:
-                break
-            time.sleep(_PAUSE)  # its writer is about to unlock it
-        return OpenFolder(self._fd, place, locked=bool(locked))
+        found = OpenFolder(self._fd, place, locked=self._was_locked or _locked(self._fd))
+        self._was_locked = self._was_locked and found.stable
+        return found
 
     def source(self, name: str, most: Callable[[], int]) -> Source:  # noqa: ARG002
         """A file as a region, or a folder."""
@@ -212,12 +210,12 @@ class Folder(Opened):
         if isinstance(source, os.PathLike):
             _link_tree(Path(source), target)
             return True
-        file, _, _ = cast("tuple[BinaryIO, int, int]", source)
+        file = cast("tuple[BinaryIO, int, int]", source)[0]
         return _linked(name, target, os.fstat(file.fileno()), self._fd)
 
     def replaced(self) -> bool:
-        """True if a writer has replaced the bundle, whose files are then removed."""
-        if self._fd is None:
+        """True if a writer has replaced the bundle, whose files are then removed unless they are locked."""
+        if self._fd is None or (self._was_locked and MANIFEST in self._held):
             return False
         try:
             now = os.stat(self.path)  # noqa: PTH116 - as fstat below
@@ -233,6 +231,15 @@ class Folder(Opened):
         self._held.clear()
         if self._fd is not None:
             os.close(self._fd)
+
+
+def _locked(folder: int) -> bool:
+    """Locks an open folder; False if the system has no locks, or if a writer does not unlock it."""
+    for _ in range(_LOOKS):
+        if (done := lock(folder, shared=True)) is not False:
+            return bool(done)
+        time.sleep(_PAUSE)  # its writer is about to unlock it
+    return False
 
 
 class Zip(Opened):
@@ -336,11 +343,11 @@ def _pieces(path: Path, region: Source) -> Iterator[bytes]:
         length -= len(piece)
 
 
-def open_bundle(path: Path) -> Opened:
-    """Opens the file or folder of a bundle."""
+def open_bundle(path: Path, *, locked: bool = False) -> Opened:
+    """Opens the file or folder of a bundle; ``locked``: writers keep the files of a folder meanwhile."""
     # One stat decides the form: a writer may replace the bundle between two of them.
     if stat.S_ISDIR(path.stat().st_mode):
-        return Folder(path)
+        return Folder(path, locked=locked)
     return Opened(path) if path.suffix == ".json" else Zip(path)
 
 
@@ -354,10 +361,9 @@ def names_at(path: Path) -> list[str]:
             continue
         except OSError:
             continue
-        names = held.names()
-        stays = MANIFEST in names or not held.replaced()
+        names, replaced = held.names(), held.replaced()
         held.close()
-        if stays:
+        if MANIFEST in names or not replaced:
             return names
     return []
 

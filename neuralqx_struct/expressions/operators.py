@@ -15,6 +15,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from threading import RLock
@@ -63,8 +64,10 @@ class Operator:
     stops: bool = False
 
 
-#: Two threads in ast.parse of Python 3.11 may raise SystemError (python/cpython#106905).
+#: Two threads in ast.parse of Python 3.11 may raise SystemError (python/cpython#106905). One of them may be in a call of
+#: another library, which does not wait for this lock: such a call is repeated.
 _PARSING = RLock()
+_TRIES = 8
 
 
 def _add(left: Form, right: Form) -> Form:
@@ -204,6 +207,9 @@ def parse_tree(text: str) -> ast.expr:
         SyntaxError: The text is none.
     """
     with _PARSING:
+        for _ in range(_TRIES):
+            with suppress(SystemError):
+                return ast.parse(text, mode="eval").body
         return ast.parse(text, mode="eval").body
 
 

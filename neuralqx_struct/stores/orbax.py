@@ -72,6 +72,9 @@ class OpenFolder(os.PathLike[str]):
         bundle: The descriptor of the bundle, of which this object keeps a copy, and so its lock.
         place: The path of the folder in it.
         locked: No writer removes its files.
+
+    Attributes:
+        stable: Its files are found, and those of the bundle, whatever writers do.
     """
 
     def __init__(self, bundle: int, place: Path, *, locked: bool) -> None:
@@ -80,7 +83,7 @@ class OpenFolder(os.PathLike[str]):
         path = Path(_DESCRIPTORS, str(self._descriptor), place.name)
         by_descriptor = path.is_dir()
         self._path = path if by_descriptor else place
-        self._stable = by_descriptor and locked
+        self.stable = by_descriptor and locked
 
     def __fspath__(self) -> str:
         return str(self._path)
@@ -97,7 +100,7 @@ class OpenFolder(os.PathLike[str]):
         Raises:
             BundleReadError: A writer has replaced the bundle, or it was removed.
         """
-        if self._stable and not failed:
+        if self.stable and not failed:
             return
         with suppress(FileNotFoundError):
             if os.path.samestat(self._place.parent.stat(), os.fstat(self._descriptor)):

@@ -193,6 +193,76 @@ def test_a_bundle_that_is_replaced_while_it_is_opened_is_opened_again(tmp_path, 
 
 
 @pytest.mark.parametrize("store", ["npz", "safetensors", "orbax"])
+def test_a_bundle_that_is_always_replaced_while_it_is_opened_is_read(tmp_path, monkeypatch, store):
+    """The second time it is locked before anything is read, so that its files stay."""
+    path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1), store=store)
+    examined, calls = reading._examined, []
+
+    def replace(*arguments):
+        calls.append(len(calls))
+        bundle.write(path, replacing_writer.payload(len(calls) + 1), overwrite=True, store=store)
+        return examined(*arguments)
+
+    monkeypatch.setattr(reading, "_examined", replace)
+    assert step_of(bundle.read(path)) == len(calls) == 2
+
+
+def test_a_locked_folder_that_is_found_by_its_name_is_opened_again(tmp_path, monkeypatch):
+    """Without descriptors a lock does not help: the name leads to another folder."""
+    monkeypatch.setattr(orbax, "_DESCRIPTORS", str(tmp_path / "nothing"))
+    path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1), store="orbax")
+    examined, calls = reading._examined, []
+
+    def replace(*arguments):
+        calls.append(len(calls))
+        if len(calls) < 4:
+            step = len(calls) + 1
+            bundle.write(path, replacing_writer.payload(step), overwrite=True, store="orbax")
+        return examined(*arguments)
+
+    monkeypatch.setattr(reading, "_examined", replace)
+    assert step_of(bundle.read(path)) == len(calls) == 4
+
+
+def test_a_new_bundle_is_unlocked_before_readers_of_the_old_one_are_waited_for(
+    tmp_path, monkeypatch
+):
+    """Else a reader of the new one gives up its lock, and loses the files to the next writer."""
+    monkeypatch.setattr(atomic, "_CALLS", {})  # two renames
+    path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1), store="orbax")
+    pause, looks = time.sleep, []
+
+    def look(seconds):
+        descriptor = os.open(path, os.O_RDONLY)
+        looks.append(atomic.lock(descriptor, shared=True))
+        os.close(descriptor)
+        pause(seconds)
+
+    held = bundle.read(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic.time, "sleep", look)
+        bundle.write(path, replacing_writer.payload(2), overwrite=True, store="orbax")
+    assert looks and all(looks)
+    assert step_of(held) == 1
+
+
+def test_an_old_bundle_that_is_read_does_not_come_back(tmp_path, monkeypatch):
+    """Only the last one does, after a writer that was stopped between its two renames."""
+    monkeypatch.setattr(atomic, "_CALLS", {})
+    path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1), store="orbax")
+    held = bundle.read(path)
+    for step in (2, 3):
+        bundle.write(path, replacing_writer.payload(step), overwrite=True, store="orbax")
+    assert step_of(held) == 1
+    path.rename(tmp_path / ".ckpt.old-ffffffffffff")
+    assert step_of(bundle.read(path)) == 3
+    del held
+    gc.collect()
+    bundle.write(path, replacing_writer.payload(4), overwrite=True, store="orbax")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["ckpt"]
+
+
+@pytest.mark.parametrize("store", ["npz", "safetensors", "orbax"])
 @pytest.mark.parametrize("mmap", [True, False])
 def test_an_open_bundle_stays_what_it_was(tmp_path, store, mmap):
     path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1), store=store)

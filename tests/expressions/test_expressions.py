@@ -495,3 +495,21 @@ def test_threads_parse_one_after_the_other(monkeypatch):
     with ThreadPoolExecutor(4) as pool:
         [*pool.map(lambda i: (parse(f"alone_{i} + 1"), parse_type(f"int8[alone_{i}]")), range(20))]
     assert len(most) >= 40 and max(most) == 1
+
+
+def test_a_thread_of_another_library_in_the_parser_of_python_does_no_harm(monkeypatch):
+    """Python 3.11 counts its depth for all threads, also those that do not wait for ours."""
+    real, left = ast.parse, [3]
+
+    def disturbed(*arguments, **options):
+        left[0] -= 1
+        if left[0] >= 0:
+            raise SystemError("AST constructor recursion depth mismatch (before=105, after=33)")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(ast, "parse", disturbed)
+    assert parse("disturbed + 1").text == "disturbed + 1"
+    left[0] = 10**6
+    with pytest.raises(SystemError):
+        parse("always + 1")
+    assert left[0] > 10**6 - 20
