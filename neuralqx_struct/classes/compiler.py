@@ -158,6 +158,7 @@ class Schema:
             report=options.get("report"),
             like=saved,
             storage_options=storage_options,
+            order="all" if options.get("select") is None else "some",
         )
         held = {**payload.document, "array_data": payload.arrays}
         return self.root.from_state_dict(held, **options)

@@ -148,7 +148,11 @@ def _opened(path: Place, reading: Reading) -> ForeignFile:
         reader.require(room, reading.limits.manifest_bytes, "bytes of names")
         if type(leaf) is Leaf:
             arrays[name] = ForeignArray(
-                leaf.dtype, leaf.shape, partial(leaf.read, data), leaf.slices(data)
+                leaf.dtype,
+                leaf.shape,
+                partial(leaf.read, data),
+                leaf.slices(data),
+                data.cheap and len(leaf.pieces) == 1,
             )
         else:
             values[name] = leaf

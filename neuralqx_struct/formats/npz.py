@@ -181,8 +181,11 @@ def file_of(
             arrays[name] = ForeignArray(descr, entry.shape, read)
         else:
             read = partial(held.__getitem__, name)
-            slices = None if data.cheap or entry.packed else partial(_part, data, entry)
-            arrays[name] = ForeignArray(dtype_name(entry.dtype), entry.shape, read, slices)
+            packed = entry.packed is not None
+            slices = None if data.cheap or packed else partial(_part, data, entry)
+            dtype = dtype_name(entry.dtype)
+            cheap = data.cheap and not packed
+            arrays[name] = ForeignArray(dtype, entry.shape, read, slices, cheap)
     return ForeignFile(path=str(path), format=kind.name, arrays=arrays, check=held.verify)
 
 

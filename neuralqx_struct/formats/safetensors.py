@@ -200,7 +200,7 @@ def _arrays(data: Ranges, header: Header) -> dict[str, ForeignArray]:
         dims = tuple(shape)
         read = partial(array_in, data, start, dtype, dims)
         slices = None if data.cheap else partial(part_in, data, start, dtype, dims)
-        arrays[name] = ForeignArray(logical, dims, read, slices)
+        arrays[name] = ForeignArray(logical, dims, read, slices, data.cheap)
     if found:
         raise IntegrityError(found)
     return arrays

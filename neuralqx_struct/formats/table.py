@@ -55,12 +55,14 @@ class ForeignArray(NamedTuple):
         shape: Its shape.
         read: Returns the array, mapped and read-only if the file allows it.
         slices: Returns a part of the array, if the file has a cheaper way to it than ``read``.
+        cheap: True if reading it again costs nothing, as in a mapped file or in memory.
     """
 
     dtype: str
     shape: tuple[int, ...]
     read: Callable[[], Array]
     slices: Callable[[Region], Array] | None = None
+    cheap: bool = False
 
     @property
     def readable(self) -> bool:
@@ -90,7 +92,10 @@ def described(array: Any) -> ForeignArray:
     given = array if hasattr(array, "dtype") and hasattr(array, "shape") else np.asarray(array)
     dtype = np.dtype(given.dtype).newbyteorder("=")
     return ForeignArray(
-        dtype_name(dtype), tuple(given.shape), lambda: np.asarray(given).astype(dtype, copy=False)
+        dtype_name(dtype),
+        tuple(given.shape),
+        lambda: np.asarray(given).astype(dtype, copy=False),
+        cheap=isinstance(given, np.ndarray) and given.dtype == dtype,
     )
 
 

@@ -19,12 +19,11 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from neuralqx_struct.dtypes import DTYPES, dtype_named, promotes
-from neuralqx_struct.dtypes.casts import cast
+from neuralqx_struct.dtypes import DTYPES, promotes
 from neuralqx_struct.errors import (
     Diagnostic,
     closest,
@@ -33,15 +32,14 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.sizes import extent
-from neuralqx_struct.evolution.values import compact
 from neuralqx_struct.formats.table import ForeignArray
-from neuralqx_struct.layouts.frames import framed, item_of, layers, lead_axes, stacked, unframed
+from neuralqx_struct.layouts.arrays import AdoptedArrays
+from neuralqx_struct.layouts.frames import framed, unframed
 from neuralqx_struct.layouts.model import Layout
 from neuralqx_struct.layouts.names import Names, ignored
 from neuralqx_struct.layouts.places import Leaf, Values
 from neuralqx_struct.layouts.plans import RULE, Numbers, Plan, claim_problems, claims_of
 from neuralqx_struct.layouts.walk import Walk
-from neuralqx_struct.manifest.payload import Region, StoredArrays
 from neuralqx_struct.paths import array_name
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
@@ -241,86 +239,5 @@ class AdoptionPlan(Plan):
             name = free_name(array_name(leaf.place.path), taken)
             taken[name] = leaf
             leaf.node.update(name=name, dtype=leaf.dtype, shape=[*leaf.shape])
-        self.arrays = AdoptedArrays(taken, self)
+        self.arrays = AdoptedArrays(taken, self.files, self.numbers, claims_of(leaves))
         return conform(self.document, self.document.root, self.node, see_node)
-
-    # --- arrays ----------------------------------------------------------------------------------------------------
-
-    def make(self, leaf: Leaf) -> Array:
-        """One array of the payload."""
-        import numpy as np
-
-        if self.is_map(leaf):
-            return self.files[leaf.names[0]].read()
-        count = len(leaf.form.files)
-        places = layers(leaf)
-        if (
-            len(places) == 1
-            and count == len(leaf.names)
-            and all(f.axis is not None for f in stacked(leaf))
-        ):
-            return compact(self._item(leaf, leaf.names))
-        result = np.empty(leaf.shape, dtype_named(leaf.dtype))
-        for number, place in enumerate(places):
-            result[place] = self._item(leaf, leaf.names[number * count : (number + 1) * count])
-        return result
-
-    @staticmethod
-    def is_map(leaf: Leaf) -> bool:
-        """True if an array of the payload is one of the file, as it is."""
-        return leaf.form.plain and not leaf.place.frames
-
-    def _item(self, leaf: Leaf, names: Sequence[str]) -> Array:
-        """The array of one layer, or of all where the file has them in one array."""
-        import numpy as np
-
-        form, numbers, lead = leaf.form, self.numbers[leaf], lead_axes(leaf)
-        frames = leaf.place.frames
-        if form.merged:
-            shape = [
-                each
-                for each, frame in zip(leaf.shape, stacked(leaf), strict=False)
-                if frame.axis is not None
-            ]
-            whole = np.empty((*shape, *numbers.whole), dtype_named(self.files[names[0]].dtype))
-            for name, window in zip(names, numbers.windows, strict=True):
-                view = window.of(whole, lead)
-                view[...] = item_of(self.files[name].read(), frames).reshape(view.shape)
-        else:
-            whole = item_of(self.files[names[0]].read(), frames)
-            for window in numbers.windows:
-                part = window.of(whole, lead)
-                whole = part.reshape((*part.shape[:lead], *numbers.whole))
-        made = form.forward(whole, numbers.inner, lead)
-        rule = leaf.place.rule
-        if rule.cast is None:
-            return made
-        return cast(compact(made), leaf.dtype, exact=rule.exact, path=leaf.place.text)
-
-
-class AdoptedArrays(StoredArrays):
-    """The arrays of a payload that a plan makes of those of a file; one without operations stays a map of the file."""
-
-    __slots__ = ("__weakref__", "_plan", "leaves")
-
-    def __init__(self, leaves: Mapping[str, Leaf], plan: AdoptionPlan) -> None:
-        super().__init__(leaves)
-        self.leaves, self._plan = leaves, plan
-
-    def __getitem__(self, name: str) -> Array:
-        return self._plan.make(self.leaves[name])
-
-    def verify(self, name: str) -> None:
-        """Foreign files have no checksums of their arrays."""
-
-    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
-        """Yields parts of one array; no more is read of one that is in the file, its axes in any order."""
-        leaf = self.leaves[name]
-        if not leaf.form.same or leaf.place.frames:
-            yield from super().parts(name, regions)
-            return
-        array = self._plan.files[leaf.names[0]]
-        order = leaf.form.order or tuple(range(len(leaf.shape)))
-        for region in regions:
-            there = tuple(region[order.index(axis)] for axis in range(len(order)))
-            yield array.part(there).transpose(order)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.sizes import extent, same_size, total
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+_T = TypeVar("_T")
 Shape = tuple[Extent, ...]
 Sizes = tuple[int, ...]
 #: Returns the number of a size, or None if nothing shows it.
@@ -261,7 +262,7 @@ class Form:
         """The declared shape from that before the transposition."""
         return inner if self.order is None else tuple(inner[axis] for axis in self.order)
 
-    def disordered(self, declared: Sizes) -> Sizes:
+    def disordered(self, declared: tuple[_T, ...]) -> tuple[_T, ...]:
         """The inverse of :meth:`ordered`."""
         if self.order is None:
             return declared

@@ -33,7 +33,8 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
 from neuralqx_struct.formats.table import Place
-from neuralqx_struct.layouts.adoption import AdoptedArrays, AdoptionPlan
+from neuralqx_struct.layouts.adoption import AdoptionPlan
+from neuralqx_struct.layouts.arrays import AdoptedArrays, Order
 from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.model import Layout
 from neuralqx_struct.layouts.places import NOTHING, Values
@@ -71,6 +72,7 @@ def adopted(
     limits: Limits | None = None,
     like: Leaves | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    order: Order = "file",
 ) -> Payload:
     """The payload of a foreign file; only its header is read.
 
@@ -83,6 +85,7 @@ def adopted(
         limits: Sizes above which the file is refused.
         like: The leaves of the object that was saved with their paths, for formats without names.
         storage_options: Options of fsspec for a URL, such as keys.
+        order: Which arrays will be asked for.
 
     Returns:
         The payload, of the version of the layout. Its arrays are made when they are asked for.
@@ -101,6 +104,7 @@ def adopted(
             raise
         if file is not source:  # a file that was opened here stays open as long as its arrays
             weakref.finalize(arrays, file.close)
+        arrays.order = order
         return Payload(made, arrays)
 
 
@@ -303,7 +307,9 @@ def _arrays(source: Mapping[Any, Any]) -> dict[str, ForeignArray]:
         try:
             if not isinstance(array.dtype, np.dtype):
                 array = np.asarray(array)
-            made = ForeignArray(dtype_name(array.dtype), tuple(array.shape), _reader(array))
+            cheap = isinstance(array, np.ndarray)
+            shape = tuple(array.shape)
+            made = ForeignArray(dtype_name(array.dtype), shape, _reader(array), cheap=cheap)
         except (SerializationError, TypeError, ValueError) as error:
             first = str(error).partition("\n")[0]
             message = f"expected an array that numpy reads, got {brief(value)}\n{first}"
