@@ -129,6 +129,12 @@ def check_version(text: str) -> None:
         raise ValueError(f"expected a version, 'head' or a negative number, got {text!r}")
 
 
+def check_depth(text: str) -> None:
+    """Raises ValueError for text that is no depth of a tree."""
+    if text != "all" and not (text.isdecimal() and len(text) < 10):
+        raise ValueError(f"expected a number or 'all', got {text!r}")
+
+
 def parse_limit(text: str) -> tuple[str, int]:
     """The name and value of a limit; raises ValueError for other text.
 

@@ -75,19 +75,26 @@ def verify(paths: Sequence[Path]) -> Report:
     return each(paths, check, "intact")
 
 
-def inspect(path: Path, filter: str | None) -> Report:  # noqa: A002
+_SCREEN = 40  # rows that `inspect` shows without --depth
+
+
+def inspect(path: Path, filter: str | None, depth: str | None, *, stats: bool) -> Report:  # noqa: A002
     """Shows the contents of a bundle or a foreign file."""
     from neuralqx_struct.filters import FilterError
     from neuralqx_struct.tools import inspection
 
     found: list[Diagnostic] = []
     try:
-        record = inspection.inspect(path, filter, report=found)
+        record = inspection.inspect(path, filter, report=found, stats=stats)
     except FilterError as error:
         if error.code == "NQX426":  # nothing matches the filter
             return Report(diagnostics=error.diagnostics)
         return Report(failures=error.diagnostics)  # the filter cannot be read
-    return Report(str(record), tuple(found), {"bundle": record.to_json()})
+    if depth is None and len(record.rows) > _SCREEN:
+        text = f"{record.outline(most=_SCREEN)}; --depth all shows every row"
+    else:
+        text = record.outline(None if depth in (None, "all") else int(depth))
+    return Report(text, tuple(found), {"bundle": record.to_json()})
 
 
 def diff(old: Path, new: Path, *, values: bool) -> Report:

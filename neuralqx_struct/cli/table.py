@@ -35,6 +35,7 @@ from neuralqx_struct.cli.arguments import (
     VALUES,
     WAIVERS,
     Argument,
+    check_depth,
     check_version,
     choice,
     option,
@@ -96,6 +97,13 @@ _ROWS = (
         arguments=(
             Argument("path", "A bundle, or a file of another program.", "PATH", reads=True),
             option("filter", "Such as 'tag:trainable & !path:**/bias'.", "FILTER"),
+            option(
+                "depth",
+                "Count what is deeper in the row around it; without it, one screen is shown.",
+                "N|all",
+                check=check_depth,
+            ),
+            switch("stats", "Read the arrays: range, mean, NaN and zeros of each."),
         ),
         members=("bundle",),
     ),

@@ -14,58 +14,28 @@ Example:
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
 from neuralqx_struct.dtypes import DTYPES, dtype_named
-from neuralqx_struct.errors import Diagnostic, SchemaError, has_errors, printable
-from neuralqx_struct.filters.predicates import node_tags
-from neuralqx_struct.formats import FORMATS, ForeignArray, is_foreign, opened, split
-from neuralqx_struct.manifest.kinds import (
-    ONE,
-    STRUCT,
-    ArrayType,
-    iter_nodes,
-    kind_of,
-    parts_of,
-    show,
-)
-from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printable
+from neuralqx_struct.formats import FORMATS, ForeignArray, is_foreign, joined, opened, split
+from neuralqx_struct.manifest.kinds import ArrayType, kind_of, show
+from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief, brief_array, brief_scalar
+from neuralqx_struct.tools.leaves import leaves_of, nodes_with_declarations
+from neuralqx_struct.tools.rows import Row, cut, depth_within, folded, size_text, table
 
 if TYPE_CHECKING:
-    from neuralqx_struct.fieldspec import FieldSpec
     from neuralqx_struct.filters.partition import Selection
+    from neuralqx_struct.tools.statistics import ArrayStatistics
 
 __all__ = ["Inspection", "Row", "inspect"]
 
 _MOST_CHARACTERS = 50_000_000  # of all paths
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One node of the tree.
-
-    Attributes:
-        path: Its key path, such as ``$.params['w']``; in a foreign file its name there.
-        depth: Number of nodes around it.
-        type: Its type, such as ``complex64[12, 48]``, ``int`` or ``VMCState``.
-        value: Text of its value, for scalars.
-        nbytes: Size of its array; 0 for everything else.
-        tags: Tags of its field in the schema, and of its Param.
-        kind: ``node``, ``static`` or ``opaque`` if a schema declares it, else empty.
-    """
-
-    path: str
-    depth: int
-    type: str
-    value: str = ""
-    nbytes: int = 0
-    tags: tuple[str, ...] = ()
-    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +67,38 @@ class Inspection:
     format: str | None = None
 
     def __str__(self) -> str:
+        return self.outline()
+
+    def outline(self, depth: int | None = None, most: int | None = None) -> str:
+        """The table with some rows left out.
+
+        Args:
+            depth: Nodes with more nodes than this around them are counted in the row of the one that holds them.
+            most: A number of rows that the table shall have: the depth is the greatest that fits, and of more rows than
+                that the first and the last are shown. Rows that a filter chose are not folded.
+
+        Example:
+            >>> print(inspect("tests/golden/format-1/vmc_state_1").outline(depth=0).splitlines()[-1])
+            18 nodes, 9 arrays, 296 B; down to depth 0
+        """
+        rows, foreign, note = self.rows, self.format is not None, ""
+        metadata = [f"metadata {key}: {brief(value)}" for key, value in self.metadata.items()]
+        if most is not None and depth is None and len(rows) > most:
+            depth = depth_within(rows, most, foreign=foreign)
+        if depth is not None:
+            rows = (*folded(rows, depth, foreign=foreign),)
+            note = f"; down to depth {depth}" if len(rows) < len(self.rows) else ""
+        if most is not None and len(rows) > most:
+            rows = (*cut(rows, most),)
+            note = note or f"; {most} rows of them"
         lines = [f"{self.file}: {self._origin()}"]
         if self.schema is not None:
             lines.append("schema {id} version {version} ({fingerprint})".format(**self.schema))
-        lines += [f"metadata {key}: {brief(value)}" for key, value in self.metadata.items()]
-        table = [
-            (row.path, _shape(row), _size(row.nbytes) if row.nbytes else "", ", ".join(row.tags))
-            for row in self.rows
-        ]
-        widths = [max((len(cells[column]) for cells in table), default=0) for column in range(3)]
-        for path, text, size, tags in table:
-            lines.append(
-                f"  {path:<{widths[0]}}  {text:<{widths[1]}}  {size:>{widths[2]}}  {tags}".rstrip()
-            )
+        lines += metadata if most is None else metadata[:most]
+        lines += table(rows)
         more = f" (and {self.omitted} that are not listed)" if self.omitted else ""
-        total = f"{len(self.rows)} nodes{more}, {self.arrays} arrays, {_size(self.nbytes)}"
-        lines.append(total)
+        total = f"{len(self.rows)} nodes{more}, {self.arrays} arrays, {size_text(self.nbytes)}"
+        lines.append(f"{total}{note}")
         return "\n".join(map(printable, lines))
 
     def _origin(self) -> str:
@@ -127,34 +113,22 @@ class Inspection:
         return asdict(self)
 
 
-def _shape(row: Row) -> str:
-    text = f"{row.type} = {row.value}" if row.value else row.type
-    return f"{text} ({row.kind})" if row.kind not in ("", "node") else text
-
-
-def _size(nbytes: int) -> str:
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{nbytes} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
 def inspect(
     path: str | pathlib.Path,
     filter: Any = None,  # noqa: A002
     *,
     report: list[Diagnostic] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    stats: bool = False,
 ) -> Inspection:
-    """The content of a bundle or a foreign file; reads no array.
+    """The content of a bundle or a foreign file; reads no array unless statistics are asked for.
 
     Args:
         path: A bundle (folder or zip), a ``manifest.json``, or a file of another program such as ``model.safetensors``.
         filter: The leaves to show: the text of a filter such as ``tag:trainable & !path:**/bias``, or any filter.
-        report: A list to which parts of the filter that match no leaf are added.
+        report: A list to which parts of the filter that match no leaf are added, and arrays that cannot be read.
         storage_options: Options of fsspec for a URL, such as keys.
+        stats: Reads every array that is shown, one at a time, for the statistics of its values.
 
     Raises:
         SerializationError: There is nothing (then also a FileNotFoundError), or it cannot be read.
@@ -166,7 +140,16 @@ def inspect(
     """
     chosen = None if filter is None else _selection(filter)
     if is_foreign(path):
-        return _foreign(path, chosen, report, storage_options)
+        record = _foreign(path, chosen, report, storage_options)
+    else:
+        record = _bundle(path, chosen, report)
+    return _with_statistics(record, report, storage_options) if stats else record
+
+
+def _bundle(
+    path: str | pathlib.Path, chosen: Selection | None, report: list[Diagnostic] | None
+) -> Inspection:
+    """The content of a bundle."""
     document = bundle.read_manifest(path)
     rows: list[Row] = []
     sizes: dict[str, int] = {}
@@ -275,76 +258,26 @@ def _nbytes(record: Mapping[str, Any], array: ArrayType) -> int:
     return prod(array.shape) * itemsize
 
 
-class _Above(NamedTuple):
-    """Facts about a node that the nodes directly below it need.
+def _with_statistics(
+    record: Inspection,
+    report: list[Diagnostic] | None,
+    storage_options: Mapping[str, Any] | None,
+) -> Inspection:
+    """The record with the statistics of each array that it shows; reads the arrays one at a time."""
+    from neuralqx_struct.tools.statistics import statistics_of
 
-    Attributes:
-        path: Its path with declarations.
-        owner: The class reference, of structs.
-        tags: The tags of a parameter.
-        inlined: True if the node below takes its place.
-    """
-
-    path: Path = ()
-    owner: str = ""
-    tags: frozenset[str] = frozenset()
-    inlined: bool = True
-
-
-def nodes_with_declarations(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-    """Yields every node that represents a value, with a path whose field names have their declarations."""
-    specs = _specs(document)
-    places: dict[Path, _Above] = {}
-    top = _Above()
-    for path, node in iter_nodes(document["manifest"]):
-        above = places.get(path[:-1]) if path else top
-        if above is None:  # a part of a value
-            continue
-        here = above.path
-        if not above.inlined:
-            last = path[-1]
-            if isinstance(last, FieldName):
-                last = FieldName(last, _declared(last, specs.get((above.owner, last)), above.tags))
-            here = (*here, last)
-        kind = kind_of(node)
-        if kind is None or kind.leaf:
-            yield here, node
-            continue
-        inlined = (kind.inline, ONE) in parts_of(node)
-        if kind is STRUCT:
-            places[path] = _Above(here, node["type"], node_tags(node), inlined)
-        else:
-            places[path] = _Above(here, inlined=inlined)
-        if above is top or not above.inlined:
-            yield here, node
-
-
-def _declared(name: str, spec: FieldSpec | None, tags: frozenset[str]) -> FieldSpec | None:
-    """The declaration of a field in a schema, with the tags of a parameter for its value."""
-    if not tags or name != "value":
-        return spec
-    from neuralqx_struct.fieldspec import FieldSpec, tagged
-
-    return tagged(spec or FieldSpec(name=name), tags)
-
-
-def _specs(document: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
-    """The declarations of fields by class reference and name, from the schemas in the manifest."""
-    if not document.get("schemas"):
-        return {}
-    from neuralqx_struct.fieldspec import FieldKind, FieldSpec
-    from neuralqx_struct.schema.series import carried_series
-
-    try:
-        carried = carried_series(document)
-    except SchemaError:  # validate() reports the problems of documents
-        return {}
-    return {
-        (held.ref(struct_name), name): FieldSpec(
-            name=name, kind=FieldKind(declaration.kind), metadata={"tags": tuple(declaration.tags)}
-        )
-        for series in carried.values()
-        for held in series.documents.values()
-        for struct_name, struct in held.structs.items()
-        for name, declaration in struct.fields.items()
-    }
+    shown = (lambda keys: joined(map(str, keys))) if record.format is not None else format_path
+    wanted = {row.path for row in record.rows}
+    found: dict[str, ArrayStatistics | None] = {}
+    with leaves_of(record.file, storage_options) as leaves:
+        for keys, leaf in leaves:
+            path = shown(keys)
+            if leaf.array is None or path not in wanted:
+                continue
+            try:
+                found[path] = statistics_of(leaf.array.read())
+            except StructError as error:
+                if report is not None:
+                    report += [d if d.path else replace(d, path=path) for d in error.diagnostics]
+    rows = (replace(row, statistics=found.get(row.path)) for row in record.rows)
+    return replace(record, rows=(*rows,))

@@ -16,23 +16,17 @@ Example:
 
 from __future__ import annotations
 
-import json
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from neuralqx_struct import bundle
-from neuralqx_struct.dtypes import DTYPES, dtype_named
+from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, StructError, printable
-from neuralqx_struct.formats import ForeignArray, is_foreign, joined, opened, split
-from neuralqx_struct.manifest.kinds import FLOAT, PRNG_KEY, elements_of, kind_of, show
+from neuralqx_struct.formats import is_foreign, joined
 from neuralqx_struct.paths import format_path
-from neuralqx_struct.printing import brief_array
-from neuralqx_struct.tools.inspection import nodes_with_declarations
-from neuralqx_struct.types.text import number_value
+from neuralqx_struct.tools.leaves import Leaf, leaves_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,14 +122,6 @@ class ValueDifferences:
         return [asdict(leaf) for leaf in self.leaves]
 
 
-class _Leaf(NamedTuple):
-    """A leaf of one checkpoint: its type and value in words, its elements, or a text that only equal values share."""
-
-    text: str
-    array: ForeignArray | None = None
-    token: str = ""
-
-
 def diff_values(
     old: str | pathlib.Path,
     new: str | pathlib.Path,
@@ -162,7 +148,7 @@ def diff_values(
         True
     """
     unread: list[Diagnostic] = []
-    with _leaves(old, storage_options) as before, _leaves(new, storage_options) as after:
+    with leaves_of(old, storage_options) as before, leaves_of(new, storage_options) as after:
         both_bundles = not is_foreign(old) and not is_foreign(new)
         shown = format_path if both_bundles else _name
         first = {shown(path): leaf for path, leaf in before}
@@ -188,62 +174,7 @@ def _name(path: Iterable[Any]) -> str:
     return joined(map(str, path))
 
 
-@contextmanager
-def _leaves(
-    path: str | pathlib.Path, storage_options: Mapping[str, Any] | None
-) -> Iterator[list[tuple[tuple[Any, ...], _Leaf]]]:
-    """The leaves of a checkpoint with their paths; no array is read."""
-    if not is_foreign(path):
-        yield list(_of_bundle(path))
-        return
-    with opened(path, storage_options=storage_options) as file:
-        arrays = [(split(name), _Leaf(brief_array(a), a)) for name, a in file.arrays.items()]
-        values = [(split(name), _plain(value)) for name, value in file.values.items()]
-        yield [(tuple(keys), leaf) for keys, leaf in (*arrays, *values)]
-
-
-def _of_bundle(path: str | pathlib.Path) -> Iterator[tuple[tuple[Any, ...], _Leaf]]:
-    payload = bundle.read(path)
-    for here, node in nodes_with_declarations(payload.document):
-        kind = kind_of(node)
-        if kind is not None and not kind.leaf:
-            continue
-        text = show(node).text
-        stored = node["data"] if PRNG_KEY.matches(node) else node
-        if elements_of(stored) == "stored":
-            array = _stored(payload.arrays, stored)
-            yield here, _Leaf(text, array)
-        elif elements_of(stored):
-            yield here, _Leaf(text, _constant(stored))
-        else:
-            yield here, _plain(float(node["value"]) if FLOAT.matches(node) else node)
-
-
-def _stored(arrays: Mapping[str, Array], node: Mapping[str, Any]) -> ForeignArray:
-    name = node["name"]
-    return ForeignArray(node["dtype"], tuple(node["shape"]), lambda: arrays[name])
-
-
-def _constant(node: Mapping[str, Any]) -> ForeignArray:
-    """An array of one value, which takes no memory."""
-    shape = tuple(node.get("shape", ()))
-
-    def read() -> Array:
-        import numpy as np
-
-        one = np.full((), number_value(node["value"]), dtype_named(node["dtype"]))
-        return np.broadcast_to(one, shape)
-
-    return ForeignArray(node["dtype"], shape, read)
-
-
-def _plain(node: Any) -> _Leaf:
-    """A leaf without elements."""
-    text, value, *_ = show(node)
-    return _Leaf(f"{text} = {value}" if value else text, None, json.dumps(node, sort_keys=True))
-
-
-def _compared(path: str, old: _Leaf, new: _Leaf, *, kinds: bool) -> ComparedLeaf:
+def _compared(path: str, old: Leaf, new: Leaf, *, kinds: bool) -> ComparedLeaf:
     """Two leaves of one path; with ``kinds``, an array and a scalar of numpy are different."""
     if old.array is None or new.array is None:
         equal = old.array is new.array and old.token == new.token

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import typer
 
+import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.cli import demo, reports, results
 from neuralqx_struct.cli.commands import plain_values, run_plain
@@ -99,6 +100,31 @@ def test_inspect(ckpt):
     assert "$.x" in invoke("inspect", ckpt).stdout
     _, data = report("inspect", ckpt, "--filter", "tag:trainable")
     assert [row["path"] for row in data["bundle"]["rows"]] == ["$.x"]
+
+
+def test_inspect_shows_a_screen_unless_it_is_asked_for_more(tmp_path):
+    tree = {f"layer{i}": {"w": np.ones(3), "b": np.full(2, np.nan)} for i in range(30)}
+    ckpt = s.export({"params": tree, "step": 5}, tmp_path / "ckpt")
+    lines = invoke("inspect", ckpt).stdout.splitlines()
+    assert len(lines) <= 43
+    assert "dict of 2, 2 below" in lines[3]
+    assert lines[-1].endswith("; down to depth 2; --depth all shows every row")
+    assert len(invoke("inspect", ckpt, "--depth", "all").stdout.splitlines()) == 95
+    top = invoke("inspect", ckpt, "--depth", "1").stdout.splitlines()
+    assert [line.split()[0] for line in top[1:-1]] == ["$", "$['params']", "$['step']"]
+    assert "NaN: 2" in invoke("inspect", ckpt, "--stats", "--depth=9").stdout
+    _, data = report("inspect", ckpt, "--stats")
+    assert len(data["bundle"]["rows"]) == 93
+    assert data["bundle"]["rows"][3]["statistics"]["mean"] == 1
+    assert invoke("inspect", ckpt, "--depth", "-1").exit_code == 2
+
+
+def test_inspect_of_damaged_arrays_shows_the_others(ckpt):
+    file = ckpt / "arrays.npz"
+    file.write_bytes(file.read_bytes().replace(b"\0\0\x80?", b"\0\0\x90?"))
+    result = invoke("inspect", ckpt, "--stats")
+    assert (result.exit_code, "NQX407" in result.stdout) == (1, True)
+    assert "$.x" in result.stdout
 
 
 def test_diff(schema, ckpt):

@@ -422,6 +422,7 @@ def test_the_record_is_plain_json(ckpt):
         "nbytes": 12,
         "tags": ["trainable"],
         "kind": "node",
+        "statistics": None,
     }
 
 
