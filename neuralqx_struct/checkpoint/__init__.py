@@ -83,7 +83,7 @@ def to_state_dict(obj: Any, *, check: bool = True) -> dict[str, Any]:
         >>> sorted(to_state_dict({"w": np.arange(3)})["array_data"])
         ['w']
     """
-    payload = _snapshot(obj, copy=True, check=check)
+    payload = snapshot(obj, copy=True, check=check)
     return {**payload.document, "array_data": dict(payload.arrays)}
 
 
@@ -176,7 +176,7 @@ def save(
 
     def payload() -> Payload:
         settle(path)
-        return _snapshot(obj, copy=copy, spread=together, metadata=metadata, check=check)
+        return snapshot(obj, copy=copy, spread=together, metadata=metadata, check=check)
 
     if asynchronous or together:
         pending = begin(
@@ -196,11 +196,11 @@ def save(
         )
 
 
-def _snapshot(
+def snapshot(
     obj: Any,
     *,
     copy: bool,
-    check: bool,
+    check: bool = True,
     spread: bool = False,
     metadata: Values | None = None,
 ) -> Payload:
@@ -210,7 +210,7 @@ def _snapshot(
         obj: A Struct, or any tree of values that can be saved.
         copy: Copy the arrays; otherwise they stay on their devices.
         check: Refuse Structs that a load would refuse.
-        spread: Leave arrays of several devices or processes as they are.
+        spread: Leave JAX arrays as they are, for a store that writes them from their devices.
         metadata: Free JSON values.
 
     Raises:
@@ -237,7 +237,7 @@ def _snapshot(
     }
     # Arrays in host memory are viewed now, so that deleting them cannot lose data; others stay on their devices.
     arrays = {
-        name: array if _on_device(array) else _fetched(array)
+        name: array if spread or _on_device(array) else _fetched(array)
         for name, array in encoder.arrays.items()
     }
     held = HeldArrays(arrays, _fetched)

@@ -44,22 +44,45 @@ _PATIENCE = 3 * 60 * 60
 
 
 @dataclass
-class _Ready:
+class Ready:
     """Arrays that are ready to be written.
 
     Attributes:
-        records: A record for each array, those of shared arrays still without checksums.
+        records: A record for each array, still without checksums.
         tree: The arrays for Orbax, by key.
-        shared: The arrays that devices share.
-        pieces: The number of their pieces, all together.
+        arrays: The pieces of each array that has data.
+        pieces: The number of pieces, all together.
+        held: The pieces that this process writes and has no checksum of yet, by position among all.
         sums: The checksums of the pieces that this process writes, by position among all.
     """
 
     records: Written = field(default_factory=dict)
     tree: dict[str, Any] = field(default_factory=dict)
-    shared: dict[str, Pieces] = field(default_factory=dict)
+    arrays: dict[str, Pieces] = field(default_factory=dict)
     pieces: int = 0
+    held: dict[int, Any] = field(default_factory=dict)
     sums: dict[int, int] = field(default_factory=dict)
+
+    def add(self, name: str, pieces: Pieces) -> int:
+        """Adds an array; returns the position of its first piece."""
+        first = self.pieces
+        self.arrays[name] = pieces
+        self.pieces += pieces.count()
+        return first
+
+    def fetch(self) -> None:
+        """Copies the pieces from their devices, if Orbax has not: JAX keeps the copy that both use."""
+        import numpy as np
+
+        with _deletions_named():
+            self.held = {place: np.asarray(data) for place, data in self.held.items()}
+
+    def sum_up(self, fetch: Callable[[Any], Array]) -> None:
+        """Computes the checksums of the pieces, one after the other."""
+        while self.held:
+            place, data = self.held.popitem()
+            self.sums[place] = checksum(bytes_of(fetch(data)))
+            del data  # freed before the next one is fetched
 
     def packed(self) -> bytes:
         """The checksums of this process as bytes for the others."""
@@ -76,7 +99,7 @@ class _Ready:
             pairs: Any = np.frombuffer(each, "<u8").reshape(-1, 2).tolist()
             sums.update(pairs)
         first = 0
-        for name, pieces in self.shared.items():
+        for name, pieces in self.arrays.items():
             record = self.records[name]
             own = [sums[first + index] for index in range(pieces.count())]
             first += len(own)
@@ -113,7 +136,7 @@ def begin(
         SerializationError: There is no folder, the extra is not installed, an array was deleted, or a
             dtype cannot be stored; in whichever of the processes.
     """
-    ready = _Ready()
+    ready = Ready()
     writer: Any = None
 
     def prepare() -> bytes:
@@ -153,56 +176,102 @@ def begin(
     return finish
 
 
-def _prepare(ready: _Ready, target: Target, arrays: Mapping[str, Array], tick: Tick | None) -> None:
-    """Computes the checksums of this process, and copies each array that the caller could change."""
+def _prepare(ready: Ready, target: Target, arrays: Mapping[str, Array], tick: Tick | None) -> None:
+    """Computes the checksums of this process, and copies each array that the caller could change to a file."""
     import tempfile
 
     import numpy as np
 
     assert isinstance(target, Path)  # a store with ``folder`` is given a path
-    package("orbax.checkpoint")
     if not target.parent.is_dir():
         message = f"expected a path that every process sees, got {str(target.parent)!r}, which this one does not"
         hint = "write to a file system that all hosts share"
         raise SerializationError(message, code="NQX406", hint=hint)
     with tempfile.TemporaryFile(dir=target.parent, buffering=0) as spill:
         spilled: dict[str, int] = {}
-        for name in arrays:
-            held: Any = arrays.original(name) if isinstance(arrays, HeldArrays) else arrays[name]
-            logical = logical_dtype(name, held.dtype)
-            code, shape = stored_as(logical, held.shape)
-            crc = 0
-            if not held.nbytes:
-                pass  # an empty array needs its record only
-            elif _is_shared(held):
-                assert isinstance(arrays, HeldArrays)  # other mappings hold numpy arrays only
-                ready.tree[key_of(name)] = _shared(held, name, code, arrays.fetch, ready)
-            elif rank():  # the first process writes it
-                ready.tree[key_of(name)] = np.broadcast_to(np.zeros((), dtype_named(code)), shape)
-            elif _is_map(held):
-                data = bytes_of(held)
-                crc = checksum(data)
-                ready.tree[key_of(name)] = held
-                if code != logical:
-                    ready.tree[key_of(name)] = np.frombuffer(data, np.uint8).reshape(shape)
-            else:
-                spilled[name] = spill.tell()
-                array = held if isinstance(held, np.ndarray) else arrays[name]
-                crc = write_checked(spill, bytes_of(array))
-                del array
-            ready.records[name] = {
-                "dtype": logical,
-                "shape": list(held.shape),
-                "crc32": crc,
-                "nbytes": held.nbytes,
-            }
-            if tick is not None:
-                tick(held.nbytes // 2)
-            del held  # freed before the next one is computed
+
+        def keep(name: str, place: int, array: Array) -> None:
+            spilled[name] = spill.tell()
+            ready.sums[place] = write_checked(spill, bytes_of(array))
+
+        hand_over(ready, arrays, keep, tick)
         room = mmap.mmap(spill.fileno(), 0, access=mmap.ACCESS_READ) if spill.tell() else b""
     for name, at in spilled.items():
         code, shape = stored_as(ready.records[name]["dtype"], ready.records[name]["shape"])
         ready.tree[key_of(name)] = np.ndarray(shape, dtype_named(code), room, at)
+
+
+def hand_over(
+    ready: Ready,
+    arrays: Mapping[str, Array],
+    keep: Callable[[str, int, Array], None],
+    tick: Tick | None = None,
+    *,
+    later: bool = False,
+) -> None:
+    """Fills the tree for Orbax.
+
+    Args:
+        ready: Receives the arrays.
+        arrays: The arrays.
+        keep: Copies a numpy array that the caller could change. Arguments: name, position of its piece, array.
+        tick: Called with half of the bytes of each array.
+        later: Leave the checksums of pieces on devices to :meth:`Ready.sum_up`.
+    """
+    import numpy as np
+
+    package("orbax.checkpoint")
+    fetch = arrays.fetch if isinstance(arrays, HeldArrays) else np.asarray
+    for name in arrays:
+        held: Any = arrays.original(name) if isinstance(arrays, HeldArrays) else arrays[name]
+        logical = logical_dtype(name, held.dtype)
+        code, shape = stored_as(logical, held.shape)
+        ready.records[name] = {
+            "dtype": logical,
+            "shape": list(held.shape),
+            "crc32": 0,
+            "nbytes": held.nbytes,
+        }
+        if not held.nbytes:
+            pass  # an empty array needs its record only
+        elif _is_shared(held):
+            with _deletions_named(name):
+                ready.tree[key_of(name)] = _shared(held, name, code, fetch, ready)
+                if not later:
+                    ready.sum_up(fetch)
+        else:
+            place = ready.add(name, Pieces(held.shape, held.shape, ()))
+            if rank():  # the first process writes it
+                ready.tree[key_of(name)] = np.broadcast_to(np.zeros((), dtype_named(code)), shape)
+            elif _is_map(held):
+                data = bytes_of(held)
+                ready.sums[place] = checksum(data)
+                ready.tree[key_of(name)] = held
+                if code != logical:
+                    ready.tree[key_of(name)] = np.frombuffer(data, np.uint8).reshape(shape)
+            else:
+                keep(name, place, held if isinstance(held, np.ndarray) else arrays[name])
+        if tick is not None:
+            tick(held.nbytes // 2)
+        del held  # freed before the next one is computed
+
+
+def handed_over(arrays: Mapping[str, Array]) -> Ready:
+    """Arrays that Orbax can copy from their devices, and copies of those in host memory; without checksums."""
+    import numpy as np
+
+    ready = Ready()
+
+    def keep(name: str, place: int, array: Array) -> None:
+        record = ready.records[name]
+        code, shape = stored_as(record["dtype"], record["shape"])
+        ready.held[place] = kept = np.array(array, order="C")
+        same = code == record["dtype"]
+        data = kept if same else np.frombuffer(bytes_of(kept), np.uint8).reshape(shape)
+        ready.tree[key_of(name)] = data
+
+    hand_over(ready, arrays, keep, later=True)
+    return ready
 
 
 def _is_shared(held: Any) -> bool:
@@ -212,22 +281,28 @@ def _is_shared(held: Any) -> bool:
     return not isinstance(held, np.ndarray) and (count() == 1 or not held.is_fully_addressable)
 
 
-def _shared(held: Any, name: str, code: str, fetch: Callable[[Any], Array], ready: _Ready) -> Any:
-    """A JAX array as Orbax takes it; notes the checksums of the pieces that this process writes."""
+def _shared(held: Any, name: str, code: str, fetch: Callable[[Any], Array], ready: Ready) -> Any:
+    """A JAX array as Orbax takes it; notes the pieces that this process writes."""
     pieces = Pieces(held.shape, held.sharding.shard_shape(held.shape), ())
+    position = ready.add(name, pieces)
+    for shard in held.addressable_shards:
+        if shard.replica_id == 0:
+            index = zip(shard.index, held.shape, strict=True)
+            first = tuple(part.indices(size)[0] for part, size in index)
+            ready.held[position + pieces.index(first)] = shard.data
+    return held if code == str(held.dtype) else _as_bytes(held, fetch)
+
+
+@contextmanager
+def _deletions_named(name: str | None = None) -> Iterator[None]:
+    """Raises the error of JAX for deleted data as one about an array."""
     try:
-        for shard in held.addressable_shards:
-            if shard.replica_id == 0:
-                index = zip(shard.index, held.shape, strict=True)
-                first = tuple(part.indices(size)[0] for part, size in index)
-                place = ready.pieces + pieces.index(first)
-                ready.sums[place] = checksum(bytes_of(fetch(shard.data)))
-        ready.shared[name] = pieces
-        ready.pieces += pieces.count()
-        return held if code == str(held.dtype) else _as_bytes(held, fetch)
+        yield
     except RuntimeError as error:  # raised by JAX alone
         message = f"expected an array that keeps its data until it is written, got: {error}"
         hint = "donate it after the export has returned"
+        if name is None:
+            raise SerializationError(message, code="NQX430", hint=hint) from error
         raise SerializationError(about("NQX430", name, message, hint)) from error
 
 
@@ -255,26 +330,12 @@ def _is_map(array: Any) -> bool:
 
 def _started(target: Path, tree: Mapping[str, Any], *, alone: bool) -> Any:
     """Starts Orbax, which copies the tree to host memory first; returns None if there is nothing to write."""
-    import inspect
-
-    import numpy as np
-
     if not tree:
         if not rank():
             target.mkdir()
         return None
     checkpoint = package("orbax.checkpoint")
-    handlers = checkpoint.type_handlers
-    known = inspect.signature(handlers.NumpyHandler).parameters
-    # The arrays are private already. Orbax before 0.12 always copies.
-    no_copy = {"deepcopy_host_arrays": False} if "deepcopy_host_arrays" in known else {}
-    registry = handlers.create_type_handler_registry(
-        (np.ndarray, handlers.NumpyHandler(**no_copy)),
-        (importlib.import_module("jax").Array, handlers.ArrayHandler()),
-    )
-    handler = checkpoint.PyTreeCheckpointHandler(
-        use_ocdbt=True, use_zarr3=False, type_handler_registry=registry
-    )
+    handler = array_handler()
     # The parent folder has a new name each time, which keeps the barriers of two exports apart.
     together = checkpoint.options.MultiprocessingOptions(
         barrier_sync_key_prefix=target.parent.name, active_processes={0} if alone else None
@@ -286,6 +347,26 @@ def _started(target: Path, tree: Mapping[str, Any], *, alone: bool) -> Any:
     # No other arguments are accepted.
     writer.save(target.absolute(), args=checkpoint.args.PyTreeSave(dict(tree)))
     return writer
+
+
+def array_handler() -> Any:
+    """The handler of Orbax that writes the tree of :class:`Ready`."""
+    import inspect
+
+    import numpy as np
+
+    checkpoint = package("orbax.checkpoint")
+    handlers = checkpoint.type_handlers
+    known = inspect.signature(handlers.NumpyHandler).parameters
+    # The arrays are private already. Orbax before 0.12 always copies.
+    no_copy = {"deepcopy_host_arrays": False} if "deepcopy_host_arrays" in known else {}
+    registry = handlers.create_type_handler_registry(
+        (np.ndarray, handlers.NumpyHandler(**no_copy)),
+        (importlib.import_module("jax").Array, handlers.ArrayHandler()),
+    )
+    return checkpoint.PyTreeCheckpointHandler(
+        use_ocdbt=True, use_zarr3=False, type_handler_registry=registry
+    )
 
 
 @contextmanager
