@@ -205,8 +205,10 @@ class OpenBundle:
                 damage = list(error.diagnostics)
             found += (replace(d, file=str(self.path / file)) for d in damage)
         found += check_arrays(Payload(self.document, HeldArrays(records)), self._limits)
+        beside = (store_of_file(file).beside for file in self._records)
+        known = {MANIFEST, *self._records}.union(*beside)
         for name in self.held.names():
-            if name not in self._records and name != MANIFEST:
+            if name not in known:
                 message = f"expected no file that the manifest does not name, got {name}"
                 found.append(Diagnostic("NQX410", "warning", message))
         return found

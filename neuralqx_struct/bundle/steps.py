@@ -1,6 +1,7 @@
-"""The folder of a series: a bundle for each step of a run, named by its number.
+"""Folders of steps: a bundle for each step of a run, or of Orbax's manager, a folder of bundles for each.
 
-``series.py`` saves, loads and retires steps; readers of one bundle name them when they are given the folder.
+``series.py`` saves, loads and retires the steps of a series, ``integrations/orbax.py`` is for managers; readers of one
+bundle name the steps when they are given the folder.
 
 Example:
     >>> import tempfile
@@ -17,10 +18,13 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 # The second form is a step whose writer was stopped between the two renames that replace it.
 _STEP: Final = re.compile(r"(?P<name>0|[1-9][0-9]{0,17})|\.(?P<moved>0|[1-9][0-9]{0,17})\.old-.+")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}\Z")
+#: A part of the names of folders that Orbax has not finished.
+UNFINISHED: Final = ".orbax-checkpoint-tmp"
 _FIRST: Final = 3
 _LAST: Final = 2
 
@@ -36,8 +40,65 @@ def step_paths(root: Path) -> dict[int, Path]:
     return {number: root / str(number) for number in sorted(numbers)}
 
 
-def listed(steps: Sequence[int]) -> str:
-    """The numbers of steps for a message, those in the middle left out."""
+class Contents(NamedTuple):
+    """The bundles in a folder that is none itself.
+
+    Attributes:
+        text: Their names for a message, after "got".
+        last: One of them, of the last step.
+        series: True if the steps are those of a series.
+    """
+
+    text: str
+    last: Path
+    series: bool
+
+
+def contents(root: Path, manifest: str) -> Contents | None:
+    """The bundles in a folder, or in the folders in it; None if there are none.
+
+    Args:
+        root: The folder.
+        manifest: The file that each bundle has.
+    """
+    inside = [name for name in sorted(os.listdir(root)) if Path(root, name, manifest).is_file()]  # noqa: PTH208 - names alone
+    steps = [number for number, path in step_paths(root).items() if path.name in inside]
+    if steps:
+        return Contents(
+            f"a series of the steps {listed(steps)}", root / str(steps[-1]), series=True
+        )
+    if inside:
+        return Contents(
+            f"a folder of the bundles {listed(inside)}", root / inside[-1], series=False
+        )
+    items = {step: _items(root / step, manifest) for step in sorted(os.listdir(root), key=_order)}  # noqa: PTH208 - names alone
+    found = {step: names for step, names in items.items() if names}
+    if not found:
+        return None
+    last = [*found][-1]
+    names = sorted({name for names in found.values() for name in names})
+    text = f"a folder of the steps {listed([*found])}, which hold the bundles {listed(names)}"
+    return Contents(text, root / last / found[last][0], series=False)
+
+
+def _items(step: Path, manifest: str) -> list[str]:
+    """The names of the bundles in the folder of a finished step; none in folders that cannot be read, and in hidden ones."""
+    if step.name.startswith(".") or UNFINISHED in step.name or not step.is_dir():
+        return []
+    try:
+        names = os.listdir(step)  # noqa: PTH208 - names alone
+    except OSError:
+        return []
+    return [name for name in sorted(names) if Path(step, name, manifest).is_file()]
+
+
+def _order(name: str) -> tuple[int, str]:
+    number = _NUMBER.search(name)
+    return (int(number[0]) if number else -1, name)
+
+
+def listed(steps: Sequence[object]) -> str:
+    """The numbers of steps, or names, for a message; those in the middle are left out."""
     if len(steps) <= _FIRST + _LAST:
         return ", ".join(map(str, steps))
     return f"{listed(steps[:_FIRST])}, ..., {listed(steps[-_LAST:])}"

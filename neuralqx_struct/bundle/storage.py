@@ -27,7 +27,7 @@ from typing import BinaryIO, Final, cast
 
 from neuralqx_struct.bundle.atomic import current, lock
 from neuralqx_struct.bundle.disk import numbered, sync_folder
-from neuralqx_struct.bundle.steps import listed, step_paths
+from neuralqx_struct.bundle.steps import contents
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
@@ -386,15 +386,10 @@ def manifest_bytes(held: Opened, limits: Limits) -> bytes:
 def _without_manifest(held: Opened) -> SerializationError:
     """The error for an open folder or zip that is no bundle; names the bundles that are in it."""
     path = held.path
-    inside = [p for p in path.iterdir() if (p / MANIFEST).is_file()] if path.is_dir() else []
-    if not inside:
+    found = contents(path, MANIFEST) if path.is_dir() else None
+    if found is None:
         names = ", ".join(held.names()[:8]) or "nothing"
         return no_bundle(path, f"one with {names} in it")
-    steps = [number for number, place in step_paths(path).items() if place in inside]
-    if not steps:
-        hint = f"it has bundles in it: name them, as in {path / '*'}"
-        return no_bundle(path, f"one with {', '.join(held.names()[:8])} in it", hint)
-    last = path / str(steps[-1])
-    call = f'neuralqx_struct.Series({str(path)!r}).load("latest")'
-    hint = f"name a step, such as {last}, or call {call}; migrate_all takes the whole folder"
-    return no_bundle(path, f"a series of the steps {listed(steps)}", hint)
+    call = f', or call neuralqx_struct.Series({str(path)!r}).load("latest")' if found.series else ""
+    hint = f"name one, such as {found.last}{call}; migrate_all takes the whole folder"
+    return no_bundle(path, found.text, hint)

@@ -15,6 +15,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from neuralqx_struct.bundle.steps import UNFINISHED, contents
+from neuralqx_struct.bundle.storage import MANIFEST
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -43,7 +45,7 @@ from neuralqx_struct.manifest.payload import Region, raise_findings
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.printing import listed
 from neuralqx_struct.stores.archive import damaged
-from neuralqx_struct.stores.orbax import faults_named, ocdbt, require_plain_files
+from neuralqx_struct.stores.orbax import driver_path, faults_named, ocdbt, require_plain_files
 from neuralqx_struct.stores.orbax_layout import package
 from neuralqx_struct.stores.store import about, about_each, require_possible
 
@@ -56,7 +58,6 @@ _TREE: Final = "_METADATA"
 _STEP: Final = "_CHECKPOINT_METADATA"
 _TEXTS: Final = "_strings.json"
 _COMPLETE: Final = "store_array_data_equal_to_fill_value"
-_UNFINISHED: Final = ".orbax-checkpoint-tmp"
 _OCDBT: Final = "manifest.ocdbt"
 _ROOTS: Final = {_TREE, _STEP, "orbax.checkpoint"}
 _SPECIAL: Final = {"", ".", ".."}
@@ -85,8 +86,8 @@ def _item(path: Place) -> Place:
         SerializationError: It has several such items or none; names them, or the steps.
         IntegrityError: The checkpoint was not finished.
     """
-    if _UNFINISHED in path.name:
-        message = f"expected a finished checkpoint, got one that is still named {_UNFINISHED}"
+    if UNFINISHED in path.name:
+        message = f"expected a finished checkpoint, got one that is still named {UNFINISHED}"
         raise IntegrityError(message, code="NQX408", hint="take the step before it")
     if (path / _TREE).is_file():
         return path
@@ -95,6 +96,10 @@ def _item(path: Place) -> Place:
     items: list[Place] = [entry for entry in inner if (entry / _TREE).is_file()]
     if len(items) == 1:
         return items[0]
+    bundles = contents(path, MANIFEST) if isinstance(path, Path) and not items else None
+    if bundles is not None:
+        message = f"expected a checkpoint of one tree of arrays, got {bundles.text}"
+        raise SerializationError(message, code="NQX621", hint=f"open {shell_word(bundles.last)}")
     steps = [entry for entry in inner if entry.name.isdecimal()]
     known = items or sorted(steps, key=lambda step: int(step.name[:20])) or inner
     what = "trees" if items else "steps" if steps else "items"
@@ -196,7 +201,7 @@ class _Folder:
         if self._ocdbt:
             where = {**ocdbt(self._root), "path": place}
         else:
-            where = {"driver": "file", "path": f"{self._root}/{place}"}
+            where = {"driver": "file", "path": f"{driver_path(self._root)}/{place}"}
         with faults_named(self._root, entry.place):
             request = {**self._request, "kvstore": where}
             return self._tensorstore.open(request, open=True, read=True)

@@ -347,7 +347,7 @@ def file_store(layout: FileFormat, **facts: Any) -> Store:
         view, _ = opened(source, mmap=True)
         return tuple(map(layout.name, layout.index(view)))
 
-    usual: dict[str, Any] = {"extra": None, "verify": verify, "begin": None}
+    usual: dict[str, Any] = {"extra": None, "verify": verify, "beside": frozenset(), "begin": None}
     store = Store(
         folder=False, ranges=True, write=write, read=read, members=members, **{**usual, **facts}
     )

@@ -234,7 +234,13 @@ def _opened(root: os.PathLike[str], name: str, code: str, shape: tuple[int, ...]
 
 def ocdbt(root: os.PathLike[str]) -> dict[str, Any]:
     """The description of the key-value store of a checkpoint for tensorstore."""
-    return {"driver": "ocdbt", "base": {"driver": "file", "path": f"{os.fspath(root)}/"}}
+    return {"driver": "ocdbt", "base": {"driver": "file", "path": f"{driver_path(root)}/"}}
+
+
+def driver_path(root: os.PathLike[str]) -> str:
+    """A path as tensorstore takes it: absolute, and without ``..``."""
+    path = Path(root).absolute()
+    return os.path.realpath(path) if ".." in path.parts else str(path)
 
 
 @contextmanager
@@ -392,5 +398,6 @@ ORBAX: Final = Store(
     read=_read,
     verify=_verify,
     members=_members,
+    beside=frozenset({"_CHECKPOINT_METADATA", "commit_success.txt"}),
     begin=begin,
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import mmap
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -345,7 +346,7 @@ def _started(target: Path, tree: Mapping[str, Any], *, alone: bool) -> Any:
         handler, async_options=patience, multiprocessing_options=together
     )
     # No other arguments are accepted.
-    writer.save(target.absolute(), args=checkpoint.args.PyTreeSave(dict(tree)))
+    writer.save(Path(os.path.realpath(target)), args=checkpoint.args.PyTreeSave(dict(tree)))
     return writer
 
 

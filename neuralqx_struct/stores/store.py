@@ -110,6 +110,7 @@ class Store:
         read: Returns the arrays of a file, each read and verified on access. Arguments: source, records, access.
         verify: Returns every problem of a file; compares every byte. Arguments: those of ``read``.
         members: Returns the names of the arrays in a file, taken from the file alone.
+        beside: Names of files that the programs which write it may leave beside its own.
         begin: Starts a write that goes on in the background and that many hosts can share; None if the
             store cannot: a thread then calls ``write`` with copies. Returns a function that waits for the records.
     """
@@ -125,6 +126,7 @@ class Store:
     read: Callable[..., StoredArrays]
     verify: Callable[..., list[Diagnostic]]
     members: Callable[[Source], tuple[str, ...]]
+    beside: frozenset[str]
     begin: Callable[..., Callable[[], Written]] | None
 
     @property

@@ -1,0 +1,408 @@
+"""Structs as items of Orbax's managers: every item is a bundle, and restores with all options of a load."""
+
+import json
+import shutil
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import neuralqx_struct as s
+from neuralqx_struct import bundle
+from neuralqx_struct.integrations.orbax import (
+    StructCheckpointHandler,
+    StructHandler,
+    StructRestore,
+    StructSave,
+)
+from neuralqx_struct.stores import orbax_writing
+
+v1 = ocp.v1
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning:orbax", "ignore::DeprecationWarning", "ignore::ResourceWarning"
+)
+
+FIRST = """
+language: "1"
+schema: lab.orbax_net
+version: 1
+root: Net
+structs:
+  Net:
+    fields:
+      w: {type: "float32[n, m]", axes: [inputs, outputs]}
+      bias: "bfloat16[m]"
+      counts: "int32[n]"
+      key: prng_key
+      step: {type: int, kind: static}
+"""
+SECOND = (
+    FIRST.replace("version: 1", "version: 2")
+    .replace("      w:", "      kernel:")
+    .replace('{type: "float32[n, m]"', '{type: "floating[n, m]"')
+    + """migrations:
+  - from: 1
+    steps:
+      - rename: {field: w, to: kernel}
+"""
+)
+VALUES = np.arange(32, dtype=np.float32).reshape(8, 4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of a schema with two versions."""
+    place = tmp_path_factory.mktemp("schemas") / "orbax_net"
+    place.mkdir()
+    (place / "v1.yaml").write_text(FIRST)
+    (place / "v2.yaml").write_text(SECOND)
+    return place
+
+
+@pytest.fixture
+def schema(folder):
+    return s.load_schema(folder)
+
+
+def mesh(*shape):
+    return Mesh(np.array(jax.devices()[: int(np.prod(shape))]).reshape(shape), ("x", "y"))
+
+
+def spread(values, *axes, shape=(2, 2)):
+    return jax.device_put(values, NamedSharding(mesh(*shape), PartitionSpec(*axes)))
+
+
+def old_net(folder, step=0):
+    net = s.load_schema(folder).at(1).Net
+    return net(
+        w=spread(VALUES + step, "x", "y"),
+        bias=jnp.arange(4, dtype=jnp.bfloat16),
+        counts=jnp.arange(8, dtype=jnp.int32),
+        key=jax.random.key(7),
+        step=step,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(folder, tmp_path_factory):
+    """The folder of a manager that saved four steps and kept the best and the latest."""
+    root = tmp_path_factory.mktemp("run") / "m"
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=2, best_fn=lambda metrics: metrics["energy"], best_mode="min"
+    )
+    with ocp.CheckpointManager(root, options=options) as manager:
+        for step, energy in enumerate([3.0, 1.0, 2.0, 4.0]):
+            args = ocp.args.Composite(
+                state=StructSave(old_net(folder, step), metadata={"run": 5}),
+                config=ocp.args.JsonSave({"rate": 0.1}),
+            )
+            assert manager.save(step, args=args, metrics={"energy": energy})
+        manager.wait_until_finished()
+    return root
+
+
+def manager_of(root, **options):
+    return ocp.CheckpointManager(root, options=ocp.CheckpointManagerOptions(**options))
+
+
+def small(step=0):
+    return {"w": jnp.arange(6.0) + step, "host": np.arange(3), "step": step}
+
+
+# -- the manager
+
+
+def test_the_manager_keeps_best_and_latest_beside_json(run, folder):
+    best = {"best_fn": lambda metrics: metrics["energy"], "best_mode": "min", "max_to_keep": 2}
+    with manager_of(run, **best) as manager:
+        assert (manager.all_steps(), manager.best_step(), manager.latest_step()) == ([1, 2], 1, 2)
+        wanted = ocp.args.Composite(
+            state=StructRestore(schema=folder), config=ocp.args.JsonRestore()
+        )
+        found = manager.restore(1, args=wanted)
+        assert found["config"] == {"rate": 0.1} and manager.metrics(1) == {"energy": 1.0}
+        assert found["state"].step == 1 and found["state"].key == jax.random.key(7)
+        assert np.array_equal(found["state"].kernel, VALUES + 1)
+        shapes = manager.item_metadata(2)["state"]
+        assert shapes.w == jax.ShapeDtypeStruct((8, 4), jnp.float32) and shapes.step == 2
+
+
+def test_each_item_is_a_bundle(run, folder, tmp_path):
+    item = run / "2" / "state"
+    assert s.validate(item, folder) == s.verify(item) == []
+    assert {"arrays.orbax", "manifest.json"} <= {path.name for path in item.iterdir()}
+    assert bundle.read_manifest(item)["metadata"] == {"run": 5}
+    record = bundle.read_manifest(item)["arrays"]["w"]
+    assert record["chunk"] == [4, 2] and len(record["chunk_crc32"]) == 4
+    done = s.migrate(item, tmp_path / "new", schema=folder)
+    assert s.load(done.out).kernel.shape == (8, 4)
+    assert np.array_equal(s.load(item, raw=True)["w"], VALUES + 2)
+
+
+def test_a_changed_byte_is_found(run, tmp_path):
+    item = tmp_path / "item"
+    shutil.copytree(run / "2" / "state", item)
+    for file in (item / "arrays.orbax").rglob("d/*"):
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2 :: 16] = bytes(len(data[len(data) // 2 :: 16]))
+        file.write_bytes(data)
+    assert s.verify(item)
+
+
+RESTORES = {
+    "class": (lambda schema: StructRestore(schema.Net), ()),
+    "schema": (lambda schema: StructRestore(schema=schema), ()),
+    "mesh": (
+        lambda schema: StructRestore(
+            schema.Net, mesh=mesh(1, 4), rules={"inputs": "y", "outputs": None}
+        ),
+        (PartitionSpec("y", None), (1, 4)),
+    ),
+    "shardings": (
+        lambda schema: StructRestore(
+            schema.Net,
+            shardings=lambda path, leaf: (
+                NamedSharding(mesh(4, 1), PartitionSpec(None, "x"))
+                if leaf.shape == (8, 4)
+                else None
+            ),
+        ),
+        (PartitionSpec(None, "x"), (4, 1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RESTORES)
+def test_an_old_step_is_migrated_and_resharded(run, schema, name):
+    make, placed = RESTORES[name]
+    with ocp.CheckpointManager(run) as manager:
+        net = manager.restore(2, args=ocp.args.Composite(state=make(schema)))["state"]
+    assert type(net) is schema.Net and np.array_equal(net.kernel, VALUES + 2)
+    assert net.bias.dtype == jnp.bfloat16
+    if placed:
+        spec, shape = placed
+        assert net.kernel.sharding.is_equivalent_to(NamedSharding(mesh(*shape), spec), 2)
+
+
+def test_options_of_a_load(run, schema):
+    def restored(**options):
+        wanted = ocp.args.Composite(state=StructRestore(schema.Net, **options))
+        with ocp.CheckpointManager(run) as manager:
+            return manager.restore(2, args=wanted)["state"]
+
+    assert restored(abstract=True).kernel == jax.ShapeDtypeStruct((8, 4), jnp.float32)
+    part = restored(select="path:bias")
+    assert part.kernel is None and part.bias.shape == (4,)
+    report = []
+    assert restored(dtype={"float32": "bfloat16"}, report=report).kernel.dtype == jnp.bfloat16
+    assert [found.code for found in report] == ["NQX425"]
+
+
+def test_the_only_item_of_a_step(tmp_path):
+    with ocp.CheckpointManager(tmp_path / "m") as manager:
+        manager.save(3, args=StructSave(small(3)))
+        manager.wait_until_finished()
+        assert manager.restore(3, args=StructRestore())["step"] == 3
+    assert s.load(tmp_path / "m/3/default")["host"].tolist() == [0, 1, 2]
+
+
+def test_an_item_without_arrays(tmp_path):
+    with ocp.CheckpointManager(tmp_path / "m") as manager:
+        manager.save(0, args=StructSave({"step": 3, "empty": np.zeros((0, 2))}))
+        manager.wait_until_finished()
+        assert manager.restore(0, args=StructRestore())["empty"].shape == (0, 2)
+    assert s.verify(tmp_path / "m/0/default") == []
+
+
+def test_the_program_goes_on_while_checksums_are_computed(tmp_path, monkeypatch):
+    """No checksum is computed before `save` returns, and what happens to the arrays then has no effect."""
+    begun, go_on, real = threading.Event(), threading.Event(), orbax_writing.checksum
+
+    def waiting(*arguments):
+        begun.set()
+        assert go_on.wait(60)
+        return real(*arguments)
+
+    monkeypatch.setattr(orbax_writing, "checksum", waiting)
+    state = {"w": jnp.arange(4096.0), "half": jnp.ones(8, jnp.float8_e4m3fn), "host": np.arange(4)}
+    with ocp.CheckpointManager(tmp_path / "m") as manager:
+        manager.save(0, args=StructSave(state))
+        jax.block_until_ready(jax.jit(lambda w: w * 0, donate_argnums=0)(state["w"]))
+        state["half"].delete()
+        state["host"][:] = -1
+        assert begun.wait(60) and manager.is_saving_in_progress()
+        assert not (tmp_path / "m/0").exists()
+        go_on.set()
+        manager.wait_until_finished()
+    found = s.load(tmp_path / "m/0/default")
+    assert s.verify(tmp_path / "m/0/default") == []
+    assert np.array_equal(found["w"], np.arange(4096.0)) and found["host"].tolist() == [0, 1, 2, 3]
+    assert found["half"].dtype == jnp.float8_e4m3fn
+
+
+def test_a_preempted_program_saves_at_once(tmp_path, monkeypatch):
+    with manager_of(tmp_path / "m", save_interval_steps=10) as manager:
+        assert manager.save(0, args=StructSave(small()))
+        assert not manager.save(3, args=StructSave(small(3)))
+        monkeypatch.setattr(type(manager), "reached_preemption", lambda self, step: step == 4)
+        assert manager.save(4, args=StructSave(small(4)))
+        manager.wait_until_finished()
+        assert manager.all_steps() == [0, 4]
+    assert s.verify(tmp_path / "m/4/default") == []
+
+
+def test_a_refused_value_leaves_a_manager_that_goes_on(tmp_path):
+    with ocp.CheckpointManager(tmp_path / "m") as manager:
+        manager.save(0, args=StructSave(small()))
+        with pytest.raises(s.SerializationError, match="expected") as caught:
+            manager.save(1, args=StructSave({"w": jnp.ones(2), "bad": object()}))
+        assert caught.value.code == "NQX430"
+        manager.save(2, args=StructSave(small(2)))
+        manager.wait_until_finished()
+        assert manager.all_steps() == [0, 2]
+
+
+def test_a_failed_write_is_raised_and_leaves_no_step(tmp_path, monkeypatch):
+    def broken(*_):
+        raise OSError(28, "No space left on device")
+
+    with ocp.CheckpointManager(tmp_path / "m") as manager:
+        with monkeypatch.context() as patched:
+            patched.setattr("neuralqx_struct.integrations.orbax.write_file", broken)
+            manager.save(0, args=StructSave(small()))
+            with pytest.raises(OSError, match="No space left"):
+                manager.wait_until_finished()
+        manager.reload()
+        assert manager.all_steps() == []
+        manager.save(1, args=StructSave(small(1)))
+        manager.wait_until_finished()
+        assert manager.all_steps() == [1]
+
+
+def test_a_checkpointer_without_a_manager(tmp_path):
+    place = tmp_path / "one"
+    with ocp.Checkpointer(StructCheckpointHandler()) as writer:
+        writer.save(place, args=StructSave(small()))
+        assert writer.restore(place, args=StructRestore())["step"] == 0
+        assert writer.restore(place)["step"] == 0
+    assert s.verify(place) == [] and s.load(place)["step"] == 0
+
+
+def test_misuse(folder, schema):
+    with pytest.raises(ValueError, match="either load_cls= or schema=, got both"):
+        StructRestore(schema.Net, schema=folder)
+    with pytest.raises(s.SerializationError, match="got the URL 'gs://bucket/m/0'") as caught:
+        StructCheckpointHandler().metadata("gs://bucket/m/0")
+    assert caught.value.code == "NQX406"
+
+
+# -- folders
+
+
+def test_readers_of_one_bundle_list_the_items(run):
+    for read in (s.load, s.inspect):
+        with pytest.raises(
+            s.SerializationError, match="steps 1, 2, which hold the bundles state"
+        ) as caught:
+            read(run)
+        assert str(run / "2/state") in caught.value.diagnostics[0].hint
+        with pytest.raises(s.SerializationError, match="a folder of the bundles state") as caught:
+            read(run / "1")
+        assert str(run / "1/state") in caught.value.diagnostics[0].hint
+    for check in (s.verify, s.validate):
+        (found,) = check(run)
+        assert "1, 2" in found.message and str(run / "2/state") in found.hint
+
+
+def test_steps_of_any_name_are_listed_and_unfinished_ones_are_not(run, tmp_path):
+    for name in ("ckpt_002", "ckpt_0010", "5.orbax-checkpoint-tmp"):
+        (tmp_path / name).symlink_to(run / "1")
+    with pytest.raises(s.SerializationError, match="steps ckpt_002, ckpt_0010, which"):
+        s.load(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["{0}/sub/../ck", "sub/../ck", "ck"])
+def test_relative_paths_and_parents(form, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    path = form.format(tmp_path)
+    s.export(small(), path, store="orbax")
+    assert s.verify(path) == [] and s.load(path)["host"].tolist() == [0, 1, 2]
+    s.export(small(1), path, store="orbax", overwrite=True)
+    assert s.load(path)["step"] == 1
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["ck", "sub"]
+
+
+# -- orbax.checkpoint.v1
+
+
+@pytest.fixture(scope="module")
+def _registered():
+    v1.handlers.register_handler(StructHandler)
+
+
+@pytest.mark.usefixtures("_registered")
+def test_a_struct_in_v1(folder, schema, tmp_path):
+    net = old_net(folder, 3)
+    v1.save_checkpointables(tmp_path / "ck", {"net": net, "config": {"rate": 0.1}})
+    assert s.verify(tmp_path / "ck/net") == []
+    found = v1.load_checkpointables(tmp_path / "ck", {"net": schema.Net, "config": None})
+    assert type(found["net"]) is schema.Net and found["config"] == {"rate": 0.1}
+    assert np.array_equal(found["net"].kernel, VALUES + 3) and found["net"].step == 3
+    found = v1.load_checkpointables(tmp_path / "ck", {"net": schema})
+    assert type(found["net"]) is schema.Net
+    part = v1.load_checkpointables(tmp_path / "ck", {"net": StructRestore(select="path:bias")})[
+        "net"
+    ]
+    assert part.w is None and part.bias.shape == (4,)
+    shapes = jax.eval_shape(lambda: net)
+    sharded = shapes.replace(
+        w=jax.ShapeDtypeStruct(
+            (8, 4), jnp.float32, sharding=spread(VALUES, "y", shape=(1, 4)).sharding
+        )
+    )
+    placed = v1.load_checkpointables(tmp_path / "ck", {"net": sharded})["net"]
+    assert placed.w.sharding == sharded.w.sharding and np.array_equal(placed.w, VALUES + 3)
+    assert v1.load_checkpointables(tmp_path / "ck")["net"].step == 3
+    metadata = v1.checkpointables_metadata(tmp_path / "ck").metadata["net"]
+    assert metadata.w == jax.ShapeDtypeStruct((8, 4), jnp.float32)
+    handler = StructHandler()
+    assert handler.is_handleable(net) and not handler.is_handleable(schema.Net)
+    assert not handler.is_handleable({"w": 1}) and not handler.is_abstract_handleable({"w": 1})
+
+
+@pytest.mark.usefixtures("_registered")
+def test_steps_in_v1(folder, schema, tmp_path):
+    training = v1.training
+    policy = training.preservation_policies.LatestN(2)
+    with training.Checkpointer(tmp_path / "m", preservation_policy=policy) as manager:
+        for step in range(3):
+            manager.save_checkpointables_async(step, {"net": old_net(folder, step)}).result()
+        assert [each.step for each in manager.checkpoints] == [1, 2]
+        net = manager.load_checkpointables(abstract_checkpointables={"net": schema.Net})["net"]
+    assert net.step == 2 and np.array_equal(net.kernel, VALUES + 2)
+    with pytest.raises(s.SerializationError, match="steps 1, 2, which hold the bundles net"):
+        s.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("wrong", [3, {"w": 1}])
+def test_other_abstract_forms_are_refused(wrong, tmp_path):
+    import asyncio
+
+    with pytest.raises(TypeError, match="abstract form: expected a Struct"):
+        asyncio.run(StructHandler().load(tmp_path, wrong))
+
+
+def test_the_manifest_is_the_last_file(run):
+    """Readers of the folder of an unfinished step find no bundle in it."""
+    item = run / "2" / "state"
+    arrays = [
+        path.stat().st_mtime_ns for path in (item / "arrays.orbax").rglob("*") if path.is_file()
+    ]
+    assert (item / "manifest.json").stat().st_mtime_ns >= max(arrays)
+    assert json.loads((item / "manifest.json").read_text())["version"] == 1
