@@ -30,10 +30,10 @@ from typing import Any, Final, Literal, TypeVar, Unpack, overload
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.atomic import alone_in, clear_leftovers, current, remove
 from neuralqx_struct.bundle.background import PendingBundle
-from neuralqx_struct.bundle.disk import numbered, refusals_named
+from neuralqx_struct.bundle.disk import numbered, refusals_named, refused_reading
 from neuralqx_struct.bundle.metrics import METRICS, Metrics, metrics_at, metrics_to_plain
 from neuralqx_struct.bundle.steps import listed, step_paths
-from neuralqx_struct.bundle.storage import MANIFEST, refused_reading
+from neuralqx_struct.bundle.storage import MANIFEST
 from neuralqx_struct.checkpoint import ExportOptions, LoadOptions, load, save
 from neuralqx_struct.printing import brief
 

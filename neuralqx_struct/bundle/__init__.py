@@ -1,8 +1,9 @@
-"""Bundles: a folder, or a zip of the same members, that holds ``manifest.json`` and the array files.
+"""Bundles: a folder, or a zip of the same members, on a disk or behind a URL, that holds ``manifest.json`` and the array files.
 
-Reading checks everything before it is used; writing is atomic. ``storage.py`` opens folders and zips,
-``reading.py`` and ``writing.py`` read and write bundles, ``conversion.py`` makes new ones of old ones,
-``atomic.py`` replaces targets. Manifests are read without numpy.
+Reading checks everything before it is used; writing is atomic. ``forms.py`` has the places where bundles lie,
+``storage.py`` opens folders and zips, ``remote.py`` those behind URLs, ``reading.py`` and ``writing.py`` read and
+write bundles, ``conversion.py`` makes new ones of old ones, ``atomic.py`` replaces targets. Manifests are read
+without numpy.
 
 Example:
     >>> import tempfile
@@ -12,13 +13,12 @@ Example:
     (5, [])
 """
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from neuralqx_struct.bundle.conversion import require_apart, seal, write_linked
-from neuralqx_struct.bundle.disk import BundleExistsError, BundleWriteError
+from neuralqx_struct.bundle.disk import BundleExistsError, BundleMissingError, BundleWriteError
 from neuralqx_struct.bundle.reading import OpenBundle, around, opened
-from neuralqx_struct.bundle.storage import BundleMissingError
+from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.bundle.writing import write
 from neuralqx_struct.errors import Diagnostic, StructError
 from neuralqx_struct.manifest import Limits, collector_paused
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-def read_manifest(path: str | Path, *, limits: Limits | None = None) -> dict[str, Any]:
+def read_manifest(path: str | Place, *, limits: Limits | None = None) -> dict[str, Any]:
     """The checked manifest of a bundle; needs neither numpy nor the array files.
 
     Args:
@@ -72,7 +72,7 @@ class Survey(NamedTuple):
     data: bytes
 
 
-def survey(path: str | Path, *, limits: Limits | None = None) -> Survey:
+def survey(path: str | Place, *, limits: Limits | None = None) -> Survey:
     """The manifest, and every problem of it and of the sizes of the array files; reads no array.
 
     Args:
@@ -97,7 +97,7 @@ def survey(path: str | Path, *, limits: Limits | None = None) -> Survey:
 
 @collector_paused()
 def read(
-    path: str | Path,
+    path: str | Place,
     *,
     verify: bool = True,
     mmap: bool = True,
@@ -123,7 +123,7 @@ def read(
 
 
 def verify(
-    path: str | Path, *, limits: Limits | None = None, progress: Progress | None = None
+    path: str | Place, *, limits: Limits | None = None, progress: Progress | None = None
 ) -> list[Diagnostic]:
     """Every damage in a bundle, at once; reads every byte.
 

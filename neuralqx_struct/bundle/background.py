@@ -23,17 +23,19 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
-from neuralqx_struct.bundle.storage import is_folder_path
-from neuralqx_struct.bundle.writing import NewBundle, filling, new_bundle
+from neuralqx_struct.bundle.forms import form_of, new_bundle
+from neuralqx_struct.bundle.members import NewBundle
+from neuralqx_struct.bundle.urls import Place, place_of
+from neuralqx_struct.bundle.writing import filling
 from neuralqx_struct.manifest.payload import Payload, check, raise_findings
 from neuralqx_struct.stores.hosts import agreed, rank
 from neuralqx_struct.stores.store import Progress, Store, Target, ticking
 
 _LOG = logging.getLogger("neuralqx_struct")
 #: The bundles that this process writes now, by their absolute paths.
-_RUNNING: Final[dict[Path, PendingBundle]] = {}
+_RUNNING: Final[dict[Place, PendingBundle]] = {}
 #: Those that failed, until somebody learns of it.
 _FAILED: Final[list[PendingBundle]] = []
 
@@ -49,8 +51,8 @@ class PendingBundle:
         path: The path of the bundle.
     """
 
-    def __init__(self, path: Path, finish: Callable[[], None], *, together: bool = False) -> None:
-        self.path = path
+    def __init__(self, path: Place, finish: Callable[[], None], *, together: bool = False) -> None:
+        self.path = cast("Path", path)  # of a URL a RemotePath
         self._failure: BaseException | None = None
         self._agreed = not together
         self._place = _place(path)
@@ -125,14 +127,14 @@ class PendingBundle:
                 del _RUNNING[self._place]
 
 
-def settle(path: str | Path) -> None:
+def settle(path: str | Place) -> None:
     """Waits for the bundle that this process writes to a path in the background; reports an earlier failure.
 
     Raises:
         SerializationError: A bundle was not written, to this path or another, and nobody has called its
             :meth:`~PendingBundle.wait`; raised once.
     """
-    running = _RUNNING.get(_place(Path(path))) if _RUNNING else None
+    running = _RUNNING.get(_place(place_of(path))) if _RUNNING else None
     if running is not None:
         running.settle()
     if not _FAILED:
@@ -146,9 +148,9 @@ def settle(path: str | Path) -> None:
         raise
 
 
-def _place(path: Path) -> Path:
+def _place(path: Place) -> Place:
     """The key of a path: the same for all of its names."""
-    return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path)) if isinstance(path, Path) else path
 
 
 def _folder(place: Target) -> bytes:
@@ -157,7 +159,7 @@ def _folder(place: Target) -> bytes:
 
 
 def begin(
-    path: str | Path,
+    path: str | Place,
     make: Callable[[], Payload],
     store: Store,
     *,
@@ -183,7 +185,7 @@ def begin(
     Raises:
         SerializationError: As :func:`~neuralqx_struct.bundle.write`, as far as it is known now; in all processes.
     """
-    path = Path(path)
+    path = place_of(path)
     around = around or nullcontext()
     if store.begin is not None:
         return _begin_together(
@@ -203,7 +205,7 @@ def begin(
 
 
 def _begin_together(
-    path: Path,
+    path: Place,
     make: Callable[[], Payload],
     store: Store,
     *,
@@ -221,7 +223,7 @@ def _begin_together(
             nonlocal payload, new
             payload = make()
             raise_findings(check(payload), str(path))
-            store.require_form(folder=is_folder_path(path))
+            form_of(path).require(store)
             if rank():
                 return b""
             opened.enter_context(around)

@@ -21,19 +21,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from neuralqx_struct.bundle.disk import BundleExistsError, refusals_named, sync_folder
+from neuralqx_struct.bundle.forms import form_of, new_bundle
+from neuralqx_struct.bundle.members import formatted, recorded, signed, write_file
 from neuralqx_struct.bundle.reading import OpenBundle, around, naming, opened
-from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST, is_folder_path
-from neuralqx_struct.bundle.writing import (
-    formatted,
-    new_bundle,
-    recorded,
-    signed,
-    write,
-    write_file,
-)
+from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST
+from neuralqx_struct.bundle.urls import Place, place_of
+from neuralqx_struct.bundle.writing import write
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.check import check_manifest
@@ -87,8 +83,8 @@ class Converted:
 
 
 def convert(
-    source: str | Path,
-    out: str | Path,
+    source: str | Place,
+    out: str | Place,
     *,
     store: str | None = None,
     compress: bool = False,
@@ -120,7 +116,7 @@ def convert(
         SerializationError: The source is no sound bundle, or the target exists (then also a FileExistsError).
         IntegrityError: Bytes of the source are damaged; nothing was written.
     """
-    source, out = Path(source), Path(out)
+    source, out = place_of(source), place_of(out)
     with opened(source, limits) as held:
         payload = held.payload()
         document = payload.document
@@ -133,7 +129,7 @@ def convert(
         foreign = document.keys() == FOREIGN_MEMBERS
         linked = (
             held.held.is_folder
-            and is_folder_path(out)
+            and form_of(out) is form_of(held.path)
             and not (compress or joined or foreign)
             and all(_unchanged(record, chosen) for record in kept.values())
         )
@@ -141,7 +137,7 @@ def convert(
             write_linked(held, out, document, overwrite=overwrite)
             if progress is not None:
                 progress(nbytes, nbytes)
-            return Converted(out, chosen, len(kept), nbytes, unused, linked)
+            return Converted(cast("Path", out), chosen, len(kept), nbytes, unused, linked)
         require_apart(held.path, out)
         if foreign:
             document = {**document, "manifest": _with_strict_numbers(document["manifest"])}
@@ -151,7 +147,7 @@ def convert(
             write(out, written, progress=progress, **options)
         except StructError as error:
             raise error.in_file(str(source)) from error.__cause__
-    return Converted(out, chosen, len(kept), nbytes, unused, linked)
+    return Converted(cast("Path", out), chosen, len(kept), nbytes, unused, linked)
 
 
 def _unchanged(record: Mapping[str, Any], store: str) -> bool:
@@ -180,7 +176,7 @@ def _with_strict_numbers(root: Any) -> Any:
 
 def write_linked(
     source: OpenBundle,
-    target: str | Path,
+    target: str | Place,
     document: Mapping[str, Any],
     *,
     changed: Mapping[str, Array] | None = None,
@@ -207,21 +203,24 @@ def write_linked(
     Raises:
         SerializationError: The document names arrays that neither the source nor ``changed`` has, or is not sound.
     """
-    target, changed, limits = Path(target), changed or {}, limits or DEFAULT_LIMITS
+    target, changed, limits = place_of(target), changed or {}, limits or DEFAULT_LIMITS
     given = document["arrays"]
     original = source.sound_document()["arrays"]
     records = _carried(document, original, changed)
-    files = dict.fromkeys(map(file_of, records.values()))
+    files = [*dict.fromkeys(map(file_of, records.values()))]
     store = store_of(original)
-    fresh = _free_name(store, set(map(file_of, original.values())))
+    free = _free_name(store, set(map(file_of, original.values())))
     added = {name: given[name] for name in changed if name in given}
     sound = {**document, "arrays": {**records, **added}}
     raise_findings(check_manifest(sound, limits=limits), str(target))
     require_apart(source.path, target)
+    for file in files:
+        form_of(target).require(store_of_file(file))
     with new_bundle(target, overwrite=overwrite) as new:
-        for file in files:
-            new.take(source.held, file)
+        names = {file: new.take(source.held, file) for file in files}
+        records = {name: _moved(record, names) for name, record in records.items()}
         if changed:
+            fresh = new.named(free)
             tick = ticking(progress, added)
             written = new.put(fresh, lambda place: store.write(place, changed, tick=tick))
             for name, record in written.items():
@@ -229,17 +228,28 @@ def write_linked(
         made = signed(document, records)
         raise_findings(check_arrays(Payload(made, HeldArrays(records)), limits), str(target))
         new.finish(formatted(made, limits))
-    return target
+    return cast("Path", target)
 
 
-def require_apart(source: Path, target: Path) -> None:
+def _moved(record: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
+    """A record with the new name of its file."""
+    file = file_of(record)
+    return record if names[file] == file else {**record, "file": names[file]}
+
+
+def require_apart(source: Place, target: Place) -> None:
     """Checks that a new bundle is not written into the folder that it is made from.
 
     Raises:
         SerializationError: It is.
     """
-    inner, outer = Path(os.path.realpath(target)), Path(os.path.realpath(source))
-    if outer in inner.parents:
+    if isinstance(source, Path) and isinstance(target, Path):
+        inside = Path(os.path.realpath(source)) in Path(os.path.realpath(target)).parents
+    elif isinstance(source, Path) or isinstance(target, Path):
+        inside = False
+    else:
+        inside = target.is_below(source)
+    if inside:
         message = f"expected a target outside of {source}, got one inside"
         hint = "the input is never changed: choose another path"
         raise BundleExistsError(message, file=str(target), hint=hint)
@@ -272,7 +282,7 @@ def _free_name(store: Store, taken: set[str]) -> str:
     return name
 
 
-def seal(path: str | Path) -> None:
+def seal(path: str | Place) -> None:
     """Recomputes the digest of a manifest that was edited by hand; changes and checks nothing else.
 
     Args:
@@ -295,8 +305,11 @@ def seal(path: str | Path) -> None:
             new.finish(data)
 
 
-def _replace_manifest(folder: Path, data: bytes) -> None:
+def _replace_manifest(folder: Place, data: bytes) -> None:
     """Replaces the manifest alone, in one step. The file of a killed writer counts as the bundle's."""
+    if not isinstance(folder, Path):
+        (folder / MANIFEST).pipe(data, new=False)
+        return
     temporary = folder / f".{MANIFEST}.tmp-{os.urandom(6).hex()}"
     with refusals_named(folder / MANIFEST):
         try:

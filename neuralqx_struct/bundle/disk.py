@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.stores.store import BundleReadError
 
 _E = TypeVar("_E", bound=OSError)
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
@@ -29,17 +30,40 @@ class BundleExistsError(SerializationError, FileExistsError):
     default_code = "NQX431"
 
 
+class BundleMissingError(SerializationError, FileNotFoundError):
+    """There is nothing at the path of a bundle."""
+
+    default_code = "NQX401"
+
+
 class BundleWriteError(SerializationError, OSError):
     """The system refused a write, such as for a full disk or a read-only folder."""
 
     default_code = "NQX406"
 
 
-def numbered(error: _E, number: int | None, path: Path) -> _E:
+def numbered(error: _E, number: int | None, path: object) -> _E:
     """The error with the attributes that callers expect of an OSError."""
     error.errno, error.filename = number, str(path)
     error.strerror = None if number is None else os.strerror(number)
     return error
+
+
+def missing(path: object, got: str) -> BundleMissingError:
+    """The error for a path without a bundle."""
+    error = BundleMissingError(f"expected a bundle, got {got}", file=str(path))
+    return numbered(error, errno.ENOENT, path)
+
+
+def refused_reading(error: OSError, path: object) -> SerializationError:
+    """An error of the system as one that names the bundle."""
+    if isinstance(error, FileNotFoundError):
+        return missing(path, "a link that leads to nothing")
+    message = f"expected to read the bundle, got: {error.strerror or error}"
+    if error.filename is not None and os.fspath(error.filename) != str(path):
+        message += f"\nthe system refused {os.fsdecode(error.filename)}"
+    hint = "check the owner and the mode of the file, or the disk"
+    return numbered(BundleReadError(message, file=str(path), hint=hint), error.errno, path)
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from neuralqx_struct import bundle
+from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.errors import has_errors
 from neuralqx_struct.printing import brief
 
@@ -21,7 +21,7 @@ Metrics = Mapping[str, float]
 METRICS: Final = "metrics"
 
 
-def metrics_at(path: Path) -> Metrics | None:
+def metrics_at(path: Place) -> Metrics | None:
     """The metrics of a step; None if it is not complete."""
     try:
         document, found, _ = bundle.survey(path)

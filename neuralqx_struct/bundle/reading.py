@@ -21,19 +21,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neuralqx_struct.bundle.atomic import current
-from neuralqx_struct.bundle.storage import (
-    FOREIGN_MEMBERS,
-    MANIFEST,
-    Opened,
-    manifest_bytes,
-    missing,
-    open_bundle,
-    refused_reading,
-)
+from neuralqx_struct.bundle.disk import missing, refused_reading
+from neuralqx_struct.bundle.forms import form_of
+from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST, Opened, manifest_bytes
+from neuralqx_struct.bundle.urls import Place, place_of
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
 from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import (
@@ -49,7 +44,6 @@ from neuralqx_struct.stores.store import (
     STORES,
     Access,
     Progress,
-    Source,
     Store,
     about,
     file_of,
@@ -82,7 +76,7 @@ class OpenBundle:
         is_sound: True if at most its digest, or checksums of arrays, are wrong.
     """
 
-    def __init__(self, path: Path, held: Opened, limits: Limits) -> None:
+    def __init__(self, path: Place, held: Opened, limits: Limits) -> None:
         self.path = path
         self.held = held
         self._limits = limits
@@ -97,10 +91,9 @@ class OpenBundle:
     def _by_file(self) -> dict[str, dict[str, Any]]:
         """The records by array file; existing files of stores without records are included, to check them too."""
         records = self.document["arrays"]
+        names = self.held.names() if self.held.exclusive else ()
         unnamed = {DEFAULT_FILE} if records else {store.file for store in STORES.values()}
-        files: dict[str, dict[str, Any]] = {
-            name: {} for name in self.held.names() if name in unnamed
-        }
+        files: dict[str, dict[str, Any]] = {name: {} for name in names if name in unnamed}
         for name, record in records.items():
             files.setdefault(file_of(record), {})[name] = record
         return files
@@ -108,13 +101,15 @@ class OpenBundle:
     def _size(self, file: str) -> int | StructError:
         """Opens an array file; returns its size, or the reason why it cannot be read."""
         try:
-            size = self.held.hold(file, folder=store_of_file(file).folder)
+            return self._required(file, self.held.hold(file, folder=store_of_file(file).folder))
         except StructError as error:
             return error
         except OSError as error:
             return refused_reading(error, self.path / file)
+
+    def _required(self, file: str, size: int | None) -> int:
         if size is None:
-            return IntegrityError(f"expected the array file {file}, got none", code="NQX409")
+            raise IntegrityError(f"expected the array file {file}, got none", code="NQX409")
         return size
 
     def is_complete(self) -> bool:
@@ -135,19 +130,18 @@ class OpenBundle:
             with naming(self.path):
                 raise_findings(found)
 
-    def _source(self, file: str) -> tuple[Store, Source]:
-        """The store and the place of an array file."""
-        records = self._records[file]
-
-        def most() -> int:
-            """Twice the arrays, with the largest headers and names that are possible."""
-            named = sum(1024 + 8 * len(name) for name in records)
-            return 2 * (total_bytes(records) + named) + (1 << 16)
-
+    def _store(self, file: str) -> Store:
+        """The store of an array file that can be read."""
         size = self._sizes[file]
         if isinstance(size, StructError):
             raise size
-        return store_of_file(file), self.held.source(file, most)
+        return store_of_file(file)
+
+    def _most(self, file: str) -> int:
+        """Twice the arrays of a file, with the largest headers and names that are possible."""
+        records = self._records[file]
+        named = sum(1024 + 8 * len(name) for name in records)
+        return 2 * (total_bytes(records) + named) + (1 << 16)
 
     def payload(
         self, *, verify: bool = True, mmap: bool = True, progress: Progress | None = None
@@ -161,8 +155,9 @@ class OpenBundle:
         for file, own in self._records.items():
             where = str(self.path / file)
             try:
-                store, source = self._source(file)
-                homes |= dict.fromkeys(own, (store.read(source, own, access), where))
+                store, most = self._store(file), partial(self._most, file)
+                arrays = self.held.arrays(file, store, own, access, most)
+                homes |= dict.fromkeys(own, (arrays, where))
             except OSError:  # it cannot be read now; it may be sound
                 raise
             except StructError as error:
@@ -180,9 +175,13 @@ class OpenBundle:
         found: list[Diagnostic] = []
         for file, records in self._records.items():
             where = str(self.path / file)
-            size = self._sizes[file]
-            if isinstance(size, StructError):
-                found += size.in_file(where).diagnostics
+            try:
+                held = self._sizes[file]
+                if isinstance(held, StructError):
+                    raise held
+                size = self._required(file, self.held.measured(file, held))
+            except StructError as error:
+                found += error.in_file(where).diagnostics
                 continue
             least = max(map(_least, records.values()), default=0)
             if size < least:
@@ -199,7 +198,8 @@ class OpenBundle:
         access = Access(superseded=records.keys(), tick=ticking(progress, records))
         for file, own in self._records.items():
             try:
-                store, source = self._source(file)
+                store = self._store(file)
+                source = self.held.source(file, partial(self._most, file))
                 damage = store.verify(source, own, access)
             except StructError as error:
                 damage = list(error.diagnostics)
@@ -222,7 +222,7 @@ def _least(record: Mapping[str, Any]) -> int:
 
 @contextmanager
 def opened(
-    path: str | Path, limits: Limits | None = None, *, alone: bool = False
+    path: str | Place, limits: Limits | None = None, *, alone: bool = False
 ) -> Iterator[OpenBundle]:
     """Opens a bundle for all that is done inside.
 
@@ -234,7 +234,7 @@ def opened(
     Raises:
         SerializationError: There is no bundle, or its manifest cannot be parsed.
     """
-    path = Path(path) if alone else around(path)
+    path = place_of(path) if alone else around(path)
     with naming(path):
         found = _settled(path, limits or DEFAULT_LIMITS)
     try:
@@ -243,16 +243,17 @@ def opened(
         found.held.close()
 
 
-def _settled(path: Path, limits: Limits) -> OpenBundle:
+def _settled(path: Place, limits: Limits) -> OpenBundle:
     """Opens a bundle; again, if a writer replaced it before all files were open, and then locked from the start."""
     left = _ATTEMPTS
+    form = form_of(path)
     while True:
         left -= 1
-        place = current(path)
+        place = form.find(path)
         if place is None:
             raise missing(path, "no file or folder")
         try:
-            held = open_bundle(place, locked=left < _ATTEMPTS - 1)
+            held = form.open(place, limits, locked=left < _ATTEMPTS - 1)
         except FileNotFoundError:  # between two renames there is nothing at the path
             if not left:
                 raise
@@ -271,9 +272,9 @@ def _settled(path: Path, limits: Limits) -> OpenBundle:
         time.sleep(_PAUSE)
 
 
-def _outlived(held: Opened, path: Path) -> bool:
+def _outlived(held: Opened, path: Place) -> bool:
     """True if a writer replaced a bundle, whose files are being removed then."""
-    return held.replaced() or (held.path != path and path.exists())
+    return held.replaced() or (held.path != path and isinstance(path, Path) and path.exists())
 
 
 def _examined(data: bytes, limits: Limits) -> tuple[dict[str, Any], list[Diagnostic]]:
@@ -299,7 +300,7 @@ def _examined(data: bytes, limits: Limits) -> tuple[dict[str, Any], list[Diagnos
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming(path: Place) -> Iterator[None]:
     """Adds the path to errors that are raised inside."""
     try:
         yield
@@ -309,18 +310,20 @@ def naming(path: Path) -> Iterator[None]:
         raise refused_reading(error, path) from error
 
 
-def _named(error: StructError, path: Path) -> StructError:
+def _named(error: StructError, path: Place) -> StructError:
     """The error with the file of its problems; those with a line are in the text of the manifest."""
     if all(d.file is not None for d in error.diagnostics):
         return error
-    text = path / MANIFEST if os.path.isdir(path) else path  # noqa: PTH112 - Path.is_dir raises where it may not look
+    alone = isinstance(path, Path) and not os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises where it may not look
+    text = path if alone else path / MANIFEST
     return type(error)(d.in_file(str(path if d.line is None else text)) for d in error.diagnostics)
 
 
-def around(path: str | Path) -> Path:
+def around(path: str | Place) -> Place:
     """The bundle that a path belongs to: for a ``manifest.json``, its folder."""
-    path = Path(path)
-    return path.parent if path.suffix == ".json" and os.path.isfile(path) else path  # noqa: PTH113 - see _named
+    path = place_of(path)
+    inside = path.suffix == ".json" and (not isinstance(path, Path) or os.path.isfile(path))  # noqa: PTH113 - see _named
+    return path.parent if inside else path
 
 
 # Arrays
@@ -334,6 +337,20 @@ class _BundleArrays(StoredArrays):
     def __init__(self, homes: Mapping[str, tuple[StoredArrays, str]]) -> None:
         super().__init__(homes)
         self._homes = homes
+
+    @property
+    def far(self) -> bool:
+        """True if an array is far."""
+        return any(arrays.far for arrays in self._files())
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Announces arrays to their files."""
+        wanted = [name for name in names if name in self._homes]
+        for each in self._files():
+            each.expect(name for name in wanted if self._homes[name][0] is each)
+
+    def _files(self) -> Iterable[StoredArrays]:
+        return {id(arrays): arrays for arrays, _ in self._homes.values()}.values()
 
     def __getitem__(self, name: str) -> Array:
         arrays, file = self._homes[name]

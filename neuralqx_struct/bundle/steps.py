@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,9 +35,13 @@ def step_paths(root: Path) -> dict[int, Path]:
     Raises:
         OSError: The folder cannot be read.
     """
-    found = map(_STEP.fullmatch, os.listdir(root))  # noqa: PTH208 - names alone
-    numbers = {int(match["name"] or match["moved"]) for match in found if match}
-    return {number: root / str(number) for number in sorted(numbers)}
+    return {number: root / str(number) for number in numbers_of(os.listdir(root))}  # noqa: PTH208 - names alone
+
+
+def numbers_of(names: Iterable[str]) -> list[int]:
+    """The numbers of the steps among the names in a folder, in their order."""
+    found = map(_STEP.fullmatch, names)
+    return sorted({int(match["name"] or match["moved"]) for match in found if match})
 
 
 class Contents(NamedTuple):
@@ -50,7 +54,7 @@ class Contents(NamedTuple):
     """
 
     text: str
-    last: Path
+    last: object
     series: bool
 
 

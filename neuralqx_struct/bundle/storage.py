@@ -1,10 +1,10 @@
 """Bundles on disk, opened for reading: a folder, or a zip of the same members; finds, reads, copies and links members.
 
-``writing.py`` makes new bundles, ``reading.py`` checks the content of members.
+``remote.py`` does so behind URLs, ``members.py`` makes new members, ``reading.py`` checks their content.
 
 Example:
     >>> import tempfile
-    >>> from neuralqx_struct.bundle.writing import new_bundle
+    >>> from neuralqx_struct.bundle.forms import new_bundle
     >>> path = Path(tempfile.mkdtemp(), "ckpt.zip")
     >>> with new_bundle(path, overwrite=False) as new:
     ...     new.finish(b"{}")
@@ -26,14 +26,23 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from neuralqx_struct.bundle.atomic import current, lock
-from neuralqx_struct.bundle.disk import numbered, sync_folder
-from neuralqx_struct.bundle.steps import contents
+from neuralqx_struct.bundle.disk import missing, refused_reading, sync_folder
+from neuralqx_struct.bundle.steps import Contents, contents
+from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
 from neuralqx_struct.stores.files import opened
 from neuralqx_struct.stores.orbax import OpenFolder
-from neuralqx_struct.stores.store import BundleReadError, Source, Target, write_all
+from neuralqx_struct.stores.store import (
+    Access,
+    Records,
+    Source,
+    Store,
+    Target,
+    write_all,
+)
 
 MANIFEST: Final = "manifest.json"
 FOREIGN_MEMBERS: Final = {"version", "manifest", "arrays"}  # the members that neuraLQX writes
@@ -44,38 +53,10 @@ _READ: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)  # a pipe would wait for a writer
 
 
-class BundleMissingError(SerializationError, FileNotFoundError):
-    """There is nothing at the path of a bundle."""
-
-    default_code = "NQX401"
-
-
-def missing(path: Path, got: str) -> BundleMissingError:
-    """The error for a path without a bundle."""
-    error = BundleMissingError(f"expected a bundle, got {got}", file=str(path))
-    return numbered(error, errno.ENOENT, path)
-
-
-def refused_reading(error: OSError, path: Path) -> SerializationError:
-    """An error of the system as one that names the bundle."""
-    if isinstance(error, FileNotFoundError):
-        return missing(path, "a link that leads to nothing")
-    message = f"expected to read the bundle, got: {error.strerror or error}"
-    if error.filename is not None and os.fspath(error.filename) != os.fspath(path):
-        message += f"\nthe system refused {os.fsdecode(error.filename)}"
-    hint = "check the owner and the mode of the file, or the disk"
-    return numbered(BundleReadError(message, file=str(path), hint=hint), error.errno, path)
-
-
-def no_bundle(path: Path, got: str, hint: str | None = None) -> SerializationError:
+def no_bundle(path: Place, got: str, hint: str | None = None) -> SerializationError:
     """The error for a file or folder that is no bundle."""
     message = f"expected a bundle (a folder with {MANIFEST}, or a zip of one), got {got}"
     return SerializationError(message, code="NQX401", file=str(path), hint=hint)
-
-
-def is_folder_path(path: Path) -> bool:
-    """True if a bundle at this path is a folder, not a zip."""
-    return path.suffix.lower() != ".zip"
 
 
 class Opened:
@@ -88,10 +69,13 @@ class Opened:
         path: Its path.
         has_files: True if array files belong to it.
         is_folder: True if these are files of their own.
+        exclusive: True if all files that are beside them belong to it, too.
     """
 
+    path: Place
     has_files = False
     is_folder = False
+    exclusive = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -117,6 +101,29 @@ class Opened:
         """
         return self._length if name == MANIFEST else None
 
+    def measured(self, name: str, held: int) -> int | None:  # noqa: ARG002
+        """The size of a member, of which :meth:`hold` returned ``held``; None if there is none."""
+        return held
+
+    def arrays(
+        self,
+        file: str,
+        store: Store,
+        records: Records,
+        access: Access,
+        most: Callable[[], int],
+    ) -> StoredArrays:
+        """The arrays of a member that :meth:`hold` has found.
+
+        Args:
+            file: The member.
+            store: Its store.
+            records: Its records.
+            access: The options of the store.
+            most: As for :meth:`source`.
+        """
+        return store.read(self.source(file, most), records, access)
+
     def source(self, name: str, most: Callable[[], int]) -> Source:  # noqa: ARG002
         """A member that :meth:`hold` has found.
 
@@ -134,6 +141,10 @@ class Opened:
         """True if files may be missing because a writer has replaced the bundle."""
         return False
 
+    def contents(self) -> Contents | None:
+        """The bundles in it, of a folder that is none itself."""
+        return None
+
     def close(self) -> None:
         """Closes the files; maps of them stay."""
         self._file.close()
@@ -146,7 +157,7 @@ class Folder(Opened):
     is_folder = True
 
     def __init__(self, path: Path, *, locked: bool = False) -> None:
-        self.path = path
+        self.path: Path = path
         self._held: dict[str, Source] = {}
         self._fd: int | None = None
         self._was_locked = False
@@ -222,6 +233,10 @@ class Folder(Opened):
         except FileNotFoundError:
             return True
         return not os.path.samestat(now, os.fstat(self._fd))
+
+    def contents(self) -> Contents | None:
+        """The bundles in it, and in the folders in it."""
+        return contents(self.path, MANIFEST)
 
     def close(self) -> None:
         """Closes the files; maps of them stay."""
@@ -314,7 +329,7 @@ def _link_tree(folder: Path, target: Path) -> None:
     sync_folder(target)
 
 
-def copy_region(path: Path, region: Source, place: Target) -> None:
+def copy_region(path: Place, region: Source, place: Target) -> None:
     """Copies a region of a file of the bundle at a path into a new file, or into an open one at its position."""
     if isinstance(place, Path):
         with place.open("xb", buffering=0) as out:
@@ -328,7 +343,7 @@ def copy_region(path: Path, region: Source, place: Target) -> None:
         write_all(place, memoryview(piece))
 
 
-def _pieces(path: Path, region: Source) -> Iterator[bytes]:
+def _pieces(path: Place, region: Source) -> Iterator[bytes]:
     file, base, length = cast("tuple[BinaryIO, int, int]", region)
     file.seek(base)
     while length:
@@ -375,21 +390,21 @@ def manifest_bytes(held: Opened, limits: Limits) -> bytes:
     if length is None:
         raise _without_manifest(held)
     source = held.source(MANIFEST, lambda: most)
-    if isinstance(source, memoryview):
-        return bytes(source)
     if length > most:
         message = f"expected a manifest of at most {most} bytes, got {length}"
         raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
-    return b"".join(_pieces(held.path, source))
+    return bytes(source) if isinstance(source, memoryview) else b"".join(_pieces(held.path, source))
 
 
 def _without_manifest(held: Opened) -> SerializationError:
     """The error for an open folder or zip that is no bundle; names the bundles that are in it."""
     path = held.path
-    found = contents(path, MANIFEST) if path.is_dir() else None
+    names = held.names()
+    if not names and not held.exclusive:
+        return missing(path, "nothing")
+    found = held.contents()
     if found is None:
-        names = ", ".join(held.names()[:8]) or "nothing"
-        return no_bundle(path, f"one with {names} in it")
+        return no_bundle(path, f"one with {', '.join(names[:8]) or 'nothing'} in it")
     call = f', or call neuralqx_struct.Series({str(path)!r}).load("latest")' if found.series else ""
     hint = f"name one, such as {found.last}{call}; migrate_all takes the whole folder"
     return no_bundle(path, found.text, hint)

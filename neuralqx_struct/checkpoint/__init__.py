@@ -22,6 +22,7 @@ import numpy as np
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.background import PendingBundle, begin, settle
+from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.checkpoint.loading import (
     LoadOptions,
     ReadOptions,
@@ -63,6 +64,7 @@ class ExportOptions(TypedDict, total=False):
     metadata: Values | None
     progress: Progress | None
     check: bool
+    storage_options: Options | None
 
 
 def to_state_dict(obj: Any, *, check: bool = True) -> dict[str, Any]:
@@ -89,19 +91,19 @@ def to_state_dict(obj: Any, *, check: bool = True) -> dict[str, Any]:
 
 @overload
 def export(
-    obj: Any, path: str | Path, *, asynchronous: Literal[True], **options: Unpack[ExportOptions]
+    obj: Any, path: str | Place, *, asynchronous: Literal[True], **options: Unpack[ExportOptions]
 ) -> PendingBundle: ...
 @overload
 def export(
     obj: Any,
-    path: str | Path,
+    path: str | Place,
     *,
     asynchronous: Literal[False] = False,
     **options: Unpack[ExportOptions],
 ) -> Path: ...
 def export(
     obj: Any,
-    path: str | Path,
+    path: str | Place,
     *,
     overwrite: bool = False,
     store: str = "npz",
@@ -110,6 +112,7 @@ def export(
     progress: Progress | None = None,
     asynchronous: bool = False,
     check: bool = True,
+    storage_options: Options | None = None,
 ) -> Path | PendingBundle:
     """Saves an object as a bundle: a directory, or with the suffix ``.zip`` one file.
 
@@ -118,7 +121,7 @@ def export(
 
     Args:
         obj: A Struct, or any tree of values that can be saved.
-        path: The target; missing parents are made.
+        path: The target, a path or a URL such as ``s3://bucket/ckpt`` (with the extra ``remote``); missing parents are made.
         overwrite: Replace an existing bundle; nothing but a bundle is ever replaced.
         store: ``npz``, ``safetensors`` or ``orbax`` (in folders, with the extra ``orbax``: sharded arrays by
             shards, of one or many hosts).
@@ -129,9 +132,10 @@ def export(
             interpreter waits for that before it exits.
         check: Refuse Structs that a load would refuse, such as those that ``tree.map`` has cast or stacked. Without it they
             are saved anyway, and ``load(path, raw=True)`` reads them.
+        storage_options: Options of fsspec for a URL, such as keys.
 
     Returns:
-        The path; with ``asynchronous`` a :class:`~neuralqx_struct.bundle.background.PendingBundle`, whose
+        The path, of a URL an object that ``load`` takes and whose text is the URL without passwords; with ``asynchronous`` a :class:`~neuralqx_struct.bundle.background.PendingBundle`, whose
         ``wait()`` returns it.
 
     Raises:
@@ -153,12 +157,13 @@ def export(
         metadata=metadata,
         progress=progress,
         check=check,
+        storage_options=storage_options,
     )
 
 
 def save(
     obj: Any,
-    path: str | Path,
+    path: str | Place,
     *,
     asynchronous: bool,
     overwrite: bool = False,
@@ -167,9 +172,11 @@ def save(
     metadata: Values | None = None,
     progress: Progress | None = None,
     check: bool = True,
+    storage_options: Options | None = None,
     around: AbstractContextManager[object] | None = None,
 ) -> Path | PendingBundle:
     """As :func:`export`; ``around`` is left when the bundle is complete, and entered by one process only."""
+    path = place_of(path, storage_options)
     chosen = store_named(store)
     together = chosen.begin is not None and (asynchronous or jax.process_count() > 1)
     copy = asynchronous and not together

@@ -16,10 +16,10 @@ import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
 from neuralqx_struct import bundle
+from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.checkpoint.likeness import differences, shardings_of
 from neuralqx_struct.checkpoint.meshes import Rules, by_axes, check_rules
 from neuralqx_struct.checkpoint.options import LoadOptions, ReadOptions, decode_options
@@ -46,7 +46,7 @@ from neuralqx_struct.filters import FilterError
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
 from neuralqx_struct.manifest.check import check_values
-from neuralqx_struct.manifest.kinds import STRUCT
+from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import Payload, StoredArrays, check, raise_findings
 from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class
 from neuralqx_struct.schema.lock import payload_fingerprint, schema_member
@@ -105,12 +105,12 @@ def from_state_dict(
 
 
 @overload
-def load(path: str | Path, *, load_cls: type[T], **options: Unpack[LoadOptions]) -> T: ...
+def load(path: str | Place, *, load_cls: type[T], **options: Unpack[LoadOptions]) -> T: ...
 @overload
-def load(path: str | Path, *, load_cls: None = None, **options: Unpack[LoadOptions]) -> Any: ...
+def load(path: str | Place, *, load_cls: None = None, **options: Unpack[LoadOptions]) -> Any: ...
 @collector_paused()  # the document is freed before the collector runs again
 def load(
-    path: str | Path,
+    path: str | Place,
     *,
     load_cls: type | None = None,
     select: Any = None,
@@ -130,11 +130,13 @@ def load(
     raw: bool = False,
     dtype: Any = None,
     like: Any = None,
+    storage_options: Options | None = None,
 ) -> Any:
     """Loads a bundle.
 
     Args:
-        path: The directory or zip file.
+        path: The directory or zip file, a path or a URL such as ``s3://bucket/ckpt`` (with the extra ``remote``), of which
+            the manifest and the arrays that are wanted are fetched.
         load_cls: The class that the root must be; a payload of an older version of its schema is migrated.
         select: A filter, also in its text form ``"tag:trainable"``; array leaves that it does not match are
             None and not read. Numbers and text are in the manifest and are kept. A filter that matches no
@@ -168,6 +170,7 @@ def load(
         like: An object of the wanted structure, such as a new state; arrays may be ``jax.ShapeDtypeStruct``. It gives the
             values of fields that were not saved, and the shardings unless ``shardings`` does. Other classes, keys, shapes
             or dtypes than its own are errors, all at once. Of a Struct, it gives ``load_cls`` too.
+        storage_options: Options of fsspec for a URL, such as keys.
 
     Returns:
         The object.
@@ -181,6 +184,7 @@ def load(
     """
     if mesh is not None or rules is not None:
         shardings = _by_axes(mesh, rules, shardings)
+    path = place_of(path, storage_options)
     try:
         held = bundle.read(
             path, verify=verify and not abstract, mmap=mmap, limits=limits, progress=progress
@@ -238,6 +242,8 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
     if shardings is not None and not options.abstract and not options.as_numpy:
         targets = _targets(payload, options, shardings)
         options = replace(options, targets=targets)
+    if isinstance(payload.arrays, StoredArrays) and payload.arrays.far and not options.abstract:
+        payload.arrays.expect(_wanted(payload, options))
     decoder = StructDecoder(payload.arrays, options)
     try:
         with collector_paused():
@@ -320,16 +326,29 @@ def _require_class(value: Any, load_cls: Any) -> None:
     raise SerializationError(message, path="$", code="NQX401", hint=hint)
 
 
+def _wanted(payload: Payload, options: DecodeOptions) -> list[str]:
+    """The names of the arrays that decoding will read, in their order."""
+    met, _ = _met(payload, options)
+    nodes = (node for _, node in ARRAY.within(payload.document["manifest"]))
+    return [*dict.fromkeys(node["name"] for node in nodes if id(node) in met)]
+
+
 def _targets(payload: Payload, options: DecodeOptions, shardings: Any) -> Mapping[int, Any]:
     """The sharding of each array, before any is read; nothing for a payload that decoding will refuse."""
+    met, shapes = _met(payload, options)
+    return targets_of(shapes, met, shardings) if met else {}
+
+
+def _met(payload: Payload, options: DecodeOptions) -> tuple[dict[int, Any], Any]:
+    """The arrays that decoding will read, abstract and by the identity of their nodes, and the object of them."""
     met: dict[int, Any] = {}
     shapes_only = replace(options, abstract=True, met=met, report=[])
     decoder = StructDecoder(payload.arrays, shapes_only)
     try:
         shapes = decoder.decode(payload.document["manifest"])
     except (StructError, RecursionError):
-        return {}
-    return {} if decoder.problems else targets_of(shapes, met, shardings)
+        return {}, None
+    return ({}, None) if decoder.problems else (met, shapes)
 
 
 def _holds_subclass(payload: Payload, root: Any, options: DecodeOptions) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from neuralqx_struct.bundle.urls import Options
 from neuralqx_struct.codecs.classes import DecodeOptions, Unknown
 from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
 from neuralqx_struct.errors import Diagnostic, did_you_mean
@@ -50,6 +51,7 @@ class LoadOptions(ReadOptions, total=False):
     mesh: Any
     rules: Values | None
     progress: Progress | None
+    storage_options: Options | None
 
 
 def decode_options(

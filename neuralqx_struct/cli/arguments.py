@@ -30,12 +30,12 @@ class Argument:
         metavar: The value in help and errors.
         flag: The option, such as ``--schema``; empty for an argument by position.
         short: The option in one letter, such as ``-q``.
-        type: ``Path``, ``str`` or ``bool``.
+        type: ``Path``, ``str`` or ``bool``. A URL in place of a path stays a text.
         default: The value if it is left out, or ``REQUIRED``.
         many: True if it may be given several times.
         choices: The only values, if they are fixed.
         check: Raises ValueError for a value that is refused.
-        reads: True for the path of a file or bundle that is read: ``-`` is the standard input, and a URL stays a text.
+        reads: True for the path of a file or bundle that is read: ``-`` is the standard input.
         imports: True if it names a module: those of the working directory are found, as with ``python -m``.
         project: The member of :class:`~neuralqx_struct.tools.project.Project` that gives its value if it is left out.
         schema: True if it names a schema: the path of one, ``id`` or ``id@3``.
@@ -75,7 +75,7 @@ class Argument:
             raise ValueError(f"expected {', '.join(most)} or {last}, got {word!r}")
         if self.check is not None:
             self.check(word)
-        return word if self.reads and "://" in word else self.type(word)
+        return word if self.type is Path and "://" in word else self.type(word)
 
 
 # --- frequent kinds -----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from neuralqx_struct.errors import Diagnostic, has_errors
 
 def _free(path: Path, hint: str) -> None:
     """Raises an error if a target exists."""
-    if os.path.lexists(path):
+    if isinstance(path, Path) and os.path.lexists(path):  # behind a URL the writer looks itself
         from neuralqx_struct.bundle import BundleExistsError
 
         message = "expected a new path, got one that exists"
@@ -66,9 +66,9 @@ def verify(paths: Sequence[Path]) -> Report:
     from neuralqx_struct.tools import verification
 
     def check(path: Path) -> list[Diagnostic]:
-        with reports.progress_bar(f"verifying {Path(path).name}") as advance:
+        with reports.progress_bar(f"verifying {path.name}") as advance:
             found = verification.verify(path, progress=advance)
-        if has_errors(found) and not os.path.lexists(path):
+        if has_errors(found) and isinstance(path, Path) and not os.path.lexists(path):
             raise BundleMissingError(found)
         return found
 
@@ -103,7 +103,7 @@ def diff(old: Path, new: Path, *, values: bool) -> Report:
         return _diff_values(old, new)
     from neuralqx_struct.evolution.diff import diff as compare
 
-    changes = compare(existing(old), existing(new))
+    changes = compare(*(existing(each) if isinstance(each, Path) else each for each in (old, new)))
     text = "\n".join(map(str, changes)) or "no changes"
     return Report(text, members={"changes": [change.to_json() for change in changes]})
 
@@ -195,7 +195,7 @@ def migrate(
     from neuralqx_struct.evolution import folders, migrations
     from neuralqx_struct.manifest import Limits
 
-    target = out or bundle.with_name(f"{bundle.name}-migrated")
+    target = out or bundle.parent / f"{bundle.name}-migrated"
     options: dict[str, Any] = {
         "to": to if to == "head" else int(to),
         "schema": _schemas(schema),
@@ -205,7 +205,7 @@ def migrate(
     }
     members: dict[str, Any] = {"out": None if dry_run else target, "dry_run": dry_run}
     end = "nothing was written (--dry-run)" if dry_run else f"written to {target}"
-    if bundle.is_dir() and not folders.is_bundle(bundle):
+    if isinstance(bundle, Path) and bundle.is_dir() and not folders.is_bundle(bundle):
         with reports.progress_bar("migrating bundles") as advance:
             folder = folders.migrate_all(bundle, target, **options, progress=advance)
         if len(folder.failed) == len(folder.items):

@@ -76,6 +76,9 @@ class Command:
 
     def _report(self, values: dict[str, Any]) -> Report:
         """The report of the command; values that are left out come from the project file."""
+        for argument in self.arguments:
+            if argument.type is Path:
+                values[argument.name] = _located(values[argument.name])
         if not any(a.project or a.schema or a.imports for a in self.arguments):
             return self.run(**values)
         from neuralqx_struct.tools.project import find_project
@@ -142,6 +145,17 @@ def _found(argument: Argument, value: Any, project: Any) -> Any:
     if problems:
         raise SchemaError(problems)
     return paths
+
+
+def _located(value: Any) -> Any:
+    """A value with the URLs in it as places, whose text has no passwords."""
+    if isinstance(value, list):
+        return [_located(each) for each in value]
+    if not isinstance(value, str) or "://" not in value:
+        return value
+    from neuralqx_struct.bundle.urls import is_url, place_of
+
+    return place_of(value) if is_url(value) else value
 
 
 def _has_input(value: Any) -> bool:

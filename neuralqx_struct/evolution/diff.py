@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
+from neuralqx_struct.bundle.urls import Options
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.changes import (
     Change,
@@ -43,12 +44,14 @@ from neuralqx_struct.schema.text import Source, path_keys, path_text
 __all__ = ["Change", "Position", "diff", "diff_documents"]
 
 
-def diff(old: Any, new: Any) -> list[Change]:
+def diff(old: Any, new: Any, *, storage_options: Options | None = None) -> list[Change]:
     """Compares two versions of a schema.
 
     Args:
-        old: A Document, a Series (its newest version), or the path of a schema file, a schema folder or a bundle.
+        old: A Document, a Series (its newest version), or the path of a schema file, a schema folder or a bundle; of a
+            bundle also a URL.
         new: Likewise. Versions between the two are found beside them, with the steps that they declare.
+        storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
         Every difference, breaking ones first.
@@ -60,7 +63,7 @@ def diff(old: Any, new: Any) -> list[Change]:
         >>> print(diff("schemas/vmc_state/v2.yaml", "schemas/vmc_state")[0])
         $.doc: doc changed [NQX234]
     """
-    before, after = _given(old), _given(new)
+    before, after = _given(old, storage_options), _given(new, storage_options)
     between = [*before.documents.values(), *after.documents.values()]
     found = []
     for change in diff_documents(before.head, after.head, between):
@@ -70,7 +73,7 @@ def diff(old: Any, new: Any) -> list[Change]:
     return found
 
 
-def _given(given: Any) -> Series:
+def _given(given: Any, options: Options | None) -> Series:
     """The series whose newest version is the one that an argument of :func:`diff` names.
 
     Raises:
@@ -85,10 +88,14 @@ def _given(given: Any) -> Series:
     # Imported late: lint compares limits, and bundles are slow to import.
     from neuralqx_struct.bundle import read_manifest
     from neuralqx_struct.bundle.storage import names_at
+    from neuralqx_struct.bundle.urls import place_of
 
-    path = FilePath(given)
-    is_manifest = "manifest.json" in (path.name, *names_at(path))
-    if path.suffix == ".zip" or is_manifest:
+    path = place_of(given, options)
+    if (
+        not isinstance(path, FilePath)
+        or path.suffix == ".zip"
+        or "manifest.json" in (path.name, *names_at(path))
+    ):
         manifest = read_manifest(path)
         written = manifest.get("schema") or {}
         series = carried_series(manifest).get(str(written.get("id")))

@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.storage import is_folder_path
+from neuralqx_struct.bundle.forms import form_of
+from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, Severity, StructError
 from neuralqx_struct.evolution.diff import edited_version
@@ -275,8 +276,8 @@ class Migrated:
 
 
 def migrate(
-    path: str | Path,
-    out: str | Path,
+    path: str | Place,
+    out: str | Place,
     *,
     to: int | str = "head",
     schema: Any = None,
@@ -284,12 +285,13 @@ def migrate(
     trust: Iterable[str] = (),
     progress: Callable[[int, int], None] | None = None,
     limits: Limits | None = None,
+    storage_options: Options | None = None,
 ) -> Migrated:
     """Writes a bundle of another version; the input is never touched.
 
     Args:
-        path: The bundle.
-        out: Where the new one goes; nothing may be there.
+        path: The bundle, a path or a URL.
+        out: Where the new one goes, a path or a URL; nothing may be there.
         to: A version, ``"head"``, or a negative number of versions to go back.
         schema: A Series or Schema, or the path of a schema folder or file; None for the documents inside the bundle. Of a
             Catalogue the schema of the bundle is taken, if it is there.
@@ -299,6 +301,7 @@ def migrate(
             imported if need be.
         progress: Called with bytes done and bytes in all.
         limits: Sizes above which a bundle is refused, the old one or the new one; readers need them too.
+        storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
         The plan, and the values that were defaulted, dropped and cast.
@@ -311,7 +314,7 @@ def migrate(
         >>> migrate("tests/golden/format-1/vmc_state_1", "nowhere", schema="schemas/vmc_state", dry_run=True).linked
         False
     """
-    path, out = Path(path), Path(out)
+    path, out = place_of(path, storage_options), place_of(out, storage_options)
     report: list[Diagnostic] = []
     given = schemas_given(schema)
     try:
@@ -331,7 +334,7 @@ def migrate(
         ) from None
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
-    return Migrated(way, tuple(report), out, linked)
+    return Migrated(way, tuple(report), cast("Path", out), linked)
 
 
 def _check_result(payload: Payload, series: Series | None) -> None:
@@ -351,7 +354,7 @@ def _check_result(payload: Payload, series: Series | None) -> None:
 
 def _write(
     source: bundle.OpenBundle,
-    out: Path,
+    out: Place,
     payload: Payload,
     result: Payload,
     **options: Any,
@@ -360,16 +363,17 @@ def _write(
     kept = {name for name, record in after.items() if before.get(name) is record}
     left_behind = sum(_nbytes(record) for name, record in before.items() if name not in kept)
     # Linking leaves the bytes of arrays that are gone in the file: worth it while most of the file is still used.
-    folder = is_folder_path(out)
+    form = form_of(out)
     if (
         source.held.is_folder
-        and folder
+        and not form.zipped
+        and (form.folders or not store_of(before).folder)
         and left_behind <= sum(_nbytes(before[name]) for name in kept)
     ):
         document, changed = _renamed(result, [name for name in after if name not in kept], before)
         bundle.write_linked(source, out, document, changed=changed, **options)
         return True
-    bundle.write(out, result, store=store_of(before, folder=folder).name, **options)
+    bundle.write(out, result, store=store_of(before, folder=form.folders).name, **options)
     return False
 
 

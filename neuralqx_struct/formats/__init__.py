@@ -22,11 +22,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from neuralqx_struct.bundle.atomic import staged
 from neuralqx_struct.bundle.storage import MANIFEST
+from neuralqx_struct.bundle.urls import Options, Place, RemotePath, is_url, place_of
 from neuralqx_struct.errors import (
     Diagnostic,
     SerializationError,
@@ -40,7 +39,6 @@ from neuralqx_struct.formats.msgpack import MSGPACK
 from neuralqx_struct.formats.names import joined, require_separator, split
 from neuralqx_struct.formats.npz import NPY, NPZ
 from neuralqx_struct.formats.orbax import ORBAX
-from neuralqx_struct.formats.remote import RemotePath, is_url, located
 from neuralqx_struct.formats.safetensors import SAFETENSORS
 from neuralqx_struct.formats.table import (
     FORMATS,
@@ -78,7 +76,7 @@ __all__ = [
 register([SAFETENSORS, NPZ, EQUINOX, NPY, MSGPACK, ORBAX, HDF5, TORCH])
 
 
-def recognised(path: str | Path) -> Format | None:
+def recognised(path: str | Place) -> Format | None:
     """The kind of a foreign file or folder, found by its names and first bytes alone; None for bundles and all else.
 
     Raises:
@@ -88,11 +86,10 @@ def recognised(path: str | Path) -> Format | None:
     return _kind_of(_candidate(path))
 
 
-def _candidate(path: str | Path, options: Mapping[str, Any] | None = None) -> Candidate:
+def _candidate(path: str | Place, options: Options | None = None) -> Candidate:
     """The file or folder at a path or behind a URL, with the facts by which its kind is found."""
-    if is_url(path) and not str(path).lower().startswith("file://"):
-        return remote_candidate(located(str(path), options))
-    return candidate(Path(url2pathname(urlsplit(str(path)).path)) if is_url(path) else Path(path))
+    place = place_of(path, options)
+    return candidate(place) if isinstance(place, Path) else remote_candidate(place)
 
 
 def _kind_of(found: Candidate) -> Format | None:
@@ -101,15 +98,16 @@ def _kind_of(found: Candidate) -> Format | None:
     return next((each for each in FORMATS.values() if each.recognises(found)), None)
 
 
-def is_foreign(path: str | Path) -> bool:
-    """True for a foreign file, a URL, and a file of an unknown kind; False for bundles and what else only they can be.
+def is_foreign(path: str | Place) -> bool:
+    """True for a foreign file, and a file of an unknown kind; False for bundles and what else only they can be.
 
-    That is a folder, a zip, a ``manifest.json``, or nothing.
+    That is a folder, a zip, a ``manifest.json``, or nothing. Behind a URL everything without a manifest is foreign.
     """
-    if is_url(path):
-        return True
+    place = place_of(path)
+    if isinstance(place, RemotePath):
+        return _is_foreign_remote(place)
     try:
-        found = _candidate(path)
+        found = candidate(place)
     except SerializationError:  # a bundle that cannot be read, or nothing
         return False
     if _kind_of(found) is not None:
@@ -118,13 +116,20 @@ def is_foreign(path: str | Path) -> bool:
     return found.names is None and not is_zip and found.path.suffix != ".json"
 
 
+def _is_foreign_remote(place: RemotePath) -> bool:
+    if place.suffix.lower() == ".zip" or place.name == MANIFEST:
+        return False
+    named = any(each.suffix and place.name.endswith(each.suffix) for each in FORMATS.values())
+    return named or not (place / MANIFEST).is_file()
+
+
 def opened(
-    path: str | Path,
+    path: str | Place,
     *,
     separator: str = ".",
     limits: Limits | None = None,
     like: Any = None,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Options | None = None,
 ) -> ForeignFile:
     """Opens a foreign file; reads only what describes its arrays.
 
@@ -281,11 +286,11 @@ def _unknown(found: Candidate) -> SerializationError:
 
 
 def verify(
-    path: str | Path,
+    path: str | Place,
     *,
     limits: Limits | None = None,
     progress: Progress | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Options | None = None,
 ) -> list[Diagnostic]:
     """Every damage in a foreign file that can be found: sizes, places, checksums where the format has them.
 

@@ -24,6 +24,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Final
 
+from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import SerializationError, StructError
 from neuralqx_struct.formats.npz import Found, file_of, found_array, stored_dtype
@@ -32,7 +33,6 @@ from neuralqx_struct.formats.table import (
     Candidate,
     ForeignFile,
     Format,
-    Place,
     Plain,
     Reading,
     checked,

@@ -13,6 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.formats.names import joined
@@ -22,7 +23,6 @@ from neuralqx_struct.formats.table import (
     ForeignArray,
     ForeignFile,
     Format,
-    Place,
     Plain,
     Reading,
     mapped,

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SerializationError
 from neuralqx_struct.formats.msgpack_codes import Codes, head, plain, text
@@ -26,7 +27,6 @@ from neuralqx_struct.formats.table import (
     ForeignArray,
     ForeignFile,
     Format,
-    Place,
     Plain,
     Reading,
     Writing,

@@ -22,6 +22,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
+from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, UntrustedError
 from neuralqx_struct.formats.ranges import Ranges, View, part_in
@@ -31,7 +32,6 @@ from neuralqx_struct.formats.table import (
     ForeignArray,
     ForeignFile,
     Format,
-    Place,
     Reading,
     Writing,
     checked,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from neuralqx_struct.bundle.steps import UNFINISHED, contents
 from neuralqx_struct.bundle.storage import MANIFEST
+from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -33,7 +34,6 @@ from neuralqx_struct.formats.table import (
     ForeignArray,
     ForeignFile,
     Format,
-    Place,
     Plain,
     Reading,
     mapped,

@@ -24,6 +24,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
+from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
 from neuralqx_struct.formats.ranges import Ranges, array_in, part_in
@@ -41,7 +42,6 @@ from neuralqx_struct.formats.table import (
     ForeignArray,
     ForeignFile,
     Format,
-    Place,
     Reading,
     Writing,
     checked,

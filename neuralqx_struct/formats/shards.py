@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.errors import (
     Diagnostic,
     IntegrityError,
     SerializationError,
     UntrustedError,
 )
-from neuralqx_struct.formats.remote import RemotePath
-from neuralqx_struct.formats.table import ForeignArray, Place
+from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.printing import listed

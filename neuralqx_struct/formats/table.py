@@ -21,12 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
 
-from neuralqx_struct.bundle.disk import numbered
-from neuralqx_struct.bundle.storage import BundleMissingError
+from neuralqx_struct.bundle.disk import BundleMissingError, numbered
+from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, UntrustedError
-from neuralqx_struct.formats.ranges import Ranges
-from neuralqx_struct.formats.remote import RemotePath
+from neuralqx_struct.formats.ranges import Blocks, Ranges
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.stores.files import opened as opened_source
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-Place = Path | RemotePath
-"""A file or folder on a disk or behind a URL."""
 Plain = bool | int | float | str | None
 """A plain value beside the arrays of a file."""
 #: Compressed arrays that expand to more than the limit may be at most so many times as large as their data.
@@ -317,7 +314,7 @@ def _refused(error: OSError, path: Path) -> SerializationError:
 def ranges_of(path: Place) -> Ranges:
     """The bytes of a file: mapped, or fetched when they are read."""
     if isinstance(path, RemotePath):
-        return path.ranges()
+        return Ranges(path.size, path.read, Blocks(path.size, path.read), cheap=False)
     return Ranges.of(mapped(path))
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import DTYPES, NUMPY_DTYPES, dtype_named
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.formats.ranges import View
@@ -23,7 +24,6 @@ from neuralqx_struct.formats.table import (
     ForeignArray,
     ForeignFile,
     Format,
-    Place,
     Plain,
     Reading,
     described,

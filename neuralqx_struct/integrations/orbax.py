@@ -26,8 +26,8 @@ from typing import Any, Final, Unpack
 
 import numpy as np
 
+from neuralqx_struct.bundle.members import formatted, recorded, signed, write_file
 from neuralqx_struct.bundle.storage import MANIFEST
-from neuralqx_struct.bundle.writing import formatted, recorded, signed, write_file
 from neuralqx_struct.checkpoint import LoadOptions, load, snapshot
 from neuralqx_struct.classes.compiler import Schema, load_schema
 from neuralqx_struct.errors import SerializationError

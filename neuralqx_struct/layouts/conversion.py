@@ -20,12 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from neuralqx_struct import bundle, formats
 from neuralqx_struct.bundle import conversion
 from neuralqx_struct.bundle.conversion import Converted, require_apart
 from neuralqx_struct.bundle.reading import opened as opened_bundle
+from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.evolution.folders import is_bundle
 from neuralqx_struct.evolution.migrations import resolve
@@ -40,8 +41,8 @@ from neuralqx_struct.stores.store import Progress, store_of
 
 
 def convert(
-    source: str | Path,
-    out: str | Path,
+    source: str | Place,
+    out: str | Place,
     *,
     schema: Any = None,
     layout: Any = None,
@@ -55,7 +56,7 @@ def convert(
     limits: Limits | None = None,
     progress: Progress | None = None,
     report: list[Diagnostic] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Options | None = None,
 ) -> Converted:
     """Writes a bundle in another form or store, a foreign file as a bundle, or a bundle as a foreign file.
 
@@ -64,8 +65,8 @@ def convert(
 
     Args:
         source: A bundle, or a file or folder that another program wrote, or the URL of one.
-        out: The target; with the suffix ``.zip`` one file. With a layout and the suffix of a foreign format, such as
-            ``.safetensors``, a foreign file.
+        out: The target, a path or a URL; with the suffix ``.zip`` one file. With a layout and the suffix of a foreign format,
+            such as ``.safetensors``, a foreign file, which is written on a disk.
         schema: The schema of a foreign file: a Series or Schema, or the path of a schema.
         layout: The name of one of its layouts, or the path or text of one.
         values: Values and sizes that the foreign file does not show.
@@ -78,7 +79,7 @@ def convert(
         limits: Sizes above which the source is refused.
         progress: Called with bytes done and bytes in all.
         report: Receives a diagnostic for every default, and for every array that the layout ignores.
-        storage_options: Options of fsspec for a URL, such as keys.
+        storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
         The new bundle or file and its sizes. From bundle folder to bundle folder, if nothing about the arrays changes,
@@ -89,10 +90,11 @@ def convert(
         SchemaError: The schema or the layout has errors.
         IntegrityError: Bytes of the source are damaged; nothing was written.
     """
-    out = Path(out)
-    remote = formats.is_url(source)
-    source = str(source) if remote else Path(source)
-    foreign = remote or (not is_bundle(Path(source)) and formats.recognised(source) is not None)
+    source, out = place_of(source, storage_options), place_of(out, storage_options)
+    if isinstance(source, Path):
+        foreign = not is_bundle(source) and formats.recognised(source) is not None
+    else:
+        foreign = formats.is_foreign(source)
     wanted = _format_of(out, max_shard_size)
     if not foreign and layout is None and max_shard_size is None:
         return conversion.convert(
@@ -106,8 +108,7 @@ def convert(
             progress=progress,
         )
     series = _series(schema, layout, source)
-    if not remote:
-        require_apart(Path(source), out)
+    require_apart(source, out)
     if foreign:
         _refuse_target(wanted, out)
         payload = adopted(
@@ -126,11 +127,17 @@ def convert(
         )
         records = bundle.read_manifest(out)["arrays"]
         nbytes = sum(record["nbytes"] for record in records.values())
-        return Converted(out, store_of(records).name, len(records), nbytes, (), linked=False)
+        return Converted(
+            cast("Path", out), store_of(records).name, len(records), nbytes, (), linked=False
+        )
     if wanted is None:
         known = ", ".join(each.suffix for each in FORMATS.values() if each.write and each.suffix)
         message = f"expected a foreign file as target, got {str(out)!r}"
         raise SerializationError(message, code="NQX614", hint=f"name it {known}")
+    if not isinstance(out, Path):
+        message = f"expected the path of a foreign file on a disk, got the URL {out}"
+        hint = "write it on a disk, and copy it with the tool of the server"
+        raise SerializationError(message, code="NQX614", hint=hint)
     with opened_bundle(source, limits) as held:
         payload = held.payload()
         facts = foreign_of(payload)
@@ -154,7 +161,7 @@ def convert(
     return Converted(out, wanted, len(arrays), nbytes, (), linked=False)
 
 
-def _format_of(out: Path, max_shard_size: int | None) -> str | None:
+def _format_of(out: Place, max_shard_size: int | None) -> str | None:
     """The foreign format that a target is named for; None for a bundle."""
     for each in FORMATS.values():
         if each.write is not None and each.suffix and out.name.endswith(each.suffix):
@@ -164,14 +171,14 @@ def _format_of(out: Path, max_shard_size: int | None) -> str | None:
     return next(folders, None)
 
 
-def _refuse_target(wanted: str | None, out: Path) -> None:
+def _refuse_target(wanted: str | None, out: Place) -> None:
     if wanted is not None:
         message = f"expected a bundle as target, got {str(out)!r}"
         hint = "a foreign file becomes a bundle first; the bundle then becomes another file"
         raise SerializationError(message, code="NQX614", hint=hint)
 
 
-def _series(schema: Any, layout: Any, source: str | Path) -> Series:
+def _series(schema: Any, layout: Any, source: Place) -> Series:
     """The schema of a foreign file."""
     missing = [name for name, value in (("schema", schema), ("layout", layout)) if value is None]
     if missing:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -32,7 +33,6 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
-from neuralqx_struct.formats.table import Place
 from neuralqx_struct.layouts.adoption import AdoptionPlan
 from neuralqx_struct.layouts.arrays import AdoptedArrays, Order
 from neuralqx_struct.layouts.lint import check_layout
@@ -278,14 +278,14 @@ def _open(
         return source
     if isinstance(source, Mapping):
         return ForeignFile(path="", format="", arrays=_arrays(source))
-    if not isinstance(source, (str, os.PathLike)):
+    if not isinstance(source, (str, os.PathLike, RemotePath)):
         message = f"expected a path or a mapping of names to arrays, got {brief(source)}"
         raise SerializationError(message, code="NQX401", hint="such as 'model.safetensors'")
     leaves = like
     if like is not None and not isinstance(like, Mapping):
         leaves = {joined(map(str, path), separator): leaf for path, leaf in like}
     return opened(
-        os.fspath(source),
+        source if isinstance(source, RemotePath) else os.fspath(source),
         separator=separator,
         limits=limits,
         like=leaves,

@@ -63,6 +63,14 @@ class StoredArrays(Mapping[str, "np.ndarray[Any, Any]"]):
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
 
+    @property
+    def far(self) -> bool:
+        """True if each access waits for a server: :meth:`expect` then saves time."""
+        return False
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Announces the arrays that will be read next, in this order, so that several are fetched at a time."""
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
@@ -115,6 +123,16 @@ class HeldArrays(StoredArrays):
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
         found = self.original(name)
         return found if name in self._made else self.fetch(found)
+
+    @property
+    def far(self) -> bool:
+        """True if the arrays that it holds are far."""
+        return isinstance(self._held, StoredArrays) and self._held.far
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Announces arrays to the bundle that has them."""
+        if isinstance(self._held, StoredArrays):
+            self._held.expect(name for name in names if self._source(name) is not None)
 
     def original(self, name: str) -> Any:
         """The object of a name, for stores that write it from its place.

@@ -134,15 +134,19 @@ class Store:
         """The name of its file in a bundle."""
         return f"arrays.{self.suffix}"
 
-    def require_form(self, *, folder: bool) -> None:
-        """Checks that a bundle in this form can hold the files of the store.
+    def require_form(self, *, folder: bool, form: str = "a zip") -> None:
+        """Checks that a bundle can hold the files of the store.
+
+        Args:
+            folder: It can hold folders.
+            form: Its form, for the message.
 
         Raises:
-            SerializationError: The bundle is a zip, and the store writes a folder.
+            SerializationError: It cannot, and the store writes a folder.
         """
         if self.folder and not folder:
-            message = f"expected a folder for store {self.name!r}, got a zip"
-            hint = "leave the suffix .zip out, or use store='npz'"
+            message = f"expected a folder for store {self.name!r}, got {form}"
+            hint = "name a folder on a disk, or use store='npz'"
             raise SerializationError(message, code="NQX614", hint=hint)
 
     def compressed(self, record: Mapping[str, Any]) -> bool:

@@ -18,9 +18,9 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from neuralqx_struct.bundle.urls import Place, place_of
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -57,7 +57,7 @@ class Branch(dict[str, Any]):
 
 
 def draft_foreign(
-    path: str | Path,
+    path: str | Place,
     schema: str | None = None,
     like: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -74,7 +74,8 @@ def draft_foreign(
         SerializationError: It cannot be read.
         SchemaError: No layout can have the names of its arrays, such as one with a control character.
     """
-    name = Path(path).name
+    path = place_of(path, storage_options)
+    name = path.name
     identity = schema or identity_like(name.split(".")[0])
     options = {"like": like, "storage_options": storage_options}
     with opened(path, **options) as file:

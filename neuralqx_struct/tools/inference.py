@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from neuralqx_struct import bundle
+from neuralqx_struct.bundle.urls import Place, place_of
 from neuralqx_struct.formats import is_foreign
 from neuralqx_struct.schema.language import MODELINE
 from neuralqx_struct.schema.series import carried_series
@@ -85,7 +86,7 @@ class Inferred(str):
 
 
 def infer(
-    path: str | Path,
+    path: str | Place,
     *,
     schema: str | None = None,
     like: Any = None,
@@ -108,6 +109,7 @@ def infer(
         SerializationError: It is no bundle and no foreign file of a known kind, or damaged.
         SchemaError: A name is not possible in the language.
     """
+    path = place_of(path, storage_options)
     if is_foreign(path):
         # Imported late: bundles need no layouts.
         from neuralqx_struct.tools.foreign_drafts import draft_foreign
@@ -119,4 +121,4 @@ def infer(
         series = carried_series(manifest).get(stored["id"])
         if series is not None:
             return Inferred(MODELINE + dump_yaml(series.at(stored["version"]).to_data()))
-    return Inferred(draft(manifest["manifest"], schema, Path(path).name)[0])
+    return Inferred(draft(manifest["manifest"], schema, path.name)[0])

@@ -13,13 +13,13 @@ Example:
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
+from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printable
 from neuralqx_struct.formats import FORMATS, ForeignArray, is_foreign, joined, opened, split
@@ -114,11 +114,11 @@ class Inspection:
 
 
 def inspect(
-    path: str | pathlib.Path,
+    path: str | Place,
     filter: Any = None,  # noqa: A002
     *,
     report: list[Diagnostic] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Options | None = None,
     stats: bool = False,
 ) -> Inspection:
     """The content of a bundle or a foreign file; reads no array unless statistics are asked for.
@@ -139,16 +139,13 @@ def inspect(
         '$.E_hist'
     """
     chosen = None if filter is None else _selection(filter)
-    if is_foreign(path):
-        record = _foreign(path, chosen, report, storage_options)
-    else:
-        record = _bundle(path, chosen, report)
-    return _with_statistics(record, report, storage_options) if stats else record
+    path = place_of(path, storage_options)
+    read = _foreign if is_foreign(path) else _bundle
+    record = read(path, chosen, report)
+    return _with_statistics(path, record, report) if stats else record
 
 
-def _bundle(
-    path: str | pathlib.Path, chosen: Selection | None, report: list[Diagnostic] | None
-) -> Inspection:
+def _bundle(path: Place, chosen: Selection | None, report: list[Diagnostic] | None) -> Inspection:
     """The content of a bundle."""
     document = bundle.read_manifest(path)
     rows: list[Row] = []
@@ -189,13 +186,12 @@ def _bundle(
 
 
 def _foreign(
-    path: str | pathlib.Path,
+    path: Place,
     chosen: Selection | None,
     report: list[Diagnostic] | None,
-    storage_options: Mapping[str, Any] | None,
 ) -> Inspection:
     """The content of a foreign file; filters see the keys of nested names as a path."""
-    with opened(path, storage_options=storage_options) as file:
+    with opened(path) as file:
         leaves = [*file.arrays.items(), *file.values.items()]
         rows: list[Row] = []
         for name, leaf in leaves:
@@ -259,9 +255,7 @@ def _nbytes(record: Mapping[str, Any], array: ArrayType) -> int:
 
 
 def _with_statistics(
-    record: Inspection,
-    report: list[Diagnostic] | None,
-    storage_options: Mapping[str, Any] | None,
+    path: Place, record: Inspection, report: list[Diagnostic] | None
 ) -> Inspection:
     """The record with the statistics of each array that it shows; reads the arrays one at a time."""
     from neuralqx_struct.tools.statistics import statistics_of
@@ -269,15 +263,15 @@ def _with_statistics(
     shown = (lambda keys: joined(map(str, keys))) if record.format is not None else format_path
     wanted = {row.path for row in record.rows}
     found: dict[str, ArrayStatistics | None] = {}
-    with leaves_of(record.file, storage_options) as leaves:
+    with leaves_of(path) as leaves:
         for keys, leaf in leaves:
-            path = shown(keys)
-            if leaf.array is None or path not in wanted:
+            name = shown(keys)
+            if leaf.array is None or name not in wanted:
                 continue
             try:
-                found[path] = statistics_of(leaf.array.read())
+                found[name] = statistics_of(leaf.array.read())
             except StructError as error:
                 if report is not None:
-                    report += [d if d.path else replace(d, path=path) for d in error.diagnostics]
+                    report += [d if d.path else replace(d, path=name) for d in error.diagnostics]
     rows = (replace(row, statistics=found.get(row.path)) for row in record.rows)
     return replace(record, rows=(*rows,))

@@ -11,12 +11,12 @@ Example:
 from __future__ import annotations
 
 import json
-import pathlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct import bundle
+from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.filters.predicates import node_tags
@@ -53,20 +53,18 @@ class Leaf(NamedTuple):
 
 
 @contextmanager
-def leaves_of(
-    path: str | pathlib.Path, storage_options: Mapping[str, Any] | None = None
-) -> Iterator[list[tuple[tuple[Any, ...], Leaf]]]:
+def leaves_of(path: str | Place) -> Iterator[list[tuple[tuple[Any, ...], Leaf]]]:
     """The leaves of a checkpoint with their paths; no array is read."""
     if not is_foreign(path):
         yield list(_of_bundle(path))
         return
-    with opened(path, storage_options=storage_options) as file:
+    with opened(path) as file:
         arrays = [(split(name), Leaf(brief_array(a), a)) for name, a in file.arrays.items()]
         values = [(split(name), _plain(value)) for name, value in file.values.items()]
         yield [(tuple(keys), leaf) for keys, leaf in (*arrays, *values)]
 
 
-def _of_bundle(path: str | pathlib.Path) -> Iterator[tuple[tuple[Any, ...], Leaf]]:
+def _of_bundle(path: str | Place) -> Iterator[tuple[tuple[Any, ...], Leaf]]:
     payload = bundle.read(path)
     for here, node in nodes_with_declarations(payload.document):
         kind = kind_of(node)

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
+from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
 from neuralqx_struct.manifest import MOST_FINDINGS
@@ -40,21 +41,23 @@ _FLATTER = "validate at a lower level of calls, or raise sys.setrecursionlimit"
 
 
 def validate(
-    path: str | pathlib.Path,
+    path: str | Place,
     schema: Any = None,
     *,
     json_schema: str | pathlib.Path | None = None,
+    storage_options: Options | None = None,
 ) -> Findings:
     """Checks the manifest of a bundle: the published format, the array files, then the schema.
 
     Args:
-        path: A bundle (folder or zip) or a ``manifest.json``.
+        path: A path or a URL, of a bundle (folder or zip) or a ``manifest.json``.
         schema: The schema that it must match: a schema folder or file, a ``Series`` or a ``Schema``, or a ``Catalogue``
             that has it, or a ``Document``; the documents inside the bundle if None. A bundle of an older version is compared with that version, one of
             plain Python classes whose root has the name of the schema's root with the newest, by the names of the classes. So is a tree
             without a class of ours as its root, such as dicts, lists and the states of other libraries, by the names in it.
         json_schema: A JSON Schema file that the manifest must match as well: the published one, or one made by
             ``neuralqx-struct schema json-schema``. The messages are those of the package jsonschema.
+        storage_options: Options of fsspec for a URL, such as keys.
 
     Returns:
         All findings. Array files must exist and be long enough, their bytes are not read; ``verify`` does that. Beside a
@@ -67,8 +70,9 @@ def validate(
     Example:
         >>> validate("missing")
         Traceback (most recent call last):
-        neuralqx_struct.bundle.storage.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]...
+        neuralqx_struct.bundle.disk.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]...
     """
+    path = place_of(path, storage_options)
     given = None if schema is None else _schemas_given(schema)
     document, found, data = bundle.survey(path)
     if document is not None:

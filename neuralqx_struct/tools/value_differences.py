@@ -17,11 +17,11 @@ Example:
 from __future__ import annotations
 
 import math
-import pathlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, StructError, printable
 from neuralqx_struct.formats import is_foreign, joined
@@ -123,10 +123,10 @@ class ValueDifferences:
 
 
 def diff_values(
-    old: str | pathlib.Path,
-    new: str | pathlib.Path,
+    old: str | Place,
+    new: str | Place,
     *,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Options | None = None,
 ) -> ValueDifferences:
     """Compares the values of two checkpoints, array by array.
 
@@ -148,7 +148,8 @@ def diff_values(
         True
     """
     unread: list[Diagnostic] = []
-    with leaves_of(old, storage_options) as before, leaves_of(new, storage_options) as after:
+    old, new = place_of(old, storage_options), place_of(new, storage_options)
+    with leaves_of(old) as before, leaves_of(new) as after:
         both_bundles = not is_foreign(old) and not is_foreign(new)
         shown = format_path if both_bundles else _name
         first = {shown(path): leaf for path, leaf in before}

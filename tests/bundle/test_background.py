@@ -327,7 +327,7 @@ import os, signal, sys
 import jax.numpy as jnp, numpy as np
 import neuralqx_struct as s
 from neuralqx_struct.bundle import atomic as replacement
-from neuralqx_struct.bundle import writing
+from neuralqx_struct.bundle import members
 from neuralqx_struct.stores import orbax_writing
 from tests.builders import FORMS
 
@@ -338,7 +338,7 @@ if moment == "while Orbax writes":
     started = orbax_writing._started
     orbax_writing._started = lambda *given, **options: started(*given, **options) and stop()
 if moment == "before the manifest":
-    writing.formatted = stop
+    members.formatted = stop
 if moment == "before its place is taken":
     replacement._place = stop
 state = {"w": jnp.ones((256, 256)), "n": np.ones(1000)}

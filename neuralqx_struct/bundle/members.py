@@ -1,0 +1,165 @@
+"""The files of a new bundle: added one after the other, the manifest last.
+
+``forms.py`` makes one in each place where bundles lie, ``writing.py`` fills it.
+
+Example:
+    >>> import tempfile
+    >>> stage = Path(tempfile.mkdtemp())
+    >>> with NewBundle(stage, folder=True) as new:
+    ...     new.finish(b"{}")
+    >>> [path.name for path in stage.iterdir()]
+    ['manifest.json']
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Self, TypeVar, cast
+
+from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST, Opened, copy_region
+from neuralqx_struct.errors import SerializationError, StructError
+from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, SCHEMA_URL, WRITER, Limits
+from neuralqx_struct.manifest.text import format_manifest, parse_manifest
+from neuralqx_struct.stores.archive_writer import ArchiveWriter
+from neuralqx_struct.stores.store import Records, Target, write_all
+
+_T = TypeVar("_T")
+# Members of a record about the stored bytes of an array, not about the array.
+_OF_BYTES: Final = ("crc32", "chunk", "chunk_crc32", "offset", "nbytes", "file")
+#: The names of files that a bundle can have.
+OURS: Final = re.compile(
+    r"manifest\.json|arrays[A-Za-z0-9_.-]*|\.manifest\.json\.tmp-[0-9a-f]+|\.DS_Store"
+)
+
+
+class NewBundle:
+    """The files of a new folder or zip, added one after the other; the manifest is last."""
+
+    def __init__(self, stage: Path, *, folder: bool) -> None:
+        self._stage = stage
+        self._archive: ArchiveWriter | None = None
+        if not folder:
+            self._raw = cast("BinaryIO", stage.open("r+b", buffering=0))
+            self._archive = ArchiveWriter(self._raw)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._archive is not None:
+            self._raw.close()
+
+    def named(self, file: str) -> str:
+        """The name that an array file gets."""
+        return file
+
+    def take(self, held: Opened, file: str) -> str:
+        """Takes over an open file of another bundle, byte by byte the same; returns the name that it gets."""
+        named = self.named(file)
+        if self._archive is None and held.link(file, self._stage / named):
+            return named
+        region = held.source(file, lambda: DEFAULT_LIMITS.manifest_bytes)
+        self.put(named, lambda place: copy_region(held.path / file, region, place))
+        return named
+
+    def put(self, file: str, fill: Callable[[Target], _T]) -> _T:
+        """Writes a file by calling ``fill`` with its place; returns the result."""
+        if self._archive is None:
+            return fill(self._stage / file)
+        return self._archive.add_written(file, fill)
+
+    def complete(
+        self,
+        document: Mapping[str, Any],
+        records: Records,
+        file: str,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """Writes the manifest of a bundle whose arrays are all in one file.
+
+        Args:
+            document: The manifest, its records still without the members of the store.
+            records: The records of the store.
+            file: The array file.
+            limits: Sizes above which the manifest is refused.
+        """
+        given = document["arrays"]
+        named = {name: recorded(given[name], records[name], file) for name in given}
+        self.finish(formatted(signed(document, named), limits))
+
+    def finish(self, manifest: bytes) -> None:
+        """Writes the manifest and flushes everything to the disk."""
+        if self._archive is None:
+            write_file(self._stage / MANIFEST, manifest)
+            return
+        self._archive.add(MANIFEST, manifest)
+        self._archive.close()
+        os.fsync(self._raw.fileno())
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Writes a new file and flushes it to the disk."""
+    with path.open("xb", buffering=0) as file:
+        write_all(cast("BinaryIO", file), memoryview(data))
+        os.fsync(file.fileno())
+
+
+def foreign_reason(path: Path) -> str | None:
+    """The reason why a path is more than a bundle and must not be replaced; damaged bundles may be."""
+    if path.is_dir():
+        names = os.listdir(path)  # noqa: PTH208 - names alone
+        return foreign_names(names, (path / MANIFEST).read_bytes)
+    if not stat.S_ISREG(path.lstat().st_mode):
+        return "something that is no plain file"
+    with path.open("rb") as file:
+        head = file.read(512)
+    first = head[30 : 30 + int.from_bytes(head[26:28], "little")].decode("latin1")
+    return None if head[:4] == b"PK\3\4" and OURS.fullmatch(first) else "a file that is no bundle"
+
+
+def foreign_names(names: Iterable[str], manifest: Callable[[], bytes]) -> str | None:
+    """The reason why a folder with these names is more than a bundle; ``manifest`` returns the bytes of the manifest."""
+    present = sorted(names)
+    if MANIFEST not in present:
+        return f"a folder without {MANIFEST}"
+    other = [name for name in present if not OURS.fullmatch(name)]
+    if other:
+        return f"a folder that also holds {', '.join(other[:5])}"
+    if len(present) == 1 and not _is_manifest(manifest):
+        return f"a folder with some other program's {MANIFEST}"
+    return None
+
+
+def _is_manifest(read: Callable[[], bytes]) -> bool:
+    try:
+        return parse_manifest(read()).keys() >= FOREIGN_MEMBERS
+    except (StructError, OSError):
+        return False
+
+
+def recorded(old: Mapping[str, Any], new: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """A new record that keeps the members of the old one that are not about its stored bytes."""
+    kept = {name: value for name, value in old.items() if name not in _OF_BYTES}
+    record = {**kept, **new}
+    if file != DEFAULT_FILE:
+        record["file"] = file
+    return record
+
+
+def signed(document: Mapping[str, Any], records: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with its records and its writer."""
+    return {"$schema": SCHEMA_URL, "writer": dict(WRITER), **document, "arrays": dict(records)}
+
+
+def formatted(document: dict[str, Any], limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """The bytes of a manifest; refuses one above the limits."""
+    data = format_manifest(document)
+    most = limits.manifest_bytes
+    if len(data) > most:
+        message = f"expected a manifest of at most {most} bytes, got {len(data)}"
+        raise SerializationError(message, code="NQX005", hint="save large values as arrays")
+    return data
