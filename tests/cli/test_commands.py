@@ -301,7 +301,7 @@ BAD = [
     ("no such path: link", lambda p: ("schema", "show", dangling(p)), 2, "NQX404", "link", None, ("got no such path",)),
     ("no such path: revision", lambda p: ("schema", "revision", p / "nope.yaml"), 2, "NQX404", "nope.yaml", None, ("got no such path",)),
     ("a bundle for a schema", lambda p: ("schema", "show", write_bundle(p / "ckpt")), 1, "NQX010", "ckpt", None, ("got a bundle", "validate")),
-    ("a folder of bundles", lambda p: ("validate", write_bundle(p / "ckpt").parent), 1, "NQX401", None, None, ("has bundles in it", "*")),
+    ("a folder of bundles", lambda p: ("validate", write_bundle(p / "ckpt").parent), 1, "NQX401", None, None, ("a folder of the bundles ckpt", "name one")),
     ("no such schema", lambda p: ("validate", p, "--schema", p / "nope"), 2, "NQX404", "nope", None, ("got no such path",)),
     ("target exists", target_exists, 2, "NQX431", "out", None, ("exists", "--out")),
     ("unknown filter", unknown_filter, 2, "NQX010", None, None, ("foo",)),
