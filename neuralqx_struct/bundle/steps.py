@@ -20,11 +20,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from neuralqx_struct.stores.orbax_layout import UNFINISHED
+
 # The second form is a step whose writer was stopped between the two renames that replace it.
 _STEP: Final = re.compile(r"(?P<name>0|[1-9][0-9]{0,17})|\.(?P<moved>0|[1-9][0-9]{0,17})\.old-.+")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}\Z")
-#: A part of the names of folders that Orbax has not finished.
-UNFINISHED: Final = ".orbax-checkpoint-tmp"
 _FIRST: Final = 3
 _LAST: Final = 2
 

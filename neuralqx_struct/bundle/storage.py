@@ -21,7 +21,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -219,7 +219,7 @@ class Folder(Opened):
         """Gives a file a second name; False if the system cannot. A folder is made anew, of such files."""
         source = self._held[name]
         if isinstance(source, os.PathLike):
-            _link_tree(Path(source), target)
+            link_tree(Path(source), target)
             return True
         file = cast("tuple[BinaryIO, int, int]", source)[0]
         return _linked(name, target, os.fstat(file.fileno()), self._fd)
@@ -313,15 +313,17 @@ def _linked(
     return False
 
 
-def _link_tree(folder: Path, target: Path) -> None:
-    """Makes a folder of hard links; copies files that cannot be linked."""
-    target.mkdir()
+def link_tree(folder: Path, target: Path, without: Collection[Path] = ()) -> None:
+    """Fills a new or empty folder with hard links, but to some paths; copies files that cannot be linked."""
+    target.mkdir(exist_ok=True)
     with os.scandir(folder) as entries:
         for entry in entries:
             path = Path(entry.path)
             place = target / entry.name
+            if path in without:
+                continue
             if entry.is_dir(follow_symlinks=False):
-                _link_tree(path, place)
+                link_tree(path, place)
             elif not _linked(path, place, entry.stat(follow_symlinks=False)):
                 with path.open("rb", buffering=0) as file:
                     region = cast("BinaryIO", file), 0, os.fstat(file.fileno()).st_size

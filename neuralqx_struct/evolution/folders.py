@@ -17,20 +17,23 @@ import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.storage import names_at
+from neuralqx_struct.bundle.atomic import staged
+from neuralqx_struct.bundle.storage import link_tree, names_at
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
 from neuralqx_struct.evolution.migrations import migrate, target_version
 from neuralqx_struct.evolution.plans import Plan
 from neuralqx_struct.manifest import DEFAULT_FILE, Limits
 from neuralqx_struct.schema.catalogue import Catalogue, schemas_given, series_for
 from neuralqx_struct.schema.series import Series
+from neuralqx_struct.stores.orbax_layout import STEP_METADATA, UNFINISHED
 
 #: ``planned`` by a dry run, ``migrated`` now, ``skipped`` because the output was complete, ``failed``, or ``waiting``
-#: after a failure that stopped everything.
+#: after a failure that stopped everything, or its step of Orbax.
 State = Literal["planned", "migrated", "skipped", "failed", "waiting"]
 
 #: Errors of the output folder that will happen for every bundle.
@@ -165,6 +168,8 @@ def migrate_all(
     """Migrates every bundle in a folder and below it into another folder, under the same names; the inputs stay as they are.
 
     Calling it again goes on where it was interrupted: an output that is complete and of the wanted version is left alone.
+    In the folder of a manager of Orbax, the other items of each step, such as metrics, are kept as hard links, and a step
+    appears when all of it is complete.
 
     Args:
         folder: Where the bundles are.
@@ -214,21 +219,84 @@ def migrate_all(
         )
     items, stopped = list[Item](), False
     options = {"dry_run": dry_run, "trust": tuple(trust), "limits": limits}
-    for path in paths:
-        if progress is not None:
-            progress(len(items), len(paths))
-        target = out / path.relative_to(folder)
-        if stopped:
-            items.append(Item(path, target, "waiting"))
-            continue
-        try:
-            items.append(_migrated(path, target, given, to, **options))
-        except (StructError, OSError) as error:
-            items.append(Item(path, target, "failed", report=_why(error, path)))
-            stopped = isinstance(error, bundle.BundleWriteError) and error.errno in _STOPS
+    for step, group in groupby(paths, _step_of):
+        for batch in [[path] for path in group] if step is None else [[*group]]:
+            if progress is not None:
+                progress(len(items), len(paths))
+            pairs = [(path, out / path.relative_to(folder)) for path in batch]
+            if stopped:
+                items += (Item(path, target, "waiting") for path, target in pairs)
+                continue
+            place = None if step is None else out / step.relative_to(folder)
+            done, failure = _migrated_together(pairs, step, place, given, to, **options)
+            items += done
+            stopped = isinstance(failure, bundle.BundleWriteError) and failure.errno in _STOPS
+    if not (stopped or dry_run):
+        _link_others({path.parent for path in paths if _step_of(path)}, folder, out)
     if progress is not None:
         progress(len(paths), len(paths))
     return MigratedFolder(tuple(items), stopped)
+
+
+def _step_of(path: Path) -> Path | None:
+    """The step of Orbax's manager that a bundle is an item of; None if it is none."""
+    return path.parent if (path.parent / STEP_METADATA).is_file() else None
+
+
+def _migrated_together(
+    pairs: list[tuple[Path, Path]],
+    step: Path | None,
+    place: Path | None,
+    given: Series | Catalogue | None,
+    to: int | str,
+    **options: Any,
+) -> tuple[list[Item], Exception | None]:
+    """Migrates a bundle, or all of a step of Orbax, which appears when it is complete, with its other items.
+
+    Args:
+        pairs: The bundles and their outputs.
+        step: The step.
+        place: Its output.
+        given: The schemas.
+        to: The version.
+        options: Those of :func:`migrate`.
+
+    Returns:
+        The results, and the error that stopped them.
+    """
+    done: list[Item] = []
+    try:
+        if step is None or place is None or options["dry_run"] or os.path.lexists(place):
+            for path, target in pairs:
+                done.append(_migrated(path, target, given, to, **options))
+            return done, None
+        with staged(
+            place, folder=True, overwrite=False, foreign=lambda _: None, kind="step"
+        ) as stage:
+            link_tree(step, stage, without=[path for path, _ in pairs])
+            for path, target in pairs:
+                new = stage / path.relative_to(step)
+                done.append(replace(_migrated(path, new, given, to, **options), out=target))
+    except (StructError, OSError) as error:
+        path, target = pairs[len(done)] if len(done) < len(pairs) else pairs[-1]
+        failed = Item(path, target, "failed", report=_why(error, path))
+        kept = done if step is None else []
+        others = [Item(*pair, "waiting") for pair in pairs[len(kept) :] if pair[0] != path]
+        return [*kept, failed, *others], error
+    return done, None
+
+
+def _link_others(steps: set[Path], folder: Path, out: Path) -> None:
+    """Gives the other files and steps in the folders of managers second names; those that exist are left alone."""
+    for root in sorted({step.parent for step in steps}):
+        for entry in sorted(root.iterdir()):
+            place = out / entry.relative_to(folder)
+            hidden = entry.name.startswith(".") or UNFINISHED in entry.name
+            if entry in steps or hidden or os.path.lexists(place) or not entry.is_dir():
+                continue
+            if not any(bundles_in(entry)):
+                with staged(place, folder=True, overwrite=False, foreign=lambda _: None) as stage:
+                    link_tree(entry, stage)
 
 
 def _migrated(

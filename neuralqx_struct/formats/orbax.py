@@ -15,7 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from neuralqx_struct.bundle.steps import UNFINISHED, contents
+from neuralqx_struct.bundle.steps import contents
 from neuralqx_struct.bundle.storage import MANIFEST
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_name, dtype_named
@@ -46,7 +46,7 @@ from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.printing import listed
 from neuralqx_struct.stores.archive import damaged
 from neuralqx_struct.stores.orbax import driver_path, faults_named, ocdbt, require_plain_files
-from neuralqx_struct.stores.orbax_layout import package
+from neuralqx_struct.stores.orbax_layout import STEP_METADATA, UNFINISHED, package
 from neuralqx_struct.stores.store import about, about_each, require_possible
 
 if TYPE_CHECKING:
@@ -55,11 +55,10 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _TREE: Final = "_METADATA"
-_STEP: Final = "_CHECKPOINT_METADATA"
 _TEXTS: Final = "_strings.json"
 _COMPLETE: Final = "store_array_data_equal_to_fill_value"
 _OCDBT: Final = "manifest.ocdbt"
-_ROOTS: Final = {_TREE, _STEP, "orbax.checkpoint"}
+_ROOTS: Final = {_TREE, STEP_METADATA, "orbax.checkpoint"}
 _SPECIAL: Final = {"", ".", ".."}
 _AHEAD: Final = 64  # arrays that are opened at a time
 
@@ -302,7 +301,7 @@ def _recognises(found: Candidate) -> bool:
     if not names.isdisjoint(_ROOTS):
         return True
     step = next((name for name in names if name.isdecimal()), None)
-    return step is not None and (found.path / step / _STEP).is_file()
+    return step is not None and (found.path / step / STEP_METADATA).is_file()
 
 
 ORBAX: Final = Format(

@@ -23,6 +23,7 @@ from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError, UntrustedError
 from neuralqx_struct.manifest.payload import Region, StoredArrays, raise_findings
 from neuralqx_struct.stores.orbax_layout import (
+    STEP_METADATA,
     Corner,
     Pieces,
     extent,
@@ -398,6 +399,6 @@ ORBAX: Final = Store(
     read=_read,
     verify=_verify,
     members=_members,
-    beside=frozenset({"_CHECKPOINT_METADATA", "commit_success.txt"}),
+    beside=frozenset({STEP_METADATA, "commit_success.txt"}),
     begin=begin,
 )

@@ -28,6 +28,10 @@ from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.stores.store import imported, joined
 
 _NATIVE: Final = NUMPY_DTYPES | {"bfloat16"}
+#: The file of each step, and of each checkpoint without a manager.
+STEP_METADATA: Final = "_CHECKPOINT_METADATA"
+#: A part of the names of folders that Orbax has not finished.
+UNFINISHED: Final = ".orbax-checkpoint-tmp"
 Corner = tuple[int, ...]
 """The place of the first element of a piece, which identifies the piece."""
 

@@ -1,7 +1,11 @@
 """Structs as items of Orbax's managers: every item is a bundle, and restores with all options of a load."""
 
 import json
+import os
 import shutil
+import socket
+import subprocess
+import sys
 import threading
 
 import jax
@@ -20,6 +24,7 @@ from neuralqx_struct.integrations.orbax import (
     StructSave,
 )
 from neuralqx_struct.stores import orbax_writing
+from tests.builders import ROOT
 
 v1 = ocp.v1
 
@@ -338,6 +343,44 @@ def test_relative_paths_and_parents(form, tmp_path, monkeypatch):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["ck", "sub"]
 
 
+def test_a_migrated_folder_of_a_manager_keeps_metrics_and_other_items(
+    run, folder, schema, tmp_path
+):
+    out = tmp_path / "new" / "m"
+    planned = s.migrate_all(run, out, schema=folder, dry_run=True)
+    assert [item.state for item in planned.items] == ["planned"] * 2 and not out.exists()
+    done = s.migrate_all(run, out, schema=folder)
+    assert [item.state for item in done.items] == ["migrated"] * 2
+    assert [item.out for item in done.items] == [out / "1/state", out / "2/state"]
+    best = {"best_fn": lambda metrics: metrics["energy"], "best_mode": "min", "max_to_keep": 2}
+    with manager_of(out, **best) as manager:
+        assert (manager.all_steps(), manager.best_step(), manager.latest_step()) == ([1, 2], 1, 2)
+        wanted = ocp.args.Composite(state=StructRestore(schema.Net), config=ocp.args.JsonRestore())
+        found = manager.restore(1, args=wanted)
+        assert np.array_equal(found["state"].kernel, VALUES + 1) and found["config"] == {
+            "rate": 0.1
+        }
+    assert bundle.read_manifest(out / "1/state")["schema"]["version"] == 2
+    assert (out / "1/config/metadata").samefile(run / "1/config/metadata")
+    assert s.verify(out / "2/state") == []
+    again = s.migrate_all(run, out, schema=folder)
+    assert [item.state for item in again.items] == ["skipped"] * 2
+
+
+def test_a_step_that_cannot_be_migrated_does_not_appear(run, folder, tmp_path):
+    root, out = tmp_path / "m", tmp_path / "new"
+    shutil.copytree(run, root)
+    shutil.copytree(root / "1/state", root / "1/state_2")
+    shutil.copytree(root / "1/config", root / "7")
+    (root / "2/state/manifest.json").write_text("{}")
+    done = s.migrate_all(root, out, schema=folder)
+    assert [item.state for item in done.items] == ["migrated", "migrated", "failed"]
+    assert sorted(path.name for path in out.iterdir()) == ["1", "7"]
+    (root / "1/state/manifest.json").write_text("{}")
+    done = s.migrate_all(root, tmp_path / "other", schema=folder)
+    assert [item.state for item in done.items] == ["failed", "waiting", "failed"]
+
+
 # -- orbax.checkpoint.v1
 
 
@@ -406,3 +449,92 @@ def test_the_manifest_is_the_last_file(run):
     ]
     assert (item / "manifest.json").stat().st_mtime_ns >= max(arrays)
     assert json.loads((item / "manifest.json").read_text())["version"] == 1
+
+
+# -- several processes, and killed ones
+
+
+NET = """
+language: "1"
+schema: lab.orbax_hosts
+version: 1
+root: Net
+structs:
+  Net:
+    fields:
+      w: {type: "float32[n, m]", axes: [inputs, outputs]}
+      small: {type: "float8_e4m3fn[n, m]", axes: [rows, outputs]}
+      copied: "float32[m]"
+      local: "int32[k]"
+      key: prng_key
+      step: {type: int, kind: static}
+"""
+
+
+def together(root, count):
+    """What each of several processes with four devices prints."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+    }
+    program = str(ROOT / "tests/programs/orbax_hosts.py")
+    programs = [
+        subprocess.Popen(
+            [sys.executable, program, str(rank), str(count), str(port), str(root)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for rank in range(count)
+    ]
+    try:
+        told = [each.communicate(timeout=400) for each in programs]
+    finally:
+        for each in programs:
+            each.kill()
+    for each, (out, err) in zip(programs, told, strict=True):
+        assert each.returncode == 0, out[-2000:] + err[-6000:]
+    return [json.loads(out.splitlines()[-1]) for out, _ in told]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_two_processes_then_one_then_four(work):
+    (work / "net").mkdir()
+    (work / "net/v1.yaml").write_text(NET)
+    second = NET.replace("version: 1", "version: 2").replace("      w:", "      kernel:")
+    steps = "migrations:\n  - from: 1\n    steps:\n      - rename: {field: w, to: kernel}\n"
+    (work / "net/v2.yaml").write_text(second + steps)
+    for step, count in enumerate([2, 1, 4]):
+        for saw in together(work, count):
+            latest = step - 1 if step else None
+            assert saw["manager"]["latest"] == latest and all(saw["manager"]["seen"])
+            assert saw["manager"]["steps"] == list(range(step + 1))
+            assert all(saw["v1"]) and saw["refused"] == "NQX430"
+        item = work / "m" / str(step) / "net"
+        assert s.verify(item) == s.verify(work / f"v1-{count}/net") == []
+        assert not list(item.glob("checksums*"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_killed_process_leaves_a_usable_step(work):
+    program = str(ROOT / "tests/programs/orbax_killed.py")
+    ran = subprocess.run(
+        [sys.executable, program, str(work / "m"), "50", "3"],
+        capture_output=True,
+        text=True,
+        timeout=1400,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    lives = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert len(lives) == 51 and all(life["as_expected"] for life in lives)
+    found = [-1 if life["found"] is None else life["found"] for life in lives]
+    assert found == sorted(found) and found[-1] > 0
