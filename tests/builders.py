@@ -9,6 +9,7 @@ import json
 import operator
 import sys
 import time
+from html.parser import HTMLParser
 from pathlib import Path
 
 import ml_dtypes
@@ -890,3 +891,19 @@ def positions_of(source):
         inside = enumerate(value) if isinstance(value, list) else inside
         pending += reversed([((*path, key), item) for key, item in inside])
     return found
+
+
+class ReadPage(HTMLParser):
+    """The elements with their attributes, and the texts, that a browser sees in a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.seen, self.texts = [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.texts.append(data)

@@ -78,7 +78,14 @@ def verify(paths: Sequence[Path]) -> Report:
 _SCREEN = 40  # rows that `inspect` shows without --depth
 
 
-def inspect(path: Path, filter: str | None, depth: str | None, *, stats: bool) -> Report:  # noqa: A002
+def inspect(
+    path: Path,
+    filter: str | None,  # noqa: A002
+    depth: str | None,
+    html: Path | None,
+    *,
+    stats: bool,
+) -> Report:
     """Shows the contents of a bundle or a foreign file."""
     from neuralqx_struct.filters import FilterError
     from neuralqx_struct.tools import inspection
@@ -90,11 +97,23 @@ def inspect(path: Path, filter: str | None, depth: str | None, *, stats: bool) -
         if error.code == "NQX426":  # nothing matches the filter
             return Report(diagnostics=error.diagnostics)
         return Report(failures=error.diagnostics)  # the filter cannot be read
+    if html is not None:
+        from neuralqx_struct.pages.reports import inspection_page
+
+        report = written(inspection_page(record), html, found=found)
+        return replace(report, members={"bundle": record.to_json(), "out": html})
     if depth is None and len(record.rows) > _SCREEN:
         text = f"{record.outline(most=_SCREEN)}; --depth all shows every row"
     else:
         text = record.outline(None if depth in (None, "all") else int(depth))
     return Report(text, tuple(found), {"bundle": record.to_json()})
+
+
+def report(path: Path, other: Path | None, out: Path) -> Report:
+    """Writes a page of HTML about a checkpoint or a schema, or about two checkpoints."""
+    from neuralqx_struct.pages.reports import report as page
+
+    return replace(written(page(path, other), out), members={"out": out})
 
 
 def diff(old: Path, new: Path, *, values: bool) -> Report:

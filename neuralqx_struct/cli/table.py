@@ -104,8 +104,29 @@ _ROWS = (
                 check=check_depth,
             ),
             switch("stats", "Read the arrays: range, mean, NaN and zeros of each."),
+            option("html", "Write a page with the table and the sizes.", "FILE", type=Path),
         ),
-        members=("bundle",),
+        members=("bundle", "out"),
+    ),
+    Command(
+        name="report",
+        function="neuralqx_struct.report",
+        run=bundles.report,
+        help="Write an HTML page about a checkpoint or a schema, or about two checkpoints.",
+        arguments=(
+            Argument(
+                "path",
+                "A bundle, a file of another program, or a schema.",
+                "PATH",
+                reads=True,
+                schema=True,
+            ),
+            Argument(
+                "other", "A second checkpoint to compare.", "[PATH]", default=None, reads=True
+            ),
+            option("out", "The page.", "FILE", type=Path, default=REQUIRED),
+        ),
+        members=("out",),
     ),
     Command(
         name="verify",

@@ -51,6 +51,23 @@ class Row:
         return f"{text} ({self.kind})" if self.kind not in ("", "node") else text
 
 
+def short_names(rows: Iterable[Row]) -> list[str]:
+    """The part of each path that the row around it does not have.
+
+    Example:
+        >>> short_names([Row("$", 0, "A"), Row("$.layers", 1, "list of 1"), Row("$.layers[0]", 2, "int")])
+        ['$', '.layers', '[0]']
+    """
+    found: list[str] = []
+    around: list[Row] = []
+    for row in rows:
+        while around and not _is_below(row.path, around[-1].path):
+            around.pop()
+        found.append(row.path[len(around[-1].path) :] if around else row.path)
+        around.append(row)
+    return found
+
+
 def table(rows: Iterable[Row]) -> list[str]:
     """The lines of a table: path, type and value, size, tags, statistics."""
     cells = []
@@ -140,8 +157,12 @@ def _inside(row: Row, shown: Sequence[Row], holder: int) -> bool:
     """True if a row is below the last one that is shown; of those that a filter chose, none is."""
     if holder < 0:
         return False
-    around = shown[holder].path
-    return row.path.startswith(around) and row.path[len(around) :][:1] in (".", "[")
+    return _is_below(row.path, shown[holder].path)
+
+
+def _is_below(path: str, around: str) -> bool:
+    """True for the path of a node inside another."""
+    return path.startswith(around) and path[len(around) :][:1] in (".", "[")
 
 
 def cut(rows: Sequence[Row], most: int) -> list[Row]:

@@ -56,6 +56,7 @@ CALLS = {
     "validate": ("validate", GOLDEN, "nothing"),
     "verify": ("verify", GOLDEN),
     "inspect": ("inspect", GOLDEN),
+    "report": ("report", GOLDEN, "--out", "report.html"),
     "diff": ("diff", SCHEMA / "v1.yaml", SCHEMA / "v3.yaml"),
     "breaking": ("breaking", SCHEMA, "--against", SCHEMA),
     "migrate": ("migrate", GOLDEN, "--out", "migrated", "--schema", SCHEMA),

@@ -1,0 +1,180 @@
+"""Charts as SVG: bars of a histogram, and areas of a tree of sizes.
+
+Example:
+    >>> bars((1, 2)).count("<path")
+    1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import isqrt
+from typing import Final, NamedTuple
+
+from neuralqx_struct.markup import tag, text
+from neuralqx_struct.tools.rows import Row, size_text
+
+_WIDTH: Final = 1000
+_HEIGHT: Final = 420
+_SMALLEST: Final = 60  # square units of an area that is divided further
+_COLOURS: Final = (
+    "#4464ad",
+    "#2f7f6f",
+    "#8a5a2b",
+    "#8d4a8f",
+    "#a23b4a",
+    "#5c7a29",
+    "#3d6f8e",
+    "#6a5acd",
+)
+
+
+def bars(counts: Sequence[int]) -> str:
+    """A histogram as bars, the highest of which fills the height; empty without counts."""
+    if not counts:
+        return ""
+    most = max(counts)
+    # Square roots keep rare values visible.
+    heights = [isqrt(1_000_000 * count // most) / 1000 for count in counts]
+    path = "".join(
+        f"M{at} 1v-{height:.3g}h.9v{height:.3g}z" for at, height in enumerate(heights) if height
+    )
+    box = f"0 0 {len(counts)} 1"
+    return tag("svg", f'<path d="{path}"/>', class_="bars", viewBox=box, preserveAspectRatio="none")
+
+
+# Areas
+
+
+@dataclass(slots=True)
+class _Node:
+    """A name with its size, and the parts of it."""
+
+    path: str
+    size: int = 0
+    parts: list[_Node] = field(default_factory=list)
+
+
+class _Area(NamedTuple):
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def areas(rows: Iterable[Row]) -> str:
+    """The sizes of arrays as areas: what is in one node lies side by side (a treemap); empty without sizes.
+
+    Source of the division: Bruls, Huizing and van Wijk, Squarified Treemaps, 2000.
+
+    Args:
+        rows: The nodes from top to bottom, with their depths.
+    """
+    root = _tree(rows)
+    if not root.size:
+        return ""
+    drawn: list[str] = []
+    top = root
+    while len(top.parts) == 1:
+        top = top.parts[0]
+    for place, (part, area) in enumerate(_divided(top, _Area(0, 0, _WIDTH, _HEIGHT))):
+        colour = _COLOURS[place % len(_COLOURS)]
+        drawn += (_drawn(leaf, inner, colour) for leaf, inner in _leaves(part, area))
+    label = f"sizes of arrays, {size_text(root.size)} in all"
+    inside = "".join(drawn)
+    box = f"0 0 {_WIDTH} {_HEIGHT}"
+    return tag("svg", inside, class_="areas", viewBox=box, role="img", aria_label=label)
+
+
+def _tree(rows: Iterable[Row]) -> _Node:
+    root = _Node("")
+    around = [(-1, root)]
+    for row in rows:
+        while around[-1][0] >= row.depth:
+            around.pop()
+        node = _Node(row.path)
+        around[-1][1].parts.append(node)
+        around.append((row.depth, node))
+        for _, each in around:
+            each.size += row.nbytes
+    return root
+
+
+def _leaves(node: _Node, area: _Area) -> Iterator[tuple[_Node, _Area]]:
+    """Yields the areas that are drawn: those of nodes without parts, and those too small to divide."""
+    todo = [(node, area)]
+    while todo:
+        each, inside = todo.pop()
+        if not each.parts or inside.width * inside.height < _SMALLEST:
+            yield each, inside
+        else:
+            todo += _divided(each, inside)
+
+
+def _divided(node: _Node, area: _Area) -> Iterator[tuple[_Node, _Area]]:
+    """Yields the parts of a node with their areas: strips along the shorter side, of parts as square as possible."""
+    parts = sorted((part for part in node.parts if part.size), key=lambda part: -part.size)
+    if not parts:
+        yield node, area
+        return
+    scale = area.width * area.height / sum(part.size for part in parts)
+    strip: list[_Node] = []
+    total = 0.0
+    for part in parts:
+        side = min(area.width, area.height)
+        longer = total + part.size * scale
+        if strip and _worst(strip, scale, total, side) < _worst(
+            [*strip[-1:], part], scale, longer, side, strip[0]
+        ):
+            yield from _strip(strip, scale, total, area)
+            area = _rest(area, total)
+            strip, longer = [], part.size * scale
+        strip.append(part)
+        total = longer
+    yield from _strip(strip, scale, total, area)
+
+
+def _worst(
+    strip: Sequence[_Node], scale: float, total: float, side: float, first: _Node | None = None
+) -> float:
+    """The largest ratio of the sides of the areas in a strip; parts are sorted by size."""
+    largest = (first or strip[0]).size * scale
+    smallest = strip[-1].size * scale
+    square = (total / side) ** 2 if side else 1.0
+    return max(square and largest / square, square / smallest)
+
+
+def _strip(
+    strip: Sequence[_Node], scale: float, total: float, area: _Area
+) -> Iterator[tuple[_Node, _Area]]:
+    upright = area.width >= area.height
+    thick = total / (area.height if upright else area.width)
+    at = 0.0
+    for part in strip:
+        long = part.size * scale / thick if thick else 0.0
+        if upright:
+            yield part, _Area(area.x, area.y + at, thick, long)
+        else:
+            yield part, _Area(area.x + at, area.y, long, thick)
+        at += long
+
+
+def _rest(area: _Area, total: float) -> _Area:
+    """The area beside a strip."""
+    if area.width >= area.height:
+        thick = total / area.height
+        return _Area(area.x + thick, area.y, max(area.width - thick, 0.0), area.height)
+    thick = total / area.width
+    return _Area(area.x, area.y + thick, area.width, max(area.height - thick, 0.0))
+
+
+def _drawn(node: _Node, area: _Area, colour: str) -> str:
+    title = tag("title", text(f"{node.path}  {size_text(node.size)}"))
+    place = f'x="{area.x:.1f}" y="{area.y:.1f}" width="{area.width:.1f}" height="{area.height:.1f}"'
+    drawn = f'<rect {place} fill="{colour}">{title}</rect>'
+    letters = int(area.width / 7) - 1  # of the font of the page
+    if area.height < 16 or letters < 4:
+        return drawn
+    name = node.path if len(node.path) <= letters else f"…{node.path[1 - letters :]}"
+    return f'{drawn}<text x="{area.x + 4:.1f}" y="{area.y + 13:.1f}">{text(name)}</text>'

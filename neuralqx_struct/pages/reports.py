@@ -1,0 +1,147 @@
+"""Reports: one HTML page about a checkpoint, a schema, or two checkpoints side by side.
+
+Example:
+    >>> "<h2>Versions</h2>" in report("schemas/vmc_state")
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from neuralqx_struct import bundle
+from neuralqx_struct.errors import Diagnostic, StructError
+from neuralqx_struct.evolution.diff import diff
+from neuralqx_struct.evolution.folders import is_bundle
+from neuralqx_struct.formats import is_foreign
+from neuralqx_struct.manifest.kinds import STRUCT
+from neuralqx_struct.markup import table, tag, text
+from neuralqx_struct.pages import sections
+from neuralqx_struct.pages.page import Section, page
+from neuralqx_struct.schema.series import Series, carried_series, load_series
+from neuralqx_struct.tools.inspection import Inspection, inspect
+from neuralqx_struct.tools.rows import size_text
+from neuralqx_struct.tools.validation import validate
+from neuralqx_struct.tools.value_differences import diff_values
+from neuralqx_struct.tools.verification import verify
+
+__all__ = ["inspection_page", "report"]
+
+
+def report(path: str | Path, other: str | Path | None = None) -> str:
+    """A page of HTML about a checkpoint or a schema; it needs no other file and no network.
+
+    Args:
+        path: A bundle, a file of another program such as ``model.safetensors``, or a schema file or folder.
+        other: A second checkpoint: the page compares the two.
+
+    Returns:
+        The page: the tree with statistics and histograms of all arrays, sizes as areas, dims, versions with the changes
+        and steps of each, and damage if there is any; of a schema its declarations and versions.
+
+    Raises:
+        SerializationError: There is nothing at a path, or its manifest cannot be read. Damaged arrays are part of the page.
+        SchemaError: A schema cannot be read.
+
+    Example:
+        >>> page = report("tests/golden/format-1/vmc_state_1")
+        >>> page.startswith("<!doctype html>")
+        True
+    """
+    if other is not None:
+        return _comparison(path, other)
+    if is_foreign(path) or is_bundle(Path(path)) or Path(path).name == "manifest.json":
+        return _checkpoint(path)
+    return _schema(load_series(path))
+
+
+def _schema(series: Series) -> str:
+    head = series.head
+    given = {"newest version": head.version, "versions": len(series.versions), "root": head.root}
+    lead = sections.facts({**given, "compatibility": head.compatibility})
+    if head.doc:
+        lead += tag("p", text(head.doc))
+    parts = [*sections.declarations(head), sections.versions(series)]
+    return page(f"{series.id} (schema)", lead, parts)
+
+
+def _checkpoint(path: str | Path) -> str:
+    found: list[Diagnostic] = []
+    record = inspect(path, stats=True, report=found)
+    parts = [_state(path, record), *sections.content(record)]
+    document = {} if record.format is not None else bundle.read_manifest(path)
+    parts += _declared(document)
+    if record.metadata:
+        rows = ([text(key), text(value)] for key, value in record.metadata.items())
+        parts.append(Section("Metadata", table(("name", "value"), rows)))
+    return page(Path(record.file).name, _lead(record), parts)
+
+
+def _lead(record: Inspection) -> str:
+    schema = record.schema
+    given: dict[str, object] = {
+        "kind": record.format or "bundle",
+        "arrays": record.arrays,
+        "size": size_text(record.nbytes),
+        "nodes": len(record.rows) + record.omitted,
+    }
+    if schema is not None:
+        given |= {"schema": schema["id"], "version": schema["version"]}
+    if record.writer is not None:
+        given["written by"] = f"{record.writer['name']} {record.writer['version']}"
+    return sections.facts(given)
+
+
+def _state(path: str | Path, record: Inspection) -> Section:
+    """What is wrong with the bytes and with the manifest."""
+    found = verify(path)
+    good = "every array is whole"
+    if record.format is None:
+        found += validate(path)
+        good = "every byte agrees with its checksum, and the manifest with its schema"
+    return sections.findings("State", found, good)
+
+
+def _declared(document: Mapping[str, Any]) -> Iterator[Section]:
+    """The declarations of a bundle's own schema, and its versions."""
+    written = document.get("schema")
+    if written is None:
+        return
+    try:
+        series = carried_series(document)[written["id"]]
+        head = series.at(written["version"])
+    except (KeyError, StructError):  # the section on validity has the reason
+        return
+    yield from sections.declarations(head, _sizes(head, document["manifest"]))
+    yield sections.versions(series, written["version"])
+
+
+def _sizes(document: Any, root: Any) -> dict[str, int]:
+    """The sizes that the root of a payload shows."""
+    from neuralqx_struct.schema.conformance import see_node, size_scopes
+
+    if not STRUCT.matches(root):
+        return {}
+    scopes = size_scopes(document, document.root, root, see_node)
+    return scopes[()].sizes() if () in scopes else {}
+
+
+def inspection_page(record: Inspection) -> str:
+    """An inspection as a page: the sizes as areas, and the table of nodes."""
+    return page(Path(record.file).name, _lead(record), sections.content(record))
+
+
+def _comparison(old: str | Path, new: str | Path) -> str:
+    found = diff_values(old, new)
+    records = [inspect(each, stats=True) for each in (old, new)]
+    parts = [sections.differences(found)]
+    if found.unread:
+        parts.append(sections.findings("Damage", found.unread, ""))
+    if all(record.schema is not None for record in records):
+        parts.append(Section("Schemas", sections.changes(diff(old, new))))
+    for title, record in zip(("First", "Second"), records, strict=True):
+        areas, *_ = sections.content(record)
+        parts.append(Section(title, _lead(record) + areas.content))
+    return page(f"{Path(old).name} and {Path(new).name}", "", parts)

@@ -1,0 +1,229 @@
+"""Sections of reports: content of a checkpoint, sizes, dims, damage, declarations, history of versions, differences.
+
+Example:
+    >>> from neuralqx_struct.schema.series import load_series
+    >>> [section.title for section in declarations(load_series("schemas/vmc_state").head)][:2]
+    ['Dims', 'Structs']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.evolution.changes import Change
+from neuralqx_struct.evolution.diff import diff
+from neuralqx_struct.evolution.steps import step_text
+from neuralqx_struct.markup import items, table, tag, text
+from neuralqx_struct.pages.charts import areas, bars
+from neuralqx_struct.pages.page import Section
+from neuralqx_struct.printing import brief
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.series import Series
+from neuralqx_struct.tools.inspection import Inspection
+from neuralqx_struct.tools.rows import Row, short_names, size_text
+from neuralqx_struct.tools.statistics import ArrayStatistics
+from neuralqx_struct.tools.value_differences import ComparedLeaf, ValueDifferences
+
+_MOST_ROWS: Final = 20_000  # browsers take seconds for more
+
+
+def facts(given: Mapping[str, object]) -> str:
+    """Short facts side by side."""
+    cells = (
+        tag("div", tag("b", text(value)) + tag("span", text(name)), class_="fact")
+        for name, value in given.items()
+    )
+    return tag("div", "".join(cells), class_="facts")
+
+
+def soft(line: str) -> str:
+    """A remark."""
+    return tag("p", text(line), class_="soft")
+
+
+# Checkpoints
+
+
+def content(record: Inspection) -> Iterator[Section]:
+    """The sizes of the arrays, and all nodes with the statistics of their values."""
+    drawn = areas(record.rows)
+    if drawn:
+        yield Section("Sizes", drawn)
+    search = '<input type="search" placeholder="Filter by path" aria-label="Filter by path">'
+    head = ("path", "type", "size", "tags", "range", "mean ± deviation", "remarks", "values")
+    shown = record.rows[:_MOST_ROWS]
+    rows = table(head, map(_cells, shown, short_names(shown)))
+    left = len(record.rows) - _MOST_ROWS
+    more = (
+        soft(f"{left} more nodes are not listed; inspect --filter shows them") if left > 0 else ""
+    )
+    yield Section("Content", search + rows + more)
+
+
+def _cells(row: Row, name: str) -> list[str]:
+    indent = "\u2003" * (min(row.depth, 12) if name != row.path else 0)
+    size = size_text(row.nbytes) if row.nbytes else ""
+    found = row.statistics or ArrayStatistics(0)
+    return [
+        tag("span", f"{indent}{text(name)}", title=row.path),
+        text(row.description),
+        size,
+        text(", ".join(row.tags)),
+        "" if found.mean is None else f"{found.minimum:.4g} … {found.maximum:.4g}",
+        "" if found.mean is None else f"{found.mean:.4g} ± {found.deviation:.3g}",
+        _remarks(found),
+        bars(found.counts),
+    ]
+
+
+def _remarks(found: ArrayStatistics) -> str:
+    parts = []
+    for count, name, kind in (
+        (found.nan, "NaN", "error"),
+        (found.infinite, "infinite", "error"),
+        (found.zeros, "zeros", "soft"),
+    ):
+        if count:
+            parts.append(tag("span", f"{name} {count / found.size:.3%}", class_=kind))
+    return ", ".join(parts)
+
+
+def findings(title: str, found: Sequence[Diagnostic], good: str) -> Section:
+    """Findings about an input, or a line that there are none."""
+    if not found:
+        return Section(title, tag("p", text(good), class_="good"))
+    return Section(title, items(_finding(each) for each in found))
+
+
+def _finding(found: Diagnostic) -> str:
+    where = tag("code", text(found.path)) + " " if found.path else ""
+    lines = found.message.split("\n")
+    more = "".join(tag("p", text(line), class_="soft") for line in (*lines[1:], found.hint) if line)
+    return f"{where}{tag('span', text(lines[0]), class_=found.severity)} [{text(found.code)}]{more}"
+
+
+# Schemas
+
+
+def declarations(document: Document, sizes: Mapping[str, int] | None = None) -> Iterator[Section]:
+    """The dims and structs of a version; with the sizes that a payload has."""
+    if document.dims:
+        head = ("dim", "equals", "least", "most", *(("size",) if sizes else ()), "meaning")
+        yield Section("Dims", table(head, _dims(document, sizes)))
+    tables = (
+        tag("h3", text(name))
+        + (tag("p", text(struct.doc)) if struct.doc else "")
+        + table(
+            ("field", "type", "kind", "default", "unit", "tags", "meaning"), _fields(struct.fields)
+        )
+        + items(tag("code", text(each.expression.text)) for each in struct.constraints)
+        for name, struct in document.structs.items()
+    )
+    enums = (
+        tag("h3", text(name)) + tag("p", text(", ".join(enum.members)))
+        for name, enum in document.enums.items()
+    )
+    yield Section("Structs", "".join((*tables, *enums)))
+
+
+def _dims(document: Document, sizes: Mapping[str, int] | None) -> Iterator[list[str]]:
+    for name, dim in document.dims.items():
+        least, most = ("" if each is None else str(each) for each in (dim.min, dim.max))
+        equals = "" if dim.equals is None else text(dim.equals)
+        own = [str(sizes.get(name, ""))] if sizes else []
+        yield [text(name), equals, least, most, *own, text(dim.doc)]
+
+
+def _fields(fields: Mapping[str, FieldDeclaration]) -> Iterator[list[str]]:
+    for name, field in fields.items():
+        default = text(brief(field.default)) if field.has_default else ""
+        derived = f"= {text(field.derived)}" if field.derived is not None else ""
+        yield [
+            text(name),
+            text(field.text) or derived,
+            text(field.kind),
+            default,
+            text(field.unit or ""),
+            text(", ".join(field.tags)),
+            tag("span", text(field.doc), class_="long"),
+        ]
+
+
+def versions(series: Series, now: int | None = None) -> Section:
+    """The versions of a schema, each with its steps and the changes from the one before it.
+
+    Args:
+        series: The schema.
+        now: The version that a payload has.
+    """
+    parts: list[str] = []
+    before: Document | None = None
+    for version, document in series.documents.items():
+        mark = " (this checkpoint)" if version == now else ""
+        part = tag("h3", text(f"Version {version}{mark}"))
+        if document.doc:
+            part += tag("p", text(document.doc))
+        if before is not None:
+            part += _hop(before, document)
+        parts.append(part)
+        before = document
+    return Section("Versions", "".join(reversed(parts)))
+
+
+def _hop(before: Document, document: Document) -> str:
+    migration = document.migration_from(before.version)
+    steps = "\n".join(step_text(item.step) for item in migration.steps) if migration else ""
+    return (tag("pre", text_lines(steps)) if steps else "") + changes(diff(before, document))
+
+
+def text_lines(lines: str) -> str:
+    """Several lines of text as HTML."""
+    return "\n".join(map(text, lines.split("\n")))
+
+
+def changes(found: Iterable[Change]) -> str:
+    """Changes between two versions."""
+    lines = [
+        f"{tag('code', text(each.path))} {tag('span', text(each.message), class_=each.severity)} [{each.code}]"
+        for each in found
+    ]
+    return items(lines) if lines else soft("no changes")
+
+
+# Two checkpoints
+
+
+def differences(found: ValueDifferences) -> Section:
+    """The leaves of two checkpoints that differ, the largest difference first."""
+    apart = sorted(
+        (leaf for leaf in found.leaves if leaf.state != "equal"),
+        key=lambda leaf: -(leaf.relative or 0.0),
+    )
+    line = tag("p", text(found.summary))
+    if not apart:
+        return Section("Values", line)
+    head = ("path", "state", "first", "second", "elements", "largest", "relative", "NaN")
+    search = '<input type="search" placeholder="Filter by path" aria-label="Filter by path">'
+    return Section("Values", line + search + table(head, map(_leaf, apart[:_MOST_ROWS])))
+
+
+def _leaf(leaf: ComparedLeaf) -> list[str]:
+    kind = "warning" if leaf.state == "changed" else "error"
+    share = f"{leaf.different / leaf.size:.3%}" if leaf.different and leaf.size else ""
+    nan = f"{leaf.old_nan}, now {leaf.new_nan}" if leaf.old_nan or leaf.new_nan else ""
+    return [
+        text(leaf.path),
+        tag("span", leaf.state, class_=kind),
+        text(leaf.old or ""),
+        text(leaf.new or ""),
+        share,
+        _number(leaf.absolute),
+        _number(leaf.relative),
+        nan,
+    ]
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}"
