@@ -865,9 +865,15 @@ def node_manifest(node, **members):
     }
 
 
-@pytest.mark.parametrize("case", MANY)
-@pytest.mark.parametrize("look", ["load", "verify", "validate", "inspect"])
-def test_thousands_of_wrong_things_are_answered_soon(tmp_path, case, look):
+@pytest.mark.parametrize(
+    ("look", "case"),
+    [
+        *((look, case) for look in ("load", "validate") for case in MANY),
+        ("verify", "missing records"),  # past the manifest, where these two go their own ways
+        ("inspect", "missing records"),
+    ],
+)
+def test_thousands_of_wrong_things_are_answered_soon(tmp_path, look, case):
     path = tmp_path / "c"
     path.mkdir()
     (path / "manifest.json").write_bytes(format_manifest(MANY[case]()))
