@@ -8,12 +8,15 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import jax
+from jax.tree_util import default_registry
 
-from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.errors import Diagnostic, SerializationError
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.paths import Path, format_path
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import class_ref
@@ -21,6 +24,53 @@ from neuralqx_struct.struct.pytree import path_parts
 from neuralqx_struct.trees import leaves_with_paths
 
 _HINT = "pass an object of the structure that was saved, or migrate the payload"
+
+
+_MOST = 10_000  # differences that are listed
+
+Form = tuple[str, tuple[Any, ...]]
+
+
+def _require_bounded(like: Any, limits: Limits) -> None:
+    """Checks that JAX can flatten an object: it visits shared parts once for each place, and cycles without an end.
+
+    Raises:
+        SerializationError: NQX005: it has too many nodes, or is nested too deeply.
+    """
+    left = limits.nodes
+    waiting = [(0, iter((like,)))]
+    while waiting:
+        depth, nodes = waiting[-1]
+        node = next(nodes, waiting)
+        if node is waiting:
+            waiting.pop()
+            continue
+        left -= 1
+        if left < 0 or depth > limits.depth:
+            what = f"at most {limits.nodes} nodes" if left < 0 else f"at most {limits.depth} levels"
+            message = f"like=: expected an object of {what}, got more"
+            hint = "pass limits= for more; a part that is shared counts at each of its places"
+            raise SerializationError(message, code="NQX005", path="$", hint=hint)
+        try:
+            flat = default_registry.flatten_one_level(node)
+        except ValueError:  # keys without an order; they are named when the object is flattened
+            continue
+        if flat is not None:
+            waiting.append((depth + 1, iter(flat[0])))
+
+
+def require_like(value: Any, like: Any, *, whole: bool) -> None:
+    """Checks that an object has the structure of another.
+
+    Raises:
+        SerializationError: It has another one, with every difference, or the first ones of very many.
+    """
+    found = [*islice(differences(value, like, whole=whole), _MOST + 1)]
+    if len(found) > _MOST:
+        message = f"expected the structure of like=, got more than {_MOST} differences"
+        found[-1] = Diagnostic("NQX411", "error", message, "$", hint=_HINT)
+    if found:
+        raise SerializationError(found)
 
 
 def differences(value: Any, like: Any, *, whole: bool, at: Path = ()) -> Iterator[Diagnostic]:
@@ -52,16 +102,15 @@ def differences(value: Any, like: Any, *, whole: bool, at: Path = ()) -> Iterato
 
 
 def _leaves(value: Any, like: Any, at: Path) -> Iterator[Diagnostic]:
-    if _is_array(value) and _is_array(like):
-        if str(value.dtype) != str(like.dtype):
-            yield _different("NQX411", at, like, value)
-        elif tuple(value.shape) != tuple(like.shape):
-            yield _different("NQX412", at, like, value)
+    here, there = _form(value), _form(like)
+    if here is not None and there is not None and here != there:
+        code = "NQX412" if here[0] == there[0] else "NQX411"
+        yield _different(code, at, like, value)
 
 
 def _different(code: str, at: Path, wanted: Any, got: Any) -> Diagnostic:
     message = f"expected {_shown(wanted)}, as in like=, got {_shown(got)}"
-    dtypes = code == "NQX411" and _is_array(wanted) and _is_array(got)
+    dtypes = code == "NQX411" and _form(wanted) is not None and _form(got) is not None
     hint = "pass dtype= to convert it, or another like=" if dtypes else _HINT
     return Diagnostic(code, "error", message, format_path(at), hint=hint)
 
@@ -69,21 +118,27 @@ def _different(code: str, at: Path, wanted: Any, got: Any) -> Diagnostic:
 def _shown(value: Any) -> str:
     if value is None:
         return "nothing"
-    if _is_array(value):
-        return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+    form = _form(value)
+    if form is not None:
+        return f"{form[0]}[{', '.join(map(brief, form[1]))}]"
     return brief(value) if _children(value) is None else class_ref(type(value))
 
 
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "dtype") and hasattr(value, "shape")
+def _form(value: Any) -> Form | None:
+    """The dtype and the shape of an array; None for other values."""
+    try:
+        return str(value.dtype), tuple(value.shape)
+    except Exception:  # noqa: BLE001 - attributes of foreign objects may raise anything
+        return None
 
 
 def _is_number(value: Any, other: Any) -> bool:
     """True for an array beside another, or one without axes beside the Python number that JAX makes it of."""
-    if not _is_array(value):
+    form = _form(value)
+    if form is None:
         return False
-    return _is_array(other) or (
-        value.shape == () and isinstance(other, (bool, int, float, complex))
+    return _form(other) is not None or (
+        form[1] == () and isinstance(other, (bool, int, float, complex))
     )
 
 
@@ -95,11 +150,19 @@ def _children(value: Any) -> dict[Path, Any] | None:
     return {path_parts(keys): child for keys, child in pairs}
 
 
-def shardings_of(like: Any) -> Callable[[Path, Any], Any] | None:
-    """A function of path and array that returns the sharding of the array at that path; None if there is none.
+def shardings_like(like: Any, given: Any, limits: Limits) -> Any:
+    """The shardings of a load: those given, else a function that returns those of ``like``; None without any.
 
     Arrays that JAX placed by itself may lie anywhere.
+
+    Raises:
+        SerializationError: NQX005: ``like`` has too many nodes, or is nested too deeply.
     """
+    if like is None:
+        return given
+    _require_bounded(like, limits)
+    if given is not None:
+        return given
     found = {path: leaf.sharding for path, leaf in leaves_with_paths(like) if _is_placed(leaf)}
     return (lambda path, _: found.get(tuple(path))) if found else None
 

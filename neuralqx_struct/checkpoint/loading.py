@@ -20,7 +20,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Options, Place, place_of
-from neuralqx_struct.checkpoint.likeness import differences, shardings_of
+from neuralqx_struct.checkpoint.likeness import require_like, shardings_like
 from neuralqx_struct.checkpoint.meshes import Rules, by_axes, check_rules
 from neuralqx_struct.checkpoint.options import LoadOptions, ReadOptions, decode_options
 from neuralqx_struct.checkpoint.placement import placed, targets_of
@@ -98,8 +98,7 @@ def from_state_dict(
     given = replace(
         decode_options(load_cls, **options), copies=not isinstance(held.arrays, StoredArrays)
     )
-    if shardings is None and given.like is not None:
-        shardings = shardings_of(given.like)
+    shardings = shardings_like(given.like, shardings, limits)
     value = _restored(held, given, shardings)
     return value if shardings is None else placed(value, shardings)
 
@@ -202,8 +201,7 @@ def load(
             dtype=dtype,
             like=like,
         )
-        if shardings is None and options.like is not None:
-            shardings = shardings_of(options.like)
+        shardings = shardings_like(options.like, shardings, limits or DEFAULT_LIMITS)
         value = _restored(held, options, shardings)
         if progress is not None:  # not all bytes need have been read
             total = sum(record.get("nbytes", 0) for record in held.document["arrays"].values())
@@ -261,9 +259,7 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
         _LOG.log(level, "%s", diagnostic)
     _require_class(value, options.root)
     if options.like is not None:
-        found = [*differences(value, options.like, whole=options.select is None)]
-        if found:
-            raise SerializationError(found)
+        require_like(value, options.like, whole=options.select is None)
     for name in options.fill.keys() - decoder.seen_fields:
         message = (
             f"expected names of fields in fill=, got {name!r}, which no Struct of this payload has"

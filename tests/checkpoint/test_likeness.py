@@ -1,6 +1,7 @@
 """Loads with ``like=``: missing values, the structure to compare with, and shardings."""
 
 import collections
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,9 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import neuralqx_struct as s
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.references import class_ref
+from tests.builders import bounded
 
 
 class Part(s.Struct):
@@ -138,3 +141,80 @@ def test_the_class_is_that_of_the_object(tmp_path):
 
 def test_raw_loads_compare_nothing(ckpt):
     assert s.load(ckpt, raw=True, like=[1])["step"] == 3
+
+
+# --- objects that nobody expects ---
+
+
+def nested(depth, width=1):
+    value = 1
+    for _ in range(depth):
+        value = [value] * width
+    return value
+
+
+def cycle():
+    value = {}
+    value["w"] = value
+    return value
+
+
+class Odd:
+    """An object whose attributes raise anything."""
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
+ENDLESS = {
+    "deep": (lambda: nested(5000), "at most 200 levels"),
+    "a cycle": (cycle, "at most 200 levels"),
+    "shared parts": (lambda: nested(60, 2), "at most 1000000 nodes"),
+    "a long list": (lambda: [0] * 2_000_000, "at most 1000000 nodes"),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize("beside", [{}, {1: 2, "a": 3}])
+def test_an_object_without_an_end_is_one_error(tmp_path, name, beside):
+    """JAX would visit shared parts for each place, and cycles until its stack is full, of which it then loses a part."""
+    make, message = ENDLESS[name]
+    path = s.export({"w": np.zeros(3)}, tmp_path / "ckpt")
+    with bounded():
+        for read in (lambda **given: s.load(path, **given), from_dict_of(path)):
+            with pytest.raises(s.SerializationError, match=message) as caught:
+                read(like=[beside, make()] if beside else make())
+            assert [d.code for d in caught.value.diagnostics] == ["NQX005"]
+
+
+def from_dict_of(path):
+    held = s.to_state_dict(s.load(path))
+    return lambda **given: s.from_state_dict(held, **given)
+
+
+def test_larger_limits_allow_a_larger_object(tmp_path):
+    path = s.export({"w": nested(150), "v": nested(150)}, tmp_path / "ckpt")
+    like = {"w": nested(150), "v": nested(250)}
+    with pytest.raises(s.SerializationError, match="at most 200 levels"):
+        s.load(path, like=like)
+    with pytest.raises(s.SerializationError, match="as in like=, got 1") as caught:
+        s.load(path, like=like, limits=Limits(depth=300))
+    assert caught.value.code == "NQX411"
+
+
+def test_very_many_differences_are_cut_off(tmp_path):
+    path = s.export({"w": [1, 2]}, tmp_path / "ckpt")
+    with bounded(), pytest.raises(s.SerializationError, match="got nothing") as caught:
+        s.load(path, like={"w": [0] * 20_000})
+    found = caught.value.diagnostics
+    assert len(found) == 10_001
+    assert found[-1].message == "expected the structure of like=, got more than 10000 differences"
+
+
+def test_foreign_objects_whose_attributes_raise_are_differences(tmp_path):
+    path = s.export({"w": np.zeros(3)}, tmp_path / "ckpt")
+    array = SimpleNamespace(dtype="float64", shape=None)
+    for like in ({"w": Odd()}, {"w": array}, Odd()):
+        with pytest.raises(s.SerializationError, match="as in like=") as caught:
+            s.load(path, like=like)
+        assert caught.value.code == "NQX411"
