@@ -183,16 +183,17 @@ def infer(bundle: Path, identity: str | None, out: Path | None) -> Report:
     members: dict[str, Any] = {"layout": found.layout or None}
     if out is None:
         text = "\n".join(filter(None, [found.schema, found.layout]))
-        report = written(text, None, **members)
+        report = written(text, None, found=found.findings, **members)
         return replace(report, members={**report.members, "text": found.schema})
     if out.suffix in (".yaml", ".yml"):
         if found.layout:
             hint = "a schema and a layout are two files: name a folder"
             raise ArgumentError(f"expected a folder, got the file {out}\n{hint}", "--out")
-        return written(found.schema, out, **members)
+        return written(found.schema, out, found=found.findings, **members)
     files = ", ".join(map(str, found.write(out)))
     return Report(
         f"written to {files}",
+        found.findings,
         members={"text": found.schema, "out": out, **members},
         layout="verdict",
     )

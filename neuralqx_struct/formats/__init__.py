@@ -50,6 +50,7 @@ from neuralqx_struct.formats.table import (
     Writing,
     candidate,
     described,
+    native,
     register,
     remote_candidate,
 )
@@ -154,7 +155,8 @@ def opened(
     reading = Reading(separator=separator, limits=limits or DEFAULT_LIMITS, like=like)
     try:
         file = kind.opened(place, reading)
-        return replace(file, place=place) if isinstance(place, RemotePath) else file
+        arrays = {name: native(array) for name, array in file.arrays.items()}
+        return replace(file, arrays=arrays, place=place if isinstance(place, RemotePath) else None)
     except StructError as error:
         raise error.in_file(str(place)) from error.__cause__
 

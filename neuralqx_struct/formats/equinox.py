@@ -1,7 +1,7 @@
 """The foreign format ``equinox``: files of ``equinox.tree_serialise_leaves``, one ``.npy`` record after the other.
 
-Such a file has no names. ``like`` gives them: an array, a ``jax.ShapeDtypeStruct``, a pair of dtype and shape, or a plain
-number for each leaf, by name, in the order of the leaves. Other leaves, such as functions, are not in files. Without ``like``
+Such a file has no names. ``like`` gives them: the model, or an array, a ``jax.ShapeDtypeStruct``, a pair of dtype and shape,
+or a plain number for each leaf, by name, in the order of the leaves. Other leaves, such as functions, are not in files. Without ``like``
 the names are the positions, and arrays of dtypes that ``.npy`` cannot name are not readable, except for bfloat16.
 
 Example:
@@ -19,6 +19,7 @@ Example:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
@@ -27,6 +28,7 @@ from typing import Any, Final
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import SerializationError, StructError
+from neuralqx_struct.formats.names import joined
 from neuralqx_struct.formats.npz import Found, file_of, found_array, stored_dtype
 from neuralqx_struct.formats.ranges import View
 from neuralqx_struct.formats.table import (
@@ -51,7 +53,7 @@ _KINDS: Final = {bool: "b", int: "iu", float: "f"}
 _Wanted = tuple[str, tuple[int, ...]] | bool | int | float
 """Dtype and shape of an array, or a number."""
 _CALL: Final = (
-    "pass the model, or arrays, shapes or numbers by name in the order of the leaves: "
+    "pass the model, jax.eval_shape of the function that makes it, or arrays, shapes or numbers by name in the order of the leaves: "
     "like={'layers.0.weight': jax.ShapeDtypeStruct((4, 3), 'float32'), ...}"
 )
 
@@ -76,12 +78,35 @@ def _records(view: View, limits: Limits) -> Iterator[Found]:
         yield found_array(parsed, min(nbytes, len(view) - place), place, None, None)
 
 
-def _descriptions(like: Any) -> dict[str, _Wanted]:
+def _leaves_of(like: Any, separator: str) -> Any:
+    """The leaves of a model by name; anything else as it is.
+
+    Only programs that have imported JAX have models, so that it is not imported here.
+    """
+    jax = sys.modules.get("jax")
+    is_flat = isinstance(like, Mapping) and not any(
+        isinstance(leaf, (Mapping, list)) for leaf in like.values()
+    )
+    if is_flat or jax is None:
+        return like
+    leaves = jax.tree_util.tree_flatten_with_path(like)[0]
+    if not all(keys for keys, _ in leaves):  # it is no tree
+        return like
+    return {joined(map(_key, keys), separator): leaf for keys, leaf in leaves}
+
+
+def _key(entry: Any) -> str:
+    """The text of a key of JAX: a field, a key of a dict, or an index."""
+    return str(next(getattr(entry, n) for n in ("name", "key", "idx") if hasattr(entry, n)))
+
+
+def _descriptions(given: Any, separator: str) -> dict[str, _Wanted]:
     """The leaves of ``like`` that files have: dtype and shape of arrays, and plain numbers.
 
     Raises:
         SerializationError: It does not describe leaves by name: all problems.
     """
+    like = _leaves_of(given, separator)
     if not isinstance(like, Mapping):
         message = f"expected like= with arrays, shapes or numbers by name, got {brief(like)}"
         raise SerializationError(message, code="NQX612", hint=_CALL)
@@ -178,7 +203,7 @@ def _opened(path: Place, reading: Reading) -> ForeignFile:
         numbered = {str(place): _guessed(record) for place, record in enumerate(records)}
         file = file_of(path, EQUINOX, data, numbered, hint=_CALL)
         return replace(file, metadata={"names": "the positions of the leaves; like= gives others"})
-    like = _descriptions(reading.like)
+    like = _descriptions(reading.like, reading.separator)
     file = file_of(path, EQUINOX, data, _matched(records, like))
     values: dict[str, Plain] = {}
     for name, wanted in like.items():

@@ -58,7 +58,8 @@ _TREE: Final = "_METADATA"
 _TEXTS: Final = "_strings.json"
 _COMPLETE: Final = "store_array_data_equal_to_fill_value"
 _OCDBT: Final = "manifest.ocdbt"
-_ROOTS: Final = {_TREE, STEP_METADATA, "orbax.checkpoint"}
+_ROOTS: Final = {_TREE, STEP_METADATA, _OCDBT, "orbax.checkpoint"}
+_ZARR: Final = (".zarray", "zarr.json")  # in the folder of each array without OCDBT
 _SPECIAL: Final = {"", ".", ".."}
 _AHEAD: Final = 64  # arrays that are opened at a time
 
@@ -83,7 +84,7 @@ def _item(path: Place) -> Place:
 
     Raises:
         SerializationError: It has several such items or none; names them, or the steps.
-        IntegrityError: The checkpoint was not finished.
+        IntegrityError: The checkpoint was not finished, or lacks the names of its arrays.
     """
     if UNFINISHED in path.name:
         message = f"expected a finished checkpoint, got one that is still named {UNFINISHED}"
@@ -100,6 +101,11 @@ def _item(path: Place) -> Place:
         message = f"expected a checkpoint of one tree of arrays, got {bundles.text}"
         raise SerializationError(message, code="NQX621", hint=f"open {shell_word(bundles.last)}")
     steps = [entry for entry in inner if entry.name.isdecimal()]
+    held = (each / name for each in inner for name in _ZARR)
+    if not items and ((path / _OCDBT).is_file() or any(each.is_file() for each in held)):
+        message = f"expected {_TREE} with the names of the arrays, got a checkpoint without it"
+        hint = f"restore {_TREE} from a copy of the checkpoint, or save it again with Orbax"
+        raise IntegrityError(message, code="NQX409", hint=hint)
     known = items or sorted(steps, key=lambda step: int(step.name[:20])) or inner
     what = "trees" if items else "steps" if steps else "items"
     names = listed(entry.name for entry in known) or "none"

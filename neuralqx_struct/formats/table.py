@@ -16,6 +16,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
 
 from neuralqx_struct.bundle.disk import BundleMissingError, numbered
 from neuralqx_struct.bundle.urls import Place, RemotePath
-from neuralqx_struct.dtypes import dtype_name, dtype_named
+from neuralqx_struct.dtypes import DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.formats.ranges import Blocks, Ranges
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
@@ -40,6 +41,10 @@ Plain = bool | int | float | str | None
 """A plain value beside the arrays of a file."""
 #: Compressed arrays that expand to more than the limit may be at most so many times as large as their data.
 MOST_EXPANSION: Final = 100
+_ORDERS = (
+    "<",
+    ">",
+)  # the first character of a dtype with another byte order, and of text and dates
 _START = 1024  # bytes of a file by which its kind is found
 _READ: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -94,6 +99,27 @@ def described(array: Any) -> ForeignArray:
         lambda: np.asarray(given).astype(dtype, copy=False),
         cheap=isinstance(given, np.ndarray) and given.dtype == dtype,
     )
+
+
+def native(array: ForeignArray) -> ForeignArray:
+    """An array with its numbers in the byte order of this machine; they are swapped when they are read."""
+    if array.dtype[:1] not in _ORDERS:
+        return array
+    try:
+        dtype = dtype_named(array.dtype).newbyteorder("=")
+        name = dtype_name(dtype)
+    except SerializationError:  # one that cannot be read
+        return array
+    if name not in DTYPES:
+        return array
+
+    def swapped(read: Callable[..., Array], *region: Region) -> Array:
+        made = read(*region).astype(dtype)
+        made.flags.writeable = False
+        return made
+
+    slices = None if array.slices is None else partial(swapped, array.slices)
+    return ForeignArray(name, array.shape, partial(swapped, array.read), slices)
 
 
 def unreadable(name: str, got: str, reason: str, hint: str) -> Callable[[], Array]:

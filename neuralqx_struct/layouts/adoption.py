@@ -110,7 +110,7 @@ class AdoptionPlan(Plan):
                 prefix,
                 names,
                 self.values,
-                lambda name: self.files[name].shape,
+                self.files,
             )
             node = walk.run()
             if best is None or walk.present > best[0].present:
@@ -120,7 +120,7 @@ class AdoptionPlan(Plan):
 
     def _report_names(self, claims: Mapping[str, Any]) -> None:
         """Reports the arrays that the file lacks, and those that no field takes."""
-        unused = {*self.unused}
+        unused = {*self.unused, *self.walk.misplaced}
         extra = [name for name in self.files if name not in claims and name not in unused]
         some = extra[:_MOST_COMPARED]
         likely = {name: closest(name, some) for _, name in self.walk.missing[:_MOST_HINTS]}

@@ -40,6 +40,7 @@ Measure = Callable[[Expression], int | None]
 
 #: Members of a rule that need the number of axes of an array.
 _RANKED = ("part", "reshape", "transpose")
+_MOST_PARTS = 65_536  # of one array
 
 
 def refuse(member: str, message: str, hint: str | None = None) -> NoReturn:
@@ -338,8 +339,10 @@ def _require_part(rule: Rule, count: int | None) -> None:
         message = "expected [k, n], the k-th of n equal parts, or k beside `sizes`"
         got = "both" if rule.sizes is not None else "neither"
         refuse("part", f"{message}, got {got}", "such as `part: [0, 3]`")
-    if not 0 <= rule.place < rule.parts <= 65_536:
-        message = f"expected a part from 0 to {max(rule.parts - 1, 0)}, got {rule.place}"
+    if not 1 <= rule.parts <= _MOST_PARTS:
+        refuse("part", f"expected 1 to {_MOST_PARTS} parts, got {rule.parts}")
+    if not 0 <= rule.place < rule.parts:
+        message = f"expected a part from 0 to {rule.parts - 1}, got {rule.place}"
         refuse("part", message, "parts are counted from 0")
     if rule.split == "stack" and (rule.sizes is not None or rule.blocks is not None):
         refuse("split", "expected no `sizes` and no `blocks` beside split: stack, got some")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
@@ -10,6 +10,7 @@ from typing import Any, Final
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.evolution.steps.arrays import KEY_WORDS
+from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.layouts.forms import Form
 from neuralqx_struct.layouts.model import KEY, NUMBER, Layout, Rule
 from neuralqx_struct.layouts.names import ABSOLUTE, Names, full, joined
@@ -30,7 +31,7 @@ LAYER: Final = "\0"
 
 @dataclass(eq=False)
 class Leaves:
-    """The arrays that a walk has found, and those that the file lacks.
+    """The arrays that a walk has found, those that the file lacks, and those that it has in place of plain values.
 
     Attributes:
         document: The version of the schema.
@@ -38,7 +39,7 @@ class Leaves:
         prefix: The text in front of all names.
         names: The names in the file; None when a file is written.
         values: The values that no array shows.
-        shape_of: Returns the shape of an array in the file.
+        files: The arrays of the file.
     """
 
     document: Document
@@ -46,11 +47,12 @@ class Leaves:
     prefix: str = ""
     names: Names | None = None
     values: Values = field(default_factory=Values)
-    shape_of: Callable[[str], tuple[int, ...]] = lambda _: ()
+    files: Mapping[str, ForeignArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.leaves: list[Leaf] = []
         self.missing: list[tuple[Place, str]] = []
+        self.misplaced: set[str] = set()
         self.found: list[Diagnostic] = []
         self.notes: list[Diagnostic] = []
         self.present = 0

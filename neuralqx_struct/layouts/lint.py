@@ -24,13 +24,13 @@ from neuralqx_struct.layouts.forms import Form, Shape
 from neuralqx_struct.layouts.model import KEY, NUMBER, Layout, Rule
 from neuralqx_struct.layouts.places import holds_arrays
 from neuralqx_struct.layouts.reading import read_layout
-from neuralqx_struct.layouts.values import field_types, missing_values, value_names
+from neuralqx_struct.layouts.values import field_types, missing_values, settings_of, value_names
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.lint.silencing import comments_in, in_order, without_silenced
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.text import KeyPath, Source
-from neuralqx_struct.types import INT, Type, walk_type
+from neuralqx_struct.types import Type, walk_type
 from neuralqx_struct.types.text import Builder, read_value
 
 #: Members of a rule that change one array.
@@ -86,12 +86,7 @@ class _Lint:
     def __init__(self, layout: Layout, source: Source, document: Document) -> None:
         self.layout, self.source, self.document = layout, source, document
         self.found: list[Diagnostic] = []
-        root = document.structs[document.root]
-        self.settings = {
-            name
-            for name, field in root.stored.items()
-            if field.kind == "static" and field.declared == INT
-        }
+        self.settings = settings_of(document)
 
     def report(
         self,

@@ -43,7 +43,7 @@ def _written(pattern: str, words: str) -> AfterValidator:
 class Rule(Declaration):
     """How the file names and lays out one field: ``{name: weight, transpose: true}``, or the name alone."""
 
-    name: StrictStr | list[StrictStr] | None = Field(
+    name: StrictStr | Annotated[list[StrictStr], Field(min_length=1)] | None = Field(
         None,
         description="Part of the name behind that of the struct; a leading / starts anew. A list merges several arrays.",
         examples=["weight", "encoder.layer.{i}", "/lm_head.weight"],

@@ -14,6 +14,7 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.layouts.forms import Sizes, Window
 from neuralqx_struct.layouts.places import Leaf
+from neuralqx_struct.layouts.values import settings_of
 from neuralqx_struct.layouts.walk import Walk
 from neuralqx_struct.schema.text import FIX_THESE_FIRST, MAX_PROBLEMS
 from neuralqx_struct.types.text import format_extents
@@ -107,6 +108,10 @@ class Plan:
         listed = ", ".join(unknown)
         message = f"expected sizes that the arrays show, got {listed}, which none of them does"
         hint = f"pass values={{{unknown[0]!r}: ...}}, or write it under `values:` in the layout"
+        settings = settings_of(self.walk.document).intersection(unknown)
+        if settings:
+            line = ", ".join(f"{name}: {{}}" for name in sorted(settings))
+            hint = f"write `dims: {{{line}}}` in the schema: sizes of that name are then the static field of the root"
         self.report("NQX707", where, message, hint)
 
     def refuse_errors(self) -> None:

@@ -14,7 +14,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.layouts.model import Layout, Rule
 from neuralqx_struct.layouts.places import holds_arrays, own_sizes, sizes_in
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types import walk_type
+from neuralqx_struct.types import INT, walk_type
 
 #: Levels of structs whose paths are values, and structs in all.
 _DEEPEST, _MOST = 12, 2000
@@ -47,6 +47,12 @@ def field_types(document: Document) -> dict[str, list[tuple[Document, FieldDecla
                         deeper.append((place, struct, f"{path}."))
         level = deeper
     return found
+
+
+def settings_of(document: Document) -> set[str]:
+    """The static ints of the root, which are sizes."""
+    fields = document.structs[document.root].stored.items()
+    return {name for name, field in fields if field.kind == "static" and field.declared == INT}
 
 
 def _sizes_in(rule: Rule) -> frozenset[str]:

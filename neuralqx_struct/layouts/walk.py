@@ -163,9 +163,7 @@ class Walk(Leaves):
         if value is NOTHING and declared.nullable:
             return None
         if value is NOTHING:
-            message = f"expected a value of type {declared.format()}, got none: no array shows it"
-            hint = f"pass values={{{key!r}: ...}}, or write it under `values:` in the layout"
-            self.report("NQX707", place, message, hint)
+            self._without_value(declared, place, key)
             return None
         builder = NodeBuilder(place.owner)
         try:
@@ -174,6 +172,20 @@ class Walk(Leaves):
             first = error.diagnostics[0]
             self.report(first.code, place, first.message, first.hint)
             return None
+
+    def _without_value(self, declared: Type, place: Place, key: str) -> None:
+        """Reports a field that nothing gives a value; the file may have an array in its place."""
+        got = "none: no array shows it"
+        hint = f"pass values={{{key!r}: ...}}, or write it under `values:` in the layout"
+        name = full(place.base, self.prefix)
+        array = self.files.get(name)
+        if array is not None:
+            self.misplaced.add(name)
+            shape = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+            got = f"the array {name!r} of type {shape}"
+            hint = f"declare the field as `{shape}` in the schema; else list the array under `ignore:`, and {hint}"
+        message = f"expected a value of type {declared.format()}, got {got}"
+        self.report("NQX707", place, message, hint)
 
     # --- what the records of types call ------------------------------------------------------------------------------
 
@@ -272,7 +284,7 @@ class Walk(Leaves):
         for leaf in leaves:
             for name in leaf.names:
                 if name in (self.names or ()):
-                    return length_of(frame, self.shape_of(name), leaf.place.frames)
+                    return length_of(frame, self.files[name].shape, leaf.place.frames)
         return 0
 
     def pairs(self, value: Type, place: Place) -> Node:

@@ -16,12 +16,14 @@ Example:
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from glob import escape
 from typing import Any, NamedTuple
 
 from neuralqx_struct.bundle.urls import Place, place_of
-from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import (
     Diagnostic,
     SchemaError,
@@ -38,22 +40,20 @@ from neuralqx_struct.layouts.places import Values
 from neuralqx_struct.layouts.reading import parse_layout
 from neuralqx_struct.manifest.kinds import ARRAY
 from neuralqx_struct.references import identity_like
+from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.fitting import numbered, numbered_names
 from neuralqx_struct.schema.text.loader import dump_yaml, read_text
 from neuralqx_struct.tools.drafts import draft_of_structs
+from neuralqx_struct.tools.name_trees import DEFAULT_SEPARATOR, Branch, name_tree, separator_of
 from neuralqx_struct.tools.tree_structs import Form, Forms, StructNames, is_field
 
-#: Characters that separate the parts of names; the last one only where all names have it.
-_SEPARATORS = (".", "/", "-")
-#: The last parts of a longer name stay together: walks of structs end at some depth.
-_DEEPEST = 40
+#: Each field is a key and a value in the text of a schema.
+_MOST_FIELDS = limits.MAX_NODES // 2
+_TOO_LARGE = "NQX005"
+_CONVERT = "write numbers in its place, or keep it in a file of its own"
 #: The names of structs that hold the arrays of one layer, by the number of axes of its weight.
 _LAYERS = {1: "Norm", 2: "Dense", 4: "Conv"}
 _WEIGHTS = frozenset(["weight", "kernel", "scale"])
-
-
-class Branch(dict[str, Any]):
-    """The parts of names below one part: branches, and the nodes of arrays and values."""
 
 
 def draft_foreign(
@@ -61,6 +61,7 @@ def draft_foreign(
     schema: str | None = None,
     like: Any = None,
     storage_options: Mapping[str, Any] | None = None,
+    report: list[Diagnostic] | None = None,
 ) -> tuple[str, str]:
     """The texts of a first schema and of a first layout for a foreign file.
 
@@ -69,6 +70,7 @@ def draft_foreign(
         schema: Identity; by default from the name of the file.
         like: An object of its structure, for formats that have none of their own.
         storage_options: Options of fsspec for a URL, such as keys.
+        report: Receives a warning for every array that the layout ignores, as no schema declares its dtype.
 
     Raises:
         SerializationError: It cannot be read.
@@ -80,36 +82,69 @@ def draft_foreign(
     options = {"like": like, "storage_options": storage_options}
     with opened(path, **options) as file:
         separator = separator_of(file.arrays)
+        if separator == DEFAULT_SEPARATOR:
+            return drafted(file, separator, identity, name, report)
     with opened(path, separator=separator, **options) as file:
-        return drafted(file, separator, identity, name)
+        return drafted(file, separator, identity, name, report)
 
 
-def drafted(file: ForeignFile, separator: str, identity: str, name: str) -> tuple[str, str]:
+def drafted(
+    file: ForeignFile,
+    separator: str,
+    identity: str,
+    name: str,
+    report: list[Diagnostic] | None = None,
+) -> tuple[str, str]:
     """As :func:`draft_foreign`, for an open file whose names have a separator."""
-    refused = [*_refusals(file)]
+    refused = [*_refused_names(file)]
     if refused:
         raise SchemaError(refused)
-    tree = name_tree(file.arrays, file.values, separator)
+    left = [*_undeclarable(file)]
+    kept = {name: each for name, each in file.arrays.items() if each.dtype in DTYPES}
+    if left and not kept and not file.values:
+        raise SchemaError(
+            replace(found, severity="error", message=found.message.partition("\n")[0])
+            for found in left
+        )
+    if report is not None:
+        report += left
+    tree = name_tree(kept, file.values, separator)
     try:
         return _draft(file, tree, separator, identity, name, lists=True)
-    except StructError:
+    except StructError as error:
+        if error.code == _TOO_LARGE:
+            raise
         # Other names have numbers at the same places as a list.
         return _draft(file, tree, separator, identity, name, lists=False)
 
 
-def _refusals(file: ForeignFile) -> Iterator[Diagnostic]:
-    """Yields the names that no layout can write, and the dtypes that no schema has."""
+def _refused_names(file: ForeignFile) -> Iterator[Diagnostic]:
+    """Yields the names that no layout can write."""
     for name in (*file.arrays, *file.values):
         if NUMBER in name or KEY in name or any(character < " " for character in name):
             message = f"expected a name that a layout can write, got {name[:200]!r}"
             hint = f"{NUMBER}, {KEY} and control characters mean something else there: rename it"
             yield Diagnostic("NQX702", "error", message, hint=hint)
+
+
+def _undeclarable(file: ForeignFile) -> Iterator[Diagnostic]:
+    """Yields the arrays of dtypes that no schema declares, such as text, which the layout ignores."""
     for name, array in file.arrays.items():
+        if array.dtype not in DTYPES:
+            got = f"{array.dtype[:60]}\nthe layout ignores the array"
+            message = f"expected a dtype that schemas declare, got {got}"
+            where, hint = name[:200], _fix(array)
+            yield Diagnostic("NQX411", "warning", message, where, file.path or None, hint=hint)
+
+
+def _fix(array: ForeignArray) -> str:
+    """The fix of an array that no schema declares: that of its format, if it cannot be read either."""
+    if not array.readable:
         try:
-            dtype_named(array.dtype)
+            array.read()
         except SerializationError as error:
-            for found in error.diagnostics:
-                yield replace(found, message=f"{found.message}\nit is that of {name[:200]!r}")
+            return error.diagnostics[0].hint or _CONVERT
+    return _CONVERT
 
 
 def _draft(
@@ -117,6 +152,11 @@ def _draft(
 ) -> tuple[str, str]:
     forms = ForeignForms(separator, lists=lists)
     root = forms.root(tree)
+    structs = [*_structs_below(root)]
+    count = sum(len(form.inside) for form in structs)
+    if count > _MOST_FIELDS:
+        message = f"expected arrays that make at most {_MOST_FIELDS} fields, got {count}"
+        raise SchemaError(message, code=_TOO_LARGE, hint=limits.LARGE_DATA)
     names = StructNames()
     made = names.tree(root, "Model")
     text, document = draft_of_structs(made, identity, name)
@@ -126,9 +166,13 @@ def _draft(
         "of": f"{document.id}@{document.version}",
         "prefix": [forms.prefix],
         "separator": separator,
-        "structs": _rules(root, names),
+        "ignore": [
+            f"{ABSOLUTE}{escape(n)}" for n, a in file.arrays.items() if a.dtype not in DTYPES
+        ],
+        "structs": _rules(structs, names),
     }
-    shown = {key: value for key, value in layout.items() if value not in ([""], {}, ".")}
+    usual: tuple[Any, ...] = ([""], [], {}, DEFAULT_SEPARATOR)
+    shown = {key: value for key, value in layout.items() if value not in usual}
     written = f"# A first layout, inferred from {name!r}.\n{dump_yaml(shown)}"
     source = read_text(written)
     read = parse_layout(source)
@@ -139,68 +183,28 @@ def _draft(
     return text, written
 
 
-def _rules(root: Form, names: StructNames) -> dict[str, dict[str, str]]:
-    """The rules of all structs, of fields with another name in the file."""
-    found: dict[str, dict[str, str]] = {}
-    todo = [root]
+def _structs_below(root: Form) -> Iterator[Form]:
+    """Yields the different structs of a form, itself first."""
+    todo = deque([root])
     seen = set[int]()
     while todo:
-        form = todo.pop(0)
+        form = todo.popleft()
         if form.id in seen:
             continue
         seen.add(form.id)
         todo += form.inside.values()
+        if form.sort == "struct":
+            yield form
+
+
+def _rules(structs: Iterable[Form], names: StructNames) -> dict[str, dict[str, str]]:
+    """The rules of all structs, of fields with another name in the file."""
+    found: dict[str, dict[str, str]] = {}
+    for form in structs:
         rules = {field: label for field, label in form.labels.items() if field != label}
-        if form.sort == "struct" and rules:
+        if rules:
             found[names.struct(form, "")] = rules
     return found
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Names.
-
-
-def separator_of(names: Iterable[str]) -> str:
-    """The character that separates the parts of names."""
-    known = [*names]
-    counts = {each: sum(each in name for name in known) for each in _SEPARATORS}
-    *usual, rare = _SEPARATORS
-    best = max(usual, key=counts.__getitem__)
-    return rare if known and counts[best] == 0 and counts[rare] == len(known) else best
-
-
-def name_tree(
-    arrays: Mapping[str, ForeignArray], values: Mapping[str, Any], separator: str
-) -> Branch:
-    """The tree of the parts of names, whose leaves are nodes."""
-    tree = Branch()
-    for name, array in arrays.items():
-        node = ARRAY.node(name=name, dtype=array.dtype, shape=[*array.shape])
-        _insert(tree, _parts(name, separator), node)
-    for name, value in values.items():
-        if name not in arrays:
-            _insert(tree, _parts(name, separator), value)
-    return tree
-
-
-def _parts(name: str, separator: str) -> list[str]:
-    """The parts of a name; the whole name as one absolute part where it has an empty one."""
-    parts = name.split(separator, _DEEPEST)
-    if any(not part or part.startswith(ABSOLUTE) for part in parts):
-        return [f"{ABSOLUTE}{name}"]
-    return parts
-
-
-def _insert(tree: Branch, parts: list[str], node: Any) -> None:
-    *outer, last = parts
-    for part in outer:
-        inside = tree.setdefault(part, Branch())
-        if not isinstance(inside, Branch):  # the name of another array
-            inside = tree[part] = Branch({"": inside})
-        tree = inside
-    if isinstance(tree.get(last), Branch):
-        tree, last = tree[last], ""
-    tree[last] = node
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -21,12 +21,13 @@ Example:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Place, place_of
+from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.formats import is_foreign
 from neuralqx_struct.schema.language import MODELINE
 from neuralqx_struct.schema.series import carried_series
@@ -41,6 +42,7 @@ class Inferred(str):
 
     Attributes:
         layout: The text of a layout that reads the file under the schema; empty for bundles.
+        findings: Warnings about the arrays that the layout ignores, as no schema declares their dtype.
 
     Example:
         >>> found = Inferred("schema: lab.net", "layout: hf")
@@ -48,13 +50,14 @@ class Inferred(str):
         ('SCHEMA: LAB.NET', 'layout: hf', 'schema: lab.net')
     """
 
-    __slots__ = ("layout",)
+    __slots__ = ("findings", "layout")
     layout: str
+    findings: tuple[Diagnostic, ...]
 
-    def __new__(cls, schema: str, layout: str = "") -> Self:
+    def __new__(cls, schema: str, layout: str = "", findings: Iterable[Diagnostic] = ()) -> Self:
         """Makes the text of a schema, with that of a layout."""
         made = super().__new__(cls, schema)
-        made.layout = layout
+        made.layout, made.findings = layout, tuple(findings)
         return made
 
     @property
@@ -103,7 +106,8 @@ def infer(
 
     Returns:
         YAML text with a TODO for everything that the file does not determine. If the bundle has its schema inside, that.
-        For a foreign file, ``layout`` is the text of a layout by which the schema reads it.
+        For a foreign file, ``layout`` is the text of a layout by which the schema reads it, and ``findings`` names the
+        arrays that it leaves out: text, dates and objects have no type in schemas.
 
     Raises:
         SerializationError: It is no bundle and no foreign file of a known kind, or damaged.
@@ -114,7 +118,9 @@ def infer(
         # Imported late: bundles need no layouts.
         from neuralqx_struct.tools.foreign_drafts import draft_foreign
 
-        return Inferred(*draft_foreign(path, schema, like, storage_options))
+        left: list[Diagnostic] = []
+        texts = draft_foreign(path, schema, like, storage_options, left)
+        return Inferred(*texts, left)
     manifest = bundle.read_manifest(path)
     stored = manifest.get("schema")
     if stored is not None:

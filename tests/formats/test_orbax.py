@@ -122,6 +122,14 @@ def test_folders_of_several_checkpoints(tmp_path, saved):
         formats.opened(tmp_path / "10.orbax-checkpoint-tmp")
 
 
+@pytest.mark.parametrize("name", ["ocdbt", "plain"])
+def test_a_folder_without_the_names_of_its_arrays(tmp_path, saved, name):
+    shutil.copytree(saved / name, tmp_path / "ckpt")
+    (tmp_path / "ckpt/_METADATA").unlink()
+    with pytest.raises(IntegrityError, match=r"(?s)expected _METADATA.*NQX409.*restore _METADATA"):
+        formats.opened(tmp_path / "ckpt")
+
+
 def edited(name, edit):
     def damage(folder):
         path = folder / name

@@ -156,6 +156,26 @@ def test_values_that_are_none(values, code, words):
     assert words in found[2]
 
 
+def test_an_array_in_place_of_a_value():
+    (found,) = problems(source(n_heads=np.int64(2)), HEAD)
+    assert found[0] == "NQX707" and "got the array 'n_heads' of type int64[]" in found[2]
+    assert "declare the field as `int64[]` in the schema" in found[2]
+    declared = SCHEMA.replace("{type: int, kind: static}", "int64[]")
+    assert adopt(source(n_heads=np.int64(2)), HEAD, declared, as_numpy=True).n_heads == 2
+    assert "under `ignore:`, and pass values={'n_heads': ...}" in found[2]
+    assert adopt(source(n_heads=np.int64(2)), f"{HEAD}ignore: [n_heads]\nvalues: {{n_heads: 2}}")
+
+
+def test_a_size_of_inner_structs_that_is_a_static_field_of_the_root():
+    schema = SCHEMA.replace('w: "float32[d, c]"', 'w: "float32[n_heads, c, d]"')
+    layout = f"{LAYOUT}structs: {{Head: {{w: {{reshape: [n_heads * c, d]}}}}}}\n"
+    arrays = source(**{"head.w": f(6, 4)})
+    (found,) = problems(arrays, layout, schema=schema)
+    assert found[0] == "NQX707" and "write `dims: {n_heads: {}}` in the schema" in found[2]
+    schema = schema.replace("dims: {d: {}}", "dims: {d: {}, n_heads: {}}")
+    assert adopt(arrays, layout, schema).head.w.shape == (2, 3, 4)
+
+
 def test_values_from_a_file_beside_the_source(tmp_path):
     layout = HEAD + "values_from: {config.json: {n_heads: model.heads, loss: nowhere}}\n"
     path = formats.write(tmp_path / "model.npz", "npz", source())

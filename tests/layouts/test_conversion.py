@@ -174,7 +174,9 @@ def test_the_command(world):
     assert done.exit_code == 0, done.output
     checked = ("schema", "lint", "schemas/net/layouts/hf.yaml", "--file", "model.safetensors")
     assert invoke(*checked).exit_code == 1
-    assert invoke(*checked, "--value", "n=3").exit_code == 0
+    result, data = report(*checked, "--value", "n=3")
+    assert result.exit_code == 0
+    assert [each["code"] for each in data["diagnostics"]] == ["NQX425"]
     assert invoke("schema", "lint", "schemas/net", "--file", "model.safetensors").exit_code == 1
 
 

@@ -126,6 +126,13 @@ WRONG = {
         "got other",
     ),
     "prefix: []": ("NQX010", (4, 9), "at least one entry"),
+    "structs: {Net: {words: []}}": ("NQX010", (4, 24), "at least one entry"),
+    "structs: {Net: {words: {part: [0, 100001]}}}": (
+        "NQX702",
+        (4, 31),
+        "1 to 65536 parts, got 100001",
+    ),
+    "structs: {Net: {words: {part: [0, 0]}}}": ("NQX702", (4, 31), "1 to 65536 parts, got 0"),
     "prefix: bert": ("NQX010", (4, 9), "a list"),
 }
 

@@ -22,8 +22,9 @@ from neuralqx_struct.formats import ForeignArray, ForeignFile
 from neuralqx_struct.layouts.lint import lint_layout
 from neuralqx_struct.layouts.payloads import adopted, released
 from neuralqx_struct.schema.series import load_series
-from neuralqx_struct.tools.foreign_drafts import drafted, separator_of
+from neuralqx_struct.tools.foreign_drafts import drafted
 from neuralqx_struct.tools.linting import lint_series
+from neuralqx_struct.tools.name_trees import separator_of
 from tests.builders import bounded, invoke
 
 
@@ -295,6 +296,8 @@ def test_files_of_equinox(tmp_path):
     for i, layer in enumerate(model.layers):
         like |= {f"layers.{i}.weight": layer.weight, f"layers.{i}.bias": layer.bias}
     found = s.infer(tmp_path / "net.eqx", like=like, schema="lab.mlp")
+    assert found == s.infer(tmp_path / "net.eqx", like=model, schema="lab.mlp")
+    assert s.load_schema(found).from_layout(tmp_path / "net.eqx", found.layout, like=model)
     with formats.opened(tmp_path / "net.eqx", like=like) as file:
         document = assert_sound(found, found.layout, file)
     assert document.id == "lab.mlp"
@@ -339,9 +342,39 @@ def test_arrays_that_no_schema_can_have():
     file = ForeignFile(path="", format="npz", arrays={"w": odd})
     with pytest.raises(SchemaError, match="float6") as caught:
         drafted(file, ".", "lab.net", "x")
-    assert "'w'" in str(caught.value)
+    assert str(caught.value).startswith("w: expected a dtype that schemas declare, got float6")
     with pytest.raises(SerializationError, match="known kind"):
         s.infer(__file__)
+
+
+def test_arrays_of_other_dtypes_are_left_out(tmp_path):
+    arrays = {"w": np.ones((2, 3)), "wide": np.arange(3, dtype=">f4"), "phase": np.ones(1, ">c8")}
+    others = {"a[0]": np.array(["x"]), "when": np.array(["2024-01-01"], "M8[D]")}
+    np.savez(tmp_path / "net.npz", **arrays, **others)
+    found = s.infer(tmp_path / "net.npz")
+    codes = [(d.code, d.severity, d.path) for d in found.findings]
+    assert codes == [("NQX411", "warning", name) for name in others]
+    assert "float32[" in found and "complex64[" in found
+    schema = s.load_schema(found)
+    made = schema.from_layout(tmp_path / "net.npz", found.layout, as_numpy=True)
+    assert made.wide.tolist() == [0, 1, 2] and made.wide.dtype == np.dtype("float32")
+    back = schema.to_layout(made, found.layout)
+    assert list(back) == list(arrays)
+    done = invoke("infer", tmp_path / "net.npz", "--out", tmp_path / "net")
+    assert done.exit_code == 0 and "when: expected a dtype that schemas declare" in done.stdout
+    assert invoke("schema", "lint", tmp_path / "net").exit_code == 0
+    np.savez(tmp_path / "text.npz", **others)
+    with pytest.raises(SchemaError) as caught:
+        s.infer(tmp_path / "text.npz")
+    assert [d.severity for d in caught.value.diagnostics] == ["error"] * 2
+
+
+def test_more_fields_than_a_schema_has():
+    arrays = {f"w{n}x": ForeignArray("float32", (0,), lambda: None) for n in range(100_000)}
+    file = ForeignFile(path="", format="npz", arrays=arrays)
+    with bounded(), pytest.raises(SchemaError, match="at most 32768 fields, got 100000") as caught:
+        drafted(file, ".", "lab.net", "x")
+    assert caught.value.code == "NQX005"
 
 
 SLOW = {
