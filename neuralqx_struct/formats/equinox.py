@@ -5,10 +5,10 @@ or a plain number for each leaf, by name, in the order of the leaves. Other leav
 the names are the positions, and arrays of dtypes that ``.npy`` cannot name are not readable, except for bfloat16.
 
 Example:
-    >>> import tempfile
+    >>> import pathlib, tempfile
     >>> import numpy as np
     >>> from neuralqx_struct import formats
-    >>> path = Path(tempfile.mkdtemp(), "model.eqx")
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.eqx")
     >>> with path.open("wb") as file:
     ...     np.save(file, np.ones((2, 3)))
     ...     np.save(file, 5)
