@@ -41,10 +41,8 @@ Plain = bool | int | float | str | None
 """A plain value beside the arrays of a file."""
 #: Compressed arrays that expand to more than the limit may be at most so many times as large as their data.
 MOST_EXPANSION: Final = 100
-_ORDERS = (
-    "<",
-    ">",
-)  # the first character of a dtype with another byte order, and of text and dates
+#: The first character of a dtype with another byte order, and of text and dates.
+_ORDERS: Final = ("<", ">")
 _START = 1024  # bytes of a file by which its kind is found
 _READ: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
