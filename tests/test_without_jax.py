@@ -101,6 +101,39 @@ def test_commands_that_need_jax_name_it(python, command):
     assert "NQX400" in done.stderr
 
 
+CONVERTED = """
+import numpy as np
+import neuralqx_struct as s
+from neuralqx_struct import formats
+
+arrays = {f"h.{i}.w": np.arange(6, dtype="float32").reshape(2, 3) + i for i in range(2)}
+for kind in ("safetensors", "npz", "msgpack"):
+    formats.write(f"m.{kind}", kind, arrays)
+    draft = s.infer(f"m.{kind}", schema="lab.net")
+    schema = s.load_schema(draft)
+    assert s.inspect(f"m.{kind}").arrays == 2 and s.verify(f"m.{kind}") == []
+    s.convert(f"m.{kind}", f"{kind}-bundle", schema=schema, layout=draft.layout)
+    s.convert(f"{kind}-bundle", f"again.{kind}", schema=schema, layout=draft.layout)
+    assert open(f"m.{kind}", "rb").read() == open(f"again.{kind}", "rb").read()
+    assert s.diff_values(f"m.{kind}", f"again.{kind}").equal
+    for call in (schema.from_layout, schema.to_layout):
+        try:
+            call(f"m.{kind}", draft.layout)
+        except s.SerializationError as error:
+            assert error.code == "NQX615" and "pip install jax" in str(error), error
+        else:
+            raise AssertionError(call)
+draft.write("schemas/net")
+"""
+
+
+def test_foreign_files_of_every_written_kind(python):
+    done = python("-c", CONVERTED)
+    assert done.returncode == 0, done.stderr
+    done = python("-m", "neuralqx_struct", *["schema", "lint", "schemas/net", "--file", "m.msgpack"])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_names_that_need_jax_name_it(python):
     done = python("-c", "import neuralqx_struct as s; s.Struct")
     assert (

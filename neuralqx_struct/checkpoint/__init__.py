@@ -67,12 +67,13 @@ class ExportOptions(TypedDict, total=False):
     storage_options: Options | None
 
 
-def to_state_dict(obj: Any, *, check: bool = True) -> dict[str, Any]:
+def to_state_dict(obj: Any, *, check: bool = True, copy: bool = True) -> dict[str, Any]:
     """An object as plain JSON values and numpy arrays, all copied.
 
     Args:
         obj: A Struct, or any tree of values that can be saved.
         check: Refuse Structs that a load would refuse, as :func:`export` does.
+        copy: Copy the arrays. Without it each is fetched when ``array_data`` is asked for it.
 
     Returns:
         The members of ``manifest.json`` (``version``, ``manifest``, ``arrays``, with a schema also ``schema`` and
@@ -85,8 +86,8 @@ def to_state_dict(obj: Any, *, check: bool = True) -> dict[str, Any]:
         >>> sorted(to_state_dict({"w": np.arange(3)})["array_data"])
         ['w']
     """
-    payload = snapshot(obj, copy=True, check=check)
-    return {**payload.document, "array_data": dict(payload.arrays)}
+    payload = snapshot(obj, copy=copy, check=check)
+    return {**payload.document, "array_data": payload.arrays}
 
 
 @overload

@@ -19,6 +19,7 @@ Example:
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 import threading
@@ -145,9 +146,11 @@ class Schema:
             SerializationError: The file does not fit, with every missing, extra and misshapen array.
         """
         from neuralqx_struct.layouts.payloads import adopted
+
+        root = self.root  # the error without JAX names it
         from neuralqx_struct.trees import leaves_with_paths
 
-        saved = None if isinstance(options.get("like"), self.root) else options.pop("like", None)
+        saved = None if isinstance(options.get("like"), root) else options.pop("like", None)
         if saved is not None and not isinstance(saved, Mapping):
             saved = leaves_with_paths(saved)
         payload = adopted(
@@ -161,7 +164,7 @@ class Schema:
             order="all" if options.get("select") is None else "some",
         )
         held = {**payload.document, "array_data": payload.arrays}
-        return self.root.from_state_dict(held, **options)
+        return root.from_state_dict(held, **options)
 
     def to_layout(
         self,
@@ -170,8 +173,10 @@ class Schema:
         values: Values | None = None,
         like: Any = None,
         trust: Iterable[str] = (),
-    ) -> dict[str, Any]:
+    ) -> Mapping[str, Any]:
         """The numpy arrays of a foreign checkpoint by name; the inverse of :meth:`from_layout`.
+
+        Each array is computed when it is asked for, and not kept: ``dict(arrays)`` keeps all.
 
         Args:
             obj: An instance of the root class. Arrays that the layout ignores are left out.
@@ -181,18 +186,20 @@ class Schema:
             trust: Modules with the functions of ``python`` steps that lead to the version of the layout.
 
         Raises:
-            SerializationError: The instance does not fit the layout, with every problem.
+            SerializationError: The instance does not fit the layout, with every problem. An exact cast that the values of
+                an array do not allow is an error when that is asked for.
         """
         from neuralqx_struct.layouts.payloads import released
+        from neuralqx_struct.layouts.release import ReleasedArrays
 
         if not isinstance(obj, self.root):
             wanted = self.document.ref(self.document.root)
             message = f"expected an instance of {wanted}, got {brief(obj)}"
             raise SerializationError(message, code="NQX401", hint="pass what from_layout returned")
-        held = obj.to_state_dict()
+        held = obj.to_state_dict(copy=False)
         payload = Payload(held, held.pop("array_data"))
         found = released(payload, self._series, layout, values, like=like, trust=trust)
-        return {name: array.read() for name, array in found.items()}
+        return ReleasedArrays(found)
 
     def __getitem__(self, name: str) -> Any:
         classes = classes_of(self._series, self._version, own=True)
@@ -284,6 +291,7 @@ def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[st
     """
     document = series.at(version)
     fingerprint = full_fingerprint(document)
+    _require_jax()
     with _COMPILING:
         if fingerprint not in _CLASSES:
             with collector_paused():
@@ -296,6 +304,18 @@ def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[st
             if own:
                 register_ref(cls)
     return MappingProxyType(classes)
+
+
+def _require_jax() -> None:
+    """Raises an error that names JAX where it is not installed: without it there are no classes."""
+    try:
+        importlib.import_module("jax")
+    except ModuleNotFoundError as error:
+        if error.name not in ("jax", "jaxlib"):
+            raise
+        message = "expected the package jax for the classes of a schema, got none"
+        hint = "pip install jax; convert, validate, inspect and infer work without it"
+        raise SerializationError(message, code="NQX615", hint=hint) from error
 
 
 def _compile(document: Document, name: str) -> Any:

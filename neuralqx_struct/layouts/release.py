@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from neuralqx_struct.layouts.plans import RULE, Numbers, Plan, claim_problems, c
 from neuralqx_struct.layouts.walk import Walk
 from neuralqx_struct.manifest.kinds import elements_of
 from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types.text import number_value
@@ -26,6 +27,35 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+
+
+class ReleasedArrays(Mapping[str, "np.ndarray[Any, Any]"]):
+    """The arrays of a file by name, each computed when it is asked for, and not kept.
+
+    Args:
+        files: The arrays.
+
+    Example:
+        >>> import numpy as np
+        >>> arrays = ReleasedArrays({"w": ForeignArray("float32", (2,), lambda: np.ones(2, "float32"))})
+        >>> [*arrays], arrays["w"].tolist()
+        (['w'], [1.0, 1.0])
+    """
+
+    def __init__(self, files: Mapping[str, ForeignArray]) -> None:
+        self._files = files
+
+    def __getitem__(self, name: str) -> Array:
+        return self._files[name].read()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} arrays of a file: {listed(self, 8)}>"
 
 
 class ReleasePlan(Plan):

@@ -311,9 +311,9 @@ class Struct(Displayed, metaclass=StructMeta):
 
     # --- saving ------------------------------------------------------------------------------------------------
 
-    def to_state_dict(self, *, check: bool = True) -> dict[str, Any]:
+    def to_state_dict(self, *, check: bool = True, copy: bool = True) -> dict[str, Any]:
         """The instance as plain values and numpy arrays; see :func:`neuralqx_struct.to_state_dict`."""
-        return neuralqx_struct.to_state_dict(self, check=check)
+        return neuralqx_struct.to_state_dict(self, check=check, copy=copy)
 
     @classmethod
     def from_state_dict(cls, payload: Values, **options: Unpack[checkpoint.ReadOptions]) -> Self:

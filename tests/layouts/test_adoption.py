@@ -1,5 +1,6 @@
 """Files that do not fit their layout, values that no array shows, versions, unions, and other sources than mappings."""
 
+import io
 import json
 
 import jax
@@ -13,6 +14,7 @@ from neuralqx_struct import formats
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.formats import ForeignArray
 from neuralqx_struct.layouts.payloads import adopted
+from neuralqx_struct.manifest.payload import HeldArrays
 from neuralqx_struct.schema.series import load_series
 from tests.builders import bounded
 
@@ -209,9 +211,27 @@ def test_arrays_of_jax_and_of_other_dtypes():
     assert model.words.dtype == jnp.float32
     again = s.load_schema(SCHEMA).to_layout(model, layout)
     assert again["words"].tobytes() == arrays["words"].tobytes()
-    changed = model.replace(words=model.words + 1e-6)
+    changed = s.load_schema(SCHEMA).to_layout(model.replace(words=model.words + 1e-6), layout)
+    assert [*changed] == [*arrays]
     with pytest.raises(SerializationError, match="NQX213"):
-        s.load_schema(SCHEMA).to_layout(changed, layout)
+        changed["words"]
+
+
+def test_arrays_of_a_file_are_computed_when_they_are_asked_for(monkeypatch):
+    schema, model = s.load_schema(SCHEMA), adopt(source())
+    fetched = []
+    fetch = HeldArrays.fetch
+    monkeypatch.setattr(HeldArrays, "fetch", lambda *given: fetched.append(1) or fetch(*given))
+    arrays = schema.to_layout(model, LAYOUT)
+    assert len(arrays) == 3
+    assert repr(arrays) == "<3 arrays of a file: words, norms.0.scale, norms.1.scale>"
+    assert not fetched
+    assert np.array_equal(arrays["words"], model.words)
+    assert len(fetched) == 1
+    made = io.BytesIO()
+    np.savez(made, **arrays)
+    made.seek(0)
+    assert {*np.load(made)} == {*arrays}
 
 
 def test_shards_are_read_straight_to_their_devices():
