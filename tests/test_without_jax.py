@@ -130,7 +130,8 @@ draft.write("schemas/net")
 def test_foreign_files_of_every_written_kind(python):
     done = python("-c", CONVERTED)
     assert done.returncode == 0, done.stderr
-    done = python("-m", "neuralqx_struct", *["schema", "lint", "schemas/net", "--file", "m.msgpack"])
+    layout = "schemas/net/layouts/msgpack.yaml"
+    done = python("-m", "neuralqx_struct", "schema", "lint", layout, "--file", "m.msgpack")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

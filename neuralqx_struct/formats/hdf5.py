@@ -2,21 +2,36 @@
 
 Nothing outside the file is read: external links, external storage and virtual datasets are refused. Links inside the file are
 passed over, as their targets have names of their own. Objects and references are listed and not read. Needs the extra ``hdf5``.
+
+The C library runs in a process of its own with limits of memory and time, as damaged files can crash or hold it. Elements
+that are not packed are read from the mapped file, or from the URL, without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import importlib.util
+import json
+import subprocess
+import sys
+import threading
+import weakref
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_name
-from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, UntrustedError
+from neuralqx_struct.errors import (
+    Diagnostic,
+    IntegrityError,
+    SerializationError,
+    StructError,
+    UntrustedError,
+)
+from neuralqx_struct.formats import hdf5_reader
 from neuralqx_struct.formats.names import joined
+from neuralqx_struct.formats.ranges import Ranges, array_in, part_in
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -25,8 +40,7 @@ from neuralqx_struct.formats.table import (
     Format,
     Plain,
     Reading,
-    mapped,
-    on_disk,
+    ranges_of,
     unreadable,
 )
 from neuralqx_struct.manifest.payload import Region, raise_findings
@@ -39,33 +53,104 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-Keys = tuple[str, ...]
-
 _MAGIC: Final = b"\x89HDF\r\n\x1a\n"
 _PLACES: Final = (0, 512)  # where the format may begin, within the bytes by which a kind is found
 _KNOWN: Final = "numbers, truth values or text of one length"
 _HINT: Final = "write it with h5py as one of these, such as bfloat16 as its bits"
-#: The errors that h5py raises for damaged files.
-_FAULTS: Final = (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError)
+_OUTSIDE: Final = {
+    "link": "expected everything inside the file, got a link to another file",
+    "data": "expected data inside the file, got a dataset that is in others",
+}
+#: Bytes per second that a sound file takes at least: of the list of its objects, and of packed elements.
+_SLOWEST_LIST, _SLOWEST_DATA = 1 << 20, 10 << 20
+_LEAST, _MOST = 10, 3600  # seconds of processor time for one request
 
 
-@contextmanager
-def _faults_named(name: str) -> Iterator[None]:
-    """Raises errors of h5py as errors about an array or a group."""
-    try:
-        yield
-    except SerializationError:
-        raise
-    except _FAULTS as error:
-        reason = str(error).partition("\n")[0][:300]
-        message = f"expected an object that h5py reads, got: {reason}"
-        raise IntegrityError(about("NQX408", name, message, "restore it from a copy")) from error
-
-
-class _Walk:
-    """Collects the arrays and values of a file.
+class Reader:
+    """Asks the process that reads a file; starts it when it is needed.
 
     Args:
+        path: The path of a file on a disk; None for one behind a URL.
+        data: The bytes of the file.
+    """
+
+    def __init__(self, path: Path | None, data: Ranges) -> None:
+        self._path, self._data = path, data
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            paths = json.dumps([each for each in sys.path if isinstance(each, str) and each])
+            self._process = subprocess.Popen(  # noqa: S603 - our own module, and no shell
+                # Without the site module it starts in half the time, and no folder of the caller is looked in.
+                [sys.executable, "-I", "-S", hdf5_reader.__file__, paths],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            weakref.finalize(self, _ended, self._process)
+        return self._process
+
+    def close(self) -> None:
+        """Ends the process; a later request starts another one."""
+        if self._process is not None:
+            _ended(self._process)
+            self._process = None
+
+    def ask(
+        self, request: dict[str, Any], memory: int, seconds: float
+    ) -> tuple[dict[str, Any], bytes]:
+        """Returns the answer to a request, and the bytes after it.
+
+        Args:
+            request: The request.
+            memory: Bytes of memory that it may take.
+            seconds: Seconds of processor time that it may take.
+
+        Raises:
+            IntegrityError: The process was stopped.
+        """
+        bounds = {"memory": memory, "seconds": int(min(max(seconds, _LEAST), _MOST))}
+        path = None if self._path is None else str(self._path)
+        whole = {**request, **bounds, "path": path, "size": self._data.size}
+        with self._lock:
+            try:
+                return self._exchanged(self._started(), json.dumps(whole).encode())
+            except (OSError, ValueError) as error:
+                if isinstance(error, StructError):
+                    self.close()
+                    raise
+            self.close()
+        raise damaged("expected a file that h5py reads, got one that stops it")
+
+    def _exchanged(
+        self, process: subprocess.Popen[bytes], request: bytes
+    ) -> tuple[dict[str, Any], bytes]:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(request + b"\n")
+        process.stdin.flush()
+        while True:
+            answer: dict[str, Any] = json.loads(process.stdout.readline())
+            if "fetch" not in answer:
+                return answer, process.stdout.read(answer.get("nbytes", 0))
+            process.stdin.write(self._data.view[slice(*answer["fetch"])])
+            process.stdin.flush()
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process at once: it has nothing to save."""
+    process.kill()
+    process.communicate()
+
+
+class Contents:
+    """Makes arrays and values of the objects in a file.
+
+    Args:
+        reader: The process that reads the file.
+        data: The bytes of the file.
         reading: Options for reading.
 
     Attributes:
@@ -74,143 +159,142 @@ class _Walk:
         found: The problems.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reader: Reader, data: Ranges, reading: Reading) -> None:
         self.arrays: dict[str, ForeignArray] = {}
         self.values: dict[str, Plain] = {}
         self.found: list[Diagnostic] = []
-        self._h5py = imported("h5py", "hdf5", "HDF5 files")
+        self._reader, self._data = reader, data
         self._limits, self._separator = reading.limits, reading.separator
-        self._groups: set[int] = set()
-        self._nodes = self._text = 0
 
-    def file(self, path: Path) -> None:
-        """Adds the members of a file, which stays open as long as its arrays."""
-        try:
-            root = self._h5py.File(path, "r", locking=False)
-        except _FAULTS as error:
-            reason = str(error).partition("\n")[0][:300]
-            raise damaged(f"expected a file that h5py opens, got: {reason}") from error
-        self.group(root)
-
-    def name(self, *keys: str) -> str:
-        """The name of an object; every name counts towards the limits."""
-        name = joined(keys, self._separator)
-        self._nodes += 1
-        self._text += len(name)
-        self._require(self._nodes, self._limits.nodes, "names")
-        self._require(self._text, self._limits.manifest_bytes, "bytes of names and texts")
-        self._require(len(keys), self._limits.depth, "levels")
-        return name
-
-    def _require(self, count: int, most: int, words: str) -> None:
-        if count > most:
-            message = f"expected at most {most} {words} in an HDF5 file, got more"
+    def read(self) -> None:
+        """Reads the list of objects."""
+        limits = {
+            "names": self._limits.nodes,
+            "bytes of names and texts": self._limits.manifest_bytes,
+            "levels": self._limits.depth,
+        }
+        memory, seconds = 8 * self._limits.manifest_bytes, self._data.size / _SLOWEST_LIST
+        answer, _ = self._reader.ask({"limits": limits}, memory, seconds)
+        if "limit" in answer:
+            words = answer["limit"]
+            message = f"expected at most {limits[words]} {words} in an HDF5 file, got more"
             raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
-
-    def group(self, group: Any, *keys: str) -> None:
-        """Adds the members of a group, unless it was reached before."""
-        with _faults_named(self.name(*keys)):
-            address = self._h5py.h5o.get_info(group.id).addr
-            if address in self._groups:
-                return
-            self._groups.add(address)
-            self._attributes(group, keys)
-            members = list(group)
-        for key in members:
-            name = self.name(*keys, key)
+        reason = answer.get("unopened", answer.get("fault"))
+        if reason is not None:
+            raise damaged(f"expected a file that h5py opens, got: {reason}")
+        for each in answer["objects"]:
+            name = joined(each["keys"], self._separator)
             try:
-                with _faults_named(name):
-                    self._member(group, keys, key)
-            except SerializationError as error:
-                if error.code == "NQX005":
-                    raise
-                self.found += [
-                    d if d.path else about_each(name, error)[0] for d in error.diagnostics
-                ]
+                self._add(name, each)
+            except StructError as error:
+                problems = error.diagnostics
+                self.found += [d if d.path else about_each(name, error)[0] for d in problems]
 
-    def _member(self, group: Any, keys: Keys, key: str) -> None:
-        if not is_unicode(key):
+    def _add(self, name: str, item: dict[str, Any]) -> None:
+        if "fault" in item:
+            raise _fault(name, item["fault"])
+        if not is_unicode(name):
             message = "expected names that are text, got other bytes"
             raise IntegrityError(message, code="NQX408")
-        link = group.get(key, getlink=True)
-        if isinstance(link, self._h5py.ExternalLink):
+        if "outside" in item:
             hint = "copy the dataset into the file"
-            message = "expected everything inside the file, got a link to another file"
-            raise UntrustedError(message, code="NQX503", hint=hint)
-        if not isinstance(link, self._h5py.HardLink):
+            raise UntrustedError(_OUTSIDE[item["outside"]], code="NQX503", hint=hint)
+        if "value" in item:
+            self.values[name] = item["value"]
             return
-        found = group[key]
-        if isinstance(found, self._h5py.Group):
-            self.group(found, *keys, key)
-        elif isinstance(found, self._h5py.Dataset):
-            self._attributes(found, (*keys, key))
-            self._dataset(joined((*keys, key), self._separator), found)
+        self.arrays[name] = self._array(name, item)
 
-    def _attributes(self, held: Any, keys: Keys) -> None:
-        """Adds the scalar attributes of an object; others are no values."""
-        for key in held.attrs:
-            facts = held.attrs.get_id(key)
-            is_text = self._h5py.check_string_dtype(facts.dtype) is not None
-            if facts.shape == () and (is_text or facts.dtype.kind in "biuf"):
-                self._add(self.name(*keys, key), held.attrs[key])
+    def _array(self, name: str, item: dict[str, Any]) -> ForeignArray:
+        import numpy as np
 
-    def _add(self, name: str, value: Any) -> None:
-        plain = value.item() if hasattr(value, "item") else value
-        if isinstance(plain, bytes):
-            plain = plain.decode("utf-8", "replace")
-        if type(plain) is str:
-            self._text += len(plain)
-            self._require(self._text, self._limits.manifest_bytes, "bytes of names and texts")
-        self.values[name] = plain
-
-    def _dataset(self, name: str, data: Any) -> None:
-        if data.is_virtual or data.external:
-            message = "expected data inside the file, got a dataset that is in others"
-            raise UntrustedError(message, code="NQX503", hint="copy the dataset into the file")
-        if data.shape is None:
-            self.values[name] = None
-            return
-        shape, dtype = tuple(data.shape), data.dtype
-        if shape == () and dtype.kind == "O" and self._h5py.check_string_dtype(dtype):
-            self._add(name, data.asstr()[()])
-            return
+        shape, stored = tuple(item["shape"]), item["stored"]
         try:
+            dtype = np.dtype(item["dtype"] or "V")
             logical = dtype_name(dtype)
         except SerializationError:
-            read = unreadable(name, str(dtype), _KNOWN, _HINT)
-            self.arrays[name] = ForeignArray(str(dtype), shape, read)
-            return
+            read = unreadable(name, item["words"], _KNOWN, _HINT)
+            return ForeignArray(item["words"], shape, read)
         require_possible(shape, dtype.itemsize)
-        stored = data.id.get_storage_size()
-        nbytes = max(prod(shape), prod(data.chunks or ())) * dtype.itemsize
+        size = prod(shape) * dtype.itemsize
+        chunk = prod(item["chunks"]) * dtype.itemsize
+        nbytes = max(size, chunk)
         if nbytes > self._limits.full_bytes and nbytes > MOST_EXPANSION * stored:
             message = f"expected at most {self._limits.full_bytes} bytes, got {stored} that expand to {nbytes}"
             raise UntrustedError(message, code="NQX505", hint="pass limits= to read more")
-        part = _part(name, data)
-        self.arrays[name] = ForeignArray(logical, shape, partial(part, ...), part)
+        place = item["place"]
+        if place is None or stored != size:
+            part = partial(self._part, name, _Packed(tuple(item["keys"]), dtype, shape, chunk))
+            return ForeignArray(logical, shape, partial(part, (slice(None),) * len(shape)), part)
+        if place + size > self._data.size:
+            message = f"expected {size} bytes at byte {place}, got a file of {self._data.size}"
+            raise IntegrityError(message, code="NQX408")
+        whole = partial(array_in, self._data, place, dtype, shape)
+        if self._data.cheap:
+            return ForeignArray(logical, shape, whole, cheap=True)
+        return ForeignArray(
+            logical, shape, whole, partial(part_in, self._data, place, dtype, shape)
+        )
 
+    def _part(self, name: str, packed: _Packed, region: Region) -> Array:
+        """A part of an array of which the process reads the elements."""
+        import numpy as np
 
-def _part(name: str, data: Any) -> Callable[[Any], Array]:
-    """The function that reads a part of a dataset."""
-    import numpy as np
-
-    def part(region: Region) -> Array:
-        with _faults_named(name):
-            made = np.asarray(data[region])
+        wanted = [range(*each.indices(n)) for each, n in zip(region, packed.shape, strict=True)]
+        around = [(min(each), max(each) + 1) if each else (0, 0) for each in wanted]
+        shape = tuple(end - start for start, end in around)
+        size = prod(shape) * packed.dtype.itemsize
+        request = {"keys": packed.keys, "region": around}
+        memory = 4 * size + 4 * packed.chunk
+        seconds = max(size, packed.chunk) / _SLOWEST_DATA
+        try:
+            answer, data = self._reader.ask(request, memory, seconds)
+        except IntegrityError as error:
+            raise _fault(name, error.diagnostics[0].message.partition("got ")[2]) from error
+        if "dtype" not in answer:
+            raise _fault(name, answer.get("fault", answer.get("unopened", "")))
+        if (answer["dtype"], len(data)) != (packed.dtype.str, size):
+            raise _fault(name, "another dtype or size than before")
+        made = np.frombuffer(data, packed.dtype) if size else np.empty(0, packed.dtype)
+        steps: tuple[Any, ...] = tuple(slice(None, None, each.step) for each in wanted)
+        made = made.reshape(shape)[(*steps, ...)]
         made.flags.writeable = False
         return made
 
-    return part
+
+class _Packed(NamedTuple):
+    """An array whose elements need the C library: its keys, dtype and shape, and the bytes of one chunk."""
+
+    keys: tuple[str, ...]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    chunk: int
+
+
+def _fault(name: str, reason: str) -> IntegrityError:
+    message = f"expected an object that h5py reads, got: {reason}"
+    return IntegrityError(about("NQX408", name, message, "restore it from a copy"))
 
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:
-    file, close = on_disk(path)
-    mapped(file)  # a plain file, and one that the system lets us read
-    walk = _Walk(reading)
-    walk.file(file)
-    raise_findings(walk.found)
+    if (
+        importlib.util.find_spec("h5py") is None
+    ):  # to import it takes longer, and only the process needs it
+        imported("h5py", "hdf5", "HDF5 files")
+    data = ranges_of(path)
+    reader = Reader(path if isinstance(path, Path) else None, data)
+    contents = Contents(reader, data, reading)
+    try:
+        contents.read()
+        raise_findings(contents.found)
+    except BaseException:
+        reader.close()
+        raise
     return ForeignFile(
-        path=str(path), format=HDF5.name, arrays=walk.arrays, values=walk.values, close=close
+        path=str(path),
+        format=HDF5.name,
+        arrays=contents.arrays,
+        values=contents.values,
+        close=reader.close,
     )
 
 

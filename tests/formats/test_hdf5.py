@@ -1,6 +1,8 @@
 """HDF5 files as h5py writes them: names, values, and everything that is refused."""
 
+import random
 import sys
+from pathlib import Path
 
 import h5py
 import ml_dtypes
@@ -9,6 +11,7 @@ import pytest
 
 from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
+from neuralqx_struct.formats import hdf5, hdf5_reader
 from neuralqx_struct.manifest import Limits
 from tests.builders import bounded, same
 
@@ -143,6 +146,57 @@ def test_damaged_files(tmp_path):
     path.write_bytes(data[: place // 2] + bytes(64) + data[place // 2 + 64 :])
     with bounded():
         formats.verify(path)
+
+
+SEEDS = 40
+
+
+def test_no_damage_ends_the_process_or_takes_long(tmp_path):
+    """Flipped bits, cut ends and bytes of another place: an error or another sound file."""
+    path = written(tmp_path / "m.h5")
+    data = path.read_bytes()
+    draw = random.Random(5)
+    found = []
+    with bounded():
+        for seed in range(SEEDS):
+            broken = bytearray(data)
+            if seed % 4 == 0:
+                del broken[draw.randrange(600, len(broken)) :]
+            for _ in range(seed % 4 * 3):
+                broken[draw.randrange(len(broken) // 2)] ^= 1 << draw.randrange(8)
+            if seed % 4 == 3:
+                start = draw.randrange(len(broken) - 64)
+                broken[64:128] = broken[start : start + 64]
+            path.write_bytes(broken)
+            found.append({each.code for each in formats.verify(path)})
+    codes = set().union(*found)
+    assert codes <= {"NQX408", "NQX411", "NQX412", "NQX503", "NQX505", "NQX005"}
+    assert "NQX408" in codes
+
+
+@pytest.mark.parametrize("harm", ["memory", "time", "crash"])
+def test_the_process_is_bounded(tmp_path, monkeypatch, harm):
+    """A file that made the C library take any memory or time, or end, is one error."""
+    path = written(tmp_path / "m.h5")
+    harms = {
+        "memory": "bytearray(1 << 40)",
+        "time": "exec('while True: pass')",
+        "crash": "__import__('os').kill(__import__('os').getpid(), 11)",
+    }
+    script = tmp_path / "reader.py"
+    source = Path(hdf5_reader.__file__).read_text()
+    script.write_text(source.replace("walk.group(file)", harms[harm]))
+    monkeypatch.setattr(hdf5_reader, "__file__", str(script))
+    monkeypatch.setattr(hdf5, "_LEAST", 1)
+    with bounded(), pytest.raises(IntegrityError, match="m.h5: expected a file that h5py"):
+        formats.opened(path)
+
+
+def test_packed_arrays_are_read_after_the_file_was_closed(tmp_path):
+    with formats.opened(written(tmp_path / "m.h5")) as file:
+        packed = file.arrays["packed"]
+        assert packed.part((slice(50, 10, -2),)).tolist() == [0] * 20
+    assert packed.read().shape == (10_000,)
 
 
 def test_damaged_chunks(tmp_path):

@@ -99,7 +99,7 @@ def test_every_kind_is_read_from_a_url(both):
     assert s.infer(url, schema="lab.net") == s.infer(path, schema="lab.net")
 
 
-@pytest.mark.parametrize("name", ["m.npz", "m.npy", "m.msgpack", "m.eqx", "m.safetensors"])
+@pytest.mark.parametrize("name", ["m.npz", "m.npy", "m.msgpack", "m.eqx", "m.safetensors", "m.h5"])
 def test_the_ranges_that_are_needed_are_fetched(tmp_path, hub, name):
     path = tmp_path / name
     WRITERS[name](path)
