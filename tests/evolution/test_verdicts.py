@@ -99,6 +99,15 @@ def test_a_dim_is_shared_by_the_structs_whose_payloads_show_it(fields, shared):
         assert not has_errors(verdict(first, second, "backward"))
 
 
+@pytest.mark.parametrize(("least", "accepted"), [(2, True), (3, False)])
+def test_a_minimum_holds_for_the_dims_that_are_computed_from_it(least, accepted):
+    fields = {"a": "int8[k]", "b": "int8[n]"}
+    dims = {"n": {"min": 0}, "p": {"min": 1, "equals": "n"}, "k": {"equals": "2 * p"}}
+    first = doc(fields, dims=dims)
+    second = doc(fields, 2, dims={**dims, "k": {"equals": "2 * p", "min": least}})
+    assert has_errors(verdict(first, second, "backward")) is not accepted
+
+
 HIDDEN = {
     "no use": ({}, {"p": {"min": 3}}, True),
     "an equation for a dim without a use": ({"p": {}}, {"p": {"equals": "n + 1"}}, True),

@@ -357,15 +357,32 @@ def start_of(old: Document, target: Document) -> Document:
 
 
 def _least(size: Expression, have: Document, known: Mapping[str, Expression]) -> int:
-    """A lower bound of a size."""
-    least = {each: dim.min or 0 for each, dim in have.dims.items()}
-    total = 0
-    own = least.get(size.text, 0)
-    for atoms, count in polynomial(size, known).items():
-        if count < 0:
-            return own
-        total += count * math.prod(least.get(atom, 0) for atom in atoms)
-    return max(total, own)
+    """A lower bound of a size: minima of dims hold for every dim that is computed from them."""
+    least: dict[str, int] = {}
+    started: set[str] = set()
+    waiting = [*size.names]
+    while waiting:
+        name = waiting[-1]
+        equation = known.get(name)
+        inner = equation.names - least.keys() - started if equation else frozenset[str]()
+        if inner and name not in started:
+            waiting += inner
+        else:
+            dim = have.dims.get(waiting.pop())
+            own = (dim.min if dim else None) or 0
+            least[name] = max(own, _bound(polynomial(equation, {}), least)) if equation else own
+        started.add(name)
+    # What cancels is gone only where equations are put in.
+    return max(_bound(polynomial(size, known), least), _bound(polynomial(size, {}), least))
+
+
+def _bound(form: Polynomial, least: Mapping[str, int]) -> int:
+    """A lower bound of a sum of products; 0 if something is subtracted."""
+    if any(count < 0 for count in form.values()):
+        return 0
+    return sum(
+        count * math.prod(least.get(atom, 0) for atom in atoms) for atoms, count in form.items()
+    )
 
 
 def _most(size: Expression, have: Document) -> int | None:
