@@ -16,7 +16,6 @@ Example:
 from __future__ import annotations
 
 import errno
-import html
 import logging
 import math
 import os
@@ -35,6 +34,7 @@ from neuralqx_struct.bundle.metrics import METRICS, Metrics, metrics_at, metrics
 from neuralqx_struct.bundle.steps import listed, step_paths
 from neuralqx_struct.bundle.storage import MANIFEST
 from neuralqx_struct.checkpoint import ExportOptions, LoadOptions, load, save
+from neuralqx_struct.markup import table
 from neuralqx_struct.printing import brief
 
 __all__ = ["Series"]
@@ -102,15 +102,13 @@ class Series:
         found = self._complete()
         names = sorted({name for metrics in found.values() for name in metrics})
         best = self._best(found)
-        rows = [["step", *names, ""]]
+        rows: list[list[str]] = []
         for step, metrics in found.items():
             values = [f"{metrics[name]:g}" if name in metrics else "" for name in names]
             marks = {"latest": max(found), "best": best}
             marked = [mark for mark, of in marks.items() if of == step]
             rows.append([str(step), *values, ", ".join(marked)])
-        cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
-        table = "".join(f"<tr>{row}</tr>" for row in cells)
-        return f"<table><caption>{html.escape(repr(self))}</caption>{table}</table>"
+        return table(("step", *names, ""), rows, repr(self))
 
     # Reading
 

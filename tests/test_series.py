@@ -254,11 +254,11 @@ def test_how_it_is_shown(tmp_path):
     series = s.Series(tmp_path, keep_last=3, keep_best=("<b>", "min"))
     assert eval(repr(series), {"Series": s.Series}).steps() == []
     assert repr(s.Series("run")) == "Series('run')"
-    assert "<td>step</td>" in series._repr_html_()
+    assert ">step</th>" in series._repr_html_()
     series.save(1, 1, {"<b>": 0.25})
     series.save(2, 1)
     page = series._repr_html_()
-    assert "<td>&lt;b&gt;</td>" in page and "<b>" not in page
+    assert "&lt;b&gt;</th>" in page and "<b>" not in page
     assert "<td>1</td><td>0.25</td><td>best</td>" in page
     assert "<td>2</td><td></td><td>latest</td>" in page
 

@@ -36,6 +36,7 @@ from neuralqx_struct.errors import SchemaError, SerializationError, did_you_mean
 from neuralqx_struct.fieldspec import Values, field
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.markup import table, text
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import register_ref
 from neuralqx_struct.schema.lock import full_fingerprint
@@ -230,6 +231,14 @@ class Schema:
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.document.structs]
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (text(name), text(field_name), text(field.text), text(field.kind), text(field.doc))
+            for name, struct in self.document.structs.items()
+            for field_name, field in struct.fields.items()
+        )
+        return table(("struct", "field", "type", "kind", "meaning"), rows, repr(self))
 
     def __repr__(self) -> str:
         return f"<Schema {self.id} version {self._version} of {', '.join(map(str, self.versions))}>"

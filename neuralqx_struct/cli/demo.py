@@ -41,6 +41,7 @@ class DemoReport:
         difference: Largest relative difference of the local energies of the same samples before and after migration.
         bundle: The exported bundle, version 1.
         migrated: The migrated bundle, version 3.
+        report: A page about the last checkpoint.
         seconds: Time the whole took.
     """
 
@@ -51,6 +52,7 @@ class DemoReport:
     difference: float
     bundle: str
     migrated: str
+    report: str
     seconds: float
 
 
@@ -189,6 +191,10 @@ def run(
     )
 
     log(f"  in Python: train.train(state, train.V3, {MORE_STEPS})")
+    report = folder / "report.html"
+    report.write_text(s.report(folder / "ckpt_resumed"), encoding="utf-8")
+    log(f"\n10. Look at the last checkpoint: {report}")
+    log(by_hand("report", folder / "ckpt_resumed", "--out", report))
     seconds = time.perf_counter() - began
     log(f"\nDone in {seconds:.0f} s. Everything is under {folder}:")
     for name, content in {
@@ -197,10 +203,12 @@ def run(
         "ckpt_v3": "the same, migrated to version 3",
         "ckpt_resumed": "after more training, version 3",
         "vmc_ising": "the application",
+        "report.html": "a page about the last checkpoint",
     }.items():
         log(f"  {folder / name}: {content}")
+    log(f"\nOpen the page in a browser: {report.absolute().as_uri()}")
     return DemoReport(
-        exact, trained, error, resumed, difference, str(bundle), str(migrated), seconds
+        exact, trained, error, resumed, difference, str(bundle), str(migrated), str(report), seconds
     )
 
 

@@ -73,6 +73,7 @@ _ROWS = (
             "difference",
             "bundle",
             "migrated",
+            "report",
             "seconds",
         ),
         needs_jax=True,

@@ -37,14 +37,23 @@ from neuralqx_struct.evolution.differences import (
 from neuralqx_struct.evolution.following import follow_aliases, follow_steps, follow_structs
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.value_limits import compare_limits
+from neuralqx_struct.markup import table, text
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.series import Series, carried_series, load_series
 from neuralqx_struct.schema.text import Source, path_keys, path_text
 
-__all__ = ["Change", "Position", "diff", "diff_documents"]
+__all__ = ["Change", "Diff", "Position", "diff", "diff_documents"]
 
 
-def diff(old: Any, new: Any, *, storage_options: Options | None = None) -> list[Change]:
+class Diff(list[Change]):
+    """The changes between two versions; notebooks show them as a table."""
+
+    def _repr_html_(self) -> str:
+        cells = ((each.path, each.message, each.severity, each.code) for each in self)
+        return table(("path", "change", "severity", "code"), ([*map(text, row)] for row in cells))
+
+
+def diff(old: Any, new: Any, *, storage_options: Options | None = None) -> Diff:
     """Compares two versions of a schema.
 
     Args:
@@ -65,7 +74,7 @@ def diff(old: Any, new: Any, *, storage_options: Options | None = None) -> list[
     """
     before, after = _given(old, storage_options), _given(new, storage_options)
     between = [*before.documents.values(), *after.documents.values()]
-    found = []
+    found = Diff()
     for change in diff_documents(before.head, after.head, between):
         old_at = _position(before.sources.get(before.head.version), change.old_path)
         new_at = _position(after.sources.get(after.head.version), change.path)

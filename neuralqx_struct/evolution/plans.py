@@ -27,6 +27,7 @@ from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.evolution.values import map_texts
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
+from neuralqx_struct.markup import table, text
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.conformance import see_node
@@ -115,6 +116,18 @@ class Plan:
         return "\n".join(
             [f"{self.id}: version {self.from_version} -> {self.to_version}", *map(str, self.hops)]
         )
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (
+                f"{hop.old.version} → {hop.new.version}",
+                text(hop.cost),
+                text(step_text(step).removeprefix("- ")),
+            )
+            for hop in self.hops
+            for step in hop.steps or ()
+        )
+        return table(("hop", "cost", "step"), rows, str(self).partition("\n")[0])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

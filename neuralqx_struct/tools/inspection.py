@@ -24,10 +24,11 @@ from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printable
 from neuralqx_struct.formats import FORMATS, ForeignArray, is_foreign, joined, opened, split
 from neuralqx_struct.manifest.kinds import ArrayType, kind_of, show
+from neuralqx_struct.markup import table, text
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief, brief_array, brief_scalar
 from neuralqx_struct.tools.leaves import leaves_of, nodes_with_declarations
-from neuralqx_struct.tools.rows import Row, cut, depth_within, folded, size_text, table
+from neuralqx_struct.tools.rows import Row, cells_of, cut, depth_within, folded, lines_of, size_text
 
 if TYPE_CHECKING:
     from neuralqx_struct.filters.partition import Selection
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Inspection", "Row", "inspect"]
 
+_MOST_SHOWN = 1000  # rows in a notebook
 _MOST_CHARACTERS = 50_000_000  # of all paths
 
 
@@ -95,11 +97,18 @@ class Inspection:
         if self.schema is not None:
             lines.append("schema {id} version {version} ({fingerprint})".format(**self.schema))
         lines += metadata if most is None else metadata[:most]
-        lines += table(rows)
+        lines += lines_of(rows)
         more = f" (and {self.omitted} that are not listed)" if self.omitted else ""
         total = f"{len(self.rows)} nodes{more}, {self.arrays} arrays, {size_text(self.nbytes)}"
         lines.append(f"{total}{note}")
         return "\n".join(map(printable, lines))
+
+    def _repr_html_(self) -> str:
+        head = ("path", "type", "size", "tags", "values")
+        cells = ([text(cell) for cell in row] for row in cells_of(self.rows[:_MOST_SHOWN]))
+        left = len(self.rows) - _MOST_SHOWN
+        more = f"; {left} more rows" if left > 0 else ""
+        return table(head, cells, f"{self.file}: {self._origin()}{more}")
 
     def _origin(self) -> str:
         if self.format is not None:

@@ -2,7 +2,7 @@
 
 Example:
     >>> rows = [Row("$", 0, "list of 2"), Row("$[0]", 1, "float32[3]", nbytes=12), Row("$[1]", 1, "int", "5")]
-    >>> for line in table(folded(rows, 0, foreign=False)):
+    >>> for line in lines_of(folded(rows, 0, foreign=False)):
     ...     print(line.strip())
     $  list of 2, 2 below  12 B
 """
@@ -10,7 +10,7 @@ Example:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -68,13 +68,17 @@ def short_names(rows: Iterable[Row]) -> list[str]:
     return found
 
 
-def table(rows: Iterable[Row]) -> list[str]:
-    """The lines of a table: path, type and value, size, tags, statistics."""
-    cells = []
+def cells_of(rows: Iterable[Row]) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yields path, type and value, size, tags and statistics of each row, as text."""
     for row in rows:
         size = size_text(row.nbytes) if row.nbytes else ""
         found = "" if row.statistics is None else str(row.statistics)
-        cells.append((row.path, row.description, size, ", ".join(row.tags), found))
+        yield row.path, row.description, size, ", ".join(row.tags), found
+
+
+def lines_of(rows: Iterable[Row]) -> list[str]:
+    """The lines of a table of rows."""
+    cells = [*cells_of(rows)]
     widths = [max((len(each[column]) for each in cells), default=0) for column in range(4)]
     lines = []
     for path, text, size, tags, found in cells:

@@ -29,6 +29,9 @@ def test_the_main_job(tmp_path, monkeypatch):
         "vmc_ising/train.py",
     ):
         assert (tmp_path / "demo" / name).exists()
+    page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert "neuralqx.vmc_state" in page
+    assert said[-1].endswith("/demo/report.html")
     assert (
         json.loads((tmp_path / "demo/ckpt_v3/manifest.json").read_text())["schema"]["version"] == 3
     )
