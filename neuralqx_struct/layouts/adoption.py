@@ -36,7 +36,7 @@ from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.layouts.arrays import AdoptedArrays
 from neuralqx_struct.layouts.frames import framed, unframed
 from neuralqx_struct.layouts.model import Layout
-from neuralqx_struct.layouts.names import Names, ignored
+from neuralqx_struct.layouts.names import Ignored, Names
 from neuralqx_struct.layouts.places import Leaf, Values
 from neuralqx_struct.layouts.plans import RULE, Numbers, Plan, claim_problems, claims_of
 from neuralqx_struct.layouts.walk import Walk
@@ -87,8 +87,8 @@ class AdoptionPlan(Plan):
         self.found += self.walk.found
         leaves = self.walk.leaves
         claims = claims_of(leaves)
-        prefix = self.walk.prefix
-        self.unused = [n for n in files if n not in claims and ignored(n, layout.ignore, prefix)]
+        ignored = Ignored(layout.ignore, self.walk.prefix)
+        self.unused = [name for name in files if name not in claims and name in ignored]
         self._report_names(claims)
         whole = [leaf for leaf in leaves if all(name in files for name in leaf.names)]
         for leaf in whole:

@@ -114,7 +114,10 @@ class Layout(Declaration):
     )
     doc: StrictStr = ""
     prefix: list[StrictStr] = Field(
-        default=[""], min_length=1, description="In front of all names; the one that fits is taken."
+        default=[""],
+        min_length=1,
+        max_length=100,  # the whole schema is tried with each
+        description="In front of all names; the one that fits is taken.",
     )
     separator: Annotated[StrictStr, _written(_SEPARATOR, "one character but a backslash")] = Field(
         ".",

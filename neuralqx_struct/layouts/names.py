@@ -21,6 +21,8 @@ ABSOLUTE = "/"
 END = "\n"
 #: Names that one file may be searched for.
 _MOST_LOOKS = 20_000_000
+#: Characters that make a name a pattern.
+_MAGIC = frozenset("*?[")
 _DIGITS = re.compile(r"(0|[1-9][0-9]{0,8})(?![0-9A-Za-z_])")
 
 
@@ -43,13 +45,47 @@ def full(name: str, prefix: str) -> str:
     return name[1:] if name.startswith(ABSOLUTE) else f"{prefix}{name}"
 
 
-def ignored(name: str, patterns: Iterable[str], prefix: str) -> bool:
-    """True if a pattern matches a name behind the prefix, or one that starts with / the whole name."""
-    short = name.removeprefix(prefix)
-    return any(
-        fnmatchcase(name, each[1:]) if each.startswith(ABSOLUTE) else fnmatchcase(short, each)
-        for each in patterns
-    )
+def _over_budget(what: str, hint: str) -> SchemaError:
+    message = f"expected names that are found within the budget, got too many {what}"
+    return SchemaError(message, code="NQX507", hint=hint)
+
+
+class Ignored:
+    """The names that a layout ignores.
+
+    Args:
+        patterns: Names, or patterns, behind the prefix; those that start with / are whole names.
+        prefix: The prefix.
+    """
+
+    def __init__(self, patterns: Iterable[str], prefix: str) -> None:
+        self._left = _MOST_LOOKS
+        self._prefix = prefix
+        self._exact: dict[bool, set[str]] = {True: set(), False: set()}
+        self._patterns: dict[bool, list[str]] = {True: [], False: []}
+        for each in dict.fromkeys(patterns):
+            whole = each.startswith(ABSOLUTE)
+            text = each[1:] if whole else each
+            if _MAGIC.isdisjoint(text):
+                self._exact[whole].add(text)
+            else:
+                self._patterns[whole].append(text)
+
+    def __contains__(self, name: str) -> bool:
+        forms = ((True, name), (False, name.removeprefix(self._prefix)))
+        if any(text in self._exact[whole] for whole, text in forms):
+            return True
+        return any(
+            self._matches(text, each) for whole, text in forms for each in self._patterns[whole]
+        )
+
+    def _matches(self, text: str, pattern: str) -> bool:
+        self._left -= 1 + len(text) * len(pattern) // 100  # the work that the worst pattern makes
+        if self._left < 0:
+            raise _over_budget(
+                "patterns under `ignore:`", "ignore fewer patterns, such as pooler.*"
+            )
+        return fnmatchcase(text, pattern)
 
 
 class Names:
@@ -77,9 +113,8 @@ class Names:
                 return
             self._left -= 1
             if self._left < 0:
-                message = "expected names that are found within the budget, got too many lists"
                 hint = "give lists and dicts names of their own in the layout"
-                raise SchemaError(message, code="NQX507", hint=hint)
+                raise _over_budget("lists", hint)
             yield name[len(start) :]
 
     def any_below(self, start: str) -> bool:

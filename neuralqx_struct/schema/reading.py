@@ -285,6 +285,9 @@ def _explain(
             return "NQX010", f"expected {item['ctx']['error']}", None
         case "too_short":
             return "NQX010", "expected at least one entry, got none", None
+        case "too_long":
+            most = item["ctx"]["max_length"]
+            return "NQX010", f"expected at most {most} entries, got {len(value)}", None
         case "greater_than_equal":
             wanted = f"a number >= {item['ctx']['ge']}"
         case _ if kind not in _EXPECTED:

@@ -18,7 +18,7 @@ from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc, payload
+from tests.builders import bounded, doc, payload
 
 HEADER = 'language: "1"\nschema: lab.train\nversion: {}\nroot: Train\nstructs:\n  Train:\n    fields: {{held: pytree}}\n'
 
@@ -356,3 +356,23 @@ def test_a_struct_of_the_schema_is_changed_by_its_own_steps():
     held = payload(old, {"a": ("B", {"x": 1}), "b": ("B", {"x": 1})})
     with pytest.raises(MigrationError, match="expected a dict, a list"):
         apply(held, plan(series_of([old, new]), 1, 2))
+
+
+def test_entries_of_a_very_large_dict_are_looked_at_once_per_step(schema, tmp_path):
+    """A step that looked at every entry for every other one would not end."""
+    made = schema(
+        steps.rename_path(field="held", path=["a", "k5"], to=["b", "z"]),
+        steps.add(field="held", path=["a", "new"], default=1),
+        steps.remove(field="held", path=["a", "k7"], undo_default=0),
+        steps.rename_path(field="held", path=["a", "k9"], to=["a", "k10"]),
+    )
+    value = {"a": {f"k{i}": i for i in range(100_000)}}
+    path = exported(made, value, tmp_path / "ckpt")
+    with bounded(), pytest.raises(MigrationError, match=r"\['k10'\]: expected no stored entry"):
+        made.load(path)
+    del value["a"]["k10"]
+    path = exported(made, value, tmp_path / "other")
+    with bounded():
+        held = made.load(path).held
+    assert held["b"] == {"z": 5}
+    assert held["a"].keys() == value["a"].keys() - {"k5", "k7", "k9"} | {"new", "k10"}

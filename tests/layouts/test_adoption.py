@@ -376,6 +376,29 @@ def test_a_file_of_many_names_is_bounded():
     assert len(caught.value.diagnostics) <= 1001
 
 
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        [f"*b{i}*" for i in range(3000)],
+        ["*a" * 3000 + "b"],
+        [f"{'[!b]' * 2000}*{i}" for i in range(20)],
+    ],
+)
+def test_patterns_of_ignored_names_are_bounded(patterns):
+    arrays = {"a" * 3000 + str(i): f(1) for i in range(5000)}
+    layout = LAYOUT + f"ignore: {json.dumps(patterns)}\n"
+    with bounded(), pytest.raises(SerializationError) as caught:
+        adopt(source() | arrays, layout)
+    assert [d.code for d in caught.value.diagnostics] == ["NQX507"]
+
+
+def test_very_many_names_may_be_ignored():
+    arrays = {f"x{i}": f(1) for i in range(20_000)}
+    layout = LAYOUT + f"ignore: {json.dumps([*arrays, '*.nothing'])}\n"
+    with bounded():
+        adopt(source() | arrays, layout)
+
+
 def test_names_in_messages_steer_no_terminal():
     (found,) = problems(source(**{"a\x1b[31m\nb": f(1)}))
     with pytest.raises(SerializationError) as caught:

@@ -294,6 +294,12 @@ def test_structs_that_branch_without_end_are_bounded():
             s.Schema(series, 1).from_layout({}, layout)
 
 
+def test_very_many_prefixes_are_refused():
+    """The whole schema is looked for with each of them."""
+    (found,) = findings("prefix: [" + ", ".join(f"p{i}" for i in range(101)) + "]")
+    assert "expected at most 100 entries, got 101" in str(found)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -302,6 +308,8 @@ def test_structs_that_branch_without_end_are_bounded():
         "structs: {Net: {words: {sizes: [" + "v, " * 5000 + "v], part: 0}}}",
         "ignore: ['" + "*a" * 5000 + "']",
         "structs: {" + ", ".join(f"A{i}: {{}}" for i in range(3000)) + "}",
+        "structs: {Net: {words: '" + "{i}" * 5000 + "'}}",
+        "structs: {Net: {words: 'n{i:>999999999}{i.__class__}{'}}",
     ],
 )
 def test_hostile_layouts_end(text):
