@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from neuralqx_struct.bundle.atomic import staged
 from neuralqx_struct.bundle.storage import MANIFEST
@@ -55,6 +55,7 @@ from neuralqx_struct.formats.table import (
     remote_candidate,
 )
 from neuralqx_struct.formats.torch import TORCH
+from neuralqx_struct.formats.uploads import uploaded
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.printing import brief_scalar, is_unicode, listed
 from neuralqx_struct.stores.store import Progress, about_each
@@ -162,7 +163,7 @@ def opened(
 
 
 def write(
-    path: str | Path,
+    path: str | Place,
     format: str,  # noqa: A002
     arrays: Mapping[str, Any],
     *,
@@ -171,11 +172,12 @@ def write(
     separator: str = ".",
     max_shard_size: int | None = None,
     form: Mapping[str, Any] | None = None,
+    storage_options: Options | None = None,
 ) -> Path:
     """Writes a foreign file, completely or not at all; one array after the other is read.
 
     Args:
-        path: The new file; the folder of all shards with ``max_shard_size`` or the form of such a folder.
+        path: The new file, or its URL; the folder of all shards with ``max_shard_size`` or the form of such a folder.
         format: The name of the kind.
         arrays: Arrays by name: those of an open file, numpy arrays, or others that numpy takes.
         metadata: Free text of the file, if files of this kind have any.
@@ -183,9 +185,10 @@ def write(
         separator: The character between the keys of nested files.
         max_shard_size: Bytes of arrays in one shard.
         form: The result of :attr:`ForeignFile.form`, to make the bytes of that file again.
+        storage_options: Options of fsspec for the URL, such as keys.
 
     Returns:
-        The path.
+        The path, or what stands for the URL.
 
     Raises:
         SerializationError: The kind cannot be written, or cannot hold these arrays or metadata.
@@ -198,8 +201,8 @@ def write(
         kinds = ", ".join(each.name for each in FORMATS.values() if each.write is not None)
         message = f"expected a kind of file to write among {kinds}, got {format!r}"
         raise SerializationError(message, code="NQX614", hint=did_you_mean(str(format), FORMATS))
-    path = Path(path)
-    single = path.name.endswith(kind.suffix)
+    place = place_of(path, storage_options)
+    single = place.name.endswith(kind.suffix)
     writing = Writing(
         separator=separator,
         metadata=metadata or {},
@@ -211,12 +214,20 @@ def write(
     given = _foreign_arrays(arrays)
     found = [*_unfit(kind, writing, single=single)]
     if found:
-        raise SerializationError(problem.in_file(str(path)) for problem in found)
-    target = Path(os.path.realpath(path)) if os.path.islink(path) else path  # noqa: PTH114 - Path.is_symlink raises for long names
-    folder = kind.folder(writing)
-    with staged(target, folder=folder, overwrite=overwrite, foreign=_kept, kind="file") as stage:
+        raise SerializationError(problem.in_file(str(place)) for problem in found)
+    options: dict[str, Any] = {
+        "folder": kind.folder(writing),
+        "overwrite": overwrite,
+        "foreign": _kept,
+    }
+    if isinstance(place, RemotePath):
+        making = uploaded(place, **options)
+    else:
+        target = Path(os.path.realpath(place)) if os.path.islink(place) else place  # noqa: PTH114 - Path.is_symlink raises for long names
+        making = staged(target, **options, kind="file")
+    with making as stage:
         kind.write(stage, given, writing)
-    return path
+    return cast("Path", place)
 
 
 def _unfit(kind: Format, writing: Writing, *, single: bool) -> Iterator[Diagnostic]:
@@ -265,7 +276,7 @@ def _foreign_arrays(arrays: Mapping[str, Any]) -> dict[str, ForeignArray]:
     return made
 
 
-def _kept(path: Path) -> str | None:
+def _kept(path: Place) -> str | None:
     """The reason why a path is not overwritten: it is no foreign file, nor a folder of nothing else."""
     if not path.is_dir():
         return "another file" if recognised(path) is None else None

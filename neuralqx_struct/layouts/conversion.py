@@ -66,7 +66,7 @@ def convert(
     Args:
         source: A bundle, or a file or folder that another program wrote, or the URL of one.
         out: The target, a path or a URL; with the suffix ``.zip`` one file. With a layout and the suffix of a foreign format,
-            such as ``.safetensors``, a foreign file, which is written on a disk.
+            such as ``.safetensors``, a foreign file.
         schema: The schema of a foreign file: a Series or Schema, or the path of a schema.
         layout: The name of one of its layouts, or the path or text of one.
         values: Values and sizes that the foreign file does not show.
@@ -134,10 +134,6 @@ def convert(
         known = ", ".join(each.suffix for each in FORMATS.values() if each.write and each.suffix)
         message = f"expected a foreign file as target, got {str(out)!r}"
         raise SerializationError(message, code="NQX614", hint=f"name it {known}")
-    if not isinstance(out, Path):
-        message = f"expected the path of a foreign file on a disk, got the URL {out}"
-        hint = "write it on a disk, and copy it with the tool of the server"
-        raise SerializationError(message, code="NQX614", hint=hint)
     with opened_bundle(source, limits) as held:
         payload = held.payload()
         facts = foreign_of(payload)
@@ -158,7 +154,7 @@ def convert(
             max_shard_size=max_shard_size,
         )
     nbytes = sum(array.nbytes for array in arrays.values())
-    return Converted(out, wanted, len(arrays), nbytes, (), linked=False)
+    return Converted(cast("Path", out), wanted, len(arrays), nbytes, (), linked=False)
 
 
 def _format_of(out: Place, max_shard_size: int | None) -> str | None:

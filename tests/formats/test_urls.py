@@ -132,3 +132,39 @@ def test_options_of_the_file_system_are_passed_on(tmp_path, hub):
     assert made.arrays == 1
     assert FakeHub.tokens.count("t") == 1  # fsspec keeps one object for the same options
     assert invoke("inspect", "hf://m.npz").exit_code == 0
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "npz", "msgpack"])
+def test_files_are_written_to_urls(tmp_path, hub, kind):
+    url = f"hf://lab/m.{kind}"
+    formats.write(url, kind, TREE)
+    assert hub.ls("/lab", detail=False) == [f"/lab/m.{kind}"]
+    local = formats.write(tmp_path / f"m.{kind}", kind, TREE)
+    assert hub.cat(f"/lab/m.{kind}") == local.read_bytes()
+    with pytest.raises(FileExistsError, match="pass overwrite=True"):
+        formats.write(url, kind, {"w": BIG})
+    formats.write(url, kind, {"w": BIG}, overwrite=True)
+    with formats.opened(url) as file:
+        assert [*file.arrays] == ["w"]
+    draft = s.infer(url, schema="lab.net")
+    schema = s.load_schema(draft)
+    s.convert(url, tmp_path / "b", schema=schema, layout=draft.layout)
+    again = f"hf://lab/again.{kind}"
+    s.convert(tmp_path / "b", again, schema=schema, layout=draft.layout)
+    assert hub.cat(f"/lab/again.{kind}") == hub.cat(f"/lab/m.{kind}")
+
+
+def test_files_that_are_not_written_to_urls(hub, monkeypatch):
+    hub.pipe_file("/lab/notes.npz", b"no file of numpy")
+    hub.pipe_file("/lab/folder.npz/x", b"x")
+    hub.pipe_file("/lab/text.safetensors.md", b"text")
+    for name, got in {"folder.npz": "a folder", "text.safetensors.md": "another file"}.items():
+        with pytest.raises(FileExistsError, match=f"a file to overwrite, got {got}"):
+            formats.write(f"hf://lab/{name}", "npz", TREE, overwrite=True)
+    with pytest.raises(s.SerializationError, match="a folder of shards on a disk, got a URL"):
+        formats.write("hf://lab/shards", "safetensors", TREE, max_shard_size=100)
+    before = hub.ls("/lab", detail=False)
+    monkeypatch.setattr(FakeHub, "cp_file", lambda *given, **options: 1 / 0)
+    with pytest.raises(s.SerializationError, match="hf://lab/n.npz: expected to write the URL"):
+        formats.write("hf://lab/n.npz", "npz", TREE)
+    assert hub.ls("/lab", detail=False) == before
