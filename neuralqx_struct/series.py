@@ -1,8 +1,8 @@
 """The steps of a run: saves a bundle for each, finds the latest and the best, and removes the others.
 
 A step is the bundle ``<root>/<step>``. It takes this name when it is complete, so every step is whole or not
-there. Its metrics are in the metadata of its manifest. ``bundle/steps.py`` knows the names in the folder,
-``bundle/atomic.py`` takes steps away without harm to readers.
+there. Its metrics are in the metadata of its manifest. ``bundle/roots.py`` lists and removes
+the steps of a folder on a disk or behind a URL.
 
 Example:
     >>> import tempfile
@@ -19,20 +19,20 @@ import errno
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeVar, Unpack, overload
+from typing import Any, Final, Literal, TypeVar, Unpack, cast, overload
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.atomic import alone_in, clear_leftovers, current, remove
 from neuralqx_struct.bundle.background import PendingBundle
-from neuralqx_struct.bundle.disk import numbered, refusals_named, refused_reading
+from neuralqx_struct.bundle.disk import numbered
 from neuralqx_struct.bundle.metrics import METRICS, Metrics, metrics_at, metrics_to_plain
-from neuralqx_struct.bundle.steps import listed, step_paths
-from neuralqx_struct.bundle.storage import MANIFEST
+from neuralqx_struct.bundle.roots import root_of
+from neuralqx_struct.bundle.steps import listed
+from neuralqx_struct.bundle.urls import Options
 from neuralqx_struct.checkpoint import ExportOptions, LoadOptions, load, save
 from neuralqx_struct.markup import table
 from neuralqx_struct.printing import brief
@@ -51,16 +51,19 @@ _ATTEMPTS: Final = 16
 class Series:
     """The checkpoints of one run, a bundle ``<root>/<step>`` for each step.
 
-    Any number of programs may read a series while it is written. Two that write it take turns.
+    Any number of programs may read a series while it is written. Two that write it take turns; behind a URL, where
+    nothing can be locked, they leave whole steps all the same, and one of two that save the same step is refused.
 
     Args:
-        root: The folder; made by the first save.
+        root: The folder, a path or a URL such as ``s3://bucket/run`` (with the extra ``remote``); made by the first save.
         keep_last: The number of latest steps to keep; None keeps every step.
         keep_best: A metric and ``"min"`` or ``"max"``: keeps the step with the best value too.
         keep_every: Keeps the steps that this number divides too.
+        storage_options: Options of fsspec for a URL, such as keys.
 
     Raises:
         ValueError: An argument has no meaning.
+        SerializationError: fsspec, or a package that it needs for the URL, is not installed.
 
     Example:
         >>> import tempfile
@@ -78,16 +81,15 @@ class Series:
         keep_last: int | None = None,
         keep_best: tuple[str, Literal["min", "max"]] | None = None,
         keep_every: int | None = None,
+        storage_options: Options | None = None,
     ) -> None:
-        self.root = Path(root)
-        if "://" in os.fspath(root):
-            message = f"root=: expected a folder, got the URL {os.fspath(root)!r}"
-            raise ValueError(f"{message}; save to a folder and copy the steps, which are bundles")
+        self._folder = root_of(os.fspath(root), storage_options)
+        self.root = cast("Path", self._folder.path)  # of a URL a RemotePath
         self._keep_last = _count("keep_last", keep_last)
         self._keep_every = _count("keep_every", keep_every)
         self._keep_best = None if keep_best is None else _metric_and_mode(keep_best)
         self._pending: PendingBundle | None = None
-        self._known: dict[int, tuple[tuple[int, int, int], Metrics]] = {}
+        self._known: dict[int, tuple[Hashable, Metrics]] = {}
 
     def __repr__(self) -> str:
         kept = {
@@ -209,20 +211,11 @@ class Series:
 
     def _complete(self) -> dict[int, Metrics]:
         """The complete steps with their metrics; each manifest is read once."""
-        try:
-            paths = step_paths(self.root)
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise refused_reading(error, self.root) from error
-        known: dict[int, tuple[tuple[int, int, int], Metrics]] = {}
-        for step, path in paths.items():
-            mark = _mark(path)
-            if mark is None:
-                continue
+        known: dict[int, tuple[Hashable, Metrics]] = {}
+        for step, mark in self._folder.marks().items():
             held = self._known.get(step)
             if held is None or held[0] != mark:
-                metrics = metrics_at(path)
+                metrics = metrics_at(self._path(step))
                 if metrics is None:
                     continue
                 held = mark, metrics
@@ -320,15 +313,13 @@ class Series:
     @contextmanager
     def _writing(self, step: int) -> Iterator[None]:
         """Keeps other writers away while a step is written, and removes old steps after it."""
-        with refusals_named(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
-        with alone_in(self.root):
+        with self._folder.turn():
             yield
             with _logged(self.root):
-                clear_leftovers(self.root)
+                self._folder.tidy()
                 for each in self._outdated(step):
                     with _logged(self._path(each)):
-                        remove(self._path(each))
+                        self._folder.remove(each)
 
     def _outdated(self, saved: int) -> list[int]:
         """The steps that are not to be kept after a save."""
@@ -351,15 +342,6 @@ def _logged(path: Path) -> Iterator[None]:
         pass
     except OSError as error:
         _LOG.warning("%s: expected to remove it, got: %s", path, error.strerror or error)
-
-
-def _mark(path: Path) -> tuple[int, int, int] | None:
-    """The identity of a manifest, which changes when the step is written again; None if there is none."""
-    try:
-        seen = ((current(path) or path) / MANIFEST).stat()
-    except OSError:
-        return None
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
 def _number(step: Any, *names: str) -> int:

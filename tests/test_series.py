@@ -195,7 +195,6 @@ def test_readers_of_one_bundle_list_the_steps(tmp_path):
         ({"keep_best": "energy"}, "keep_best=: expected a metric and a mode"),
         ({"keep_best": ("energy", "least")}, "keep_best=: expected a metric and a mode"),
         ({"keep_best": ("energy", [])}, "keep_best=: expected a metric and a mode"),
-        ({"root": "s3://bucket/run"}, "root=: expected a folder, got the URL"),
     ],
 )
 def test_arguments_without_a_meaning(tmp_path, options, message):

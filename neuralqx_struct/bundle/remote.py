@@ -85,17 +85,25 @@ def _downloaded(place: RemotePath, size: int) -> tuple[BinaryIO, int, int]:
     """A region of a temporary file with the bytes of a whole file, fetched in pieces."""
     from tempfile import TemporaryFile
 
-    waiting: deque[Future[memoryview]] = deque()
     file = cast("BinaryIO", TemporaryFile(buffering=0))  # noqa: SIM115 - the caller closes it
-    starts = iter(range(0, size, _PIECE))
-    while True:
-        for start in starts:
-            waiting.append(_pool().submit(place.fetched, start, min(start + _PIECE, size)))
-            if len(waiting) == _AT_ONCE:
-                break
-        if not waiting:
-            return file, 0, size
-        write_all(file, waiting.popleft().result())
+    try:
+        for piece in _several(place, range(0, size, _PIECE), size):
+            write_all(file, piece)
+    except BaseException:
+        file.close()
+        raise
+    return file, 0, size
+
+
+def _several(place: RemotePath, starts: Iterable[int], size: int) -> Iterator[memoryview]:
+    """Yields the pieces of a file in their order; fetches several at a time."""
+    waiting: deque[Future[memoryview]] = deque()
+    for start in starts:
+        waiting.append(_pool().submit(place.fetched, start, min(start + _PIECE, size)))
+        if len(waiting) == _AT_ONCE:
+            yield waiting.popleft().result()
+    for future in waiting:
+        yield future.result()
 
 
 # Reading
@@ -513,6 +521,20 @@ class NewRemote(NewBundle):
 
             log, found = logging.getLogger("neuralqx_struct"), error.diagnostics[0].message
             log.warning("%s: expected to remove it, got: %s", self._place / name, found)
+
+
+def remove_remote(place: RemotePath) -> None:
+    """Removes a bundle: first the manifest, then the array files that it names.
+
+    Raises:
+        BundleMissingError: There is none.
+        BundleWriteError: The server refused.
+    """
+    target = place / MANIFEST
+    files = _array_files(target.opening(_MOST))
+    target.remove()
+    for name in files:
+        (place / name).remove()
 
 
 def _array_files(manifest: bytes) -> set[str]:

@@ -142,6 +142,17 @@ class RemotePath:
         named = {basename(each["name"].rstrip("/")): each for each in found}
         return {name: facts for name, facts in named.items() if name}
 
+    def files_below(self) -> dict[str, Mapping[str, Any]]:
+        """The facts about each file in a folder and in the folders below it, by relative path; nothing if there is none."""
+        with self.reading():
+            self.files.invalidate_cache(self.place)
+            try:
+                found = self.files.find(self.place, detail=True)
+            except FileNotFoundError:
+                return {}
+        above = f"{self._place.strip('/')}/"
+        return {name.strip("/").removeprefix(above): facts for name, facts in found.items()}
+
     @cached_property
     def size(self) -> int:
         """The size of a file."""

@@ -1,7 +1,11 @@
 """Bundles behind URLs: which requests each operation makes, and that faults leave the old bundle or the new one."""
 
+import contextlib
 import functools
+import sys
 import threading
+import traceback
+from pathlib import Path
 
 import fsspec
 import jax.numpy as jnp
@@ -10,10 +14,11 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import neuralqx_struct as s
+from neuralqx_struct.bundle import remote
 
 STATE = {"w": jnp.arange(4000.0), "b": np.arange(5), "e": np.zeros((0, 2)), "n": 3}
 URL = "memory://bucket/run/ckpt"
-REQUESTS = ("cat_file", "pipe_file", "put_file", "cp_file", "rm_file", "ls", "info")
+REQUESTS = ("cat_file", "pipe_file", "put_file", "cp_file", "rm_file", "ls", "info", "find")
 
 
 class Server:
@@ -36,6 +41,7 @@ class Server:
             if getattr(self._local, "busy", False):  # one request makes another
                 return real(files, *given, **options)
             target = given[1] if name in ("put_file", "cp_file") else given[0]
+            target = target.removesuffix("/")
             self.asked.append((name, target.rpartition("/")[2]))
             self._local.busy = True
             try:
@@ -104,3 +110,320 @@ def test_the_requests_of_each_operation(server):
     asked, _ = server.during(lambda: s.export(3, URL, overwrite=True))
     assert asked == [NEW[0], *NEW[3:], ("rm_file", "A")]
     assert server.names() == ["/bucket/run/ckpt/manifest.json"]
+
+
+def test_a_payload_is_migrated_while_it_is_loaded_and_behind_urls(server):
+    schema = s.load_schema("schemas/vmc_state")
+    old = "tests/golden/format-1/vmc_state_1"
+    s.convert(old, "memory://v/one")
+    assert s.diff_values("memory://v/one", old).equal
+    assert type(schema.load("memory://v/one")) is schema.VMCState
+    for out in ("memory://v/two", "memory://v/two.zip"):
+        done = s.migrate("memory://v/one", out, schema=schema)
+        assert str(done.out) == out
+        assert not s.verify(out) and not s.validate(out, schema)
+        assert schema.load(out) == schema.load(old)
+    with pytest.raises(s.SerializationError, match="a migration never replaces"):
+        s.migrate("memory://v/one", "memory://v/two", schema=schema)
+    with pytest.raises(s.SerializationError, match="expected a target outside of memory://v/one"):
+        s.migrate("memory://v/one", "memory://v/one/two", schema=schema)
+    assert s.diff("memory://v/one", "schemas/vmc_state/v1.yaml") == []
+
+
+def test_array_files_that_stay_the_same_are_copied_on_the_server(server):
+    s.export(STATE, URL)
+    asked, done = server.during(lambda: s.convert(URL, "memory://v/copy"))
+    assert done.linked and ("cp_file", "A") in asked and ("cat_file", "A") not in asked
+    assert s.verify("memory://v/copy") == []
+
+
+def test_convert_between_disks_and_urls(server, tmp_path):
+    local = s.export(STATE, tmp_path / "ckpt")
+    for source, out in (
+        (local, URL),
+        (URL, tmp_path / "back"),
+        (URL, "memory://bucket/again.zip"),
+        ("memory://bucket/again.zip", tmp_path / "last"),
+        (URL, URL),
+    ):
+        done = s.convert(source, out, store="safetensors", overwrite=True)
+        assert s.verify(out) == [] and done.arrays == 3
+        same(s.load(out), STATE)
+    assert server.names() == [
+        "/bucket/again.zip",
+        next(name for name in server.names() if "arrays" in name),
+        "/bucket/run/ckpt/manifest.json",
+    ]
+
+
+@pytest.mark.parametrize("options", [{"compress": True}, {"store": "safetensors"}], ids=str)
+def test_other_forms_of_arrays(server, options):
+    s.export(STATE, URL, **options)
+    same(s.load(URL), STATE)
+    assert s.verify(URL) == []
+    s.bundle.seal(URL)
+    assert s.verify(URL) == []
+
+
+def test_many_arrays_are_fetched_together_and_large_ones_several_at_a_time(server):
+    many = {f"{n:03}": np.full(3, n) for n in range(200)}
+    s.export(many, URL)
+    asked, back = server.during(lambda: s.load(URL))
+    assert asked == [MANIFEST, ARRAYS] and all(back[name][0] == int(name) for name in many)
+    large = {str(n): np.full(1200, float(n)) for n in range(6)}
+    s.export(large, URL, overwrite=True)
+    met = threading.Barrier(6, timeout=20)
+
+    def together(name, answer, given):
+        if "arrays" in given[0]:
+            met.wait()
+        return answer()
+
+    server.fault = together
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(remote, "_GROUP", 1000)
+        asked, back = server.during(lambda: s.load(URL))
+    assert asked == [MANIFEST] + [ARRAYS] * 6
+    same(back, large)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("work", "code", "text"),
+    [
+        (lambda: s.load(URL), "NQX401", "expected a bundle, got nothing"),
+        (lambda: s.load("memory://bucket"), "NQX401", "a series of the steps 1, 2"),
+        (lambda: s.load("memory://bucket/1"), "NQX401", "got one with notes.txt in it"),
+        (lambda: s.export(1, "memory://bucket/1"), "NQX431", "got an existing one"),
+        (lambda: s.export(1, "memory://bucket/1", overwrite=True), "NQX431", "a folder without"),
+        (lambda: s.export(1, "memory://bucket/2", overwrite=True), "NQX431", "other program's"),
+        (lambda: s.export(1, "memory://bucket/f.zip", overwrite=True), "NQX431", "another file"),
+        (lambda: s.export(1, "memory://bucket/f.zip"), "NQX431", "got an existing one"),
+        (lambda: s.export(1, URL, store="orbax"), "NQX614", "a folder behind a URL"),
+        (lambda: s.export(1, Path("s3://bucket/x")), "NQX401", "got the URL s3:/bucket/x as one"),
+    ],
+)
+def test_errors(server, work, code, text):
+    server.files.pipe_file("/bucket/1/notes.txt", b"x")
+    server.files.pipe_file("/bucket/2/manifest.json", b"{}")
+    server.files.pipe_file("/bucket/f.zip", b"xy")
+    before = server.names()
+    with pytest.raises(s.SerializationError, match=text) as caught:
+        work()
+    assert caught.value.code == code
+    assert server.names() == before
+
+
+def test_an_array_file_that_is_missing_or_replaced(server):
+    s.export({"a": np.ones(2)}, URL)
+    held = s.bundle.read(URL)
+    s.export({"a": np.zeros(2)}, URL, overwrite=True)
+    with pytest.raises(s.SerializationError, match="to stay while it is read, got it replaced"):
+        held.arrays["a"]
+    [file] = [name for name in server.names() if "arrays" in name]
+    server.files.rm_file(file)
+    with pytest.raises(s.IntegrityError, match="expected the array file arrays-.*, got none"):
+        s.load(URL)
+    assert {d.code for d in s.verify(URL)} == {d.code for d in s.validate(URL)} == {"NQX409"}
+
+
+def test_damage_is_found(server):
+    s.export(STATE, URL)
+    [file] = [name for name in server.names() if "arrays" in name]
+    data = bytearray(server.files.cat_file(file))
+    data[300] ^= 1
+    server.files.pipe_file(file, bytes(data))
+    with pytest.raises(s.IntegrityError, match="crc32"):
+        s.load(URL)
+    assert [d.code for d in s.verify(URL)] == ["NQX407"]
+    server.files.pipe_file("/bucket/run/ckpt/arrays-0.npz", b"")
+    assert [d.severity for d in s.verify(URL)] == ["error", "warning"]
+
+
+def test_credentials_are_in_no_message_and_no_manifest(server):
+    given = {
+        "storage_options": {"key": "AKID1234", "secret": "hunter22", "nested": {"token": "tok55"}}
+    }
+    url = "memory://me:pass4321@bucket/ckpt?sig=sig98765"
+    s.export({"a": np.ones(2)}, url, **given)
+    stored = b"".join(file.getvalue() for file in server.files.store.values())
+
+    def refuse(name, answer, given):
+        raise OSError(f"AKID1234 hunter22 tok55 pass4321 {url}")
+
+    secrets = ("AKID1234", "hunter22", "tok55", "pass4321", "sig98765")
+    assert not any(secret.encode() in stored for secret in secrets)
+    server.fault = refuse
+    for work in (s.load, s.inspect, functools.partial(s.export, 1)):
+        with pytest.raises(s.SerializationError) as caught:
+            work(url, **given)
+        shown = "".join(traceback.format_exception(caught.value))
+        own = [line for line in shown.splitlines() if "raise OSError" not in line]
+        assert not [line for line in own if any(secret in line for secret in secrets)]
+        assert "memory://bucket/ckpt" in str(caught.value)
+
+
+def test_without_fsspec_an_error_names_the_extra(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    monkeypatch.chdir(tmp_path)
+    for work in (functools.partial(s.export, 1), s.load, s.verify, s.validate, s.inspect, s.Series):
+        with pytest.raises(s.SerializationError, match=r"\[remote\]") as caught:
+            work("s3://bucket/ckpt")
+        assert caught.value.code == "NQX615"
+    assert list(tmp_path.iterdir()) == []
+
+
+# Faults
+
+
+def timeout(name, answer, given):
+    raise TimeoutError("the server did not answer")
+
+
+def refused(name, answer, given):
+    raise OSError("500 Internal Server Error")
+
+
+def lost(name, answer, given):
+    answer()
+    raise ConnectionResetError("the connection was lost after the request")
+
+
+def half(name, answer, given):
+    """Half a body: of a download silently, of an upload the server keeps what it got."""
+    if name == "cat_file":
+        data = answer()
+        return data[: len(data) // 2]
+    if name == "put_file":
+        files = fsspec.filesystem("memory")
+        answer()
+        files.store[given[1]].seek(0)
+        files.store[given[1]].truncate(files.store[given[1]].size // 2)
+        return None
+    raise ConnectionResetError("half of the body was sent")
+
+
+BEFORE = {"w": np.arange(50.0), "n": 1}
+AFTER = {"w": np.arange(60.0), "n": 2}
+
+
+def changed():
+    s.export(AFTER, URL, overwrite=True)
+
+
+def converted():
+    s.convert("memory://bucket/other", URL, overwrite=True, store="safetensors")
+
+
+def copied():
+    s.convert("memory://bucket/other", URL, overwrite=True)
+
+
+def loaded():
+    same(s.load(URL), BEFORE)
+
+
+def verified():
+    found = s.verify(URL)
+    if found:
+        raise s.SerializationError(found)
+
+
+@pytest.mark.parametrize("fault", [timeout, refused, lost, half])
+@pytest.mark.parametrize("work", [changed, converted, copied, loaded, verified])
+def test_a_fault_at_any_request_leaves_the_old_bundle_or_the_new_one(server, work, fault):
+    failed = 0
+    for at in range(40):
+        server.fault = None
+        server.files.store.clear()
+        s.export(BEFORE, URL)
+        s.export(AFTER, "memory://bucket/other")
+        left = [at]
+
+        def once(name, answer, given):
+            left[0] -= 1
+            return fault(name, answer, given) if left[0] == -1 else answer()
+
+        server.fault = once
+        try:
+            work()
+        except s.SerializationError as error:
+            failed += 1
+            assert len(error.diagnostics) <= 2, str(error)
+        server.fault = None
+        found = s.load(URL)
+        same(found, AFTER if found["n"] == 2 else BEFORE)
+        assert not [d for d in s.verify(URL) if d.severity == "error"]
+        if left[0] >= 0:
+            break
+    assert left[0] >= 0 and failed
+
+
+# Series
+
+
+def test_a_series_behind_a_url(server):
+    root = "memory://runs/a"
+    series = s.Series(root, keep_last=2, keep_best=("energy", "min"))
+    for step, energy in enumerate([-1.0, -3.0, -2.0, -1.5, -1.4]):
+        series.save(step, {"w": np.full(3, energy)}, {"energy": energy})
+    assert (series.steps(), series.latest(), series.best()) == ([1, 3, 4], 4, 1)
+    assert series.load("best")["w"][0] == -3 and series.load()["w"][0] == -1.4
+    assert len(server.names()) == 6
+    series.save(9, {"w": np.zeros(2)}, asynchronous=True).wait()
+    assert s.Series(root).steps() == [1, 4, 9]
+    with pytest.raises(s.SerializationError, match="the complete steps are 1, 4, 9"):
+        series.load(3)
+    asked, _ = server.during(series.latest)
+    assert asked == [("find", "a")]
+    with pytest.raises(s.SerializationError, match="a series of the steps"):
+        s.load(root)
+
+
+def test_of_two_writers_of_one_step_one_is_refused(server):
+    first, second = s.Series("memory://runs/a"), s.Series("memory://runs/a")
+
+    def meet(name, answer, given):
+        if name == "pipe_file" and server.fault is not None:  # the other one is faster
+            server.fault = None
+            server._local.busy = False
+            second.save(1, "second")
+        return answer()
+
+    server.fault = meet
+    with pytest.raises(s.SerializationError, match="got an existing one"):
+        first.save(1, "first")
+    assert first.load(1) == "second"
+    first.save(2, "first")
+    second.save(3, "second")
+    assert first.steps() == second.steps() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("fault", [timeout, refused, lost, half])
+def test_a_fault_at_any_request_leaves_whole_steps(server, fault):
+    for at in range(60):
+        server.fault = None
+        server.files.store.clear()
+        series = s.Series("memory://runs/a", keep_last=2)
+        for step in (1, 2):
+            series.save(step, np.full(3, step))
+        left = [at]
+
+        def once(name, answer, given):
+            left[0] -= 1
+            return fault(name, answer, given) if left[0] == -1 else answer()
+
+        server.fault = once
+        with contextlib.suppress(s.SerializationError):
+            series.save(3, np.full(3, 3))
+        server.fault = None
+        steps = s.Series("memory://runs/a").steps()
+        assert steps in ([1, 2], [1, 2, 3], [2, 3])
+        assert all(series.load(step)[0] == step for step in steps)
+        series.save(4, np.full(3, 4))
+        assert series.load("latest")[0] == 4
+        if left[0] >= 0:
+            return
+    pytest.fail("the work never ended without a fault")

@@ -1,0 +1,131 @@
+"""The folder of a series: its complete steps, the turns of its writers, and removal; on a disk or behind a URL.
+
+On a disk writers take turns by a lock. Servers have none: there every step is written and removed so that writers
+who meet leave whole steps, and a step that two of them save at once is refused to one.
+
+Example:
+    >>> import tempfile
+    >>> from neuralqx_struct import bundle
+    >>> from neuralqx_struct.manifest.payload import Payload
+    >>> root = root_of(f"{tempfile.mkdtemp()}/run")
+    >>> with root.turn():
+    ...     _ = bundle.write(root.path / "5", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
+    >>> [*root.marks()], root.remove(5), [*root.marks()]
+    ([5], None, [])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from neuralqx_struct.bundle.atomic import alone_in, clear_leftovers, current, remove
+from neuralqx_struct.bundle.disk import refusals_named, refused_reading
+from neuralqx_struct.bundle.remote import remove_remote
+from neuralqx_struct.bundle.steps import numbers_of, step_paths
+from neuralqx_struct.bundle.storage import MANIFEST
+from neuralqx_struct.bundle.urls import Options, Place, RemotePath, place_of
+
+
+class Root(Protocol):
+    """The folder of a series."""
+
+    @property
+    def path(self) -> Place:
+        """Its path."""
+
+    def marks(self) -> Mapping[int, Hashable]:
+        """The steps with a manifest, in their order, and its identity: another one if the step was written again."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Keeps other writers away, where the system can."""
+
+    def tidy(self) -> None:
+        """Removes files of writers that were stopped, where it is known that they were."""
+
+    def remove(self, step: int) -> None:
+        """Removes a step.
+
+        Raises:
+            FileNotFoundError: There is none.
+            OSError: The system refused.
+        """
+
+
+def root_of(path: str | Place, options: Options | None = None) -> Root:
+    """The folder of a series at a path or a URL."""
+    place = place_of(path, options)
+    return DiskRoot(place) if isinstance(place, Path) else RemoteRoot(place)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRoot:
+    """The folder of a series on a disk."""
+
+    path: Path
+
+    def marks(self) -> Mapping[int, Hashable]:
+        """The steps with a manifest, and its identity; see :class:`Root`."""
+        try:
+            paths = step_paths(self.path)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise refused_reading(error, self.path) from error
+        marks = {step: _mark(path) for step, path in paths.items()}
+        return {step: mark for step, mark in marks.items() if mark is not None}
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Lets one writer at a time in."""
+        with refusals_named(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        with alone_in(self.path):
+            yield
+
+    def tidy(self) -> None:
+        """Removes files of killed writers."""
+        clear_leftovers(self.path)
+
+    def remove(self, step: int) -> None:
+        """Removes a step without harm to its readers."""
+        remove(self.path / str(step))
+
+
+def _mark(path: Path) -> Hashable | None:
+    """The identity of a manifest; None if there is none."""
+    try:
+        seen = ((current(path) or path) / MANIFEST).stat()
+    except OSError:
+        return None
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRoot:
+    """The folder of a series behind a URL."""
+
+    path: RemotePath
+
+    def marks(self) -> Mapping[int, Hashable]:
+        """The steps with a manifest, and its facts, of one listing."""
+        found: dict[str, Hashable] = {}
+        for name, facts in self.path.files_below().items():
+            step, _, file = name.partition("/")
+            if file == MANIFEST:
+                found[step] = tuple(sorted((key, str(value)) for key, value in facts.items()))
+        return {step: found[str(step)] for step in numbers_of(found)}
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Nothing: servers have no locks."""
+        return nullcontext()
+
+    def tidy(self) -> None:
+        """Nothing: an upload of another writer looks the same as one that was stopped."""
+
+    def remove(self, step: int) -> None:
+        """Removes a step, its manifest first."""
+        remove_remote(self.path / str(step))
