@@ -6,7 +6,7 @@ Classes are written by ``classes/writer.py``; trees are encoded without data and
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import jax
@@ -15,8 +15,11 @@ import numpy as np
 
 from neuralqx_struct.classes.documents import class_schema, document_of
 from neuralqx_struct.codecs.jax import StructEncoder
+from neuralqx_struct.codecs.nodes import known_remedy
 from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.paths import format_path
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.struct.pytree import path_parts
 from neuralqx_struct.tools.drafts import draft
 
 __all__ = ["schema_of"]
@@ -37,7 +40,8 @@ def schema_of(
     A tree has a schema that its bundle conforms to: ``validate(export(tree, path), schema_of(tree))`` finds nothing. Dicts with names as
     keys, namedtuples, dataclasses and objects of registered classes are structs, equal ones the same struct; ``layers_0``,
     ``layers_1``, ... and lists of equal structs are a ``list[Layer]``; equal sizes are dims. Modules of Flax NNX have the schema of
-    ``nnx.state(module)``, and trees of ``jax.ShapeDtypeStruct`` that of their arrays.
+    ``nnx.state(module)``, a TrainState of Flax that of its step, parameters and optimiser, and trees of
+    ``jax.ShapeDtypeStruct`` that of their arrays.
 
     Args:
         obj: The class, which becomes the root; or an instance or any tree of values that can be saved.
@@ -60,32 +64,58 @@ def schema_of(
     if document_of(type(obj)) is not None:
         return class_schema(type(obj), schema=schema, version=version, report=report)
     encoder = StructEncoder(check=False)
-    node = encoder.encode(_concrete(obj))
+    left: list[Diagnostic] = []
+    node = encoder.encode(_concrete(obj, left))
     if node is None and encoder.problems:
         encoder.finish()
     if report is not None:
+        report += left
         report += [replace(each, code="NQX134", severity="info") for each in encoder.problems]
     return draft(node, schema, "tree", version)[1]
 
 
-def _concrete(tree: Any) -> Any:
-    """The tree with the state of each NNX module in its place, and arrays of one element for abstract ones."""
+def _concrete(tree: Any, left: list[Diagnostic]) -> Any:
+    """The tree with arrays of one element for abstract ones, and other objects for those that are code in part.
+
+    The state of each NNX module is in its place, and the nodes of each dataclass such as a TrainState of Flax, whose static
+    fields are code; ``left`` receives a finding about these.
+    """
     nnx = sys.modules.get("flax.nnx")  # imported by whoever has made a module
     modules: Any = () if nnx is None else getattr(nnx, "Pytree", nnx.Module)
 
     def is_leaf(value: Any) -> bool:
-        return isinstance(value, modules)
+        return isinstance(value, modules) or _is_code_in_part(value)
 
-    def concrete(leaf: Any) -> Any:
+    def concrete(keys: Any, leaf: Any) -> Any:
         if isinstance(leaf, jax.ShapeDtypeStruct):
             return _array(leaf)
-        return nnx.state(leaf) if nnx is not None and is_leaf(leaf) else leaf
+        if nnx is not None and isinstance(leaf, modules):
+            return nnx.state(leaf)
+        if not _is_code_in_part(leaf):
+            return leaf
+        nodes = _nodes_of(leaf)
+        code = ", ".join(each.name for each in fields(leaf) if each.name not in nodes)
+        message = (
+            f"expected data, got the {type(leaf).__qualname__} with {code}, which is code; left out"
+        )
+        left.append(Diagnostic("NQX134", "info", message, format_path(path_parts(keys))))
+        return {name: _concrete(node, left) for name, node in nodes.items()}
 
-    changed = (jax.ShapeDtypeStruct, *((modules,) if modules else ()))
     leaves = jax.tree.leaves(tree, is_leaf=is_leaf)
-    if not any(isinstance(leaf, changed) for leaf in leaves):
+    if not any(isinstance(leaf, jax.ShapeDtypeStruct) or is_leaf(leaf) for leaf in leaves):
         return tree
-    return jax.tree.map(concrete, tree, is_leaf=is_leaf)
+    return jax.tree_util.tree_map_with_path(concrete, tree, is_leaf=is_leaf)
+
+
+def _is_code_in_part(value: Any) -> bool:
+    """True for dataclasses that have nodes for JAX and cannot be saved."""
+    return is_dataclass(value) and known_remedy(type(value)) is not None and bool(_nodes_of(value))
+
+
+def _nodes_of(value: Any) -> dict[str, Any]:
+    """The fields of a registered dataclass that are nodes."""
+    pairs = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda each: each is not value)[0]
+    return {str(keys[0].name): node for keys, node in pairs if keys and hasattr(keys[0], "name")}
 
 
 def _array(abstract: jax.ShapeDtypeStruct) -> Any:

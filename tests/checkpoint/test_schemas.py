@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from flax.training.train_state import TrainState
 
 import neuralqx_struct as s
 from neuralqx_struct.errors import SerializationError, has_errors
@@ -93,6 +94,20 @@ def texts(document):
         name: [field.text for field in struct.fields.values()]
         for name, struct in document.structs.items()
     }
+
+
+def test_a_state_of_training_has_the_schema_of_its_data(tmp_path):
+    state = TrainState.create(apply_fn=lambda _: 0, params=PARAMS, tx=optax.adam(1e-3))
+    data = {"step": state.step, "params": PARAMS, "opt_state": state.opt_state}
+    report = []
+    document = s.schema_of({"train": [state], "best": np.ones(3)}, report=report)
+    assert document == s.schema_of({"train": [data], "best": np.ones(3)})
+    assert not has_errors(lint_document(document))
+    assert [(each.code, each.path) for each in report] == [("NQX134", "$['train'][0]")]
+    assert "the TrainState with apply_fn, tx, which is code" in report[0].message
+    path = s.export(data, tmp_path / "ckpt")
+    assert s.validate(path, s.schema_of(state)) == []
+    assert s.schema_of(jax.eval_shape(lambda: state)).structs["State"].fields.keys() == {*data}
 
 
 def test_a_module_has_the_schema_of_its_state():
