@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct import bundle
+from neuralqx_struct.bundle.storage import MANIFEST
+from neuralqx_struct.bundle.urls import place_of
 from neuralqx_struct.errors import Diagnostic, StructError
 from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.evolution.folders import is_bundle
@@ -52,9 +54,17 @@ def report(path: str | Path, other: str | Path | None = None) -> str:
     """
     if other is not None:
         return _comparison(path, other)
-    if is_foreign(path) or is_bundle(Path(path)) or Path(path).name == "manifest.json":
-        return _checkpoint(path)
-    return _schema(load_series(path))
+    return _schema(load_series(path)) if _is_schema(path) else _checkpoint(path)
+
+
+def _is_schema(path: str | Path) -> bool:
+    """True for a schema file, and for a folder that is no checkpoint."""
+    place = place_of(path)
+    if not isinstance(place, Path):
+        return False
+    if place.suffix in (".yaml", ".yml", ".json"):
+        return place.name != MANIFEST
+    return place.is_dir() and not is_bundle(place) and not is_foreign(place)
 
 
 def _schema(series: Series) -> str:

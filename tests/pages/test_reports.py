@@ -46,8 +46,14 @@ def test_a_schema():
     assert headings(page) == ["dims", "structs", "versions"]
     assert page.index("Version 3") < page.index("Version 2") < page.index("Version 1")
     assert "split: {field: " in page
-    with pytest.raises(s.SchemaError):
+    assert headings(s.report(ROOT / "schemas" / "vmc_state" / "v1.yaml"))[-1] == "versions"
+    with pytest.raises(FileNotFoundError):
         s.report("nothing")
+
+
+def test_a_bundle_behind_a_url():
+    path = s.export({"a": np.arange(3.0)}, "memory://report/ckpt", overwrite=True)
+    assert headings(s.report(str(path))) == ["state", "sizes", "content"]
 
 
 def test_names_values_and_metadata_are_shown_harmless(tmp_path):
