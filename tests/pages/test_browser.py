@@ -25,12 +25,11 @@ class Browser:
         commands, self._write = os.pipe()
         self._read, events = os.pipe()
         shell = 'exec 3<&"$1" 4>&"$2"; shift 2; exec chromium "$@"'
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        flags += ["--remote-debugging-pipe", f"--user-data-dir={folder}"]
         words = ["bash", "-c", shell, "-", str(commands), str(events), *flags]
         self._process = subprocess.Popen(
-            [*words, f"--user-data-dir={folder}"],
-            pass_fds=(commands, events),
-            stderr=subprocess.DEVNULL,
+            words, pass_fds=(commands, events), stderr=subprocess.DEVNULL
         )
         os.close(commands)
         os.close(events)
