@@ -166,7 +166,8 @@ def store_named(name: str) -> Store:
     """
     if name not in STORES:
         message = f"expected a store among {', '.join(STORES)}, got {name!r}"
-        raise SerializationError(message, code="NQX614", hint=did_you_mean(str(name), STORES))
+        hint = did_you_mean(str(name), STORES) or "name one of these"
+        raise SerializationError(message, code="NQX614", hint=hint)
     return STORES[name]
 
 

@@ -1,13 +1,16 @@
 """Commands that hints name: each of them, run as it is written, does what its hint promises."""
 
+import dataclasses
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from neuralqx_struct.cli import demo
 from tests.builders import POINT_V1, POINT_V2, invoke, report
 
 DOUBLE = POINT_V1.replace("float32", "float64")
@@ -66,3 +69,199 @@ def test_a_command_that_a_hint_names_works(name, tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     _, after = report(*words)
     assert (code in {d["code"] for d in after["diagnostics"]}) is not resolves
+
+
+# --- hints that name an option, a path, a call or a line of a file ---
+
+
+def copied(name, edit=None):
+    """A copy of a bundle, with a change to one of its files."""
+    shutil.copytree("a bundle" if Path("a bundle").exists() else bundle(), name)
+    if edit is not None:
+        file, old, new = edit
+        place = Path(name, file)
+        place.write_bytes(place.read_bytes().replace(old, new, 1))
+    return name
+
+
+def damaged():
+    np.savez("safe.npz", x=np.zeros(3, "f4"))
+    return copied(
+        "damaged", ("arrays.npz", np.zeros(9, "f4").tobytes(), np.ones(9, "f4").tobytes())
+    )
+
+
+def run_of_steps():
+    series = s.Series("run")
+    for step in (1, 2):
+        series.save(step, {"w": np.zeros(3) + step})
+    return "run"
+
+
+def orbax():
+    return s.export({"w": np.zeros(3)}, "orbax bundle", store="orbax")
+
+
+def foreign():
+    np.savez("f.npz", w=np.zeros((3, 4), "f4"))
+    return "f.npz"
+
+
+def newest():
+    folder("points", POINT_V1, POINT_V2)
+    made = s.load_schema("points")
+    return s.export(made.Point(x=np.zeros(9, "f4"), count=1), "newest")
+
+
+def in_use():
+    Path("in use").mkdir()
+    Path("in use", "notes").write_text("mine")
+    return "in use"
+
+
+def with_project_file():
+    Path("neuralqx-struct.toml").write_text("schemas = '.'\n")
+
+
+POINTS = ("--schema", "points")
+EXISTS = ("NQX431", "pass --overwrite, or choose another --out")
+
+#: What fails, its code and its hint; what is done first to follow it, and the command that follows it.
+FOLLOWED = {
+    "convert: overwrite": (
+        lambda: ("convert", bundle(), "--out", copied("there")), *EXISTS,
+        None, ("convert", "a bundle", "--out", "there", "--overwrite"),
+    ),
+    "convert: another path": (
+        lambda: ("convert", bundle(), "--out", copied("there")), *EXISTS,
+        None, ("convert", "a bundle", "--out", "elsewhere"),
+    ),
+    "convert: over something else": (
+        lambda: ("convert", bundle(), "--out", in_use(), "--overwrite"),
+        "NQX431", "choose another path, or remove it yourself",
+        lambda: shutil.rmtree("in use"), ("convert", "a bundle", "--out", "in use"),
+    ),
+    "convert: into its source": (
+        lambda: ("convert", bundle(), "--out", "a bundle/sub"),
+        "NQX431", "choose another path",
+        None, ("convert", "a bundle", "--out", "sub"),
+    ),
+    "convert: a foreign file": (
+        lambda: ("convert", foreign(), "--out", "made"),
+        "NQX708", "`neuralqx-struct infer FILE` drafts both; pass --schema and --layout",
+        lambda: invoke("infer", "f.npz", "--out", "schemas/drafted"),
+        ("convert", "f.npz", "--out", "made", "--schema", "schemas/drafted", "--layout", "LAYOUT"),
+    ),
+    "convert: a foreign file into another": (
+        lambda: ("convert", foreign(), "--out", "made.safetensors", "--schema", drafted(), "--layout", layout()),
+        "NQX614", "a foreign file becomes a bundle first; the bundle then becomes another file",
+        lambda: invoke("convert", "f.npz", "--out", "first", "--schema", "schemas/drafted", "--layout", layout()),
+        ("convert", "first", "--out", "made.safetensors", "--schema", "schemas/drafted", "--layout", "LAYOUT"),
+    ),
+    "convert: a zip of a store of folders": (
+        lambda: ("convert", orbax(), "--out", "o.zip"),
+        "NQX614", "name a folder on a disk, or use --store npz",
+        None, ("convert", "orbax bundle", "--out", "o.zip", "--store", "npz"),
+    ),
+    "convert: an unknown store": (
+        lambda: ("convert", bundle(), "--out", "o", "--store", "safetensor"),
+        "NQX614", "did you mean 'safetensors'?",
+        None, ("convert", "a bundle", "--out", "o", "--store", "safetensors"),
+    ),
+    "convert: another store": (
+        lambda: ("convert", bundle(), "--out", "o", "--store", "zarr"),
+        "NQX614", "name one of these",
+        None, ("convert", "a bundle", "--out", "o", "--store", "npz"),
+    ),
+    "convert: a series": (
+        lambda: ("convert", run_of_steps(), "--out", "o"),
+        "NQX401", "name one, such as run/2",
+        None, ("convert", "run/2", "--out", "o"),
+    ),
+    "verify: a series": (
+        lambda: ("verify", run_of_steps()), "NQX401", "name one, such as run/2",
+        None, ("verify", "run/2"),
+    ),
+    "verify: an edited manifest": (
+        lambda: ("verify", copied("edited", ("manifest.json", b'"step": 1', b'"step": 2'))),
+        "NQX407", "if that was you, run bundle.seal(path)",
+        lambda: s.bundle.seal("edited"), ("verify", "edited"),
+    ),
+    "verify: damage": (
+        lambda: ("verify", damaged()), "NQX407", "restore it from a copy",
+        lambda: shutil.copy("a bundle/arrays.npz", "damaged/arrays.npz"), ("verify", "damaged"),
+    ),
+    "verify: a missing file": (
+        lambda: ("verify", without_arrays()), "NQX409", "restore the file from a copy",
+        lambda: shutil.copy("a bundle/arrays.npz", "bare/arrays.npz"), ("verify", "bare"),
+    ),
+    "migrate: no schema": (
+        lambda: ("migrate", newest(), "--out", "o"),
+        "NQX400", "pass the folder of the schema: --schema SCHEMA",
+        None, ("migrate", "newest", "--out", "o", *POINTS),
+    ),
+    "migrate: no schema, but a project file": (
+        lambda: ("migrate", newest(), "--out", "o"),
+        "NQX400", "or name it in a project file",
+        with_project_file, ("migrate", "newest", "--out", "o"),
+    ),
+    "migrate: an existing path": (
+        lambda: ("migrate", newest(), "--to", "1", "--out", in_use(), *POINTS),
+        "NQX431", "remove it, or choose another --out",
+        None, ("migrate", "newest", "--to", "1", "--out", "o", *POINTS),
+    ),
+    "migrate: into its source": (
+        lambda: ("migrate", newest(), "--to", "1", "--out", "newest/o", *POINTS),
+        "NQX431", "choose another path",
+        None, ("migrate", "newest", "--to", "1", "--out", "o", *POINTS),
+    ),
+    "migrate: too far back": (
+        lambda: ("migrate", newest(), "--to", "-2", "--out", "o", *POINTS),
+        "NQX422", "known versions of lab.point: 1, 2",
+        None, ("migrate", "newest", "--to", "1", "--out", "o", *POINTS),
+    ),
+    "migrate: a schema of the project": (
+        lambda: ("migrate", newest(), "--to", "1", "--out", "o", "--schema", "lab.point"),
+        "NQX400", "in neuralqx-struct.toml: schemas = 'FOLDER'",
+        with_project_file, ("migrate", "newest", "--to", "1", "--out", "o", "--schema", "lab.point"),
+    ),
+    "demo: a folder in use": (
+        lambda: ("demo", in_use()), "NQX400", "name another: neuralqx-struct demo FOLDER",
+        None, ("demo", "another"),
+    ),
+}  # fmt: skip
+
+
+def without_arrays():
+    Path(copied("bare"), "arrays.npz").unlink()
+    return "bare"
+
+
+def no_training(where, **_):
+    """The demonstration in a new folder, without its minutes; test_demo.py runs it."""
+    assert not where.exists()
+    return demo.DemoReport(*range(len(dataclasses.fields(demo.DemoReport))))
+
+
+def drafted():
+    assert invoke("infer", "f.npz", "--out", "schemas/drafted").exit_code == 0
+    return "schemas/drafted"
+
+
+def layout():
+    return next(Path("schemas/drafted").rglob("layouts/*.yaml")).stem
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_hint_that_is_followed_works(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words, code, hint, first, then = FOLLOWED[name]
+    done, found = report(*map(str, words()))
+    assert done.exit_code
+    assert [d["code"] for d in found["diagnostics"]] == [code]
+    assert hint in found["diagnostics"][0]["hint"]
+    if first is not None:
+        first()
+    monkeypatch.setattr(demo, "run", no_training)
+    done = invoke(*(layout() if word == "LAYOUT" else word for word in then))
+    assert done.exit_code == 0, done.output

@@ -129,7 +129,7 @@ def test_the_folder_of_schemas(project):
     assert invoke("schema", "fmt", "--check").exit_code in (0, 1)
     (project / "neuralqx-struct.toml").unlink()
     done = invoke("schema", "lint")  # there is no folder named schemas
-    assert done.exit_code == 2 and "schemas = FOLDER" in done.stderr
+    assert done.exit_code == 2 and "schemas = 'FOLDER'" in done.stderr
 
 
 def test_the_store_of_converted_bundles(project):
