@@ -3,7 +3,7 @@
     python benchmarks/scale.py [--mebibytes 256] [--rounds 9] [--where DIR]
 
 Measured are the time that `save` blocks, the time until the step is complete, the time of a restore, and the time on the
-processors of the last two, which another load of the machine changes less. Each round runs both,
+processors (for the first, of the thread that calls `save`), which another load of the machine changes less. Each round runs both,
 first the one, then the other in the next; reported are medians, and medians of the ratios of each round.
 """
 
@@ -25,7 +25,7 @@ import neuralqx_struct as s
 from neuralqx_struct.integrations.orbax import StructRestore, StructSave
 
 ARRAYS = 16
-PARTS = ("blocking", "total", "restore", "cpu save", "cpu restore")
+PARTS = ("blocking", "total", "restore", "cpu blocking", "cpu save", "cpu restore")
 
 
 class State(s.Struct):
@@ -45,9 +45,9 @@ def state(mebibytes):
 def timed(root, save, restore):
     """Seconds of the parts, of one save and one restore."""
     with ocp.CheckpointManager(root) as manager:
-        start, cpu = time.perf_counter(), time.process_time()
+        start, cpu, thread = time.perf_counter(), time.process_time(), time.thread_time()
         manager.save(0, args=save)
-        blocked = time.perf_counter()
+        blocked, thread_blocked = time.perf_counter(), time.thread_time()
         manager.wait_until_finished()
         done, cpu_done = time.perf_counter(), time.process_time()
         found = manager.restore(0, args=restore)
@@ -60,6 +60,7 @@ def timed(root, save, restore):
         "blocking": blocked - start,
         "total": done - start,
         "restore": end - done,
+        "cpu blocking": thread_blocked - thread,
         "cpu save": cpu_done - cpu,
         "cpu restore": cpu_end - cpu_done,
     }
