@@ -234,7 +234,7 @@ class StructRestore(_CheckpointArgs):  # type: ignore[misc]
 
 
 class StructHandler(_CheckpointableHandler):  # type: ignore[misc]
-    """Saves and loads Structs in ``orbax.checkpoint.v1``, once ``ocp.handlers.register_handler(StructHandler)`` was called.
+    """Saves and loads Structs in ``orbax.checkpoint.v1``, which knows it once this module is imported.
 
     The abstract form, by which a Struct is loaded, is its class or schema; or an object with
     ``jax.ShapeDtypeStruct`` in the place of arrays, whose shardings it gets; or a :class:`StructRestore`, which has
@@ -304,3 +304,7 @@ def _restore_of(abstract: Any) -> StructRestore:
         return StructRestore(like=abstract)
     message = "expected a Struct, its class or schema, or a StructRestore"
     raise TypeError(f"abstract form: {message}, got {brief(abstract)}")
+
+
+# Here, and not where it is used: Orbax refuses to register a handler twice, as a cell of a notebook would.
+_ocp.v1.handlers.register_handler(StructHandler)

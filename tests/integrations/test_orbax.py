@@ -384,12 +384,6 @@ def test_a_step_that_cannot_be_migrated_does_not_appear(run, folder, tmp_path):
 # -- orbax.checkpoint.v1
 
 
-@pytest.fixture(scope="module")
-def _registered():
-    v1.handlers.register_handler(StructHandler)
-
-
-@pytest.mark.usefixtures("_registered")
 def test_a_struct_in_v1(folder, schema, tmp_path):
     net = old_net(folder, 3)
     v1.save_checkpointables(tmp_path / "ck", {"net": net, "config": {"rate": 0.1}})
@@ -419,7 +413,6 @@ def test_a_struct_in_v1(folder, schema, tmp_path):
     assert not handler.is_handleable({"w": 1}) and not handler.is_abstract_handleable({"w": 1})
 
 
-@pytest.mark.usefixtures("_registered")
 def test_steps_in_v1(folder, schema, tmp_path):
     training = v1.training
     policy = training.preservation_policies.LatestN(2)

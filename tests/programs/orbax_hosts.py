@@ -24,7 +24,7 @@ import orbax.checkpoint as ocp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import neuralqx_struct as s
-from neuralqx_struct.integrations.orbax import StructHandler, StructRestore, StructSave
+from neuralqx_struct.integrations.orbax import StructRestore, StructSave
 
 v1 = ocp.v1
 SCHEMA = s.load_schema(ROOT / "net")
@@ -98,7 +98,6 @@ def one_process_that_cannot_save():
 
 
 def with_v1():
-    v1.handlers.register_handler(StructHandler)
     place = ROOT / f"v1-{COUNT}"
     v1.save_checkpointables(place, {"net": first_net(5)})
     wanted = StructRestore(SCHEMA.Net, mesh=MESH, rules=RULES)
