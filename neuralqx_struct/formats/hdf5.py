@@ -117,11 +117,13 @@ class Reader:
         with self._lock:
             try:
                 return self._exchanged(self._started(), json.dumps(whole).encode())
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError) as error:  # it ended, or its answer did
+                self.close()
                 if isinstance(error, StructError):
-                    self.close()
                     raise
-            self.close()
+            except BaseException:  # it still waits for bytes
+                self.close()
+                raise
         raise damaged("expected a file that h5py reads, got one that stops it")
 
     def _exchanged(
@@ -249,6 +251,8 @@ class Contents:
         try:
             answer, data = self._reader.ask(request, memory, seconds)
         except IntegrityError as error:
+            if error.diagnostics[0].file is not None:  # the bytes behind a URL
+                raise
             raise _fault(name, error.diagnostics[0].message.partition("got ")[2]) from error
         if "dtype" not in answer:
             raise _fault(name, answer.get("fault", answer.get("unopened", "")))

@@ -168,3 +168,19 @@ def test_files_that_are_not_written_to_urls(hub, monkeypatch):
     with pytest.raises(s.SerializationError, match="hf://lab/n.npz: expected to write the URL"):
         formats.write("hf://lab/n.npz", "npz", TREE)
     assert hub.ls("/lab", detail=False) == before
+
+
+def test_a_server_that_fails_once_is_asked_again(tmp_path, hub, monkeypatch):
+    array = np.random.default_rng(0).random(200_000)
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file.create_dataset("packed", data=array, chunks=(50_000,), compression="gzip")
+    hub.put_file(str(tmp_path / "m.h5"), "/m.h5")
+    with formats.opened("hf://m.h5") as file:
+        with monkeypatch.context() as patch:
+            patch.setattr(FakeHub, "cat_file", lambda *given, **options: 1 / 0)
+            with pytest.raises(s.SerializationError, match="hf://m.h5: expected to read the URL"):
+                file.arrays["packed"].read()
+            patch.setattr(FakeHub, "cat_file", lambda *given, **options: b"x")
+            with pytest.raises(s.IntegrityError, match="got 1"):
+                file.arrays["packed"].read()
+        assert same(file.arrays["packed"].read(), array)
