@@ -1,0 +1,104 @@
+"""What other repositories run: the hooks of pre-commit, the steps of the action, and the files about the project."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import yaml
+
+import neuralqx_struct
+from tests.builders import POINT_V1, POINT_V2, ROOT
+
+HOOKS = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+GOLDEN = ROOT / "tests" / "golden" / "format-1" / "vmc_state_1"
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository whose last commit has version 1 of a schema, and a checkpoint."""
+    folder = tmp_path / "schemas" / "point"
+    folder.mkdir(parents=True)
+    (folder / "v1.yaml").write_text(POINT_V1)
+    (tmp_path / "neuralqx-struct.toml").write_text('schemas = "schemas"\n')
+    shutil.copytree(GOLDEN, tmp_path / "ckpt")
+    for words in ("init -q", "add .", "-c user.name=a -c user.email=a@b commit -q -m x"):
+        subprocess.run(["git", *words.split()], cwd=tmp_path, check=True)
+    (folder / "v2.yaml").write_text(POINT_V2)
+    return tmp_path
+
+
+def run(line, folder, **env):
+    """Runs a line of a shell, where `neuralqx-struct` is this package."""
+    command = (
+        f'neuralqx-struct() {{ {shlex.quote(sys.executable)} -m neuralqx_struct "$@"; }}; {line}'
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def files_of(hook, folder):
+    """The files that pre-commit passes to a hook."""
+    if not hook.get("pass_filenames", True):
+        return ""
+    known = subprocess.run(
+        ["git", "ls-files"], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return shlex.join(f for f in known.stdout.split() if re.search(hook["files"], f))
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_hooks_pass_what_is_good_and_fail_for_what_is_not(repository, name):
+    hook = HOOKS[name]
+    line = f"{hook['entry']} {files_of(hook, repository)}"
+    code, text = run(line, repository)
+    assert code == 0, text
+    (repository / "ckpt" / "manifest.json").write_text("{}")
+    first = repository / "schemas" / "point" / "v1.yaml"
+    if name == "neuralqx-struct-fmt":
+        first.write_text(POINT_V1.replace('language: "1"', 'language:   "1"'))
+        assert run(line, repository)[0] == 0
+        assert "language:   " not in first.read_text()
+        return
+    first.write_text(POINT_V1.replace("float32", "float64"))
+    if name == "neuralqx-struct-lint":
+        first.write_text(POINT_V1.replace("float32", "float33"))
+    code, text = run(line, repository)
+    assert code == 1, text
+
+
+def test_the_steps_of_the_action(repository):
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    _, lint, breaking, checkpoints = [step["run"] for step in action["runs"]["steps"]]
+    assert run(lint, repository)[0] == 0
+    assert run(breaking, repository, AGAINST="git:HEAD")[0] == 0
+    assert run(checkpoints, repository, CHECKPOINTS="ckpt ckpt")[0] == 0
+    (repository / "ckpt" / "manifest.json").write_text("{}")
+    code, text = run(checkpoints, repository, CHECKPOINTS="ckpt")
+    assert (code, text[:7]) == (1, "::error")
+
+
+def test_the_action_and_its_page_install_everything_but_jax():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = {re.match(r"[\w-]+", each)[0] for each in declared}
+    # typing_extensions comes with pydantic, and zlib takes the place of isal.
+    wanted = names - {"jax", "jaxlib", "isal", "typing_extensions"}
+    for file in ("action.yml", "docs/ci.md"):
+        line = re.search(r"pip install (?:--quiet )?(numpy .*)", (ROOT / file).read_text())[1]
+        assert {re.match(r"[\w-]+", word)[0] for word in shlex.split(line)} == wanted
+
+
+def test_files_about_the_project_name_its_version_and_license():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == neuralqx_struct.__version__
+    assert cited["license"] == "Apache-2.0"
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+    built = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text())
+    assert (ROOT / built["sphinx"]["configuration"]).is_file()
