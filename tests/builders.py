@@ -7,6 +7,7 @@ import functools
 import io
 import json
 import operator
+import re
 import sys
 import time
 from html.parser import HTMLParser
@@ -907,3 +908,18 @@ class ReadPage(HTMLParser):
 
     def handle_data(self, data):
         self.texts.append(data)
+
+
+def answered(text, pick=0):
+    """The text with the answer of a number (or the last one) uncommented in place of every question."""
+    out, answers = [], None
+    for line in [*text.splitlines(), ""]:
+        if answers is not None and re.match(r" *# .*:$", line):
+            answers.append([])
+        elif answers is not None and re.match(r" *# - ", line):
+            answers[-1].append(line.replace("# - ", "- ", 1))
+        else:
+            out += answers[min(pick, len(answers) - 1)] if answers else []
+            answers = [] if "# nqx: question:" in line else None
+            out += [] if answers is not None else [line]
+    return "\n".join(out)

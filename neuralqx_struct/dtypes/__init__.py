@@ -314,6 +314,16 @@ def promotes(old: str, new: str) -> bool:
     return b.range[0] <= low and high <= b.range[1] and b.lacks <= a.lacks
 
 
+def rounds(source: str, target: str) -> bool:
+    """True if a cast changes most numbers with fractions, as the target has fewer bits for them.
+
+    Example:
+        >>> rounds("float32", "bfloat16"), rounds("int64", "int8"), rounds("float32", "float64")
+        (True, False, False)
+    """
+    return DTYPES[source].family in {"floating", "complex"} and not promotes(source, target)
+
+
 def best_dtype(dtypes: Sequence[str], old: Sequence[str]) -> str:
     """The first of some dtypes that holds all values of others; the first of all if none does."""
     return next((new for new in dtypes if all(promotes(each, new) for each in old)), dtypes[0])

@@ -16,15 +16,21 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.sizes import equations, readable_as
 from neuralqx_struct.evolution.steps import apply_to_document, copied_fields, kind, step_text
-from neuralqx_struct.evolution.steps.operations import Gap
+from neuralqx_struct.evolution.steps.operations import Gap, Scope
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.bounds import scalar_misses
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import NO_VALUE
 
+Fields = Mapping[str, FieldDeclaration]
 #: The place of a difference, as keys from the document.
 Place = tuple[str, ...]
+
+
+def loses_values(step: Step) -> bool:
+    """True if a step removes stored values, or may change them."""
+    return kind(step).drops_values or bool(getattr(step, "lossy", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +42,8 @@ class Answer:
 
     @property
     def is_lossy(self) -> bool:
-        """True if a step removes stored values."""
-        return any(kind(step).drops_values for step in self.steps)
+        """True if stored values are removed or may change."""
+        return any(map(loses_values, self.steps))
 
     @property
     def label(self) -> str:
@@ -113,6 +119,21 @@ class Work:
             return None
         return document
 
+    def rounded(self, steps: Iterable[Step]) -> list[Step]:
+        """The steps with values rounded that some of them may refuse; none if no step refuses values."""
+        document, found, changed = self.have, list[Step](), False
+        for step in steps:
+            record = kind(step)
+            other = record.rounded(step)
+            stops = other and any(record.review(step, Scope.of(step, document, self.want)))
+            found.append(other if other and stops else step)
+            changed = changed or bool(stops)
+            after = self.after(found[-1:], document)
+            if after is None:
+                return []
+            document = after
+        return found if changed else []
+
     def take(self, about: Iterable[Place], *steps: Step) -> bool:
         """Adds sure steps, if they apply."""
         after = self.after(steps)
@@ -125,16 +146,103 @@ class Work:
     def ask(
         self, about: Iterable[Place], question: str, *answers: tuple[str, Sequence[Step]]
     ) -> None:
-        """Adds a question, with those answers that apply; those that lose values are labelled and come last."""
-        sound = [
-            Answer(words, tuple(steps)) for words, steps in answers if self.after(steps) is not None
-        ]
-        sound.sort(key=lambda answer: answer.is_lossy)
+        """Adds a question, with those answers that apply; those that lose values are labelled and come last.
+
+        Args:
+            about: The places of the differences.
+            question: The question.
+            answers: Words and steps; one with steps that some values refuse is followed by one that rounds these.
+        """
+        steps_of = [[*steps] for _, steps in answers]
+        given: list[tuple[str, Sequence[Step]]] = []
+        for words, steps in answers:
+            given.append((words, steps))
+            rounded = self.rounded(steps)
+            if rounded and rounded not in steps_of:
+                given.append((f"{words}, rounded", rounded))
+        tried = [(Answer(words, tuple(steps)), self.after(steps)) for words, steps in given]
+        sound = [(answer, after) for answer, after in tried if after is not None]
+        sound.sort(key=lambda each: each[0].is_lossy)
         if self.budget < 0:
             return  # steps that were not tried are missing in the answers
-        self.found.append(Suggestion(tuple(about), tuple(sound), question))
+        shown = tuple(answer for answer, _ in sound)
+        self.found.append(Suggestion(tuple(about), shown, question))
         if sound:
-            self.have = self.after(sound[0].steps) or self.have
+            self.have = sound[0][1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fields that only one version has.
+
+
+@dataclass(slots=True)
+class Pairing:
+    """A struct of both versions, and its stored fields that only one of them has, as far as no step is known."""
+
+    name: str
+    work: Work
+    gone: dict[str, FieldDeclaration]
+    come: dict[str, FieldDeclaration]
+
+    def settle(self, gone: Sequence[str], come: Sequence[str]) -> list[Place]:
+        """Removes fields for which there is a suggestion, and returns their places."""
+        for name in gone:
+            del self.gone[name]
+        for name in come:
+            del self.come[name]
+        return [place_of(self.name, name) for name in (*gone, *come)]
+
+    def has(self, gone: Iterable[str], come: Iterable[str]) -> bool:
+        """True if no step is known yet for any of some fields."""
+        return {*gone} <= self.gone.keys() and {*come} <= self.come.keys()
+
+    def settles(self, way: Way) -> bool:
+        """True if the steps apply, and lead from fields that are gone to fields as the new version declares them."""
+        if not self.has(way.gone, way.come):
+            return False
+        after = self.work.after(way.steps)
+        if after is None:
+            return False
+        made, known = after.structs[self.name].stored, self.work.known
+        pairs = [(made[name].declared, self.come[name].declared) for name in way.come]
+        return all(readable_as(have, want, known) for have, want in pairs)
+
+    def removals(self, name: str) -> list[Step]:
+        """The steps that remove a field, those that keep the downgrade first."""
+        given: dict[str, Any] = {"field": name, "within": self.work.within(self.name)}
+        values = values_for(self.gone[name], self.work.have)
+        undone = [build.remove(**given, undo_default=value) for value in values]
+        steps = [*undone, build.remove(**given, lossy=True)]
+        return [step for step in steps if self.work.after([step]) is not None]
+
+    def additions(self, name: str) -> list[Step]:
+        """The steps that add a field."""
+        given: dict[str, Any] = {"field": name, "within": self.work.within(self.name)}
+        values = values_for(self.come[name], self.work.want)
+        steps = [build.add(**given, default=value) for value in values]
+        return [step for step in steps if self.work.after([step]) is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Steps by which fields that are gone may have become others; ``words`` is the question, empty if they are sure."""
+
+    gone: tuple[str, ...]
+    come: tuple[str, ...]
+    steps: tuple[Step, ...]
+    words: str = ""
+
+
+def are(names: Sequence[str]) -> str:
+    """Returns names with ``is`` or ``are``."""
+    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def with_name(step: Step, old: str, new: str) -> Step:
+    """A step with another name for the field that it makes or changes."""
+    members = ["field", "into", *(["to"] if kind(step).renames_field else [])]
+    named = [member for member in members if getattr(step, member, None) == old]
+    return step.model_copy(update=dict.fromkeys(named, new))
 
 
 def place_of(struct: str, name: str) -> Place:
@@ -194,7 +302,8 @@ def ways_to(
         for steps, after in chains:
             made = after.structs[name].stored[each].declared
             if readable_as(made, want, equations(work.want, after)):
-                ways.setdefault(tuple(sorted(step.name for step in steps)), steps)
-        yield from ways.values()
+                sort = tuple(sorted(f"{step.name} {loses_values(step)}" for step in steps))
+                ways.setdefault(sort, steps)
+        yield from sorted(ways.values(), key=lambda way: any(map(loses_values, way)))
         if ways:
             return

@@ -12,27 +12,37 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from neuralqx_struct.dtypes import best_dtype
-from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.choices import held_arrays, mixed_dtypes
 from neuralqx_struct.evolution.differences import Difference, differences, renamed_structs
-from neuralqx_struct.evolution.pairings import are, pair_fields
-from neuralqx_struct.evolution.proposals import Place, Suggestion, Work, place_of, ways_to
-from neuralqx_struct.evolution.sizes import readable_as, same_type, substitute
+from neuralqx_struct.evolution.gathering import gather_fields
+from neuralqx_struct.evolution.pairings import pair_fields
+from neuralqx_struct.evolution.proposals import (
+    Fields,
+    Place,
+    Suggestion,
+    Work,
+    are,
+    place_of,
+    ways_to,
+)
+from neuralqx_struct.evolution.sizes import readable_as, same_type
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.fields import mappings
-from neuralqx_struct.evolution.steps.structs import binding
-from neuralqx_struct.expressions import Expression
-from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.evolution.steps.structs import is_renamed
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import reachable
+from neuralqx_struct.schema.sizes.scopes import reachable, start_of
 from neuralqx_struct.types import Array, Type, walk_type
 from neuralqx_struct.types.text import format_type
+
+_MOST_ROUNDS = 3  # after a move, fields may move on into the next struct
+_MOST_FACING = 1000  # pairs of fields that may hold a struct under two names
 
 
 def explained(have: Document, want: Document, found: Iterable[Difference]) -> list[Difference]:
@@ -91,7 +101,7 @@ def suggest(old: Document, new: Document) -> tuple[Suggestion, ...]:
         old: The version that payloads have.
         new: The version that is wanted; its own migrations are ignored.
     """
-    work = Work(old, new)
+    work = Work(start_of(old, new), new)
     _rename_structs(work)
     _move_fields(work)
     seen: set[str] = set()
@@ -116,15 +126,44 @@ def _rename_structs(work: Work) -> None:
     old, new = work.have, work.want
     stored = {*reachable(old)[0]}, {*reachable(new)[0]}
     for former, name in renamed_structs(old, new):
-        if former not in stored[0] or name not in stored[1]:
-            continue
-        step = build.rename_struct(struct=former, to=name)
-        about = [*_users(former, old)]
-        if former in new.structs[name].aliases:
-            work.take(about, step)
-        else:
-            question = f"{former} is gone and {name} is new: was it renamed?"
-            work.ask(about, question, ("yes", [step]))
+        if former in stored[0] and name in stored[1]:
+            _rename_struct(former, name, work)
+    for former, name in [*_in_one_place(work)]:
+        _rename_struct(former, name, work)
+
+
+def _rename_struct(former: str, name: str, work: Work) -> None:
+    step = build.rename_struct(struct=former, to=name)
+    about = [*_users(former, work.have)]
+    if former in work.want.structs[name].aliases:
+        work.take(about, step)
+    else:
+        question = f"{former} is gone and {name} is new: was it renamed?"
+        work.ask(about, question, ("yes", [step]))
+
+
+def _in_one_place(work: Work) -> Iterator[tuple[str, str]]:
+    """Yields structs of which one took the place of the other in a field, with some of its fields."""
+    old, new = work.have.structs, work.want.structs
+    found: dict[str, str] = {}
+    for owner in [name for name in reachable(work.want)[0] if name in old]:
+        for have, want in _facing(old[owner].stored, new[owner].stored):
+            for a, b in zip(walk_type(have), walk_type(want), strict=False):
+                if is_renamed(a.refers, b.refers, work.have, work.want):
+                    common = old[a.refers].stored.keys() & new[b.refers].stored.keys()
+                    if common and a.refers not in found and b.refers not in found.values():
+                        found[a.refers] = b.refers
+    yield from found.items()
+
+
+def _facing(old: Fields, new: Fields) -> Iterator[tuple[Type, Type]]:
+    """Yields the types of fields in both versions, then those of fields that only one has."""
+    for name, declaration in old.items():
+        if name in new:
+            yield declaration.declared, new[name].declared
+    pairs = product(old.keys() - new.keys(), new.keys() - old.keys())
+    for a, b in sorted(pairs)[:_MOST_FACING]:
+        yield old[a].declared, new[b].declared
 
 
 def _users(struct: str, document: Document) -> Iterator[Place]:
@@ -138,68 +177,22 @@ def _users(struct: str, document: Document) -> Iterator[Place]:
 
 
 def _move_fields(work: Work) -> None:
-    for _ in range(len(work.have.structs) + len(work.want.structs)):
-        found = next(_moves(work), None)
-        if found is None or not work.take(*found):
+    """Takes fields into nested structs and out of them, from the root inwards."""
+    for _ in range(_MOST_ROUNDS):
+        found = [gather_fields(name, work) for name in _outermost_first(work.want)]
+        if not any(found):
             return
 
 
-def _moves(work: Work) -> Iterator[tuple[list[Place], Step]]:
-    """Yields steps for fields that one version has in a struct and the other in one nested in it."""
-    have, want = work.have, work.want
-    for name in reachable(want)[0]:
-        if name not in have.structs:
-            continue
-        within = work.within(name)
-        for outside, inside in ((have, want), (want, have)):
-            for holder, declaration in inside.structs[name].stored.items():
-                struct = declaration.declared.refers
-                fields = _common(name, holder, outside, inside, work)
-                if not fields:
-                    continue
-                step: Step = build.inline(field=holder, fields=fields, within=within)
-                if inside is want:
-                    step = build.move(fields=fields, into=holder, struct=struct, within=within)
-                if work.after([step]) is not None:
-                    about = [place_of(owner, each) for owner in (name, struct) for each in fields]
-                    if holder not in outside.structs[name].stored:
-                        about.append(place_of(name, holder))
-                    yield about, step
-
-
-def _common(name: str, holder: str, outside: Document, inside: Document, work: Work) -> list[str]:
-    """The fields that one version has in a struct and the other in the struct that a field holds.
-
-    Args:
-        name: The struct.
-        holder: The field.
-        outside: The version in which they are in the struct itself.
-        inside: The version in which they are in the nested one.
-        work: Both versions.
-    """
-    outer, rest = outside.structs[name].stored, inside.structs[name].stored
-    use = rest[holder].declared
-    nested, bind = inside.structs.get(use.refers), binding(inside, use)
-    if nested is None:
-        return []
-    before = outside.structs.get(use.refers) if holder in outer else None
-    taken = {*rest, *(before.stored if before is not None else ())}
-    found = []
-    for each, declaration in outer.items():
-        if each not in nested.stored or each in taken:
-            continue
-        if _is_bound(declaration.declared, nested.stored[each].declared, bind, work):
-            found.append(each)
+def _outermost_first(document: Document) -> list[str]:
+    """The structs of a document, each behind one that holds it."""
+    found = [document.root]
+    for name in found:
+        for declaration in document.structs[name].stored.values():
+            for inner in walk_type(declaration.declared):
+                if inner.refers in document.structs and inner.refers not in found:
+                    found.append(inner.refers)
     return found
-
-
-def _is_bound(outside: Type, inside: Type, bind: Mapping[str, Expression], work: Work) -> bool:
-    """True if a type outside is the type inside a struct with the struct's parameters bound."""
-    try:
-        bound = substitute(inside, bind)
-    except SchemaError:  # a size that becomes too long
-        return False
-    return same_type(outside, bound, work.known)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ Example:
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from itertools import product
 
 from neuralqx_struct.expressions import Expression
@@ -147,3 +148,41 @@ def polynomial(size: Expression, known: Mapping[str, Expression]) -> Polynomial:
     if forms.known is not known:
         _latest = forms = _Forms(known)
     return forms.of(size)
+
+
+def summed(forms: Iterable[Polynomial]) -> Polynomial:
+    """The sum of some polynomials."""
+    return reduce(_sum, forms, {})
+
+
+def divided(left: Polynomial, right: Polynomial) -> Polynomial | None:
+    """The quotient by a single term if nothing remains: ``d * h * k`` by ``d`` is ``h * k``."""
+    if len(right) != 1:
+        return None
+    ((factors, divisor),) = right.items()
+    found: Polynomial = {}
+    for atoms, count in left.items():
+        rest = [*atoms]
+        for factor in factors:
+            if factor not in rest:
+                return None
+            rest.remove(factor)
+        if count % divisor:
+            return None
+        found[tuple(rest)] = count // divisor
+    return found
+
+
+def polynomial_text(form: Polynomial) -> str:
+    """The text of an expression with this polynomial.
+
+    Example:
+        >>> polynomial_text({("h", "k"): 2, (): 1})
+        '2 * h * k + 1'
+    """
+    terms = []
+    for atoms, count in form.items():
+        factors = [atom if atom.isidentifier() else f"({atom})" for atom in atoms]
+        number = [] if count == 1 and factors else [str(count)]
+        terms.append(" * ".join([*number, *factors]))
+    return " + ".join(terms).replace("+ -", "- ") or "0"

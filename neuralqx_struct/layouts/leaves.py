@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.sizes import extent
-from neuralqx_struct.evolution.steps.arrays import KEY_WORDS
+from neuralqx_struct.evolution.steps.keys import KEY_WORDS
 from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.layouts.forms import Form
 from neuralqx_struct.layouts.model import KEY, NUMBER, Layout, Rule

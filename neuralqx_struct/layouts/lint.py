@@ -18,7 +18,7 @@ from typing import Any
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SchemaError, Severity, did_you_mean
 from neuralqx_struct.evolution.sizes import equations, extent, shown_sizes
-from neuralqx_struct.evolution.steps.arrays import KEY_WORDS
+from neuralqx_struct.evolution.steps.keys import KEY_WORDS
 from neuralqx_struct.layouts.coverage import claim_findings
 from neuralqx_struct.layouts.forms import Form, Shape
 from neuralqx_struct.layouts.model import KEY, NUMBER, Layout, Rule

@@ -156,7 +156,7 @@ SUGGESTED = [
 @pytest.mark.parametrize(("old", "new", "step"), SUGGESTED)
 def test_it_is_suggested(old, new, step):
     (found,) = suggest(doc({"a": old}), doc({"a": new}, 2))
-    assert [steps.step_text(each) for each in found.steps] == [step]
+    assert [steps.step_text(each) for each in found.answers[0].steps] == [step]
 
 
 def test_the_number_is_converted_and_null_filled():

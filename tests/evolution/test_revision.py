@@ -19,7 +19,7 @@ from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint
-from tests.builders import ROOT
+from tests.builders import ROOT, answered
 
 V1 = """\
 # yaml-language-server: $schema=../struct-schema/1.json
@@ -42,22 +42,6 @@ structs:
       mode: {type: Mode, kind: static}
       layer: Layer
 """
-HEADER = re.compile(r"^ *# .*:$")
-
-
-def answered(text, pick=0):
-    """The text with the answer of a number (or the last one) uncommented in place of every question."""
-    out, answers = [], None
-    for line in [*text.splitlines(), ""]:
-        if answers is not None and HEADER.match(line):
-            answers.append([])
-        elif answers is not None and re.match(r" *# - ", line):
-            answers[-1].append(line.replace("# - ", "- ", 1))
-        else:
-            out += answers[min(pick, len(answers) - 1)] if answers else []
-            answers = [] if "# nqx: question:" in line else None
-            out += [] if answers is not None else [line]
-    return "\n".join(out)
 
 
 def test_answers_of_the_helper():

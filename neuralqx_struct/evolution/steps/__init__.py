@@ -22,13 +22,9 @@ from neuralqx_struct.evolution.steps.arrays import (
     CAST,
     RESHAPE,
     TRANSPOSE,
-    UNWRAP_KEY,
-    WRAP_KEY,
     cast,
     reshape,
     transpose,
-    unwrap_key,
-    wrap_key,
 )
 from neuralqx_struct.evolution.steps.conversions import CONVERT, convert
 from neuralqx_struct.evolution.steps.entries import RENAME_PATH, rename_path
@@ -40,6 +36,7 @@ from neuralqx_struct.evolution.steps.fields import (
     map_enum,
     rename,
 )
+from neuralqx_struct.evolution.steps.keys import UNWRAP_KEY, WRAP_KEY, unwrap_key, wrap_key
 from neuralqx_struct.evolution.steps.operations import Cost, Gap, Scope, StepKind
 from neuralqx_struct.evolution.steps.parts import MERGE, SPLIT, merge, split
 from neuralqx_struct.evolution.steps.python import PYTHON, function, python

@@ -1,24 +1,19 @@
-"""Steps that change one array: cast, transpose, reshape, wrap_key, unwrap_key. New arrays are computed when they are read.
+"""Steps that change one array: cast, transpose, reshape. New arrays are computed when they are read.
 
 Example:
     >>> scope = Scope.of(cast(field="samples", dtype="int8"), v1, v2)
     >>> CAST.declare(Cast(field="samples", dtype="int8"), scope).structs["VMCState"].fields["samples"].text
     'int8[n_chains, n_sites]'
-
-The steps wrap_key and unwrap_key lie between the raw words of a random key and a typed key. The words are not moved.
-
-    >>> step = wrap_key(field="rng", impl="threefry2x32")
-    >>> WRAP_KEY.declare(step, Scope.of(step, v2, v3)).structs["VMCState"].fields["rng"].text
-    'prng_key[threefry2x32]'
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
+from typing import TypeVar
 
-from neuralqx_struct.dtypes import DTYPES, best_dtype, dtypes_of, promotes
+from neuralqx_struct.dtypes import DTYPES, best_dtype, dtypes_of, promotes, rounds
 from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
@@ -28,15 +23,12 @@ from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
     StepKind,
-    array_branch,
     arrays_of,
     each_array,
     may_stop,
-    only_branch,
     refuse,
 )
-from neuralqx_struct.evolution.values import compact, shown_node
-from neuralqx_struct.manifest.kinds import FULL, PRNG_KEY
+from neuralqx_struct.evolution.values import compact
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.migration import (
     Cast,
@@ -44,12 +36,12 @@ from neuralqx_struct.schema.migration import (
     Reshape,
     Step,
     Transpose,
-    UnwrapKey,
-    WrapKey,
 )
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types import Array, Extent, Key, Node, Type
+from neuralqx_struct.types import Array, Extent, Node
 from neuralqx_struct.types.text import format_type
+
+C = TypeVar("C", Cast, Convert)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # cast
@@ -60,6 +52,11 @@ def require_admission(step: Cast | Convert) -> None:
     if not step.exact and not step.lossy:
         message = "expected lossy: true beside exact: false, got nothing"
         refuse("NQX308", "exact", message, "it admits that values may change")
+
+
+def rounded(step: C) -> C:
+    """The step with values rounded that it would refuse."""
+    return step.model_copy(update={"exact": False, "lossy": True})
 
 
 def _cast(step: Cast, scope: Scope) -> Document:
@@ -117,6 +114,9 @@ def _suggest_cast(gap: Gap) -> Iterator[Step]:
     if len(wanted) == 1:
         dtype = best_dtype(wanted.pop(), gap.have.dtypes)
         yield cast(field=gap.field, dtype=dtype, within=gap.within)
+        stored = [each for array in arrays_of(gap.have) for each in array.dtypes]
+        if any(rounds(each, dtype) for each in stored):
+            yield rounded(Cast(field=gap.field, dtype=dtype, within=gap.within))
 
 
 cast = builder(Cast)
@@ -127,8 +127,10 @@ CAST = StepKind(
     inverse=_cast_back,
     cost="streaming",
     suggest=_suggest_cast,
+    answer="the same values",
     review=_review_cast,
     checks_values=True,
+    rounded=rounded,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -291,110 +293,4 @@ RESHAPE = StepKind(
     suggest=_suggest_reshape,
     review=lambda step, scope: scope.review_sizes(map(extent, step.shape), "shape"),
     answer="the same elements in the same order, in another shape",
-)
-
-
-#: How many uint32 words a key of each implementation has (jax.random.key_impl, JAX documentation "Random numbers").
-KEY_WORDS: Mapping[str, int] = {"threefry2x32": 2, "rbg": 4, "unsafe_rbg": 4}
-
-
-def _wrap_key(step: WrapKey, scope: Scope) -> Document:
-    if step.impl not in KEY_WORDS:
-        hint = did_you_mean(step.impl, KEY_WORDS) or f"known: {', '.join(KEY_WORDS)}"
-        message = f"expected an implementation of random keys, got {step.impl!r}"
-        refuse("NQX420", "impl", message, hint)
-    words = KEY_WORDS[step.impl]
-
-    def wrapped(declared: Type) -> Type:
-        array, rebuilt = array_branch(declared)
-        last = array.shape[-1] if array.shape else None
-        fits = last is ... or (last is not None and constant(last) == words)
-        if array.dtype != "uint32" or not fits:
-            shown = f"the words of a {step.impl} key, got {format_type(array)}"
-            refuse("NQX420", "field", f"expected uint32[..., {words}], {shown}")
-        return rebuilt(Key(step.impl, array.shape if last is ... else array.shape[:-1]))
-
-    return scope.with_type(step.field, wrapped)
-
-
-def _wrap_key_payload(step: WrapKey, place: Place) -> Node:
-    words = KEY_WORDS[step.impl]
-
-    def change(node: Node, at: Path) -> Node:
-        shape = place.shape(node, *at)
-        if node["dtype"] != "uint32" or shape[-1:] != [words]:
-            shown = f"the words of a {step.impl} key, got {node['dtype']}{shape}"
-            raise place.error("NQX420", f"expected uint32[..., {words}], {shown}", *at)
-        if FULL.matches(node):  # a key's words are an array of their own, never a constant
-            load, made_of = place.load(node), ("words", place.identity(node))
-            leaf = {"leaf": node["leaf"]} if "leaf" in node else {}
-            made = place.workspace.store("uint32", node["shape"], load, made_of)
-            node = {**made, **leaf}
-        return PRNG_KEY.node(impl=step.impl, data=node)
-
-    return place.each_array(step.field, change)
-
-
-def _suggest_wrap_key(gap: Gap) -> Iterator[Step]:
-    impl = gap.want.key_impl
-    if impl not in ("", "_"):
-        yield wrap_key(field=gap.field, impl=impl, within=gap.within)
-
-
-wrap_key = builder(WrapKey)
-WRAP_KEY = StepKind(
-    model=WrapKey,
-    declare=_wrap_key,
-    rewrite=_wrap_key_payload,
-    inverse=lambda step, *_: [UnwrapKey(field=step.field)],
-    cost="manifest",
-    suggest=_suggest_wrap_key,
-)
-
-
-def _key_branch(declared: Type) -> tuple[Key, Callable[[Type], Type]]:
-    words = "a field of type prng_key"
-    return only_branch(declared, lambda one: one.key_impl, words)
-
-
-def _unwrap_key(step: UnwrapKey, scope: Scope) -> Document:
-    def unwrapped(declared: Type) -> Type:
-        key, rebuilt = _key_branch(declared)
-        words = KEY_WORDS.get(str(key.impl))
-        if words is None:
-            message = f"expected a key of a known implementation, got {format_type(key)}"
-            refuse("NQX420", "field", message, "declare `impl:`")
-        return rebuilt(Array("uint32", (*key.shape, extent(words))))
-
-    return scope.with_type(step.field, unwrapped)
-
-
-def _unwrap_key_payload(step: UnwrapKey, place: Place) -> Node:
-    node = place.field(step.field)
-    if node is None:
-        return place.node
-    if not PRNG_KEY.matches(node):
-        message = f"expected a random key, got {shown_node(node)}"
-        raise place.error("NQX420", message, step.field)
-    return place.with_fields({step.field: node["data"]})
-
-
-def _unwrap_key_back(step: UnwrapKey, scope: Scope, _: Document) -> list[Step]:
-    key, _rebuilt = _key_branch(scope.type(step.field))
-    return [WrapKey(field=step.field, impl=str(key.impl))]
-
-
-def _suggest_unwrap_key(gap: Gap) -> Iterator[Step]:
-    if gap.have.key_impl:
-        yield unwrap_key(field=gap.field, within=gap.within)
-
-
-unwrap_key = builder(UnwrapKey)
-UNWRAP_KEY = StepKind(
-    model=UnwrapKey,
-    declare=_unwrap_key,
-    rewrite=_unwrap_key_payload,
-    inverse=_unwrap_key_back,
-    cost="manifest",
-    suggest=_suggest_unwrap_key,
 )

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from neuralqx_struct.dtypes import dtype_named, promotes
+from neuralqx_struct.dtypes import dtype_named, promotes, rounds
 from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.differences import size_names
 from neuralqx_struct.evolution.payload_tree import Place, Thunk
 from neuralqx_struct.evolution.sizes import same_size, same_type
-from neuralqx_struct.evolution.steps.arrays import require_admission
+from neuralqx_struct.evolution.steps.arrays import require_admission, rounded
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import Gap, Scope, StepKind, may_stop, refuse
 from neuralqx_struct.evolution.values import shown_node
@@ -29,7 +29,7 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.scopes import int_fields, sizes_of_struct
 from neuralqx_struct.schema.stacks import require_single
-from neuralqx_struct.types import Node, Type
+from neuralqx_struct.types import Node, Type, walk_type
 from neuralqx_struct.types.text import format_type, number_value, parse_type
 
 if TYPE_CHECKING:
@@ -144,9 +144,13 @@ def _dtype(to: Type, have: Type) -> str:
 
 def _holds_all(have: Type, to: Type) -> bool:
     """True if every number of one type is one of another; Python's int, of two families, has no limit."""
-    stored = have.dtypes or (_WIDEST[have.families[0]],)
     made = _dtype(to, have)
-    return len(have.families) == 1 and all(promotes(each, made) for each in stored)
+    return len(have.families) == 1 and all(promotes(each, made) for each in _stored(have))
+
+
+def _stored(have: Type) -> tuple[str, ...]:
+    """The dtypes that numbers have, or that hold all of them."""
+    return have.dtypes or (_WIDEST[have.families[0]],)
 
 
 def _same_extents(have: Type, to: Type, known: Mapping[str, Expression]) -> bool:
@@ -192,7 +196,11 @@ def review_length(
 def _suggest(gap: Gap) -> Iterator[Step]:
     to = _difference(gap.have, gap.want, gap)
     if to is not None:
-        yield convert(field=gap.field, to=format_type(to), within=gap.within)
+        step = convert(field=gap.field, to=format_type(to), within=gap.within)
+        yield step
+        sources = [each for each in walk_type(gap.have) if _is_source(each, to)]
+        if any(rounds(dtype, _dtype(to, each)) for each in sources for dtype in _stored(each)):
+            yield rounded(step)
 
 
 def _difference(have: Type, want: Type, gap: Gap) -> Type | None:
@@ -323,4 +331,5 @@ CONVERT = StepKind(
     review=_review,
     answer="the same numbers in another form",
     checks_values=True,
+    rounded=rounded,
 )

@@ -1,7 +1,5 @@
 """The record of a migration step, and the parts that several steps are made of.
 
-Contains :class:`StepKind`, the record, and :class:`Scope`, the struct that a step changes in a declaration.
-
 Example:
     >>> from neuralqx_struct.evolution import steps
     >>> Scope.of(steps.rename(field="h", to="field"), v1, v2).name
@@ -271,6 +269,7 @@ class StepKind(Generic[S]):
         answer: How the step reads as one of several answers.
         review: Yields findings about the step in its scope; their path is a member of the step.
         checks_values: True if a value of an array can refuse the step.
+        rounded: Returns the same step with values changed that it would refuse, if it refuses some.
         drops_values: True if it removes stored values.
         carried: Returns the names of fields whose data goes on under another name or in another struct.
         places: Returns the new places of fields whose values the step does not change.
@@ -293,6 +292,7 @@ class StepKind(Generic[S]):
     answer: str = "this way"
     review: Callable[[S, Scope], Iterator[Diagnostic]] = _none
     checks_values: bool = False
+    rounded: Callable[[S], S | None] = lambda _: None
     drops_values: bool = False
     carried: Callable[[S], Iterable[str]] = _none
     places: Callable[[S], Places] = lambda _: {}

@@ -1,0 +1,36 @@
+"""Polynomials of sizes: quotients, sums, and their text."""
+
+import pytest
+
+from neuralqx_struct.expressions import parse
+from neuralqx_struct.expressions.polynomials import divided, polynomial, polynomial_text, summed
+
+QUOTIENTS = [
+    ("d * h * k", "d", "h * k"),
+    ("3 * d * d", "3 * d", "d"),
+    ("2 * n * m + 4 * m", "2 * m", "n + 2"),
+    ("n - m", "1", "n - m"),
+    ("(n // 2) * m", "m", "n // 2"),
+    ("d * d", "d + 1", None),
+    ("3 * d", "2", None),
+    ("d * h", "k", None),
+    ("d", "d * d", None),
+]
+
+
+@pytest.mark.parametrize(("whole", "part", "wanted"), QUOTIENTS)
+def test_a_quotient_leaves_nothing(whole, part, wanted):
+    found = divided(*(polynomial(parse(text), {}) for text in (whole, part)))
+    assert found == (None if wanted is None else polynomial(parse(wanted), {}))
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "7", "n", "-n", "2 * n * m - m + 1", "3 * (n // 2)", "n - 1"]
+)
+def test_the_text_of_a_polynomial_has_the_same_polynomial(text):
+    form = polynomial(parse(text), {})
+    assert polynomial(parse(polynomial_text(form)), {}) == form
+
+
+def test_terms_of_a_sum_cancel():
+    assert summed(polynomial(parse(text), {}) for text in ("n - m", "m - n")) == {}
