@@ -306,6 +306,24 @@ def test_misuse(folder, schema):
     assert caught.value.code == "NQX406"
 
 
+def test_without_the_extra_an_error_names_it(monkeypatch):
+    code = """
+import sys
+sys.modules["orbax.checkpoint"] = None
+import neuralqx_struct.integrations.orbax
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "NQX615" in ran.stderr and "neuralqx-struct[orbax]" in ran.stderr
+
+
+def test_an_array_without_data_is_refused(tmp_path):
+    state = {"w": spread(VALUES, "x"), "v": jnp.ones(3)}
+    state["w"].addressable_shards[0].data.delete()
+    manager = ocp.CheckpointManager(tmp_path / "m")
+    with manager, pytest.raises((s.SerializationError, RuntimeError), match="deleted|donated"):
+        manager.save(0, args=StructSave(state))
+
+
 # -- folders
 
 
