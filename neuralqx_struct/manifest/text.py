@@ -287,7 +287,7 @@ def check_digest(data: bytes) -> Diagnostic | None:
     Args:
         data: The bytes of ``manifest.json``.
     """
-    hint = "the file was changed after it was written; if that was you, run bundle.seal(path)"
+    hint = "the file was changed after it was written; if that was you, call neuralqx_struct.bundle.seal(path)"
     found = _DIGEST_LINE.search(data, max(0, len(data) - 4096))
     if found is None:
         message = "expected the digest as the last member, on a line of its own, got none there"

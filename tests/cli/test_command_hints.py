@@ -184,7 +184,7 @@ FOLLOWED = {
     ),
     "verify: an edited manifest": (
         lambda: ("verify", copied("edited", ("manifest.json", b'"step": 1', b'"step": 2'))),
-        "NQX407", "if that was you, run bundle.seal(path)",
+        "NQX407", "if that was you, call neuralqx_struct.bundle.seal(path)",
         lambda: s.bundle.seal("edited"), ("verify", "edited"),
     ),
     "verify: damage": (
