@@ -74,6 +74,8 @@ def _see_array(value: Any) -> Seen:
     data = value if has_data else Shaped(dtype, shape)
     text = f"{dtype}[{', '.join(map(str, shape))}]"
     single = plain_scalar(value) if isinstance(value, np.generic) else None
+    if isinstance(single, (str, bytes)):
+        text = brief_scalar(single)
     return Seen("array", text, dtype, shape, data, single, loose=traced)
 
 

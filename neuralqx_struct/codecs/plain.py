@@ -73,7 +73,9 @@ def _decode_set(make: Callable[[Any], Any], node: Members, decoder: Decoder) -> 
 
 
 def _encode_pairs(value: Any, encoder: Encoder) -> Members:
-    return {"items": encoder.encode_pairs(value.items())}
+    # Text of numpy is the same key as text, by which paths and schemas find the value.
+    pairs = (("".join(k) if isinstance(k, np.str_) else k, v) for k, v in value.items())
+    return {"items": encoder.encode_pairs(pairs)}
 
 
 def _raw_pairs(node: Members, decoder: Decoder) -> dict[Any, Any]:

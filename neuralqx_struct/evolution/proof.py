@@ -22,7 +22,7 @@ from neuralqx_struct.evolution.differences import Difference, differences, unpro
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind, require_bounded
 from neuralqx_struct.evolution.steps.operations import Scope, arrays_of
 from neuralqx_struct.evolution.suggestions import explained
-from neuralqx_struct.expressions.evaluation import can_fail
+from neuralqx_struct.expressions.operators import can_fail
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
@@ -331,7 +331,7 @@ def _possible_stops(have: Document, want: Document) -> Iterator[Difference]:
             if expression is None or struct is None:
                 continue
             named = expression.heads <= want.structs[name].fields.keys()
-            if named and not can_fail(expression):  # sizes may be those of no array
+            if named and not can_fail(expression.tree):  # sizes may be those of no array
                 continue
             if before is None or before.derivation != expression:
                 message = f"expected an expression that every payload has a value for, got {expression.text}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from neuralqx_struct.manifest.kinds import ENUM, show
+from neuralqx_struct.manifest.kinds import ENUM, NUMPY_SCALAR, show
 from neuralqx_struct.paths import Path
 from neuralqx_struct.types import Node, Type
 
@@ -38,13 +38,16 @@ def map_leaves(
 def map_texts(
     node: Node, declared: Type, change: Callable[[str, Type, Path], str], at: Path = ()
 ) -> Node:
-    """As :func:`map_leaves`, for strings and for the names of enum members."""
+    """As :func:`map_leaves`, for strings, those of numpy too, and for the names of enum members."""
 
     def changed(node: Node, declared: Type, at: Path) -> Node:
         if isinstance(node, str):
             return change(node, declared, at)
         if ENUM.matches(node):  # a member of a Python class; schemas write its name
             return {**node, "name": change(node["name"], declared, at)}
+        if NUMPY_SCALAR.matches(node) and isinstance(node["value"], str):
+            text = change(node["value"], declared, at)
+            return {**node, "dtype": f"<U{max(len(text), 1)}", "value": text}
         return node
 
     return map_leaves(node, declared, changed, at)

@@ -32,7 +32,7 @@ from neuralqx_struct.expressions.operators import (
     spine,
 )
 from neuralqx_struct.expressions.paths import head_of, path_of, steps_of
-from neuralqx_struct.expressions.values import Items
+from neuralqx_struct.expressions.values import Items, number_of_scalar
 
 MAX_BROADCAST = 65536
 
@@ -45,6 +45,7 @@ _EXACT: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (float, float.__float__),
     (complex, complex.__complex__),
     (str, str.__str__),
+    (bytes, bytes.__bytes__),
 )
 # Exceptions of operators of numbers and arrays; RuntimeWarning where warnings are errors.
 _FAILURES = (ArithmeticError, TypeError, ValueError, RuntimeWarning)
@@ -82,30 +83,6 @@ def evaluate(expression: Expression, names: Mapping[str, Any], *, budget: Steps 
 def evaluate_tree(tree: ast.expr, names: Mapping[str, Any], *, budget: Steps = MOST) -> Any:
     """As :func:`evaluate`, for a part of an expression's tree."""
     return _Evaluation(names, budget).visit(tree)
-
-
-def can_fail(expression: Expression) -> bool:
-    """True if an expression may have no value for some values of its names; a condition around a part guards it."""
-    waiting: list[ast.AST] = [expression.tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Subscript) or (isinstance(node, ast.Name) and "[" in node.id):
-            return True
-        if isinstance(node, ast.BinOp):
-            record = operator_of(node)
-            if (record.divides or record.powers) and not _is_positive(node.right):
-                return True
-        if not isinstance(node, ast.IfExp):
-            waiting += ast.iter_child_nodes(node)
-    return False
-
-
-def _is_positive(node: ast.expr) -> bool:
-    """True for a positive number, and for the larger of several values one of which is."""
-    if isinstance(node, ast.Call) and node.func.id == "max":  # type: ignore[attr-defined]
-        return len(node.args) > 1 and any(map(_is_positive, node.args))
-    value = getattr(node, "value", None)
-    return isinstance(value, (int, float)) and value > 0
 
 
 def _is_null(node: ast.AST) -> bool:
@@ -252,11 +229,12 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
 
     @staticmethod
     def builtin(value: Any) -> Any:
-        """The builtin that a subclass extends; other values as they are."""
+        """The builtin that a subclass extends, and the number of a scalar of numpy; other values as they are."""
         if type(value) not in SCALARS:
             for base, exact in _EXACT:
                 if issubclass(type(value), base):
                     return exact(value)
+            return number_of_scalar(value)
         return value
 
     def apply(self, node: ast.AST, function: Callable[..., Any], *operands: Any) -> Any:

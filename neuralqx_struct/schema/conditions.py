@@ -173,7 +173,7 @@ class Values:
         if depth > _DEEPEST:
             return None
         if seen.sort in ("scalar", "array"):
-            return seen.value
+            return seen.value if seen.single is None else seen.single
         if seen.sort == "struct":
             declaration = self._structs.get(seen.refs[0]) if seen.refs else None
             if declaration is None:  # of a plain class

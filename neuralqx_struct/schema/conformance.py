@@ -78,6 +78,11 @@ class Seen:
     items: Mapping[Any, Any] = dataclasses.field(default_factory=dict)
     loose: bool = False
 
+    @property
+    def held(self) -> Any:
+        """The number or text of a scalar, also of numpy's, as Python has it; None for other values."""
+        return self.value if self.sort == "scalar" else self.single
+
 
 Reader = Callable[[Any], Seen]
 
@@ -126,7 +131,8 @@ _OTHER_KEYS = Seen("other", "a dict with keys that are not str")
 def _see_number(node: Node) -> Seen:
     dtype, value = node["dtype"], see_node(node["value"]).value
     is_plain = dtype in DTYPES or isinstance(value, (str, bytes))  # dates are stored as numbers
-    return Seen("array", f"{dtype}[]", dtype, (), value, value if is_plain else None)
+    text = brief_scalar(value) if isinstance(value, (str, bytes)) else f"{dtype}[]"
+    return Seen("array", text, dtype, (), value, value if is_plain else None)
 
 
 def _see_key(node: Node) -> Seen:
@@ -238,8 +244,8 @@ class _Walk:
                 continue
             here = self.read(seen.items[field_name])
             self.field(field, here, where, dims, axes)
-            if field_name in sizes and type(here.value) is int:
-                dims.know(field_name, here.value, format_path(where))
+            if field_name in sizes and type(here.held) is int:
+                dims.know(field_name, here.held, format_path(where))
         if is_root:
             self.know_values(declaration, seen, dims)
         for unknown in seen.items if self.closed else ():
@@ -276,9 +282,8 @@ class _Walk:
         if len(self.found) > before:
             return
         misses: list[str] = []
-        if seen.sort == "scalar" or seen.single is not None:
-            held = seen.value if seen.single is None else seen.single
-            misses = scalar_misses(declaration, held)
+        if seen.held is not None:
+            misses = scalar_misses(declaration, seen.held)
         elif seen.sort in ENTRIES:
             misses = length_misses(declaration, len(seen.items), ENTRIES[seen.sort])
         for message in misses:

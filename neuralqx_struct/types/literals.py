@@ -9,11 +9,14 @@ Example:
 from __future__ import annotations
 
 import ast
+import cmath
 import contextlib
+import io
 import math
+import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
@@ -40,8 +43,13 @@ class LiteralOf(Type):
     @classmethod
     def parse(cls, word: str, args: list[ast.expr] | None, text: str) -> Type:
         hint = 'quote strings: literal["a", "b"]'
-        if args is None:
-            raise wrong(text, "expected literal[...]", f"list its values; {hint}")
+        if not args:
+            raise wrong(text, "expected literal[...] of at least one value", hint)
+        if _joins_strings(text):
+            raise wrong(text, "expected a comma between two strings", hint)
+        if any(map(_is_too_large, args)):
+            wanted = "expected numbers that a float can hold"
+            raise wrong(text, wanted, "write `inf` or `-inf` for an infinity")
         values = [_constant(arg) for arg in args]
         if not all(isinstance(value, (str, bytes, int, float, complex)) for value in values):
             wanted = "expected literal[...] of strings, bytes, numbers or booleans"
@@ -56,9 +64,7 @@ class LiteralOf(Type):
         return LiteralOf(tuple(dict.fromkeys(values)))
 
     def accepts(self, document: Any, seen: Any) -> bool:
-        if isinstance(seen.single, (bool, int, float, complex)):  # text of numpy is no member
-            return _is_one_of(seen.single, self.values)
-        return seen.sort == "scalar" and _is_one_of(seen.value, self.values)
+        return _is_one_of(seen.held, self.values)
 
     def picks(self, document: Any) -> bool:
         return True
@@ -97,11 +103,10 @@ class LiteralOf(Type):
             record: Any = TYPES[type(value).__name__]
             nodes.setdefault(record, []).append(record.node(record.to_plain(value)))
         rules: list[Rule] = [{"enum": [*chain.from_iterable(nodes.values())]}]
-        for record, numbers in nodes.items():
-            if record.families:
-                dtype = {"enum": record.number_dtypes}
-                rules.append(kind_rule("numpy-scalar", dtype=dtype, value={"enum": numbers}))
-        return {"anyOf": rules} if len(rules) > 1 else rules[0]
+        for record, written in nodes.items():
+            among: Rule = {"enum": written}
+            rules.append(kind_rule("numpy-scalar", dtype=record.own_dtypes, value=among))
+        return {"anyOf": rules}
 
     def annotation(self, owner: Any, stub: Any) -> str:
         return str(stub.literal(self.values))
@@ -124,6 +129,19 @@ _WORDS: Mapping[str, Any] = {
 class _Words(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Constant(_WORDS[node.id]) if node.id in _WORDS else node
+
+
+def _joins_strings(text: str) -> bool:
+    """True if two strings follow each other, which Python would join."""
+    read = io.StringIO(text.strip()).readline
+    kinds = [token.type for token in tokenize.generate_tokens(read) if token.string.strip()]
+    return any(pair == (tokenize.STRING, tokenize.STRING) for pair in pairwise(kinds))
+
+
+def _is_too_large(arg: ast.expr) -> bool:
+    """True if a number is written with digits and too large for a float."""
+    numbers = (node.value for node in ast.walk(arg) if isinstance(node, ast.Constant))
+    return any(isinstance(n, (float, complex)) and not cmath.isfinite(n) for n in numbers)
 
 
 def _constant(arg: ast.expr) -> Any:

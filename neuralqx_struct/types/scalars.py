@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable
@@ -59,7 +60,8 @@ class Scalar(Type):
         fits: Whether a Python value of an accepted record is one, where not all are.
         is_class: Whether the values of a class are such scalars.
         takes: Records whose scalars are accepted.
-        families: Families of the dtypes whose arrays without axes are accepted, as jit makes them of numbers.
+        families: Families of the dtypes whose arrays without axes are such scalars, as jit makes them of numbers.
+            Those of the records in ``takes`` are accepted too.
         letter: The letter of numpy's dtypes whose scalars are accepted.
         meaning: The sort in views.
         json: JSON types in manifests.
@@ -110,8 +112,15 @@ class Scalar(Type):
 
     @property
     def number_dtypes(self) -> list[str]:
-        """The dtypes of the arrays without axes, and numpy's scalars, that are accepted."""
+        """The dtypes of the arrays without axes, and numpy's scalars, that are such scalars."""
         return [name for name, dtype in DTYPES.items() if dtype.family in self.families]
+
+    @property
+    def own_dtypes(self) -> Rule:
+        """The JSON Schema of the dtypes of numpy's scalars that are such scalars."""
+        if self.letter:
+            return {"type": "string", "pattern": f"^[<>=|]?{self.letter}[0-9]+$"}
+        return {"enum": self.number_dtypes}
 
     def __reduce__(self) -> Any:
         return _in_table, (self.name,)
@@ -139,8 +148,7 @@ class Scalar(Type):
         if self.letter and seen.single is not None:
             return self.letter in seen.dtype
         if seen.sort == "array":
-            dtype = DTYPES.get(seen.dtype)
-            return seen.shape == () and dtype is not None and dtype.family in self.families
+            return seen.shape == () and seen.dtype in _accepted_dtypes(self)
         is_taken = seen.sort == "scalar" and seen.type_name in self.takes
         return is_taken and self.fits(seen.value)
 
@@ -163,17 +171,16 @@ class Scalar(Type):
 
     def rule(self, document: Any) -> Rule:
         if self.letter:
-            dtype: Rule = {"type": "string", "pattern": f"^[<>=|]?{self.letter}[0-9]+$"}
             rules: list[Rule] = [{"type": each} for each in self.json]
             rules += [kind_rule(*self.kinds)] if self.kinds else []
-            return {"anyOf": [*rules, kind_rule("numpy-scalar", dtype=dtype)]}
+            return {"anyOf": [*rules, kind_rule("numpy-scalar", dtype=self.own_dtypes)]}
         if not self.json and len(self.kinds) == 1:
             return kind_rule(*self.kinds)
         objects = ("object",) if self.kinds or self.families else ()
         rule: Rule = {"type": [*self.json, *objects]}
         if not self.families:
             return rule
-        dtypes = {"enum": self.number_dtypes}
+        dtypes = {"enum": [*_accepted_dtypes(self)]}
         without_axes = {"properties": {"dtype": dtypes, "shape": {"const": []}}}
         kinds = ("array", "full", "numpy-scalar", *self.kinds)
         node = {"allOf": [kind_rule(*kinds), without_axes]}
@@ -184,6 +191,12 @@ class Scalar(Type):
 
     def example(self, sample: Any) -> Any:
         return self.draw(sample)
+
+
+@functools.cache
+def _accepted_dtypes(record: Scalar) -> tuple[str, ...]:
+    """The dtypes of the arrays without axes that a record accepts, as it accepts the scalars of others."""
+    return tuple(dtype for name in record.takes for dtype in TYPES[name].number_dtypes)
 
 
 def _is_dtype(cls: type) -> bool:

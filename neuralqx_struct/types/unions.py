@@ -80,7 +80,7 @@ class Union(Type):
                 return
         # Text beside one enum and null is a misspelt member.
         enums = [option for option in self.solid if document.members_of(option.refers)]
-        if seen.type_name == "str" and len(enums) == 1 and enums == [*self.solid]:
+        if isinstance(seen.held, str) and len(enums) == 1 and enums == [*self.solid]:
             walk.value(enums[0], seen, path, dims)
         else:
             walk.mismatch(self, seen, path)
@@ -183,7 +183,7 @@ class Named(Type):
     def accepts(self, document: Any, seen: Any) -> bool:
         members = document.members_of(self.name)
         if members is not None:
-            return seen.sort == "scalar" and seen.value in members
+            return seen.held in members
         return document.ref(self.name) in seen.refs[:1]
 
     def picks(self, document: Any) -> bool:
@@ -209,7 +209,7 @@ class Named(Type):
             walk.report("NQX404", path, message, "pass the folder it lies in")
         elif not self.accepts(walk.document, seen):
             members = owner.enums[name].members
-            hint = did_you_mean(str(seen.value), members)
+            hint = did_you_mean(str(seen.held), members)
             message = f"expected one of {listed(members)}, got {seen.text}"
             walk.report("NQX421", path, message, hint)
 
@@ -267,7 +267,9 @@ class Named(Type):
         if members is None:
             return {"$ref": f"#/definitions/{document.ref(self.name)}"}
         member = {"enum": list(members)}
-        return {"if": {"type": "object"}, "then": kind_rule("enum", name=member), "else": member}
+        text = kind_rule("numpy-scalar", dtype=TYPES["str"].own_dtypes, value=member)
+        nodes = {"anyOf": [kind_rule("enum", name=member), text]}
+        return {"if": {"type": "object"}, "then": nodes, "else": member}
 
     def outline(self, document: Any) -> Rule:
         if not document.is_struct(self.name):

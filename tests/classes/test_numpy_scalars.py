@@ -24,7 +24,11 @@ FIELDS = {
     "data": {"type": "bytes", "kind": "opaque", "serialize": True, "default": "", "max_length": 2},
     "share": {"type": "float", "default": 0.5, "ge": 0, "lt": 1, "finite": True},
     "size": {"type": "int", "kind": "static", "default": 1, "choices": [1, 2], "multiple_of": 1},
-    "mode": {"type": "literal[1, 2.5, true]", "kind": "static", "default": 1},
+    "mode": {"type": "literal[1, 2.5, true, 'on', b'x']", "kind": "static", "default": 1},
+    "pair": {"type": "tuple[float, complex]", "default": [0, 0]},
+    "named": {"type": "dict[str, float]", "default": {}},
+    "option": {"type": "Mode | float | null", "kind": "static", "default": None},
+    "fast": {"type": "Mode", "kind": "static", "default": "fast"},
 }
 VALUES = [
     ("i", np.int32(1)),
@@ -48,10 +52,21 @@ VALUES = [
     ("mode", np.uint16(1)),
     ("mode", np.float32(2.5)),
     ("mode", np.bool_(True)),
+    ("mode", np.str_("on")),
+    ("mode", np.bytes_(b"x")),
+    ("f", np.int32(1)),
+    ("f", np.array(1)),
+    ("c", np.int64(1)),
+    ("c", np.float32(1)),
+    ("pair", (np.uint8(1), np.array(2.0))),
+    ("named", {"a": np.int64(1), np.str_("b"): np.array(2)}),
+    ("option", np.int64(1)),
+    ("option", np.str_("slow")),
+    ("fast", np.str_("slow")),
 ]
 WRONG = [
     ("i", np.float32(1)),
-    ("f", np.int32(1)),
+    ("f", np.bool_(True)),
     ("a", np.float64(1)),
     ("any", np.int16(1)),
     ("family", np.int8(1)),
@@ -66,6 +81,10 @@ WRONG = [
     ("mode", np.int64(2)),
     ("mode", np.float32(1)),
     ("mode", np.str_("1")),
+    ("mode", np.bytes_(b"on")),
+    ("fast", np.str_("slo")),
+    ("option", np.str_("slo")),
+    ("c", np.bool_(True)),
     ("o", np.datetime64("2020-01-01")),
 ]
 
@@ -81,6 +100,7 @@ def schema(tmp_path):
     data = {"language": "1", "schema": "tests.scalars", "version": 1, "root": "A"}
     folder = tmp_path / "scalars"
     folder.mkdir()
+    data["enums"] = {"Mode": {"members": ["fast", "slow"], "aliases": {"fast": ["quick"]}}}
     data["structs"] = {"A": {"fields": FIELDS, "constraints": [{"expr": "i < 7"}]}}
     (folder / "v1.json").write_text(json.dumps(data))
     return s.load_schema(folder)
@@ -129,6 +149,30 @@ def test_verdicts_on_numpy_scalars_are_of_their_values(schema):
         with pytest.raises(s.ValidationError, match="expected"):
             schema.A(**bad)
         schema.A(**values)
+
+
+def test_members_that_are_text_of_numpy_get_their_new_names(schema, tmp_path):
+    path = schema.A(fast=np.str_("fast"), option=np.str_("slow")).export(tmp_path / "ckpt")
+    data = json.loads((tmp_path / "scalars" / "v1.json").read_text())
+    steps = [{"map_enum": {"enum": "Mode", "values": {"fast": "immediate"}}}]
+    data |= {"version": 2, "migrations": [{"from": 1, "steps": steps}]}
+    data["enums"] = {"Mode": ["immediate", "slow"]}
+    data["structs"]["A"]["fields"]["fast"]["default"] = "immediate"
+    (tmp_path / "scalars" / "v2.json").write_text(json.dumps(data))
+    loaded = s.load_schema(tmp_path / "scalars").load(path)
+    assert (loaded.fast, loaded.option) == ("immediate", "slow")
+    assert type(loaded.fast) is np.str_
+
+
+def test_static_ints_of_numpy_are_sizes():
+    fields = {"heads": {"type": "int", "kind": "static"}, "w": "float32[n]"}
+    fields["twice"] = {"type": "int", "derived": "2 * heads"}
+    data = {"language": "1", "schema": "tests.sizes", "version": 1, "root": "A"}
+    data["dims"] = {"n": {"equals": "heads"}}
+    made = s.load_schema(json.dumps(data | {"structs": {"A": {"fields": fields}}}, indent=1))
+    assert type(made.A(heads=np.int64(3), w=np.ones(3, "float32")).twice) is int
+    with pytest.raises(s.ValidationError, match="NQX413"):
+        made.A(heads=np.int64(3), w=np.ones(2, "float32"))
 
 
 def test_constraints_see_numpy_scalars(schema):

@@ -72,9 +72,21 @@ def test_annotations_give_bytes():
     assert s.load_schema(s.dump_schema(Magic)).Magic(head=b"\x00").head == b"\x00"
 
 
-def test_words_that_are_no_constants_are_refused():
-    with pytest.raises(s.SchemaError, match="strings, bytes, numbers or booleans"):
-        parse_type("literal[infinity]")
+WRONG = {
+    "literal[infinity]": "of strings, bytes, numbers or booleans",
+    "literal[]": "of at least one value",
+    "literal": "of at least one value",
+    'literal["a" "b"]': "a comma between two strings",
+    "literal[1e400]": "numbers that a float can hold",
+    "literal[1, -1e400j]": "numbers that a float can hold",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_text_that_is_no_literal_is_refused(text):
+    with pytest.raises(s.SchemaError, match=f"expected .*{WRONG[text]}.*\n  ") as error:
+        parse_type(text)
+    assert error.value.code == "NQX101"
 
 
 VALUE = st.one_of(
@@ -104,3 +116,9 @@ def test_law_every_value_is_written_read_and_stored(values, other):
     if (type(other), repr(other)) not in known and other not in values:
         node = read_value(plain_value(other), LiteralOf((other,)), NodeBuilder(None))
         assert not declared.accepts(None, see_node(node))
+
+
+def test_defaults_of_opaque_fields_with_a_type_are_checked():
+    with pytest.raises(s.SchemaError, match="expected a default of type literal"):
+        schema(kind="opaque", default="b")
+    assert schema(kind="opaque", default=1).A().x == 1

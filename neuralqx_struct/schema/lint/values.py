@@ -65,7 +65,8 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
 def _check_defaults(document: Document) -> Findings:
     for path, _, _, declaration in fields_of(document):
         declared, where = declaration.declared, (*path, "default")
-        if declaration.has_default and declaration.derived is None and declaration.kind != "opaque":
+        typed = declaration.type is not None and declaration.derived is None
+        if declaration.has_default and typed:
             arrays = [option for option in declared.branches if isinstance(option, Array)]
             value = declaration.default
             refusal = _refusal(document, declared, value)
