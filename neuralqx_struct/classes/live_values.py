@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.expressions.values import INSIDE
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.paths import FieldName, PathTree
 from neuralqx_struct.printing import brief_scalar
@@ -49,7 +50,7 @@ def see_value(value: Any) -> Seen:
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return _see_array(value)
     keys = " with keys that are not str" if isinstance(value, dict) else ""
-    return Seen("other", f"a {type(value).__name__}{keys}")
+    return Seen("other", f"a {type(value).__name__}{keys}", value=value)
 
 
 def _see_struct(value: Any) -> Seen:
@@ -86,6 +87,18 @@ def plain_scalar(value: np.generic) -> Any:
     if isinstance(value, np.bytes_):
         return bytes(value)  # item() would cut trailing zeros off
     return value.item() if _dtype_name(value.dtype) in DTYPES else None
+
+
+def _children(value: Any) -> list[Any] | None:
+    """The values inside an object that is registered with JAX; None for others."""
+    try:
+        leaves = jax.tree.leaves(value, is_leaf=lambda inner: inner is not value)
+    except TypeError:  # the function of its class fails, or has no order of keys
+        return None
+    return None if len(leaves) == 1 and leaves[0] is value else leaves
+
+
+INSIDE.append(_children)
 
 
 class WithoutData:

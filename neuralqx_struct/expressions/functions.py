@@ -12,8 +12,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from neuralqx_struct.expressions.operators import format_tree
-from neuralqx_struct.expressions.values import is_a_struct, items_of, nodes_of_struct
+from neuralqx_struct.expressions.operators import (
+    CALCULATED,
+    KINDS,
+    LONG,
+    MAX_DEPTH,
+    MEASURED,
+    ORDERED,
+    TRUE_OR_FALSE,
+    format_tree,
+)
+from neuralqx_struct.expressions.values import (
+    is_a_struct,
+    nodes_of_struct,
+    parts_of,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +39,8 @@ class Function:
         shown: True if messages about a failed condition show its result.
         measures: True if nothing but the shape of an array counts.
         folds: True if it takes all items of a collection together.
+        takes: The kinds of its operands, or with ``folds`` of the items.
+        makes: The kind of its result for single values; empty if it is that of the operand.
     """
 
     evaluate: Callable[..., Any]
@@ -33,6 +48,8 @@ class Function:
     shown: bool = False
     measures: bool = False
     folds: bool = False
+    takes: frozenset[str] = KINDS
+    makes: str = ""
 
 
 def is_array(value: Any) -> bool:
@@ -48,17 +65,29 @@ def _length(run: Any, node: ast.AST, value: Any) -> int:
     return shape[0]  # type: ignore[no-any-return]
 
 
-def _size(run: Any, node: ast.AST, value: Any) -> int:
-    """The number of elements: of an array, of a sequence, of all arrays inside a struct."""
-    return _elements(run, node, value) if is_a_struct(value) else math.prod(run.shape(node, value))
+def _size(run: Any, node: ast.AST, value: Any, depth: int = 0, alone: int = 1) -> int:
+    """The number of elements of an array, or of all arrays inside; outside of structs other items count too.
 
-
-def _elements(run: Any, node: ast.AST, value: Any) -> int:
+    Args:
+        run: The evaluation.
+        node: For messages.
+        value: The value.
+        depth: The number of values around it.
+        alone: The size of a single number or text in a collection.
+    """
+    if depth > MAX_DEPTH:
+        run.fail(node, f"expected at most {MAX_DEPTH} levels of collections, got more")
+    parts: list[Any] | None
     if is_a_struct(value):
-        return sum(_elements(run, node, inner) for inner in nodes_of_struct(value))
-    if is_array(value):
+        parts, alone = nodes_of_struct(value), 0
+    else:
+        parts = parts_of(value)
+    if parts is None and depth and not is_array(value):
+        return alone
+    if parts is None:
         return math.prod(run.shape(node, value))
-    return sum(_elements(run, node, inner) for inner in items_of(value) or ())
+    run.spend(node, len(parts))
+    return sum(_size(run, node, part, depth + 1, alone) for part in parts if part is not None)
 
 
 def _extreme(comparison: Callable[..., Any], method: str) -> Callable[..., Any]:
@@ -138,41 +167,53 @@ FUNCTIONS: dict[str, Function] = {
         evaluate=_length,
         shown=True,
         measures=True,
+        takes=LONG,
     ),
     "size": Function(
         evaluate=_size,
         shown=True,
         measures=True,
+        takes=MEASURED | {"struct"},
     ),
     "shape": Function(
         evaluate=lambda run, node, value: run.shape(node, value),
         shown=True,
         measures=True,
+        takes=MEASURED,
     ),
     "ndim": Function(
         evaluate=lambda run, node, value: len(run.shape(node, value)),
         shown=True,
         measures=True,
+        takes=MEASURED,
     ),
     "min": Function(
         evaluate=_extreme(operator.lt, "min"),
         single=False,
         shown=True,
         folds=True,
+        takes=ORDERED,
     ),
     "max": Function(
         evaluate=_extreme(operator.gt, "max"),
         single=False,
         shown=True,
         folds=True,
+        takes=ORDERED,
     ),
     "abs": Function(
         evaluate=lambda run, node, value: run.elementwise(node, operator.abs, value),
+        takes=CALCULATED,
+        makes="float",
     ),
-    "sum": Function(evaluate=_reduction("sum", _total), shown=True, folds=True),
-    "all": Function(evaluate=_reduction("all", _all), folds=True),
-    "any": Function(evaluate=_reduction("any", _any), folds=True),
-    "isfinite": Function(evaluate=_finite),
+    "sum": Function(evaluate=_reduction("sum", _total), shown=True, folds=True, takes=CALCULATED),
+    "all": Function(
+        evaluate=_reduction("all", _all), folds=True, takes=TRUE_OR_FALSE, makes="bool"
+    ),
+    "any": Function(
+        evaluate=_reduction("any", _any), folds=True, takes=TRUE_OR_FALSE, makes="bool"
+    ),
+    "isfinite": Function(evaluate=_finite, takes=CALCULATED, makes="bool"),
 }
 
 

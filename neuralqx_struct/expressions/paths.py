@@ -17,6 +17,7 @@ import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import Any, cast
 
 from neuralqx_struct.expressions.operators import format_tree
 
@@ -101,6 +102,21 @@ class _Replace(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         node.args = [self.visit(argument) for argument in node.args]
         return node
+
+
+class _Exchange(ast.NodeTransformer):
+    def __init__(self, old: ast.expr, new: ast.expr) -> None:
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return self.new if node is self.old else super().visit(node)
+
+
+def exchanged(tree: ast.expr, old: ast.expr, new: ast.expr) -> ast.expr:
+    """A copy of a tree with another one in place of one of its parts."""
+    known: dict[int, Any] = {}
+    copied = copy.deepcopy(tree, known)
+    return cast("ast.expr", _Exchange(known.get(id(old), old), new).visit(copied))
 
 
 def replaced(tree: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:

@@ -6,6 +6,7 @@ To allow another node, put its check into :data:`OBJECTIONS`.
 from __future__ import annotations
 
 import ast
+import copy
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +14,13 @@ from typing import Any
 
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.expressions.functions import FUNCTIONS
-from neuralqx_struct.expressions.operators import MAX_BITS, MAX_EXPONENT, OPERATORS, spine
+from neuralqx_struct.expressions.operators import (
+    MAX_BITS,
+    MAX_EXPONENT,
+    OPERATORS,
+    format_tree,
+    spine,
+)
 from neuralqx_struct.expressions.paths import is_path
 
 # Syntax of Python or C that people try; the rest is named by its node type.
@@ -87,8 +94,39 @@ def _none(_: ast.AST) -> Iterable[_Objection]:
 
 def _foreign(node: ast.AST) -> Iterable[_Objection]:
     found = _FORBIDDEN.get(type(node), type(node).__name__)
-    hint = ADVICE.get(found, subset_text())
+    hint = without_loop(node) or ADVICE.get(found, subset_text())
     yield "NQX114", f"expected an expression of the subset, got {found}", hint
+
+
+_LOOPS = (ast.GeneratorExp, ast.ListComp, ast.SetComp)
+
+
+class _Loop(ast.NodeTransformer):
+    """Puts a path in place of the variable of a loop."""
+
+    def __init__(self, name: str, path: ast.expr) -> None:
+        self.name, self.path = name, path
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.path if node.id == self.name else node
+
+
+def without_loop(node: ast.AST) -> str | None:
+    """The hint for a loop over a path, whose body takes the items one by one; None for other nodes."""
+    if not isinstance(node, _LOOPS):
+        return None
+    (first, *others) = node.generators
+    path = first.iter
+    if isinstance(path, ast.Call) and isinstance(path.func, ast.Attribute):
+        path = path.func.value  # sizes.values()
+    folds = any(isinstance(i, ast.Call) or type(i) in _FORBIDDEN for i in ast.walk(node.elt))
+    joins = any(isinstance(inner, (ast.BoolOp, ast.IfExp, ast.Not)) for inner in ast.walk(node.elt))
+    if others or first.ifs or folds or joins or not is_path(path):
+        return "operators take all items of a path: all(layers.width > 0), sum(layers.width)"
+    if not isinstance(first.target, ast.Name):
+        return "operators take all items of a path: all(layers.width > 0), sum(layers.width)"
+    body = _Loop(first.target.id, path).visit(copy.deepcopy(node.elt))
+    return f"operators take all items of a path: write `{format_tree(body)}` without the loop"
 
 
 def _constant_objections(node: ast.Constant) -> Iterable[_Objection]:
@@ -129,6 +167,10 @@ def _comparison_objections(node: ast.Compare) -> Iterable[_Objection]:
         elif record.member and not _is_list_of_constants(right):
             wanted = f"a tuple or list of constants after `{record.symbol}`"
             hint = "write the choices out: x in ('a', 'b')"
+            if is_path(right) and is_path(node.left):
+                call, equal = ("all", "!=") if record.negates else ("any", "==")
+                text = f"{call}({format_tree(right)} {equal} {format_tree(node.left)})"
+                hint = f"{hint}; of the items of a list {text}"
             yield "NQX114", f"expected {wanted}, got another expression", hint
 
 
@@ -155,7 +197,11 @@ def _item_objections(node: ast.Subscript) -> Iterable[_Objection]:
         return
     index = getattr(node.slice, "operand", node.slice)
     number = getattr(index, "value", None)
-    if type(number) is not int or not _is_constant(node.slice):
+    if isinstance(number, str) and number.isidentifier():
+        field = f"{format_tree(node.value)}.{number}"
+        hint = f"a field of a struct is written {field}; the entries of a dict are read together, as in all(sizes > 0)"
+        yield "NQX114", f"expected a field behind a dot, got the subscript {number!r}", hint
+    elif type(number) is not int or not _is_constant(node.slice):
         message = "expected one whole number as subscript, got another expression"
         hint = "write shape(x)[0] or extent[0]; all(sizes > 0) and sum(sizes) read all items"
         yield "NQX114", message, hint
@@ -165,6 +211,11 @@ def _item_objections(node: ast.Subscript) -> Iterable[_Objection]:
 
 def _call_objections(node: ast.Call) -> Iterable[_Objection]:
     known = f"functions: {', '.join(FUNCTIONS)}"
+    if isinstance(node.func, ast.Attribute) and node.func.attr in FUNCTIONS:
+        name, inner = node.func.attr, node.func.value
+        text = f"{name}({format_tree(inner)})" if is_path(inner) else f"{name}(...)"
+        yield "NQX114", f"expected a function, got the method {name}", f"call it as {text}"
+        return
     if not isinstance(node.func, ast.Name):
         yield "NQX114", "expected the name of a function before (, got another expression", known
         return

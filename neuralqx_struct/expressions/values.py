@@ -11,7 +11,7 @@ Example:
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,20 @@ def nodes_of_struct(value: Any) -> list[Any]:
     specs = type(value).__nqx_fields__.values()
     stored = [spec for spec in specs if spec.kind is FieldKind.NODE and not spec.is_derived]
     return [getattr(value, spec.name) for spec in stored]
+
+
+#: Return the values inside an object of another library, or None; the module that knows such objects adds its function.
+INSIDE: list[Callable[[Any], list[Any] | None]] = []
+
+
+def parts_of(value: Any) -> list[Any] | None:
+    """The values inside a collection, or inside an object of another library, such as an optimiser's state."""
+    found = items_of(value)
+    for inside in INSIDE if found is None else ():
+        found = inside(value)
+        if found is not None:
+            return found
+    return found
 
 
 def items_of(value: Any) -> list[Any] | None:

@@ -66,6 +66,15 @@ class _Layer(Shaped):
         self.whole = whole
 
 
+class _Unmeasured:
+    """An object in a manifest of which expressions know nothing but that it is there."""
+
+    @property
+    def shape(self) -> Any:
+        """Leaves the expression undecided."""
+        raise NeedsDataError
+
+
 def _needs_data(*operands: Any) -> Any:
     for operand in operands:
         if isinstance(operand, Shaped):
@@ -182,8 +191,10 @@ class Values:
                 return StructValue(fields, [*fields])
             nodes = [name for name, each in declaration.stored.items() if each.kind == "node"]
             return StructValue(self.names(declaration, seen, path, sizes=False), nodes)
-        if seen.sort in ("key", "other"):
+        if seen.sort == "key":
             return Shaped("", seen.shape)
+        if seen.sort == "other":  # of another library
+            return _Unmeasured() if seen.value is None else seen.value
         if seen.sort not in ENTRIES:
             return None
         items = {

@@ -20,7 +20,7 @@ from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.operators import cut
 from neuralqx_struct.expressions.paths import PathStep, head_of, is_given, path_of, steps_of
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types import INT, Type
+from neuralqx_struct.types import INT, Type, walk_type
 from neuralqx_struct.types.text import format_type
 
 _T = TypeVar("_T")
@@ -41,6 +41,7 @@ class Reached:
         static: True if it goes through a static field.
         unsure: True if some payloads have nothing there: it may go through null, or an item that a list lacks.
         owners: Document, struct and field of every field on the way, one entry for each option.
+        stacked: True if it goes through a stacked struct, whose arrays have axes in front.
     """
 
     options: tuple[tuple[Document, Type], ...]
@@ -48,6 +49,7 @@ class Reached:
     static: bool
     unsure: bool = False
     owners: tuple[tuple[Document, str, str], ...] = ()
+    stacked: bool = False
 
     @property
     def is_int(self) -> bool:
@@ -119,7 +121,9 @@ def single_types(options: tuple[tuple[Document, Type], ...]) -> Iterator[tuple[D
 def _entered(owner: Document, struct: str, field: FieldDeclaration, name: str) -> Reached:
     options = () if field.type is None else _options(owner, field.declared)
     unsure = field.type is None or field.declared.nullable
-    return Reached(options, False, field.kind == "static", unsure, ((owner, struct, name),))
+    stacked = field.type is not None and any(inner.stacks for inner in walk_type(field.declared))
+    path = ((owner, struct, name),)
+    return Reached(options, False, field.kind == "static", unsure, path, stacked)
 
 
 def _options(owner: Document, declared: Type) -> tuple[tuple[Document, Type], ...]:
@@ -149,6 +153,7 @@ def _field(found: Reached, name: str, prefix: str) -> Reached:
         found.static or all(each.static for each in made),
         found.unsure or any(each.unsure for each in made),
         _once((*found.owners, *(owner for each in made for owner in each.owners))),
+        found.stacked or any(each.stacked for each in made),
     )
 
 
@@ -174,7 +179,7 @@ def _item(found: Reached, index: int, prefix: str) -> Reached:
         made += _options(owner, item)
     fixed = all(option.fixed_parts for _, option in found.options)
     unsure = found.unsure or not fixed
-    return Reached(_once(made), found.many, found.static, unsure, found.owners)
+    return Reached(_once(made), found.many, found.static, unsure, found.owners, found.stacked)
 
 
 def renamed(document: Document, struct: str, path: str, rename: Callable[[str, str], str]) -> str:

@@ -66,6 +66,9 @@ class LiteralOf(Type):
     def accepts(self, document: Any, seen: Any) -> bool:
         return _is_one_of(seen.held, self.values)
 
+    def operands(self, document: Any) -> frozenset[str]:
+        return frozenset(TYPES[type(value).__name__].meaning for value in self.values)
+
     def picks(self, document: Any) -> bool:
         return True
 

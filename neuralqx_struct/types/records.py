@@ -145,6 +145,10 @@ class Type(ABC):
     #: The sort of values in views.
     meaning: str = ""
 
+    def operands(self, document: Any) -> frozenset[str]:
+        """The kinds of operands that values are in expressions, by their sorts in views; empty where nothing is known."""
+        return frozenset({self.meaning} - {""})
+
     def accepts(self, document: Any, seen: Any) -> bool:
         """True if a union takes this type for a value; its parts may still be wrong."""
         return bool(seen.sort == self.meaning)

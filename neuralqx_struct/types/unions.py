@@ -189,6 +189,9 @@ class Named(Type):
     def picks(self, document: Any) -> bool:
         return document.members_of(self.name) is not None
 
+    def operands(self, document: Any) -> frozenset[str]:
+        return frozenset({"struct" if self.texts(document) is None else "text"})
+
     def with_axes(self, axes: tuple[Expression, ...]) -> Type:
         stacked: Type = TYPES["stacked"](self, axes)
         return stacked
@@ -268,7 +271,8 @@ class Named(Type):
             return {"$ref": f"#/definitions/{document.ref(self.name)}"}
         member = {"enum": list(members)}
         text = kind_rule("numpy-scalar", dtype=TYPES["str"].own_dtypes, value=member)
-        nodes = {"anyOf": [kind_rule("enum", name=member), text]}
+        other = kind_rule("enum", name=member)
+        nodes = {"if": kind_rule("numpy-scalar"), "then": text, "else": other}
         return {"if": {"type": "object"}, "then": nodes, "else": member}
 
     def outline(self, document: Any) -> Rule:

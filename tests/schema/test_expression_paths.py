@@ -3,11 +3,15 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
+from neuralqx_struct.expressions.evaluation import evaluate
+from neuralqx_struct.expressions.values import StructValue
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint_document
@@ -34,6 +38,14 @@ STRUCTS = {
             "name": {"type": "str", "kind": "static"},
             "anything": "pytree",
             "handle": {"kind": "opaque", "default": None},
+            "shaped": "list[Block[2]]",
+            "flag": "bool",
+            "five": "float32[5]",
+            "six": "float32[6]",
+            "scalar": "float32[]",
+            "phase": "complex",
+            "key": "prng_key[threefry2x32]",
+            "mixed": "tuple[int, str]",
         },
     },
 }
@@ -78,6 +90,14 @@ FINE = [
     "adam.kind in ('fast', 'slow')",
     "all(sizes > 0) and all(isfinite(adam.mu))",
     "sum(2 * sizes) if all(sizes < 3) else 1",
+    "abs(phase) > 0 and len(name) > 0",
+    "shape(key) == () and size(anything) > 1",
+    "all(mixed == 1) or mixed == (1, 'a')",
+    "all(five > 0) and scalar > 0 and all(stages.blocks.w > 0)",
+    "name + 'a' == 'ba' and (1, 2) + extent == (1, 2, 3, 4, 5)",
+    "max(max(shaped.width), 3) >= min(step, max(extent))",
+    "isfinite(phase) and sum(x) > sum(shaped.w)",
+    "step if flag else size(shaped) > 1",
 ]
 
 
@@ -96,7 +116,7 @@ WRONG = [
     ),
     ("optimizer.rate > 0", "NQX116", "expected a field of Adam, got 'rate'", "optimizer.step"),
     ("adam.foo > 0", "NQX116", "got 'foo'", "fields: adam.kind, adam.mu, adam.step"),
-    ("mu == 0", "NQX116", "expected a field or dim of Root, got 'mu'", "did you mean 'adam.mu'?"),
+    ("mu == 0", "NQX116", "expected a field or dim of Root, got 'mu'", "write `all(adam.mu == 0)`"),
     ("adam.mu.shape == (3,)", "NQX114", "got float32[m] in", "write `shape(adam.mu) == (3,)`"),
     ("x.shape[0] == n", "NQX114", "got float32[n, d] in", "write `shape(x)[0] == n`"),
     ("x[0] > 3", "NQX115", "expected a list or a tuple at x", "write `shape(x)[0] > 3`"),
@@ -113,15 +133,60 @@ WRONG = [
     ("stages.width == d", "NQX116", "of Stage, got 'width'", "all(stages.blocks.width == d)"),
     ("stages.blocks.width == d", "NQX115", "expected one value", "all(stages.blocks.width == d)"),
     ("sizes > 0", "NQX115", "expected one value, got one for each item", "write `all(sizes > 0)`"),
-    ("step > 0 and sizes > 0", "NQX115", "expected one truth value", "write `all(sizes > 0)`"),
+    (
+        "step > 0 and sizes > 0",
+        "NQX115",
+        "expected one truth value",
+        "write `step > 0 and all(sizes > 0)`",
+    ),
     (
         "max(adam.step, stages.blocks.width) > 3",
         "NQX115",
         "one value",
-        "`max(stages.blocks.width)`",
+        "write `max(adam.step, max(stages.blocks.width)) > 3`",
     ),
     ("anything.mu > 0", "NQX114", "got pytree", None),
-    ("handle.mu > 0", "NQX114", "got a value of any type", None),
+    ("handle.mu > 0", "NQX114", "got a value of any type", "declare a struct"),
+    ("stages[0].blocks.width == [4, 4]", "NQX115", "one for each item", None),
+    (
+        "stages.blocks[0].width > 1",
+        "NQX115",
+        "expected one value, got one for each item",
+        "write `all(stages.blocks[0].width > 1)`",
+    ),
+    (
+        "shaped.width == [4, 4]",
+        "NQX115",
+        "one for each item",
+        "write `len(shaped) == 2 and shaped[0].width == 4 and shaped[1].width == 4`",
+    ),
+    ("shaped.width[0] == 3", "NQX115", "got int in `shaped.width[0]`", "'shaped[0].width'"),
+    ("step > 0 and flag == true", "NQX116", "got 'true'", "did you mean 'True'?"),
+    ("optimizer == null", "NQX116", "got 'null'", "did you mean 'None'?"),
+    ("adam.kind == fast", "NQX116", "got 'fast'", "write `adam.kind == 'fast'`"),
+    ("x in ('a', 'b')", "NQX115", "two values to compare", None),
+    ("sum(extent[1]) > 3", "NQX115", "got int in `sum(extent[1])`", "write `extent[1] > 3`"),
+    ("sum(size(x)) > 3", "NQX115", "got int in `sum(size(x))`", "write `size(x) > 3`"),
+    ("adam / step > 1", "NQX115", "a struct and int in `adam / step`", "'adam.step'"),
+    ("shaped[0] > 1", "NQX115", "got a struct and int", "`all(shaped[0].w > 1)`"),
+    ("sum(shaped) > 1", "NQX115", "got a struct in", "did you mean 'shaped.w'?"),
+    ("adam", "NQX115", "expected one truth value, got a struct", "write `adam != None`"),
+    ("five > 0", "NQX115", "one for each element", "write `all(five > 0)`"),
+    ("all(five == six)", "NQX115", "got [5] and [6]", None),
+    ("len(step) == 3", "NQX115", "got int in `len(step)`", None),
+    ("len(scalar) == 1", "NQX115", "got an array in `len(scalar)`", None),
+    ("shape(x)[2] == 3", "NQX115", "an axis 2, got 2 axes", "write `shape(x)[1] == 3`"),
+    ("shape(step)[0] == 3", "NQX115", "an axis 0, got no axes", None),
+    ("phase > 0", "NQX115", "got complex and int", None),
+    ("key > 0", "NQX115", "got a random key and int", None),
+    ("len(key) == 0", "NQX115", "got a random key", None),
+    ("name + 1 == 'a'", "NQX115", "got text and int in `name + 1`", None),
+    ("-name == 'a'", "NQX115", "expected arrays or numbers, got text in `-name`", None),
+    ("step > None", "NQX115", "expected two values to order, got None", None),
+    ("max(step, name) > 1", "NQX115", "got int and text", None),
+    ("sum(mixed) > 1", "NQX115", "got items of several types", None),
+    ("shaped == [1]", "NQX115", "got a list and a list", None),
+    ("layer == 3 or shapd.width == 3", "NQX116", "got 'layer'", "fields: "),
     ("name.upper == 'X'", "NQX114", "got str", None),
     ("n.x > 0", "NQX116", "got the size 'n'", "did you mean 'n'?"),
     ("adam.kind == 'fats'", "NQX115", "expected one of fast, slow", "did you mean 'fast'?"),
@@ -134,11 +199,37 @@ WRONG = [
     ("expression", "code", "message", "hint"), WRONG, ids=[text for text, *_ in WRONG]
 )
 def test_errors(expression, code, message, hint):
-    (found,) = findings(expression)
+    found = findings(expression)[0]
     assert found.code == code
     assert message in found.message
     assert hint is None or hint in found.hint
     assert found.line
+
+
+SYNTAX = [
+    ("adam['step'] > 1", "NQX114", "got the subscript 'step'", "is written adam.step"),
+    ("all(b.width > 0 for b in shaped)", "NQX114", "comprehension", "`shaped.width > 0`"),
+    ("sum(i for s in shaped for i in s) > 1", "NQX114", "comprehension", "all(layers.width > 0)"),
+    ("all(a > b for a, b in pairs)", "NQX114", "comprehension", "all(layers.width > 0)"),
+    ("x.sum() > 1", "NQX114", "got the method sum", "call it as sum(x)"),
+    (
+        "step in sizes",
+        "NQX114",
+        "constants after `in`",
+        "of the items of a list any(sizes == step)",
+    ),
+    ("step not in extent", "NQX114", "after `not in`", "all(extent != step)"),
+]
+
+
+@pytest.mark.parametrize(
+    ("expression", "code", "message", "hint"), SYNTAX, ids=[text for text, *_ in SYNTAX]
+)
+def test_syntax_of_python_that_has_another_form_here(expression, code, message, hint):
+    with pytest.raises(SchemaError, match=re.escape(message)) as error:
+        parse(expression)
+    assert error.value.code == code
+    assert hint in error.value.diagnostics[0].hint
 
 
 def test_derived_fields_may_hold_the_values_of_all_items():
@@ -192,6 +283,14 @@ words = st.sampled_from(
         "n",
         "d",
         "stp",
+        "shaped",
+        "flag",
+        "five",
+        "scalar",
+        "phase",
+        "mixed",
+        "true",
+        "fast",
     ]
 )
 paths = st.builds(
@@ -206,6 +305,12 @@ expressions = st.one_of(
     st.builds("sum({}) < 3".format, paths),
     st.builds("shape({})[0] == 1".format, paths),
     st.builds("max({}, {}) == 1".format, paths, paths),
+    st.builds("{} == [1, 2]".format, paths),
+    st.builds("{} / {} + {} <= 3".format, paths, paths, paths),
+    st.builds("len({}) == {}".format, paths, paths),
+    st.builds("sum(size({})) > ndim({})".format, paths, paths),
+    st.builds("not {} or isfinite(abs(-{}))".format, paths, paths),
+    st.builds("({} if {} else {}) == 3".format, paths, paths, paths),
 )
 
 
@@ -218,6 +323,65 @@ def proposed(expression, finding):
     for good in re.findall(r"write `(.*)`", finding.hint or ""):
         yield good
         yield expression.replace(bad, good)
+
+
+def block(width):
+    return StructValue({"w": np.ones((width, 3)), "width": width, "mode": "fast"}, ["w"])
+
+
+adam = StructValue({"step": 2, "mu": np.ones(4), "kind": "fast"}, ["mu"])
+stage = StructValue({"blocks": [block(2)] * 5, "named": {"a": block(3), "b": block(3)}}, ["blocks"])
+#: A value for each field and dim; lists have the items that expressions name.
+VALUES = {
+    "adam": adam,
+    "optimizer": adam,
+    "stages": [stage] * 5,
+    "extent": (2, 3, 6),
+    "sizes": {"first": 1, "second": 2},
+    "pairs": ((1, 0.5),) * 8,
+    "modes": ["fast", "slow", "fast", "slow", "fast"],
+    "x": np.ones((4, 2)),
+    "step": 3,
+    "name": "a",
+    "anything": [np.ones(3)],
+    "handle": None,
+    "shaped": [block(2)] * 5,
+    "flag": True,
+    "five": np.ones(5),
+    "six": np.ones(6),
+    "scalar": np.ones(()),
+    "phase": 1j,
+    "key": np.ones(()),
+    "mixed": (1, "a"),
+    "n": 4,
+    "d": 2,
+}
+
+
+@pytest.mark.parametrize("expression", FINE)
+def test_it_has_a_value(expression):
+    evaluate(parse(expression), VALUES)
+
+
+def runs(text):
+    """True if an expression has a value, or fails for a reason that other values would not give."""
+    try:
+        evaluate(parse(text), VALUES)
+    except SchemaError as error:
+        return "of equal" in str(error) or "equal numbers of items" in str(error)
+    return True
+
+
+@given(expressions, st.sampled_from(["constraints", "derived"]))
+def test_lint_refuses_what_has_no_value(expression, place):
+    """Expressions about which lint is silent have a value, and so have those that it proposes."""
+    expression = parse(expression).text
+    found = findings(expression, place)
+    if not found and "anything" not in expression and "handle" not in expression:
+        assert runs(expression)
+    for finding in found:
+        for text in re.findall(r"write `([^`]*)`", finding.hint or ""):
+            assert findings(text, place) or runs(text), (finding, text)
 
 
 @given(expressions, st.sampled_from(["constraints", "derived"]))

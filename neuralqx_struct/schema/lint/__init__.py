@@ -145,10 +145,14 @@ class Speller:
         """True if no name gets a suggestion any more."""
         return self._left <= 0
 
+    def takes_one(self) -> bool:
+        """Counts a suggestion; False where none is left."""
+        self._left -= 1
+        return self._left >= 0
+
     def closest(self, word: str, *known: Iterable[str], cutoff: float = 0.6) -> str | None:
         """The known word that is most like ``word``, if one is alike."""
-        self._left -= 1
-        return closest(word, itertools.chain(*known), cutoff) if self._left >= 0 else None
+        return closest(word, itertools.chain(*known), cutoff) if self.takes_one() else None
 
     def hint(
         self, word: str, *known: Iterable[str], label: str = "", first: int | None = None

@@ -14,7 +14,7 @@ from neuralqx_struct.expressions.operators import cut
 from neuralqx_struct.expressions.paths import is_given
 from neuralqx_struct.schema.field_paths import PathError, single_types
 from neuralqx_struct.schema.lint import Speller, root_ints
-from neuralqx_struct.schema.lint.paths import MOST_TRIED, ONE, Judgement, Names, Problem
+from neuralqx_struct.schema.lint.paths import MOST_TRIED, Names, Problem
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import INT
 
@@ -50,7 +50,7 @@ class EquationNames:
             if not found and not self.is_number(expression):
                 got = self.names.reach(name).text if self.names.is_path(name) else "another value"
                 message = f"expected a static int in an equation, got {cut(got)} in `{cut(name)}`"
-                yield "NQX103", message, self.hint(name)
+                yield "NQX103", message, self.hint(name), "error"
 
     def near(self, name: str) -> str:
         """The hint about an unknown name: a value inside a field of the root that has it."""
@@ -67,7 +67,7 @@ class EquationNames:
             return self.names.reach(expression.text).is_int
         if any(map(self.has_other_numbers, others - measured)):
             return False
-        return Judgement(self.names).sort(expression.tree) == ONE
+        return self.names.is_single(expression)
 
     def has_other_numbers(self, path: str) -> bool:
         """True if a path does not reach ints alone."""

@@ -116,8 +116,8 @@ def _names_of(document: Document, struct: str, speller: Speller, *, whole: str =
 
 
 def _problems(where: KeyPath, names: Names, expression: Expression) -> Findings:
-    for code, message, hint in names.problems(expression):
-        yield finding(code, where, message, hint)
+    for code, message, hint, severity in names.problems(expression):
+        yield finding(code, where, message, hint, severity)
     yield from _impossible_parts(where, expression)
 
 
@@ -205,8 +205,8 @@ def _check_dims(document: Document) -> Findings:
     values = EquationNames(document, speller)
     for name, equation in equations.items():
         at = ("dims", name, "equals")
-        for code, message, hint in values.problems(equation):
-            yield finding(code, at, message, hint)
+        for code, message, hint, severity in values.problems(equation):
+            yield finding(code, at, message, hint, severity)
         plain = [inner for inner in equation.names if not values.knows(inner)]
         for inner in unknown(plain, document.dims, ints):
             hint = speller.hint(inner, document.dims, ints) or values.near(inner)

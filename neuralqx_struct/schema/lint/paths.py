@@ -6,36 +6,44 @@ Every expression that a hint proposes passes the same checks.
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 
-from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.errors import SchemaError, Severity
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS
-from neuralqx_struct.expressions.operators import (
-    OPERATORS,
-    cut,
-    format_tree,
-    operator_of,
-    shown,
-    spine,
+from neuralqx_struct.expressions.operators import cut, format_tree
+from neuralqx_struct.expressions.paths import (
+    exchanged,
+    head_of,
+    names_in,
+    path_of,
+    replaced,
+    steps_of,
 )
-from neuralqx_struct.expressions.paths import head_of, path_of, replaced, steps_of
 from neuralqx_struct.schema.field_paths import PathError, Reached, paths_from, reach, single_types
 from neuralqx_struct.schema.lint import Speller, unknown
+from neuralqx_struct.schema.lint.operands import (
+    COUNT,
+    EACH,
+    Form,
+    Judgement,
+    Operation,
+    around,
+    form_of,
+)
 from neuralqx_struct.schema.model import Document
 
-#: Code, message and hint.
-Problem = tuple[str, str, str | None]
+#: Code, message, hint and severity.
+Problem = tuple[str, str, str | None, Severity]
 _Hint = Callable[[], str | None]
+_Found = tuple[str, str, _Hint, Severity]
 
 MOST_TRIED = 8  # fixes of one path
 _LONGEST = 200  # characters of an expression in a hint
-
-# A value, one for each item, or a collection, of which operators take the items.
-ONE, _ITEMS, _COLLECTION = "one", "items", "collection"
 
 
 @dataclass
@@ -60,6 +68,7 @@ class Names:
     speller: Speller
     whole: str = "all"
     _reached: dict[str, Reached | PathError] = field(default_factory=dict)
+    _forms: dict[str, Form] = field(default_factory=dict)
 
     @cached_property
     def paths(self) -> list[str]:
@@ -88,17 +97,17 @@ class Names:
         return head_of(path) in self.document.structs[self.struct].fields
 
     def problems(self, expression: Expression) -> Iterator[Problem]:
-        """Yields the problems of names and items."""
-        for code, message, hint in self._found(expression):
-            yield code, message, hint()
+        """Yields the problems of names and operands."""
+        for code, message, hint, severity in self._found(expression):
+            yield code, message, hint(), severity
 
-    def _found(self, expression: Expression) -> list[tuple[str, str, _Hint]]:
+    def _found(self, expression: Expression) -> list[_Found]:
         """The problems, with functions that look for their fixes."""
         fields = self.document.structs[self.struct].fields
-        found: list[tuple[str, str, _Hint]] = []
+        found: list[_Found] = []
         for head in unknown(expression.heads, fields, self.sizes):
             message = f"expected {self.label} of {self.struct}, got {head!r}"
-            found.append(("NQX116", message, partial(self._near, expression, head)))
+            found.append(("NQX116", message, partial(self._near, expression, head), "error"))
         for path in sorted(expression.names):
             try:
                 if self.is_field(path):
@@ -108,18 +117,49 @@ class Names:
                     message = (
                         f"expected a field of {self.struct}, got the size {size!r} in `{cut(path)}`"
                     )
-                    found.append(("NQX116", message, partial("did you mean {!r}?".format, size)))
+                    hint = partial("did you mean {!r}?".format, size)
+                    found.append(("NQX116", message, hint, "error"))
             except PathError as error:
                 code = "NQX116" if error.known else "NQX115"
                 if isinstance(error.step, str) and not error.known:
                     code = "NQX114"  # as for attributes
-                hint = partial(self._fix, expression, path, error)
-                found.append((code, f"{error} in `{cut(path)}`", hint))
-        return found or Judgement(self).problems(expression)
+                fix = partial(self._fix, expression, path, error)
+                found.append((code, f"{error} in `{cut(path)}`", fix, "error"))
+        return found or self._operands(expression)
+
+    def _operands(self, expression: Expression) -> list[_Found]:
+        """The problems of the operations, where all names reach something."""
+        judgement = Judgement(self.form)
+        if self.whole == "all":
+            judgement.single(expression.tree, "one value")
+        else:
+            form = judgement.form(expression.tree)
+            if form.many and self.whole and not judgement.found:
+                tried = partial(around, self.whole, expression.tree)
+                judgement.add(expression.tree, "one value", EACH, tried=tried)
+        found: list[_Found] = []
+        for each in judgement.found:
+            hint = partial(self._meant, expression, each)
+            found.append(("NQX115", each.message, hint, "warning" if each.unsure else "error"))
+        return found
+
+    def form(self, path: str) -> Form:
+        """The form of a name that reaches something."""
+        if path not in self._forms:
+            self._forms[path] = form_of(self.reach(path)) if self.is_field(path) else COUNT
+        return self._forms[path]
+
+    def is_single(self, expression: Expression) -> bool:
+        """True if an expression has one value, which is no collection."""
+        judgement = Judgement(self.form)
+        form = judgement.form(expression.tree)
+        return not (form.many or form.is_collection or judgement.found)
 
     def _helps(self, expression: Expression, text: str | None) -> bool:
         """True if an expression has fewer problems than another one."""
-        return text is not None and len(self._found(parse(text))) < len(self._found(expression))
+        with contextlib.suppress(SchemaError):  # it may have grown too long
+            return text is not None and len(self._found(parse(text))) < len(self._found(expression))
+        return False
 
     def texts(self, path: str) -> list[str] | None:
         """The only strings that a path may reach; None if there are others, or it reaches nothing."""
@@ -141,15 +181,62 @@ class Names:
         if self.speller.is_done:
             return None
         near = self.speller.closest(head, *self.listed)
-        if near is not None:
-            return f"did you mean {near!r}?"
         bad = sorted(name for name in expression.names if head_of(name) == head)
+        meant = [{head: text} for text in self._constants(expression, head) if bad == [head]]
+        if near is not None:
+            meant.append({name: path_of(near, steps_of(name)) for name in bad})
         ends = [[*islice(self._ending((head, *steps_of(name))[-1]), MOST_TRIED)] for name in bad]
-        for paths in zip(*ends, strict=False):
-            text = _exchanged(expression, dict(zip(bad, paths, strict=True)))
+        meant += [dict(zip(bad, paths, strict=True)) for paths in zip(*ends, strict=False)]
+        proposal = self._proposal(expression, meant)
+        return proposal or self.speller.hint(head, *self.listed, label="fields", first=1)
+
+    def _constants(self, expression: Expression, head: str) -> Iterator[str]:
+        """Yields the constants that a name may mean: words of YAML, and text without its quotes."""
+        if head.lower() in _WORDS:
+            yield _WORDS[head.lower()]
+        for node in ast.walk(expression.tree):
+            parts = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+            names = [part.id for part in parts if isinstance(part, ast.Name)]
+            if head in names and any(head in (self.texts(name) or ()) for name in names):
+                yield repr(head)
+
+    def _proposal(self, expression: Expression, meant: Iterable[Mapping[str, str]]) -> str | None:
+        """The hint with the first of some texts for paths that leaves fewer problems."""
+        for others in islice(meant, MOST_TRIED):
+            text = _exchanged(expression, others)
+            if text is None:
+                continue
             if self._helps(expression, text):
-                return f"did you mean {paths[0]!r}?" if len(bad) == 1 else _write(f"{text}")
-        return self.speller.hint(head, *self.listed, label="fields", first=1)
+                (first, *more) = others.values()
+                if more or "(" in first or not head_of(first).isidentifier():
+                    return _write(text)
+                return f"did you mean {first!r}?"
+            if self.whole and self._helps(expression, f"{self.whole}({text})"):
+                return _write(f"{self.whole}({text})")
+        return None
+
+    def _meant(self, expression: Expression, operation: Operation) -> str | None:
+        """The hint about an operation that no values have."""
+        if not self.speller.takes_one():
+            return None
+        for tree in islice(operation.tried(), MOST_TRIED):
+            made = exchanged(expression.tree, operation.node, tree)
+            if self._helps(expression, format_tree(made)):
+                return _write(format_tree(made))
+        inside = (
+            {name.id: path} for name in names_in(operation.node) for path in self._around(name.id)
+        )
+        return self._proposal(expression, inside)
+
+    def _around(self, path: str) -> Iterator[str]:
+        """Yields the paths that may be meant by one that reaches something: to the whole of an item, or further."""
+        head, steps = head_of(path), steps_of(path)
+        if steps and isinstance(steps[-1], int):
+            yield path_of(head, steps[:-1])
+        whole = path_of(head, (step for step in steps if isinstance(step, str)))
+        for further in self.paths:
+            if further.startswith(f"{whole}."):
+                yield path + further.removeprefix(whole)
 
     def _ending(self, name: str | int) -> Iterator[str]:
         """Yields the paths to fields of a name."""
@@ -162,15 +249,13 @@ class Names:
         if self.speller.is_done:
             return None
         near = self.speller.closest(str(error.step), error.known)
-        for candidate in islice(self._candidates(path, error, near), MOST_TRIED):
-            text = _exchanged(expression, {path: candidate})
-            if self._helps(expression, text):
-                if "(" not in candidate:
-                    return f"did you mean {candidate!r}?"
-                return _write(f"{text}")
-            if text and self.whole and self._helps(expression, f"{self.whole}({text})"):
-                return _write(f"{self.whole}({text})")
+        meant = ({path: each} for each in self._candidates(path, error, near))
+        proposal = self._proposal(expression, meant)
+        if proposal is not None:
+            return proposal
         listed = ", ".join(path_of(error.prefix, (name,)) for name in sorted(error.known)[:20])
+        if all(option.takes_all for _, option in self.reach(error.prefix).options):
+            return "nothing is known of the values in it; declare a struct with the field"
         return f"fields: {listed}" if listed else None
 
     def _candidates(self, path: str, error: PathError, near: str | None) -> Iterator[str]:
@@ -185,10 +270,15 @@ class Names:
                 yield path_of(head, (*steps[:place], near))
             if error.step in FUNCTIONS:
                 yield path_of(f"{error.step}({error.prefix})", rest)
-            yield from self._ending(error.step)
             if error.known:
+                inside = f"{error.prefix}."
+                ending = [*self._ending(error.step)]
+                yield from sorted(ending, key=lambda path: not path.startswith(inside))
+            if error.known or all(option.takes_all for _, option in found.options):
                 return
         else:
+            for before in range(place - 1, -1, -1):
+                yield path_of(head, (*steps[:before], error.step, *steps[before:place], *rest))
             for _, option in found.options[:1]:
                 last = len(option.fixed_parts) - 1
                 if last >= 0:
@@ -204,6 +294,10 @@ class Names:
         yield f"size({error.prefix})"
 
 
+#: Words of YAML and Python, by the words that people write.
+_WORDS = {"true": "True", "false": "False", "null": "None", "none": "None"}
+
+
 def _write(text: str) -> str:
     """A hint with a whole expression."""
     return f"write `{text}`" if len(text) <= _LONGEST else "write all(...) around it"
@@ -216,120 +310,3 @@ def _exchanged(expression: Expression, others: Mapping[str, str]) -> str | None:
         return format_tree(replaced(expression.tree, trees))
     except SchemaError:
         return None
-
-
-class Judgement:
-    """Finds values for each item where one value is needed.
-
-    Args:
-        names: The names of the expression, all of which reach something.
-    """
-
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.found: list[tuple[str, str, _Hint]] = []
-
-    def problems(self, expression: Expression) -> list[tuple[str, str, _Hint]]:
-        """The problems of an expression."""
-        whole = self.names.whole
-        sort = self.sort(expression.tree)
-        if sort == _ITEMS and whole and not self.found:
-            hint = _write(f"{whole}({expression.text})")
-            self.add(expression.tree, "one value", hint)
-        return self.found
-
-    def add(self, node: ast.expr, wanted: str, hint: str) -> None:
-        """Adds a problem of a part that has a value for each item."""
-        message = f"expected {wanted}, got one for each item in `{shown(node)}`"
-        self.found.append(("NQX115", message, lambda: hint))
-
-    def sort(self, node: ast.expr) -> str:
-        """Whether a part has one value, one for each item, or is a collection."""
-        match node:
-            case ast.Name(id=path):
-                return self.of_path(path)
-            case ast.BinOp():
-                first, steps = spine(node)
-                found, before = self.sort(first), first
-                for step in steps:
-                    found = self.paired(before, found, step.right, self.sort(step.right))
-                    before = step
-                return found
-            case ast.UnaryOp() if operator_of(node).negates:
-                self.single(node.operand)
-                return ONE
-            case ast.UnaryOp():
-                return self.mapped(self.sort(node.operand))
-            case ast.BoolOp():
-                for value in node.values:
-                    self.single(value)
-                return ONE
-            case ast.Compare():
-                return self.compared(node)
-            case ast.IfExp():
-                self.single(node.test)
-                sorts = {self.sort(node.body), self.sort(node.orelse)}
-                return _ITEMS if _ITEMS in sorts else ONE
-            case ast.Call():
-                return self.called(node)
-            case ast.Subscript():
-                return self.sort(node.value)
-            case ast.Tuple() | ast.List():
-                return _COLLECTION
-        return ONE
-
-    def of_path(self, path: str) -> str:
-        """The same for a name."""
-        if not self.names.is_field(path):
-            return ONE
-        found = self.names.reach(path)
-        if found.many:
-            return _ITEMS
-        return _COLLECTION if found.is_collection else ONE
-
-    @staticmethod
-    def mapped(sort: str) -> str:
-        """The same for an operation on one value."""
-        return ONE if sort == ONE else _ITEMS
-
-    @staticmethod
-    def paired(one: ast.expr, first: str, other: ast.expr, second: str) -> str:
-        """The same for an operation on two: a collection is taken item by item beside a single value."""
-        sorts = {first, second}
-        if _ITEMS in sorts:
-            return _ITEMS
-        spread = [
-            isinstance(node, ast.Name) and sort == _COLLECTION
-            for node, sort in ((one, first), (other, second))
-        ]
-        alone = [getattr(node, "value", ...) is not None for node in (one, other)]
-        return _ITEMS if ONE in sorts and any(spread) and all(alone) else ONE
-
-    def compared(self, node: ast.Compare) -> str:
-        """The same for a comparison, or a chain of them."""
-        before, sort = node.left, self.sort(node.left)
-        sorts = set()
-        for relation, right in zip(node.ops, node.comparators, strict=True):
-            after = ONE if OPERATORS[type(relation)].member else self.sort(right)
-            sorts.add(self.paired(before, sort, right, after))
-            before, sort = right, after
-        return _ITEMS if _ITEMS in sorts else ONE
-
-    def called(self, node: ast.Call) -> str:
-        """The same for a function."""
-        name = node.func.id  # type: ignore[attr-defined]
-        record = FUNCTIONS[name]
-        sorts = [self.sort(argument) for argument in node.args]
-        if record.folds:
-            for argument, sort in zip(node.args, sorts, strict=True):
-                if len(sorts) > 1 and sort == _ITEMS:
-                    self.add(argument, "one value", _write(f"{name}({format_tree(argument)})"))
-            return ONE
-        if record.measures:
-            return _ITEMS if _ITEMS in sorts else ONE
-        return _ITEMS if {*sorts} != {ONE} else ONE
-
-    def single(self, node: ast.expr) -> None:
-        """Checks that a part has one truth value."""
-        if self.sort(node) == _ITEMS:
-            self.add(node, "one truth value", _write(f"all({format_tree(node)})"))
