@@ -152,6 +152,10 @@ def _not_stacked(item: Type, args: list[ast.expr], text: str) -> SchemaError:
 
 def _objections(document: Any, item: Type) -> Iterator[tuple[str, str]]:
     """Yields why instances of a struct cannot be stacked, and a fix."""
+    if document.members_of(item.refers) is not None:
+        got = f"{item.format()}, which is an enum"
+        yield f"a struct to stack, got {got}", f"write list[{item.format()}, n]"
+        return
     owner, name = document.place_of(item.refers)
     if owner is document and name not in owner.structs:
         return  # reported as an unknown name

@@ -346,6 +346,8 @@ class Judgement:
         for argument, form in zip(node.args, forms, strict=True):
             if form.many:
                 self.add(argument, "one value", EACH, tried=partial(around, name, argument))
+            elif form.values and all(value.kind == "array" for value in form.values):
+                self.one_element(argument, form, "one value", partial(around, name, argument))
         takes = FUNCTIONS[name].takes
         values = [value for form in forms for value in form.values]
         for place, form in enumerate(forms):
@@ -392,11 +394,17 @@ class Judgement:
             null = ast.Compare(node, [ast.NotEq()], [ast.Constant(None)])
             self.add(node, "one truth value", form.text, tried=lambda: iter([null]))
             return
-        arrays = [value for value in form.values if value.kind == "array"]
-        if len(arrays) == len(form.values) and all(_has_elements(value) for value in arrays):
-            sure = all(any(size not in (None, 1) for size in value.axes or ()) for value in arrays)
-            got = "one for each element"
-            self.add(node, wanted, got, unsure=not sure, tried=whole)
+        if all(value.kind == "array" for value in form.values):
+            self.one_element(node, form, wanted, whole)
+
+    def one_element(
+        self, node: ast.expr, form: Form, wanted: str, tried: Callable[[], Iterator[ast.expr]]
+    ) -> None:
+        """Adds a problem if arrays have several elements, unless all sizes with names are 1."""
+        if all(map(_has_elements, form.values)):
+            sizes = [value.axes or () for value in form.values]
+            sure = all(any(size not in (None, 1) for size in axes) for axes in sizes)
+            self.add(node, wanted, "one for each element", unsure=not sure, tried=tried)
 
 
 _LEAVES = (ast.Constant, ast.Tuple, ast.List)
