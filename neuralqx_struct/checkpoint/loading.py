@@ -22,7 +22,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.checkpoint.likeness import require_like, shardings_like
 from neuralqx_struct.checkpoint.meshes import Rules, by_axes, check_rules
-from neuralqx_struct.checkpoint.options import LoadOptions, ReadOptions, decode_options
+from neuralqx_struct.checkpoint.options import LoadOptions, ReadOptions, decode_options, with_reason
 from neuralqx_struct.checkpoint.placement import placed, targets_of
 from neuralqx_struct.classes.documents import (
     bound_document,
@@ -207,7 +207,7 @@ def load(
             total = sum(record.get("nbytes", 0) for record in held.document["arrays"].values())
             progress(total, total)
     except StructError as error:
-        raise error.in_file(str(path)) from error.__cause__
+        raise with_reason(error, options).in_file(str(path)) from error.__cause__
     if rules:
         check_rules(rules, value)
     return value if shardings is None else placed(value, shardings)

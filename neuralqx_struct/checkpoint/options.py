@@ -8,6 +8,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypedDict
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from neuralqx_struct.bundle.urls import Options
 from neuralqx_struct.codecs.classes import DecodeOptions, Unknown
 from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
-from neuralqx_struct.errors import Diagnostic, did_you_mean
+from neuralqx_struct.errors import Diagnostic, StructError, did_you_mean
 from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.filters import parse
 from neuralqx_struct.filters.partition import Selection
@@ -23,7 +24,7 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import brief
 from neuralqx_struct.stores.store import Progress
 
-__all__ = ["LoadOptions", "ReadOptions", "conversions", "decode_options"]
+__all__ = ["LoadOptions", "ReadOptions", "conversions", "decode_options", "with_reason"]
 
 
 class ReadOptions(TypedDict, total=False):
@@ -96,6 +97,26 @@ def decode_options(
         conversions={} if dtype is None else conversions(dtype),
         like=like,
     )
+
+
+def with_reason(error: StructError, options: DecodeOptions) -> StructError:
+    """The error of a load, which names ``dtype=`` where that made arrays that the schema does not allow."""
+    if not options.conversions:
+        return error
+    made = {f", got {new}[": old for old, new in options.conversions.items()}
+    found = [
+        replace(each, hint=_NOT_ALLOWED)
+        if each.code == "NQX411" and any(text in each.message for text in made)
+        else each
+        for each in error.diagnostics
+    ]
+    return type(error)(found)
+
+
+_NOT_ALLOWED = (
+    "dtype= made it so; leave that out, load with raw=True, or declare both dtypes, "
+    "as floating[n] does, or compute[n] with `dtypes: {compute: [float32, bfloat16]}`"
+)
 
 
 def conversions(dtype: Any) -> dict[str, str]:

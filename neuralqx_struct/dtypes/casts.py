@@ -81,8 +81,24 @@ def _converted(part: np.ndarray, target: np.dtype[Any]) -> np.ndarray:
     if part.dtype.name in ML_DTYPES:
         # float32 holds all their values; not all pairs of them have a cast of their own.
         part = part.astype("float32")
+    if DTYPES[target.name].family in ("integer", "unsigned") and part.dtype.kind == "f":
+        return _whole(part, target)
     new: np.ndarray = part.astype(target)
     return new
+
+
+def _whole(part: np.ndarray, target: np.dtype[Any]) -> np.ndarray:
+    """The integers towards zero: the nearest of the dtype beyond its range, and 0 for NaN, as XLA has them on all processors."""
+    import ml_dtypes
+    import numpy as np
+
+    limits: Any = ml_dtypes.iinfo(target)  # type: ignore[no-untyped-call]
+    low, high = int(limits.min), int(limits.max)
+    above, below = part >= float(high) + 1, part < low
+    wide = "uint64" if low == 0 else "int64"
+    new = np.where(above | below | np.isnan(part), 0, part).astype(wide)
+    new[above], new[below] = high, low
+    return new.astype(target)
 
 
 def _same(old: Any, new: Any) -> Any:

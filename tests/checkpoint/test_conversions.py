@@ -159,3 +159,19 @@ def test_families_are_those_of_jax(name):
 
 def test_no_conversion_is_left_for_a_dtype_that_stays():
     assert conversions({"float32": "float32"}) == {}
+
+
+@pytest.mark.parametrize("wanted", ["bfloat16", {"float32": "bfloat16"}])
+def test_a_schema_of_one_dtype_refuses_another_and_names_the_option(tmp_path, wanted):
+    schema = s.load_schema("""
+language: "1"
+schema: tests.fixed
+version: 1
+root: A
+structs: {A: {fields: {x: "float32[]", n: {type: int, default: 0}}}}
+""")
+    path = schema.A(x=jnp.float32(1)).export(tmp_path / "ckpt")
+    with pytest.raises(s.SerializationError, match=r"expected float32\[\], got bfloat16") as error:
+        schema.load(path, dtype=wanted)
+    assert "dtype= made it so" in error.value.diagnostics[0].hint
+    assert s.load(path, dtype=wanted, raw=True)["x"].dtype == "bfloat16"

@@ -15,6 +15,7 @@ from neuralqx_struct.evolution.steps import conversions
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.manifest.kinds import FULL, LIST
 from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.tools.linting import lint_series
 from neuralqx_struct.types.text import number_node
 from tests.builders import conforms, doc, payload, same, up, value
 
@@ -320,3 +321,11 @@ def test_bundles_are_loaded_and_migrated_up_and_down(tmp_path):
     back = schema.at(1).load(tmp_path / "back")
     assert (back.step, back.betas, back.rate) == (3, [0.9, 0.999], 0.5)
     assert type(back.step) is int and back.spectrum.tolist() == [0, 1, 2]
+
+
+def test_a_number_of_any_dtype_has_no_way_back_and_a_hint():
+    first = doc({"a": "floating[]"})
+    second = doc({"a": "float"}, 2, [steps.convert(field="a", to="float")])
+    (found,) = [d for d in lint_series(series_of([first, second])) if d.code == "NQX307"]
+    assert "expected one type to go back to, got floating[]" in found.message
+    assert "`python` step with `inverse:`" in found.hint

@@ -104,6 +104,16 @@ def adam():
     return optimizer.update(PARAMS, state, PARAMS)[1]
 
 
+@pytest.mark.parametrize("name", ["ScaleByAdamStat", "Moments"])
+def test_a_class_that_no_value_has_is_refused(schema, tmp_path, name):
+    lab = schema(steps.rename_path(field="held", of=name, path="mu", to="first"))
+    old = exported(lab, adam(), tmp_path / "old")
+    with pytest.raises(MigrationError, match=f"expected instances of {name}, got ") as error:
+        lab.load(old)
+    hint = "did you mean 'ScaleByAdamState'?" if name != "Moments" else "name one of the classes"
+    assert hint in error.value.diagnostics[0].hint
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # States of optax.
 

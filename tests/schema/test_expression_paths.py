@@ -315,14 +315,13 @@ expressions = st.one_of(
 
 
 def proposed(expression, finding):
-    """The expressions that a finding proposes: whole, or for the part that its message shows."""
+    """The expressions that a finding proposes: whole, or for the path or name that its message shows."""
     part = re.search(r"in `(.*)`$", finding.message)
     bad = part[1] if part else re.search(r"got '(.*)'$", finding.message)[1]
     for good in re.findall(r"did you mean '(.*)'\?", finding.hint or ""):
-        yield re.sub(rf"(?<![\w.]){re.escape(bad)}(?![\w])", good, expression)
-    for good in re.findall(r"write `(.*)`", finding.hint or ""):
-        yield good
-        yield expression.replace(bad, good)
+        names = rf"(?<![\w.]){re.escape(bad)}(?![\w(])"
+        yield re.sub(names, good, expression)
+    yield from re.findall(r"write `(.*)`", finding.hint or "")
 
 
 def block(width):
@@ -367,8 +366,8 @@ def runs(text):
     """True if an expression has a value, or fails for a reason that other values would not give."""
     try:
         evaluate(parse(text), VALUES)
-    except SchemaError as error:
-        return "of equal" in str(error) or "equal numbers of items" in str(error)
+    except SchemaError as error:  # one of two options may have a value
+        return " if " in text or "equal numbers of items" in str(error)
     return True
 
 

@@ -120,3 +120,10 @@ def test_names_of_axes_inside_are_new():
 def test_layers_without_numbers_are_all_alike():
     assert [*layers({"x": 1}, [10**12])] == [{"x": 1}]
     assert [*layers({"x": 1}, [0])] == []
+
+
+def test_enums_are_not_stacked():
+    document = doc({"x": "float32[n]", "all": "Mode[][n]"}, enums={"Mode": ["a", "b"]})
+    (found,) = [finding for check in TYPE_CHECKS for finding in check(document)]
+    assert (found.code, found.hint) == ("NQX137", "write list[Mode, n]")
+    assert "expected a struct to stack, got Mode, which is an enum" in found.message

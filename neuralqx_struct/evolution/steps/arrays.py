@@ -95,7 +95,7 @@ def _cast_back(step: Cast, scope: Scope, _: Document) -> list[Step]:
     if len(dtypes) != 1:
         names = sorted({array.element for array in arrays})
         message = f"expected one dtype to go back to, got {', '.join(names)}"
-        refuse("NQX307", "field", message)
+        refuse("NQX307", "field", message, "fine if no payload goes back")
     return [Cast(field=step.field, dtype=dtypes.pop())]
 
 

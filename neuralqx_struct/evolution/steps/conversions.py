@@ -43,6 +43,8 @@ _WIDEST = {
     "floating": "float64",
     "complex": "complex128",
 }
+#: The hint about a step from several dtypes to one.
+ONE_WAY = "fine if no payload goes back; a `python` step with `inverse:` can choose a dtype"
 #: Numbers of an array that become a list: a manifest takes no more nodes.
 _MOST = 1_000_000
 
@@ -131,7 +133,8 @@ def _convert_back(step: Convert, scope: Scope, after: Document) -> list[Step]:
     first, *others = sources
     if others or len(first.dtypes) > 1:
         shown = ", ".join(map(format_type, sources))
-        refuse("NQX307", "field", f"expected one type to go back to, got {shown}")
+        message = f"expected one type to go back to, got {shown}"
+        refuse("NQX307", "field", message, ONE_WAY)
     _require_sizes(scope.moved(after), first, "field", "NQX307")
     return [Convert(field=step.field, to=format_type(first))]
 

@@ -260,19 +260,31 @@ def at_each(step: RenamePath | Add | Remove, place: Place, change: Change) -> No
     if step.of is None:
         return place.with_fields({step.field: change(held, (step.field,))})
     tree = [copied(held)] if isinstance(held, dict) else [held]
-    for path, node in reversed([*iter_nodes(tree[0])]):
-        if _is_instance(node, step.of):
-            made = change(node, (step.field, *path))
-            node.clear()
-            node.update(made)
+    inside = [*iter_nodes(tree[0])]
+    instances = [(path, node) for path, node in inside if _is_instance(node, step.of)]
+    if not instances:
+        classes = dict.fromkeys(
+            node["type"].rpartition(":")[2] for _, node in inside if _has_class(node)
+        )
+        got = ", ".join([*classes][:8]) or "none"
+        hint = did_you_mean(step.of, classes) or "name one of the classes of the values"
+        message = f"expected instances of {step.of}, got {got}"
+        raise place.error("NQX414", message, step.field, hint=hint)
+    for path, node in reversed(instances):
+        made = change(node, (step.field, *path))
+        node.clear()
+        node.update(made)
     return place.with_fields({step.field: tree[0]})
+
+
+def _has_class(node: Node) -> bool:
+    """True if a node is an instance of a class that the schema does not describe."""
+    return kind_of(node) is not None and bool(_parts(node)) and "type" in node
 
 
 def _is_instance(node: Node, name: str) -> bool:
     """True if a node is an instance of a class, named with or without its module."""
-    if kind_of(node) is None or not _parts(node) or "type" not in node:
-        return False
-    return name in (node["type"], node["type"].rpartition(":")[2])
+    return _has_class(node) and name in (node["type"], node["type"].rpartition(":")[2])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -301,7 +313,9 @@ def _rename_path_payload(step: RenamePath, place: Place) -> Node:
 def _review_path(step: RenamePath, _: Scope) -> Iterator[Diagnostic]:
     """Yields NQX320: the declaration does not have the paths."""
     path, to = ("/".join(keys_of(each)) for each in (step.path, step.to))
-    yield may_stop(f"without {path}, with {to}, or with an empty dict on the way to it", "path")
+    instances = "" if step.of is None else f"instances of {step.of}, "
+    where = f"without {instances}{path}, with {to}, or with an empty dict on the way to it"
+    yield may_stop(where, "path")
 
 
 def _rename_path_back(step: RenamePath, *_: object) -> list[Step]:

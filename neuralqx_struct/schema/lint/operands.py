@@ -472,7 +472,7 @@ def _joined(one: Value, other: Value, made: Value | None) -> Value | None:
     if one.is_unknown or other.is_unknown:
         return _ANY
     if "array" not in (one.kind, other.kind):
-        return made or one
+        return made or (other if other.kind == "complex" else one)
     if one.axes is None or other.axes is None:
         return Value("array", None)
     sizes: list[int | None] = []
