@@ -383,9 +383,8 @@ def _field(document: Document, struct: str, declaration: FieldDeclaration, where
     for extra in ("unit", "deprecated", "examples", "axes"):
         if getattr(declaration, extra):
             metadata[extra] = getattr(declaration, extra)
-    kind = declaration.kind
-    if declaration.derivation is not None and kind == "node":
-        kind = "static"
+    is_derived = declaration.derivation is not None
+    kind = "static" if is_derived and declaration.kind == "node" else declaration.kind
     options: dict[str, Any] = {
         "static": kind == "static",
         "pytree": kind != "opaque",
@@ -400,7 +399,8 @@ def _field(document: Document, struct: str, declaration: FieldDeclaration, where
     if declaration.derivation is not None:
         outside = declaration.derivation.heads - document.structs[struct].fields.keys()
         sizes = sizes_of_instance(document, struct, outside)
-        return field(**options, init=False, derived=derivation(declaration.derivation, sizes))
+        derived = derivation(declaration.derivation, sizes, plain=options["static"])
+        return field(**options, init=False, derived=derived)
     validators = [hook for hook in [_hook(declaration.validator)] if hook is not None]
     if declaration.has_default:
         try:

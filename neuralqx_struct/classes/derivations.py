@@ -13,6 +13,9 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+import numpy as np
+
 from neuralqx_struct.errors import SchemaError, ValidationError
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
@@ -28,7 +31,10 @@ _EXACT = frozenset({bool, int, str, type(None)})  # equal values of these types 
 
 
 def derivation(
-    expression: Expression, sizes: Callable[[Any], Mapping[str, Any]] | None = None
+    expression: Expression,
+    sizes: Callable[[Any], Mapping[str, Any]] | None = None,
+    *,
+    plain: bool = False,
 ) -> Callable[[Any], Any]:
     """The function of an instance that computes a derived field.
 
@@ -37,6 +43,7 @@ def derivation(
     Args:
         expression: Its expression.
         sizes: Returns the sizes of an instance that the expression names; None if it names fields alone.
+        plain: Whether a result without axes becomes a Python number, as static values need.
     """
     heads = [*expression.heads]
     paths = [(ast.Name(name), name) for name in expression.names]
@@ -59,13 +66,15 @@ def derivation(
                 for node, name in paths
             ]
         except SchemaError:  # a condition around it may guard it
-            return evaluate(expression, values)
+            return _number(evaluate(expression, values)) if plain else evaluate(expression, values)
         key = tuple([key_of(name, value) for name, value in reached])
         if key in results:
             return results[key]
         result = evaluate(expression, values)
         if type(result) is Items:
             result = tuple(result.values)
+        if plain:
+            result = _number(result)
         if None not in key and type(result) in (*_EXACT, float):
             if len(results) >= _MOST_RESULTS:
                 results.clear()
@@ -75,6 +84,13 @@ def derivation(
     derived.__doc__ = expression.text
     derived.__nqx_pure__ = True  # type: ignore[attr-defined]
     return derived
+
+
+def _number(result: Any) -> Any:
+    """The Python number of an array without axes; tracers and other results as they are."""
+    if isinstance(result, jax.core.Tracer) or not isinstance(result, (jax.Array, np.ndarray)):
+        return result
+    return result.item() if result.shape == () and result.dtype.kind in "biufc" else result
 
 
 def sizes_of_instance(

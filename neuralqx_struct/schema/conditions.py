@@ -353,5 +353,7 @@ def _shown(value: Any) -> str | None:
         return f"({', '.join([*known, *more])})" if len(known) == len(texts) else None
     if isinstance(value, (int, float, str, tuple)):
         return brief_scalar(value)
+    if isinstance(value, Shaped):
+        return None
     single = value is None or getattr(value, "shape", None) == ()
     return str(value) if single else None

@@ -1,6 +1,7 @@
 """Derived fields give the results of the evaluator, computed or kept."""
 
 import enum
+import json
 import math
 from types import SimpleNamespace
 
@@ -225,3 +226,16 @@ def test_sizes_that_are_no_numbers_yet():
     spec = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), np.float32)
     jax.export.export(jax.jit(length))(spec)
     assert told == ["error"] * 3
+
+
+def test_results_without_axes_are_python_numbers():
+    fields = {"history": {"type": "list[float]", "default": []}, "x": "float32[n]"}
+    fields["mean"] = {"type": "float", "derived": "sum(history) / max(len(history), 1)"}
+    fields["total"] = {"type": "float", "derived": "sum(x)"}
+    data = {"language": "1", "schema": "tests.means", "version": 1, "root": "A"}
+    made = s.load_schema(json.dumps(data | {"structs": {"A": {"fields": fields}}}, indent=1))
+    state = jax.jit(lambda state: state)(made.A(history=[1.0, 2.0], x=jnp.ones(3)))
+    assert (state.mean, state.total) == (1.5, 3.0)
+    assert {type(state.mean), type(state.total)} == {float}
+    assert jax.jit(lambda state: 2 * state.total)(state) == 6.0
+    hash(state)

@@ -1,5 +1,7 @@
 """Defaults of arrays whose sizes the other fields of an instance fix."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -155,3 +157,15 @@ def test_lint_refuses(fields, code, tmp_path):
 )
 def test_lint_takes(fields, tmp_path):
     assert findings(fields, tmp_path) == []
+
+
+def test_sizes_of_defaults_that_equations_give_backwards_or_inner_structs_show():
+    data = {"language": "1", "schema": "tests.rope", "version": 1, "root": "A"}
+    data["dims"] = {"d": {"equals": "heads * head"}, "head": {}, "inner": {}}
+    fields = {"heads": {"type": "int", "kind": "static"}, "x": "float32[d]", "b": "B"}
+    fields["rope"] = {"type": "float32[head, head]", "default": {"eye": "head"}}
+    fields["more"] = {"type": "float32[inner]", "default": "ones"}
+    structs = {"A": {"fields": fields}, "B": {"fields": {"w": "float32[inner]"}}}
+    made = s.load_schema(json.dumps(data | {"structs": structs}, indent=1))
+    state = made.A(heads=2, x=jnp.ones(6), b=made.B(w=jnp.ones(5)))
+    assert (state.rope.shape, state.more.shape) == ((3, 3), (5,))

@@ -101,11 +101,11 @@ def shown_by(document: Document, struct_name: str) -> set[str]:
             names = {name for size in sizes for name in size.names} - hidden
             found |= names if name == struct_name else names & document.dims.keys()
             waiting += [inner.refers for inner in walk_type(declaration.declared)]
-    _solve(document, found)
+    solve_dims(document, found)
     return found
 
 
-def _solve(document: Document, found: set[str]) -> None:
+def solve_dims(document: Document, found: set[str]) -> None:
     """Adds the dims that equations determine from known ones."""
     waiting: dict[str, list[set[str]]] = {}
     ready = []

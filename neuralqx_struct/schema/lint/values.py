@@ -25,10 +25,12 @@ from neuralqx_struct.schema.lint import (
     fields_of,
     finding,
     root_ints,
+    shown_by,
+    solve_dims,
 )
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.patterns import objection_to
-from neuralqx_struct.types import Array, Type
+from neuralqx_struct.types import Array, Type, walk_type
 from neuralqx_struct.types.builders import require_room
 from neuralqx_struct.types.text import (
     Builder,
@@ -159,10 +161,10 @@ def _fixed_sizes(document: Document, struct: str, field: str) -> set[str]:
         if name != field and other.stored and not (sized and other.default is not None):
             sizes = (*extents_of(other), *arguments_of(other, document.is_struct))
             found = found.union(*(size.names for size in sizes))
-    for _ in document.dims:
-        for name, dim in document.dims.items():
-            if dim.equation is not None and dim.equation.names <= found:
-                found.add(name)
+            for inner in walk_type(other.declared):
+                if inner.refers in document.structs:
+                    found |= shown_by(document, inner.refers) & document.dims.keys()
+    solve_dims(document, found)
     return found
 
 
