@@ -13,9 +13,6 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
-import numpy as np
-
 from neuralqx_struct.errors import SchemaError, ValidationError
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
@@ -87,10 +84,12 @@ def derivation(
 
 
 def _number(result: Any) -> Any:
-    """The Python number of an array without axes; tracers and other results as they are."""
-    if isinstance(result, jax.core.Tracer) or not isinstance(result, (jax.Array, np.ndarray)):
+    """The Python number of an array without axes; other results as they are."""
+    if not hasattr(result, "shape"):
         return result
-    return result.item() if result.shape == () and result.dtype.kind in "biufc" else result
+    from neuralqx_struct.classes.live_values import number_of_array
+
+    return number_of_array(result)
 
 
 def sizes_of_instance(

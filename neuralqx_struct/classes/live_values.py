@@ -89,6 +89,13 @@ def plain_scalar(value: np.generic) -> Any:
     return value.item() if _dtype_name(value.dtype) in DTYPES else None
 
 
+def number_of_array(value: Any) -> Any:
+    """The Python number of an array without axes; tracers and other values as they are."""
+    if isinstance(value, jax.core.Tracer) or not isinstance(value, (jax.Array, np.ndarray)):
+        return value
+    return value.item() if value.shape == () and value.dtype.kind in "biufc" else value
+
+
 def _children(value: Any) -> list[Any] | None:
     """The values inside an object that is registered with JAX; None for others."""
     try:

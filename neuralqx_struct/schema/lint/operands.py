@@ -6,17 +6,13 @@ A part is known by the types that the document declares. Parts of which nothing 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.operators import (
-    ALIKE,
     COMPARED,
-    KINDS,
     OPERATORS,
     TRUE_OR_FALSE,
     operator_of,
@@ -24,139 +20,26 @@ from neuralqx_struct.expressions.operators import (
     spine,
 )
 from neuralqx_struct.expressions.paths import head_of, names_in, path_of, steps_of
-from neuralqx_struct.schema.field_paths import Reached
-from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types import Type
-from neuralqx_struct.types.text import constant_size
-
-#: The sizes of axes, where they are numbers; None where not even their number is known.
-Axes = tuple[int | None, ...] | None
-
-_MOST = 64  # kinds of one part that are told apart
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One kind of value that a part may have.
-
-    Attributes:
-        kind: The sort in views, as types name it; empty for a value of which nothing is known.
-        axes: Of arrays and keys.
-        items: Of collections: the kinds of values inside.
-    """
-
-    kind: str
-    axes: Axes = ()
-    items: tuple[Value, ...] = ()
-
-    @property
-    def is_unknown(self) -> bool:
-        """True for a value of which nothing is known."""
-        return not self.kind
-
-    @property
-    def operand(self) -> str:
-        """The name of its kind in the tables of operators, where one without axes is a kind of its own."""
-        alone = self.kind in ("array", "key") and self.axes == ()
-        return f"single {self.kind}" if alone else self.kind
-
-    @property
-    def text(self) -> str:
-        """Its description in messages."""
-        return _TEXTS.get(self.kind, self.kind)
-
-    def singles(self) -> Iterator[Value]:
-        """Yields the single values in collections at any depth."""
-        if self.kind not in COLLECTIONS:
-            yield self
-        for item in self.items:
-            yield from item.singles()
-
-
-COLLECTIONS = frozenset({"list", "tuple", "dict"})
-#: Operands of which functions of all items take the elements.
-_WHOLE = frozenset({"", "array", "single array", "list", "tuple", "text"})
-_TEXTS = {
-    "": "any value",
-    "mixed": "items of several types",
-    "array": "an array",
-    "key": "a random key",
-}
-_TEXTS |= {kind: f"a {kind}" for kind in ("struct", "list", "tuple", "dict")}
-_ANY = Value("", None)
-_BOOL = Value("bool")
-_INT = Value("int")
-
-
-class Form(NamedTuple):
-    """What a part of an expression may be.
-
-    Attributes:
-        values: The kinds of its values, or with ``many`` of the values for the items.
-        many: True if it has a value for each item.
-        is_path: True for a collection that a path names, of which operators take the items.
-    """
-
-    values: tuple[Value, ...]
-    many: bool = False
-    is_path: bool = False
-
-    @property
-    def is_collection(self) -> bool:
-        """True if it is a list, a tuple or a dict as a whole."""
-        return not self.many and all(value.kind in COLLECTIONS for value in self.values)
-
-    def spread(self) -> Form:
-        """The items of a collection that a path names; other forms as they are."""
-        if not self.is_path:
-            return self
-        return Form(tuple(item for value in self.values for item in value.items), many=True)
-
-    @property
-    def text(self) -> str:
-        """Its description in messages."""
-        return " or ".join(dict.fromkeys(value.text for value in self.values)) or "nothing"
-
-
-_UNKNOWN = Form((_ANY,))
-#: The form of a size.
-COUNT = Form((_INT,))
-
-
-def form_of(found: Reached) -> Form:
-    """The form of the values that a path reaches."""
-    values = tuple(_values(found.options, whole=not found.stacked))
-    form = Form(values or (_ANY,), found.many)
-    return form._replace(is_path=bool(values) and form.is_collection)
-
-
-def _values(options: Iterable[tuple[Document, Type]], *, whole: bool) -> Iterator[Value]:
-    for owner, option in options:
-        kinds = option.operands(owner) & KINDS
-        items: tuple[Value, ...] = ()
-        if kinds & COLLECTIONS:
-            items = _items(owner, option, whole=whole)
-        axes: Axes = ()
-        if kinds & {"array", "key"}:
-            sizes = [constant_size(size) for size in option.extents if size is not ...]
-            axes = tuple(sizes) if whole and len(sizes) == len(option.extents) else None
-        for kind in sorted(kinds):
-            yield Value(kind, axes, items)
-        if not kinds:
-            yield _ANY
-
-
-def _items(owner: Document, option: Type, *, whole: bool) -> tuple[Value, ...]:
-    """The kinds of the items of a collection; of a tuple whose items no operator takes together, a kind for such ones."""
-    parts = [
-        [*_values([(owner, branch) for branch in part.branches], whole=whole)]
-        for part in option.parts
-    ]
-    groups = [{ALIKE.get(value.operand, "") for value in values} for values in parts]
-    known = bool(option.fixed_parts) and not any("" in group for group in groups)
-    if known and not set.intersection(*groups):
-        return (Value("mixed"),)
-    return tuple(dict.fromkeys(value for values in parts for value in values))
+from neuralqx_struct.schema.lint.operand_kinds import (
+    BOOL,
+    COLLECTIONS,
+    INT,
+    MOST,
+    UNKNOWN,
+    WHOLE,
+    Form,
+    Value,
+    axes_of,
+    fit_together,
+    fits,
+    has_elements,
+    joined,
+    joins,
+    listed_kinds,
+    lists_items,
+    made_by,
+    singles_of,
+)
 
 
 class Operation(NamedTuple):
@@ -184,6 +67,7 @@ class Operation(NamedTuple):
 
 EACH = "one for each item"
 
+
 #: A part with its form.
 _Operand = tuple[ast.expr, Form]
 
@@ -202,12 +86,12 @@ class Judgement:
     def add(self, node: ast.expr, wanted: str, got: str, **more: Any) -> Form:
         """Adds a problem; nothing is known of the part then."""
         self.found.append(Operation(node, wanted, got, **more))
-        return _UNKNOWN
+        return UNKNOWN
 
     def form(self, node: ast.expr) -> Form:
         """The form of a part, whose problems are added."""
         if not any(True for _ in names_in(node)) and not isinstance(node, _LEAVES):
-            return _UNKNOWN  # lint computes parts without names
+            return UNKNOWN  # lint computes parts without names
         match node:
             case ast.Constant(value=value):
                 return Form((Value(_CONSTANTS[type(value)]),))
@@ -222,20 +106,20 @@ class Judgement:
                 return found
             case ast.UnaryOp() if operator_of(node).negates:
                 self.single(node.operand)
-                return Form((_BOOL,))
+                return Form((BOOL,))
             case ast.UnaryOp():
                 return self.mapped(node, self.form(node.operand).spread(), operator_of(node).takes)
             case ast.BoolOp():
                 for each in node.values:
                     self.single(each)
-                return Form((_BOOL,))
+                return Form((BOOL,))
             case ast.Compare():
                 return self.compared(node)
             case ast.IfExp():
                 self.single(node.test)
                 forms = [self.form(node.body), self.form(node.orelse)]
                 values = tuple(dict.fromkeys(value for each in forms for value in each.values))
-                return Form(values[:_MOST], any(each.many for each in forms))
+                return Form(values[:MOST], any(each.many for each in forms))
             case ast.Call():
                 return self.called(node)
             case ast.Subscript():
@@ -244,19 +128,19 @@ class Judgement:
                 kind = "tuple" if isinstance(node, ast.Tuple) else "list"
                 held = [value for each in node.elts for value in self.form(each).values]
                 return Form((Value(kind, (), tuple(dict.fromkeys(held))),))
-        return _UNKNOWN
+        return UNKNOWN
 
     def mapped(self, node: Any, form: Form, takes: frozenset[str], makes: str = "") -> Form:
         """The form of an operation on one value."""
-        fitting = [value for value in _singles(form) if _fits(value, takes)]
+        fitting = [value for value in singles_of(form) if fits(value, takes)]
         if not fitting:
-            return self.add(node, f"{_listed(takes)}", form.text, tried=lambda: _nearer(node))
-        return Form(tuple(dict.fromkeys(_made(value, makes) for value in fitting)), form.many)
+            return self.add(node, f"{listed_kinds(takes)}", form.text, tried=lambda: _nearer(node))
+        return Form(tuple(dict.fromkeys(made_by(value, makes) for value in fitting)), form.many)
 
     def calculated(self, node: ast.BinOp, first: ast.expr, left: Form) -> Form:
         """The form of an operation on two values."""
         record, right = operator_of(node), self.form(node.right)
-        if record.joins and _joins(left, right):
+        if record.joins and joins(left, right):
             return left._replace(is_path=False)
         return self.paired(node, (first, left), (node.right, right), record.takes)
 
@@ -275,15 +159,15 @@ class Judgement:
         if not left.is_collection and not _is_null(first):
             right = right.spread()
         many = left.many or right.many
-        ones = [*_singles(left)] if many else left.values
-        others = [*_singles(right)] if many else right.values
-        pairs = [(a, b) for a in ones[:_MOST] for b in others[:_MOST] if _pair_fits(a, b, takes)]
+        ones = [*singles_of(left)] if many else left.values
+        others = [*singles_of(right)] if many else right.values
+        pairs = [(a, b) for a in ones[:MOST] for b in others[:MOST] if fit_together(a, b, takes)]
         if not pairs:
             got = f"{left.text} and {right.text}"
-            wanted = f"two operands that fit together, of {_listed(takes)}"
+            wanted = f"two operands that fit together, of {listed_kinds(takes)}"
             return self.add(node, wanted, got, tried=lambda: _nearer(node))
-        joined = [_joined(a, b, made) for a, b in pairs]
-        shaped = [value for value in joined if value is not None]
+        results = [joined(a, b, made) for a, b in pairs]
+        shaped = [value for value in results if value is not None]
         if not shaped:
             got = " and ".join(str([*(value.axes or ())]) for value in pairs[0])
             return self.add(node, "arrays of shapes that fit together", got)
@@ -303,22 +187,22 @@ class Judgement:
             elif _is_null(before) or _is_null(right):
                 if "null" not in record.takes:
                     self.add(one, "two values to order", "None", tried=lambda: _nearer(node))
-                made.append(Form((_BOOL,), left.many or after.many))
-            elif _lists_items(left, right):
+                made.append(Form((BOOL,), left.many or after.many))
+            elif lists_items(left, right):
                 tried = partial(_one_by_one, one)
                 made.append(self.add(one, "one value", EACH, tried=tried))
             else:
-                made.append(self.paired(one, (before, left), (right, after), record.takes, _BOOL))
+                made.append(self.paired(one, (before, left), (right, after), record.takes, BOOL))
             before, left = right, after
         values = tuple(dict.fromkeys(value for each in made for value in each.values))
-        return Form(values[:_MOST], any(each.many for each in made))
+        return Form(values[:MOST], any(each.many for each in made))
 
     def member(self, node: ast.Compare, left: Form, choices: Form) -> Form:
         """The form of ``x in (...)``."""
-        pairs = ((a, b) for a in _singles(left.spread()) for b in choices.values[0].items)
-        if choices.values[0].items and not any(_pair_fits(a, b, COMPARED) for a, b in pairs):
+        pairs = ((a, b) for a in singles_of(left.spread()) for b in choices.values[0].items)
+        if choices.values[0].items and not any(fit_together(a, b, COMPARED) for a, b in pairs):
             self.add(node, "two values to compare", f"{left.text} and {choices.text}")
-        return Form((_BOOL,), left.spread().many)
+        return Form((BOOL,), left.spread().many)
 
     def called(self, node: ast.Call) -> Form:
         """The form of a function."""
@@ -332,14 +216,14 @@ class Judgement:
         form = form.spread()
         if not record.folds:
             return self.mapped(node, form, record.takes, record.makes)
-        held = [value for value in form.values if form.many or value.operand in _WHOLE]
-        inside = [value for each in held for value in each.singles() if _fits(value, record.takes)]
+        held = [value for value in form.values if form.many or value.operand in WHOLE]
+        inside = [value for each in held for value in each.singles() if fits(value, record.takes)]
         empty = any(not value.items and value.kind in COLLECTIONS for value in held)
         if not inside and not (held and empty):
-            wanted = f"items of {_listed(record.takes)}"
+            wanted = f"items of {listed_kinds(record.takes)}"
             return self.add(node, wanted, form.text, tried=lambda: _nearer(node))
         made = [Value("array") if value.kind == "array" else value for value in inside]
-        return Form(tuple(dict.fromkeys(_made(value, record.makes) for value in made)) or (_INT,))
+        return Form(tuple(dict.fromkeys(made_by(value, record.makes) for value in made)) or (INT,))
 
     def folded(self, node: ast.Call, name: str, forms: list[Form]) -> Form:
         """The form of the least or the largest of several values."""
@@ -352,20 +236,20 @@ class Judgement:
         values = [value for form in forms for value in form.values]
         for place, form in enumerate(forms):
             others = [v for other in (*forms[:place], *forms[place + 1 :]) for v in other.values]
-            pairs = (_pair_fits(a, b, takes) for a in form.values for b in others)
+            pairs = (fit_together(a, b, takes) for a in form.values for b in others)
             if not form.many and not any(pairs):
                 got = " and ".join(each.text for each in forms)
                 return self.add(node, "values to order", got)
-        return Form(tuple(dict.fromkeys(v for v in values if _fits(v, takes))))
+        return Form(tuple(dict.fromkeys(v for v in values if fits(v, takes))))
 
     def measured(self, node: ast.Call, form: Form, takes: frozenset[str], *, shape: bool) -> Form:
         """The form of a function of shapes."""
-        fitting = [value for value in form.values if _fits(value, takes)]
+        fitting = [value for value in form.values if fits(value, takes)]
         if not fitting:
-            return self.add(node, _listed(takes), form.text, tried=lambda: _nearer(node))
+            return self.add(node, listed_kinds(takes), form.text, tried=lambda: _nearer(node))
         if not shape:
-            return Form((_INT,), form.many)
-        made = [Value("tuple", _axes_of(value), (_INT,)) for value in fitting]
+            return Form((INT,), form.many)
+        made = [Value("tuple", axes_of(value), (INT,)) for value in fitting]
         return Form(tuple(dict.fromkeys(made)), form.many)
 
     def axis(self, node: ast.Subscript) -> Form:
@@ -379,7 +263,7 @@ class Judgement:
             last = most - 1 if index >= 0 else -most
             tried = [ast.Subscript(node.value, ast.Constant(last), ast.Load())] if most else []
             return self.add(node, f"an axis {index}", got, tried=lambda: iter(tried))
-        return Form((_INT,), form.many)
+        return Form((INT,), form.many)
 
     def single(self, node: ast.expr, wanted: str = "one truth value") -> None:
         """Checks that a part has one truth value."""
@@ -401,13 +285,15 @@ class Judgement:
         self, node: ast.expr, form: Form, wanted: str, tried: Callable[[], Iterator[ast.expr]]
     ) -> None:
         """Adds a problem if arrays have several elements, unless all sizes with names are 1."""
-        if all(map(_has_elements, form.values)):
+        if all(map(has_elements, form.values)):
             sizes = [value.axes or () for value in form.values]
             sure = all(any(size not in (None, 1) for size in axes) for axes in sizes)
             self.add(node, wanted, "one for each element", unsure=not sure, tried=tried)
 
 
 _LEAVES = (ast.Constant, ast.Tuple, ast.List)
+
+
 _CONSTANTS = {
     bool: "bool",
     int: "int",
@@ -430,78 +316,6 @@ def around(name: str, node: ast.expr) -> Iterator[ast.expr]:
     yield _call(name, node)
 
 
-def _singles(form: Form) -> Iterator[Value]:
-    """Yields the values, and of items that are collections those inside."""
-    for value in form.values:
-        if form.many:
-            yield from value.singles()
-        else:
-            yield value
-
-
-def _made(value: Value, makes: str) -> Value:
-    """The result of a function of one value; of arrays it is one, and of unknown values unknown."""
-    return Value(makes) if makes and value.kind not in ("array", "") else value
-
-
-def _fits(value: Value, takes: frozenset[str]) -> bool:
-    return value.is_unknown or value.operand in takes
-
-
-def _pair_fits(one: Value, other: Value, takes: frozenset[str]) -> bool:
-    """True if an operator takes two values together."""
-    for value in (one, other):
-        inside = [*value.singles()] if value.kind in COLLECTIONS else []
-        if not _fits(value, takes) or (inside and not any(_fits(each, takes) for each in inside)):
-            return False
-    if one.is_unknown or other.is_unknown:
-        return True
-    arrays = "array" in (one.kind, other.kind)
-    return (takes == COMPARED and not arrays) or ALIKE[one.operand] == ALIKE[other.operand]
-
-
-def _joins(left: Form, right: Form) -> bool:
-    """True if ``+`` may join two sequences."""
-    joined = ("text", "bytes", "list", "tuple")
-    pairs = [(a, b) for a in left.values for b in right.values]
-    return not left.many and any(a.kind in joined and b.kind in (a.kind, "") for a, b in pairs)
-
-
-def _joined(one: Value, other: Value, made: Value | None) -> Value | None:
-    """The result for two values; None if their shapes do not fit together."""
-    if one.is_unknown or other.is_unknown:
-        return _ANY
-    if "array" not in (one.kind, other.kind):
-        return made or (other if other.kind == "complex" else one)
-    if one.axes is None or other.axes is None:
-        return Value("array", None)
-    sizes: list[int | None] = []
-    for a, b in zip_longest(reversed(one.axes), reversed(other.axes), fillvalue=1):
-        if a not in (None, 1) and b not in (None, 1) and a != b:
-            return None
-        known = [size for size in (a, b) if size not in (None, 1)]
-        sizes.append(known[0] if known else 1 if a == b == 1 else None)
-    return Value("array", tuple(reversed(sizes)))
-
-
-def _axes_of(value: Value) -> Axes:
-    """The axes that ``shape`` shows."""
-    if value.kind in (*COLLECTIONS, "text", "bytes"):
-        return (None,)
-    return value.axes
-
-
-def _has_elements(value: Value) -> bool:
-    """True if an array has several elements, unless all its sizes are 1."""
-    return value.axes is not None and any(size != 1 for size in value.axes)
-
-
-def _lists_items(items: Form, other: ast.expr) -> bool:
-    """True if single values, one for each item, are compared with a list of all."""
-    plain = not any(value.kind in (*COLLECTIONS, "") for value in items.values)
-    return items.many and plain and isinstance(other, (ast.Tuple, ast.List))
-
-
 def _one_by_one(node: ast.expr) -> Iterator[ast.expr]:
     """Yields the comparison of each item with its place in a list."""
     if not isinstance(node, ast.Compare) or not isinstance(node.left, ast.Name):
@@ -520,18 +334,3 @@ def _nearer(node: ast.expr) -> Iterator[ast.expr]:
     """Yields simpler parts that may be meant: the argument of a function of items."""
     if isinstance(node, ast.Call) and FUNCTIONS[node.func.id].folds:  # type: ignore[attr-defined]
         yield node.args[0]
-
-
-def _listed(kinds: frozenset[str]) -> str:
-    """Kinds of operands in words."""
-    words = dict.fromkeys(_WORDS[kind] for kind in sorted(kinds) if kind in _WORDS)
-    return " or ".join(words)
-
-
-_WORDS = {
-    "array": "arrays",
-    "int": "numbers",
-    "list": "lists",
-    "text": "text",
-    "struct": "structs",
-}

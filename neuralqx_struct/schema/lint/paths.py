@@ -26,15 +26,8 @@ from neuralqx_struct.expressions.paths import (
 )
 from neuralqx_struct.schema.field_paths import PathError, Reached, paths_from, reach, single_types
 from neuralqx_struct.schema.lint import Speller, unknown
-from neuralqx_struct.schema.lint.operands import (
-    COUNT,
-    EACH,
-    Form,
-    Judgement,
-    Operation,
-    around,
-    form_of,
-)
+from neuralqx_struct.schema.lint.operand_kinds import COUNT, Form, form_of
+from neuralqx_struct.schema.lint.operands import EACH, Judgement, Operation, around
 from neuralqx_struct.schema.model import Document
 
 #: Code, message, hint and severity.
