@@ -1,18 +1,14 @@
 """Bundles behind URLs: read in ranges, and written so that the manifest is the commit.
 
 A reader fetches the manifest, and of the array files the ranges of the arrays that are wanted, several at a
-time. A writer uploads array files under names that nobody has used, then the manifest, and then removes the
-files that the old manifest named: whenever it stops, the old bundle or the new one is there. A zip is one file,
-uploaded and downloaded whole.
+time; ``uploads.py`` writes. A zip is downloaded whole.
 
 Example:
-    >>> import fsspec
-    >>> from neuralqx_struct.bundle.urls import located
-    >>> place = located("memory://docs/remote/ckpt")
-    >>> with new_remote(place, overwrite=True) as new:
-    ...     new.finish(b"{}")
-    >>> Remote(place, 100).names()
-    ['manifest.json']
+    >>> from neuralqx_struct.bundle import read, write
+    >>> from neuralqx_struct.manifest.payload import Payload
+    >>> path = write("memory://docs/remote/ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
+    >>> read(path).document["manifest"]
+    5
 """
 
 from __future__ import annotations
@@ -21,14 +17,13 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from functools import cache, cached_property
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
-from neuralqx_struct.bundle.disk import BundleExistsError, BundleMissingError, BundleWriteError
-from neuralqx_struct.bundle.members import OURS, NewBundle, foreign_names
+from neuralqx_struct.bundle.disk import BundleMissingError
 from neuralqx_struct.bundle.steps import Contents, listed, numbers_of
 from neuralqx_struct.bundle.storage import MANIFEST, Opened, Zip, copy_region
 from neuralqx_struct.bundle.urls import RemotePath
@@ -39,20 +34,16 @@ from neuralqx_struct.errors import (
     SerializationError,
     StructError,
 )
-from neuralqx_struct.manifest import DEFAULT_LIMITS
 from neuralqx_struct.manifest.payload import StoredArrays
-from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.stores.store import (
     Access,
     BundleReadError,
     Records,
     Source,
     Store,
-    Target,
     about_each,
     checksum,
     checksum_finding,
-    file_of,
     require_nbytes,
     require_possible,
     write_all,
@@ -70,7 +61,6 @@ _AT_ONCE: Final = 8  # requests
 _AHEAD: Final = 256 << 20  # bytes that are fetched before anybody asks for them
 _GROUP: Final = 8 << 20  # bytes of neighbouring arrays that one request fetches
 _GAP: Final = 4 << 10  # bytes between two of them, such as headers, that are fetched too
-_MOST: Final = DEFAULT_LIMITS.manifest_bytes
 _PIECE: Final = 16 << 20  # bytes of a whole file in one request
 
 
@@ -362,186 +352,3 @@ class RemoteZip(Zip):
             with suppress(OSError):  # Windows removes no open files
                 Path(name).unlink()
         self.path = place
-
-
-# Writing
-
-
-@contextmanager
-def new_remote(place: RemotePath, *, overwrite: bool) -> Iterator[NewBundle]:
-    """Yields a new bundle behind a URL; :meth:`NewRemote.finish` lets it replace an old one."""
-    _refuse(place, _present(place), overwrite=overwrite)
-    with _folder() as stage:
-        new = NewRemote(place, Path(stage), overwrite=overwrite)
-        try:
-            yield new
-        finally:
-            new.withdraw()
-
-
-@contextmanager
-def new_remote_zip(place: RemotePath, *, overwrite: bool) -> Iterator[NewBundle]:
-    """Yields a new zip behind a URL, which is uploaded when it is complete."""
-    _refuse_file(place, overwrite=overwrite)
-    with _folder() as folder:
-        stage = Path(folder, "bundle.zip")
-        stage.touch()
-        with NewBundle(stage, folder=False) as new:
-            yield new
-        _refuse_file(place, overwrite=overwrite)
-        place.put(stage)
-
-
-def _folder() -> AbstractContextManager[str]:
-    """A temporary folder on the disk."""
-    from tempfile import TemporaryDirectory  # few bundles are remote
-
-    return TemporaryDirectory()
-
-
-def _present(place: RemotePath) -> Mapping[str, Mapping[str, Any]]:
-    try:
-        return place.listing()
-    except BundleMissingError:
-        return {}
-
-
-def _refuse(
-    place: RemotePath, present: Mapping[str, Mapping[str, Any]], *, overwrite: bool
-) -> None:
-    """Raises if a folder may not be written."""
-    leftovers = all(OURS.fullmatch(name) for name in present) and MANIFEST not in present
-    if leftovers:  # nothing, or array files of a writer that was stopped
-        return
-    if not overwrite:
-        message = "expected a path where nothing is, got an existing one"
-        raise BundleExistsError(message, file=str(place), hint="pass overwrite=True to replace it")
-    reason = foreign_names(present, lambda: (place / MANIFEST).opening(_MOST))
-    if reason is not None:
-        message = f"expected a bundle to overwrite, got {reason}"
-        hint = "choose another path, or remove it yourself"
-        raise BundleExistsError(message, file=str(place), hint=hint)
-
-
-def _refuse_file(place: RemotePath, *, overwrite: bool) -> None:
-    """Raises if a zip may not be written."""
-    present = _present(place)
-    if not present:
-        return
-    message, hint = "expected a path where nothing is, got an existing one", "pass overwrite=True"
-    if overwrite:
-        if place.opening(2) == b"PK":
-            return
-        message, hint = "expected a bundle to overwrite, got another file", "choose another path"
-    raise BundleExistsError(message, file=str(place), hint=hint)
-
-
-class NewRemote(NewBundle):
-    """The files of a new bundle behind a URL: each is written on the disk first, and then uploaded.
-
-    Args:
-        place: The bundle.
-        stage: A folder on the disk.
-        overwrite: Replace an existing bundle.
-    """
-
-    def __init__(self, place: RemotePath, stage: Path, *, overwrite: bool) -> None:
-        super().__init__(stage, folder=True)
-        self._place, self._overwrite = place, overwrite
-        self._begun: list[str] = []
-
-    def named(self, file: str) -> str:
-        """A name for an array file that no file has: readers of the old manifest go on."""
-        return f"arrays-{os.urandom(6).hex()}.{file.rpartition('.')[2]}"
-
-    def take(self, held: Opened, file: str) -> str:
-        """Takes over a file of another bundle; the server copies it if it has it."""
-        if not isinstance(held, Remote) or held.path.files is not self._place.files:
-            return super().take(held, file)
-        named = self.named(file)
-        self._begun.append(named)
-        held.reading(file, lambda: (self._place / named).copy(held.path / file))
-        return named
-
-    def put(self, file: str, fill: Callable[[Target], _T]) -> _T:
-        """Uploads a file that ``fill`` writes, if there is an array in it; returns its result."""
-        stage = self._stage / file
-        with stage.open("x+b", buffering=0) as out:
-            result = fill(cast("BinaryIO", out))
-        if result == {}:
-            return result
-        self._begun.append(file)
-        (self._place / file).put(stage)
-        stage.unlink()
-        return result
-
-    def finish(self, manifest: bytes) -> None:
-        """Replaces the manifest, and removes the array files of the old one."""
-        target = self._place / MANIFEST
-        old = b""
-        with suppress(BundleMissingError):
-            old = target.opening(_MOST)
-        if old and not self._overwrite:
-            _refuse(self._place, {MANIFEST: {}}, overwrite=False)
-        begun, self._begun = self._begun, []
-        try:
-            target.pipe(manifest, new=not self._overwrite)
-        except BundleExistsError:
-            self._begun = begun
-            raise
-        except BundleWriteError as error:
-            self._require_written(manifest, error)
-        for name in _array_files(old) - set(begun):
-            self._remove(name)
-
-    def _require_written(self, manifest: bytes, error: BundleWriteError) -> None:
-        """Raises the error of a commit, unless the server has done it all the same.
-
-        The array files stay: the server may do it yet.
-        """
-        with suppress(StructError):
-            if (self._place / MANIFEST).opening(len(manifest) + 1) == manifest:
-                return
-        hint = "the old bundle or the new one is there, whole: write it again"
-        message = error.diagnostics[0].message
-        raise BundleWriteError(message, file=str(self._place), hint=hint) from None
-
-    def withdraw(self) -> None:
-        """Removes the files of a bundle that was given up."""
-        for name in self._begun:
-            self._remove(name)
-
-    def _remove(self, name: str) -> None:
-        try:
-            (self._place / name).remove()
-        except BundleMissingError:
-            return
-        except StructError as error:
-            import logging
-
-            log, found = logging.getLogger("neuralqx_struct"), error.diagnostics[0].message
-            log.warning("%s: expected to remove it, got: %s", self._place / name, found)
-
-
-def remove_remote(place: RemotePath) -> None:
-    """Removes a bundle: first the manifest, then the array files that it names.
-
-    Raises:
-        BundleMissingError: There is none.
-        BundleWriteError: The server refused.
-    """
-    target = place / MANIFEST
-    files = _array_files(target.opening(_MOST))
-    target.remove()
-    for name in files:
-        (place / name).remove()
-
-
-def _array_files(manifest: bytes) -> set[str]:
-    """The array files that a manifest names, none outside of its folder."""
-    try:
-        records = parse_manifest(manifest, limits=DEFAULT_LIMITS)["arrays"] if manifest else {}
-        names = {file_of(record) for record in records.values()}
-    except (StructError, AttributeError, KeyError, TypeError):  # damaged: its files are left alone
-        return set()
-    return {name for name in names if name != MANIFEST and OURS.fullmatch(name)}

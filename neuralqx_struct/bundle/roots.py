@@ -24,9 +24,9 @@ from typing import Protocol
 
 from neuralqx_struct.bundle.atomic import alone_in, clear_leftovers, current, remove
 from neuralqx_struct.bundle.disk import refusals_named, refused_reading
-from neuralqx_struct.bundle.remote import remove_remote
 from neuralqx_struct.bundle.steps import numbers_of, step_paths
 from neuralqx_struct.bundle.storage import MANIFEST
+from neuralqx_struct.bundle.uploads import remove_remote
 from neuralqx_struct.bundle.urls import Options, Place, RemotePath, place_of
 
 
