@@ -5,7 +5,7 @@
 Example:
     >>> with leaves_of("tests/golden/format-1/vmc_state_1") as found:
     ...     print([leaf.text for _, leaf in found if leaf.array is not None][0])
-    float64[12, 48]
+    float32[2, 4]
 """
 
 from __future__ import annotations

@@ -108,6 +108,14 @@ def test_a_minimum_holds_for_the_dims_that_are_computed_from_it(least, accepted)
     assert has_errors(verdict(first, second, "backward")) is not accepted
 
 
+def test_a_minimum_is_that_of_the_next_size_which_an_equation_gives():
+    fields = {"a": "int8[k]", "b": "int8[n]"}
+    first = doc(fields, dims={"n": {}, "k": {"min": 2, "equals": "3 * n + 1"}})
+    for least, accepted in ((4, True), (5, False)):
+        second = doc(fields, 2, dims={"n": {}, "k": {"min": least, "equals": "3 * n + 1"}})
+        assert has_errors(verdict(first, second, "backward")) is not accepted
+
+
 HIDDEN = {
     "no use": ({}, {"p": {"min": 3}}, True),
     "an equation for a dim without a use": ({"p": {}}, {"p": {"equals": "n + 1"}}, True),

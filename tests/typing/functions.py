@@ -106,7 +106,7 @@ assert_type(s.dump_schema(Net), str)
 assert_type(s.schema_of(Net, schema="lab.net", version=1), Document)
 assert_type(s.schema_of({"w": [1.0]}), Document)
 assert_type(s.infer("model.safetensors").layout, str)
-assert_type(s.diff(schema.at(1), schema), list[Change])
+changes: list[Change] = s.diff(schema.at(1), schema)
 steps = s.steps.migration(
     1, [s.steps.rename(field="a", to="b"), s.steps.add(field="c", default=None)]
 )

@@ -51,7 +51,7 @@ def _apart(scope: Scope, destination: str, bind: Mapping[str, Expression]) -> di
         taken |= sizes_of_struct(document, destination).keys() - document.dims.keys()
         taken.update({*document.structs[destination].params} - bind.keys())
     if destination == document.root:
-        taken |= int_fields(document).keys()
+        taken |= int_fields(document).keys() - document.dims.keys()
     names = sizes_of_struct(document, scope.name)
     return {name: parse(f"{name}_of_{scope.name}") for name in names if name in taken}
 

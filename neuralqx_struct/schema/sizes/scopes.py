@@ -369,11 +369,21 @@ def _least(size: Expression, have: Document, known: Mapping[str, Expression]) ->
             waiting += inner
         else:
             dim = have.dims.get(waiting.pop())
-            own = (dim.min if dim else None) or 0
-            least[name] = max(own, _bound(polynomial(equation, {}), least)) if equation else own
+            least[name] = (dim.min if dim else None) or 0
+            if equation:
+                form = polynomial(equation, {})
+                least[name] = _next(form, max(least[name], _bound(form, least)))
         started.add(name)
     # What cancels is gone only where equations are put in.
     return max(_bound(polynomial(size, known), least), _bound(polynomial(size, {}), least))
+
+
+def _next(form: Polynomial, least: int) -> int:
+    """The smallest number from a lower bound on that a sum of products of sizes can be: 2 * n is even."""
+    constant = form.get((), 0)
+    step = math.gcd(*(count for atoms, count in form.items() if atoms))
+    whole = all(atom.isidentifier() for atoms in form for atom in atoms)
+    return least + (constant - least) % step if whole and step else least
 
 
 def _bound(form: Polynomial, least: Mapping[str, int]) -> int:
