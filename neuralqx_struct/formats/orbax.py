@@ -45,7 +45,12 @@ from neuralqx_struct.manifest.payload import Region, raise_findings
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.printing import listed
 from neuralqx_struct.stores.archive import damaged
-from neuralqx_struct.stores.orbax import driver_path, faults_named, ocdbt, require_plain_files
+from neuralqx_struct.stores.orbax_folder import (
+    driver_path,
+    faults_named,
+    ocdbt,
+    require_plain_files,
+)
 from neuralqx_struct.stores.orbax_layout import STEP_METADATA, UNFINISHED, package
 from neuralqx_struct.stores.store import about, about_each, require_possible
 
