@@ -25,7 +25,8 @@ from neuralqx_struct.errors import SerializationError, StructError
 from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, SCHEMA_URL, WRITER, Limits
 from neuralqx_struct.manifest.text import format_manifest, parse_manifest
 from neuralqx_struct.stores.archive_writer import ArchiveWriter
-from neuralqx_struct.stores.store import Records, Target, write_all
+from neuralqx_struct.stores.checksums import write_all
+from neuralqx_struct.stores.store import Records, Target
 
 _T = TypeVar("_T")
 # Members of a record about the stored bytes of an array, not about the array.

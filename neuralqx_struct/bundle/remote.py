@@ -35,6 +35,7 @@ from neuralqx_struct.errors import (
     StructError,
 )
 from neuralqx_struct.manifest.payload import StoredArrays
+from neuralqx_struct.stores.checksums import checksum, write_all
 from neuralqx_struct.stores.store import (
     Access,
     BundleReadError,
@@ -42,11 +43,9 @@ from neuralqx_struct.stores.store import (
     Source,
     Store,
     about_each,
-    checksum,
     checksum_finding,
     require_nbytes,
     require_possible,
-    write_all,
 )
 
 if TYPE_CHECKING:

@@ -33,16 +33,10 @@ from neuralqx_struct.errors import IntegrityError, SerializationError, Untrusted
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
+from neuralqx_struct.stores.checksums import write_all
 from neuralqx_struct.stores.files import opened
 from neuralqx_struct.stores.orbax_folder import OpenFolder
-from neuralqx_struct.stores.store import (
-    Access,
-    Records,
-    Source,
-    Store,
-    Target,
-    write_all,
-)
+from neuralqx_struct.stores.store import Access, Records, Source, Store, Target
 
 MANIFEST: Final = "manifest.json"
 FOREIGN_MEMBERS: Final = {"version", "manifest", "arrays"}  # the members that neuraLQX writes

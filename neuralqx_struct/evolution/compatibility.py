@@ -30,7 +30,8 @@ from neuralqx_struct.evolution.against import Baseline, baseline, schemas_below
 from neuralqx_struct.evolution.changes import LIMITS, Direction
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
-from neuralqx_struct.evolution.plans import Hop, Unknown, plan
+from neuralqx_struct.evolution.hops import Hop, Unknown
+from neuralqx_struct.evolution.plans import plan
 from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
 from neuralqx_struct.evolution.value_limits import broken_limits
 from neuralqx_struct.evolution.waivers import Accepted

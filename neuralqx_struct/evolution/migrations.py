@@ -26,8 +26,9 @@ from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, Severity, StructError
 from neuralqx_struct.evolution.diff import edited_version
+from neuralqx_struct.evolution.hops import Hop, Unknown
 from neuralqx_struct.evolution.payload_tree import free_name
-from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_members
+from neuralqx_struct.evolution.plans import Plan, apply, plan, with_members
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.manifest import Limits

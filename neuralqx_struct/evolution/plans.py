@@ -14,16 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
-from neuralqx_struct.evolution.differences import Difference, differences
+from neuralqx_struct.evolution.hops import Hop, Unknown, highest, kept_hop
 from neuralqx_struct.evolution.payload_tree import Workspace, require_bounded
-from neuralqx_struct.evolution.proof import Stage, resolved, result_of, stages_of, undone
+from neuralqx_struct.evolution.proof import undone
 from neuralqx_struct.evolution.steps import apply_to_workspace, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Cost
 from neuralqx_struct.evolution.steps.python import find_function
-from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.evolution.values import map_texts
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
@@ -37,56 +36,6 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.text import Source
 from neuralqx_struct.types import Type
-
-#: Treatment of stored fields that the reader's version lacks.
-Unknown = Literal["error", "warn", "drop"]
-
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """The steps from one version to the next, up or down.
-
-    Attributes:
-        old: The version that it starts from.
-        new: The version that it leads to.
-        stages: Its steps, each with the declarations around it.
-        declared: True if a schema file declares the steps; else they follow from aliases, defaults and promotion.
-        own: True if the reader has the steps, False if they come out of a bundle.
-        unknown: The treatment of stored fields that the new version lacks, where no steps are declared, also of used
-            schemas.
-    """
-
-    old: Document
-    new: Document
-    stages: tuple[Stage, ...]
-    declared: bool
-    own: bool = True
-    unknown: Unknown = "error"
-
-    @property
-    def direction(self) -> Literal["upgrade", "downgrade"]:
-        """Whether the version grows."""
-        return "upgrade" if self.new.version > self.old.version else "downgrade"
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps alone."""
-        return tuple(stage.step for stage in self.stages)
-
-    @property
-    def cost(self) -> Cost:
-        """``manifest`` if no array is read."""
-        return _highest(kind(step).cost for step in self.steps)
-
-    def __str__(self) -> str:
-        how = "" if self.declared else ", by aliases, defaults and exact promotion"
-        lines = [f"{self.direction} {self.old.version} -> {self.new.version} ({self.cost}{how})"]
-        return "\n".join([*lines, *(f"  {step_text(step)}" for step in self.steps)])
-
-
-def _highest(costs: Iterable[Cost]) -> Cost:
-    order: tuple[Cost, ...] = ("manifest", "streaming", "opaque")
-    return max(costs, key=order.index, default="manifest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +57,7 @@ class Plan:
     @property
     def cost(self) -> Cost:
         """The highest cost of a hop."""
-        return _highest(hop.cost for hop in self.hops)
+        return highest(hop.cost for hop in self.hops)
 
     def __str__(self) -> str:
         if not self.hops:
@@ -161,9 +110,9 @@ def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown
             here = series.at(low)
             downgrade = to_version < from_version
             if downgrade and new.migration_from(low) is None:
-                hop = _kept_hop(new, here, unknown)  # the old declaration reads the payload itself
+                hop = kept_hop(new, here, unknown)  # the old declaration reads the payload itself
             else:
-                hop = _kept_hop(here, new, unknown)
+                hop = kept_hop(here, new, unknown)
                 back = tuple(undone(hop.stages, new)) if downgrade else ()
                 hop = replace(hop, old=new, new=here, stages=back) if downgrade else hop
             hop = replace(hop, own=new.version not in series.carried)
@@ -199,46 +148,6 @@ def _next(series: Series, version: int, last: int) -> Document:
         )
         raise MigrationError(f"expected {wanted}, got one from {starts}", code="NQX422", hint=hint)
     return nearest
-
-
-_HOPS: dict[tuple[int, int, Unknown], Hop] = {}
-_MOST_HOPS = 64
-
-
-def _kept_hop(old: Document, new: Document, unknown: Unknown) -> Hop:
-    """The hop between two documents; the last ones are kept, as a program loads many bundles of one version."""
-    key = (id(old), id(new), unknown)
-    hop = _HOPS.get(key)
-    if hop is None:
-        hop = _hop(old, new, unknown)
-        if len(_HOPS) >= _MOST_HOPS:
-            _HOPS.clear()
-        _HOPS[key] = hop  # it refers to both documents, so no other has their ids
-    return hop
-
-
-def _hop(old: Document, new: Document, unknown: Unknown) -> Hop:
-    migration = new.migration_from(old.version)
-    if migration is None:
-        resolution = resolved(old, new, drop=unknown != "error")
-        _require_none(resolution.problems, "NQX301", "NQX414", "NQX415")
-        stages = stages_of(old, resolution.steps, new)
-        return Hop(old, new, tuple(stages), declared=False, unknown=unknown)
-    stages = stages_of(old, [item.step for item in migration.steps], new)
-    result = result_of(stages, old)
-    problems = explained(result, new, differences(result, new))
-    _require_none(problems, "NQX305", "NQX305", "NQX305")
-    return Hop(old, new, tuple(stages), declared=True, unknown=unknown)
-
-
-def _require_none(problems: Iterable[Difference], other: str, missing: str, extra: str) -> None:
-    """Raises differences under codes for missing fields, extra fields, and others."""
-    found = []
-    for problem in problems:
-        code = missing if problem.missing else other
-        found.append(problem.to_diagnostic(extra if problem.extra else code))
-    if found:
-        raise MigrationError(found)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

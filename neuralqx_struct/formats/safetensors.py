@@ -50,6 +50,7 @@ from neuralqx_struct.formats.table import (
 )
 from neuralqx_struct.manifest import MOST_FINDINGS, Findings, collector_paused
 from neuralqx_struct.manifest.payload import raise_findings
+from neuralqx_struct.stores.checksums import write_all
 from neuralqx_struct.stores.safetensors import (
     CODES,
     METADATA,
@@ -59,7 +60,7 @@ from neuralqx_struct.stores.safetensors import (
     header_of,
     read_header,
 )
-from neuralqx_struct.stores.store import about, bytes_of, require_possible, write_all
+from neuralqx_struct.stores.store import about, bytes_of, require_possible
 
 _OF_DTYPE: Final = {logical: code for code, logical in CODES.items() if logical}
 _KNOWN: Final = f"a dtype among {', '.join(_OF_DTYPE.values())}"

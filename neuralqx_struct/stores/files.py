@@ -18,6 +18,7 @@ from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationErro
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.manifest.payload import StoredArrays, raise_findings
 from neuralqx_struct.stores.archive import damaged, inflated
+from neuralqx_struct.stores.checksums import checksum, crc32
 from neuralqx_struct.stores.store import (
     WHOLE,
     Access,
@@ -29,9 +30,7 @@ from neuralqx_struct.stores.store import (
     Written,
     about,
     about_each,
-    checksum,
     checksum_finding,
-    crc32,
     unrecorded,
 )
 

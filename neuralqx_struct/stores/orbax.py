@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError
 from neuralqx_struct.manifest.payload import Region, StoredArrays, raise_findings
+from neuralqx_struct.stores.checksums import checksum
 from neuralqx_struct.stores.orbax_folder import OpenFolder, faults_named, ocdbt, require_plain_files
 from neuralqx_struct.stores.orbax_layout import (
     STEP_METADATA,
@@ -45,7 +46,6 @@ from neuralqx_struct.stores.store import (
     about,
     about_each,
     bytes_of,
-    checksum,
     checksum_finding,
     require_nbytes,
     require_possible,

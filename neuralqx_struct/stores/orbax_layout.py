@@ -25,7 +25,8 @@ from urllib.parse import quote
 
 from neuralqx_struct.dtypes import NUMPY_DTYPES, dtype_named
 from neuralqx_struct.manifest.payload import Region
-from neuralqx_struct.stores.store import imported, joined
+from neuralqx_struct.stores.checksums import joined
+from neuralqx_struct.stores.store import imported
 
 _NATIVE: Final = NUMPY_DTYPES | {"bfloat16"}
 #: The file of each step, and of each checkpoint without a manager.

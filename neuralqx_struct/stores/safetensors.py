@@ -25,6 +25,7 @@ from neuralqx_struct.errors import IntegrityError, SerializationError
 from neuralqx_struct.manifest import Findings, Limits, collector_paused
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.stores.archive import ALIGNMENT, damaged
+from neuralqx_struct.stores.checksums import write_all, write_checked
 from neuralqx_struct.stores.files import Entry, FileFormat, file_store
 from neuralqx_struct.stores.store import (
     Tick,
@@ -34,8 +35,6 @@ from neuralqx_struct.stores.store import (
     logical_dtype,
     require_nbytes,
     require_possible,
-    write_all,
-    write_checked,
 )
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from neuralqx_struct.stores import checksums
 from neuralqx_struct.stores import files as store_files
-from neuralqx_struct.stores import store
 
 uniform = jax.nn.initializers.uniform(0.5)
 zeros = jax.nn.initializers.zeros
@@ -663,7 +663,7 @@ def test_a_partial_load_touches_the_bytes_of_its_parameters_alone(adapted, monke
     monkeypatch.setattr(
         store_files,
         "checksum",
-        lambda data, tick=None: touched.append(len(data)) or store.checksum(data, tick),
+        lambda data, tick=None: touched.append(len(data)) or checksums.checksum(data, tick),
     )
     part = s.Params.load(adapted.path, select=select)
     wanted = adapted.params.split(s.filters.PathContains("adapter"))[0]

@@ -11,11 +11,12 @@ import neuralqx_struct as s
 from neuralqx_struct import bundle, stores
 from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.stores.checksums import crc32
 from neuralqx_struct.stores.files import Entry, FileFormat, file_store
 from neuralqx_struct.stores.npz import NPZ
 from neuralqx_struct.stores.orbax import ORBAX
 from neuralqx_struct.stores.safetensors import SAFETENSORS
-from neuralqx_struct.stores.store import Store, crc32, logical_dtype, require_nbytes
+from neuralqx_struct.stores.store import Store, logical_dtype, require_nbytes
 from tests.builders import write_linked
 
 PACKAGE = Path(s.__file__).parent
