@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from neuralqx_struct import bundle
-from neuralqx_struct.classes.compiler import Schema
+from neuralqx_struct.classes.schemas import Schema
 from neuralqx_struct.evolution.migrations import migrate, prove
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.lock import payload_fingerprint

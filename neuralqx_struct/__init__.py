@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from neuralqx_struct.checkpoint.jax_export import register_jax_export as register_jax_export
     from neuralqx_struct.checkpoint.meshes import shardings as shardings
     from neuralqx_struct.checkpoint.schemas import schema_of as schema_of
-    from neuralqx_struct.classes.compiler import Schema as Schema
-    from neuralqx_struct.classes.compiler import load_schema as load_schema
     from neuralqx_struct.classes.documents import dump_schema as dump_schema
     from neuralqx_struct.classes.examples import example as example
+    from neuralqx_struct.classes.schemas import Schema as Schema
+    from neuralqx_struct.classes.schemas import load_schema as load_schema
     from neuralqx_struct.errors import Diagnostic as Diagnostic
     from neuralqx_struct.errors import FrozenStructError as FrozenStructError
     from neuralqx_struct.errors import IntegrityError as IntegrityError
@@ -97,7 +97,7 @@ _HOME = {
         "load",
         "to_state_dict",
     ),
-    "neuralqx_struct.classes.compiler": (
+    "neuralqx_struct.classes.schemas": (
         "Schema",
         "load_schema",
     ),

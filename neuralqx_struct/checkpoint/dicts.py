@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from neuralqx_struct.classes.compiler import Schema, load_schema
 from neuralqx_struct.classes.documents import classes_in, described
+from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.container.derivation import complete
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.fieldspec import Specs, Values, is_struct

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 
 from neuralqx_struct.checkpoint import from_state_dict, to_state_dict
-from neuralqx_struct.classes.compiler import Schema, load_schema
 from neuralqx_struct.classes.examples import example
+from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import Diagnostic, SchemaError, StructError
 from neuralqx_struct.schema.series import SchemaMissingError
 from neuralqx_struct.tools.history import golden_findings, golden_place

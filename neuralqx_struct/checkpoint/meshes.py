@@ -24,7 +24,7 @@ from typing import Any, Final
 import jax
 
 from neuralqx_struct.checkpoint.placement import all_of
-from neuralqx_struct.classes.compiler import Schema
+from neuralqx_struct.classes.schemas import Schema
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.fieldspec import FieldSpec, is_struct
 from neuralqx_struct.paths import format_path

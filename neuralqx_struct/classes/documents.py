@@ -29,7 +29,7 @@ from neuralqx_struct.struct.binding import ClassDocument, SchemaBinding
 from neuralqx_struct.struct.declarations import annotation_of
 
 if TYPE_CHECKING:
-    from neuralqx_struct.classes.compiler import Schema
+    from neuralqx_struct.classes.schemas import Schema
 
 __all__ = ["class_schema", "dump_schema"]
 
@@ -49,12 +49,12 @@ def dump_schema(schema: Document | Schema | type) -> str:
         SchemaError: A value in it has no YAML text.
 
     Example:
-        >>> from neuralqx_struct.classes.compiler import load_schema
+        >>> from neuralqx_struct.classes.schemas import load_schema
         >>> schema = load_schema("schemas/vmc_state")
         >>> load_schema(dump_schema(schema)).document == schema.document
         True
     """
-    from neuralqx_struct.classes.compiler import Schema
+    from neuralqx_struct.classes.schemas import Schema
 
     if isinstance(schema, Document):
         document = schema

@@ -29,7 +29,7 @@ import numpy as np
 from neuralqx_struct.bundle.members import formatted, recorded, signed, write_file
 from neuralqx_struct.bundle.storage import MANIFEST
 from neuralqx_struct.checkpoint import LoadOptions, load, snapshot
-from neuralqx_struct.classes.compiler import Schema, load_schema
+from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.manifest.payload import check, raise_findings

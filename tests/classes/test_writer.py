@@ -15,8 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from neuralqx_struct.checkpoint.schemas import schema_of
-from neuralqx_struct.classes.compiler import load_schema
 from neuralqx_struct.classes.documents import dump_schema
+from neuralqx_struct.classes.schemas import load_schema
 from neuralqx_struct.errors import SchemaError, ValidationError, has_errors
 from neuralqx_struct.fieldspec import MISSING, RESERVED_NAMES, field
 from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint

@@ -6,7 +6,7 @@ import sys
 import pytest
 import yaml
 
-from neuralqx_struct.classes.compiler import load_schema
+from neuralqx_struct.classes.schemas import load_schema
 from neuralqx_struct.cli import reports
 from neuralqx_struct.tools.linting import lint
 from tests.builders import POINT_V1, POINT_V2, invoke, report

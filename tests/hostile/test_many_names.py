@@ -4,7 +4,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from neuralqx_struct.classes.compiler import Schema
+from neuralqx_struct.classes.schemas import Schema
 from neuralqx_struct.errors import SchemaError, SerializationError
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.diff import diff_documents

@@ -160,7 +160,7 @@ def instance(holder, arrays, seed):
 @given(models())
 def test_reading_undoes_writing_and_writing_undoes_reading(model):
     schema, layout, holder, arrays, seed = model
-    from neuralqx_struct.classes.compiler import load_schema
+    from neuralqx_struct.classes.schemas import load_schema
     from neuralqx_struct.schema.text.loader import dump_yaml
 
     net = load_schema(dump_yaml(schema))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuralqx_struct.classes.compiler import load_schema
+from neuralqx_struct.classes.schemas import load_schema
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.stubs import stub_module
