@@ -31,14 +31,8 @@ from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST, Opened, ma
 from neuralqx_struct.bundle.urls import Place, place_of
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
 from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, Limits
-from neuralqx_struct.manifest.payload import (
-    HeldArrays,
-    Payload,
-    Region,
-    StoredArrays,
-    check_arrays,
-    raise_findings,
-)
+from neuralqx_struct.manifest.arrays import HeldArrays, Region, StoredArrays
+from neuralqx_struct.manifest.payload import Payload, check_arrays, raise_findings
 from neuralqx_struct.manifest.text import check_digest, read_document
 from neuralqx_struct.stores.store import (
     STORES,

@@ -36,7 +36,8 @@ from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.fieldspec import Values
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, collector_paused
-from neuralqx_struct.manifest.payload import HeldArrays, Payload
+from neuralqx_struct.manifest.arrays import HeldArrays
+from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.schema.lock import schema_member
 from neuralqx_struct.schema.model import Document

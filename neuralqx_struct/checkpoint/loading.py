@@ -45,9 +45,10 @@ from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.filters import FilterError
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
+from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.manifest.check import check_values
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
-from neuralqx_struct.manifest.payload import Payload, StoredArrays, check, raise_findings
+from neuralqx_struct.manifest.payload import Payload, check, raise_findings
 from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class
 from neuralqx_struct.schema.lock import payload_fingerprint, schema_member
 from neuralqx_struct.schema.series import Series, carried_series, series_of

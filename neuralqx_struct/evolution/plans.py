@@ -24,8 +24,9 @@ from neuralqx_struct.evolution.steps import apply_to_workspace, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Cost
 from neuralqx_struct.evolution.steps.python import find_function
 from neuralqx_struct.evolution.values import map_texts
+from neuralqx_struct.manifest.arrays import HeldArrays
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
-from neuralqx_struct.manifest.payload import HeldArrays, Payload
+from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.markup import table, text
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.references import SchemaRef

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from neuralqx_struct.manifest.payload import Region
+from neuralqx_struct.manifest.arrays import Region
 
 if TYPE_CHECKING:
     import numpy as np

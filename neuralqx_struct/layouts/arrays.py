@@ -17,7 +17,7 @@ from neuralqx_struct.layouts.frames import item_of, layers, lead_axes, stacked
 from neuralqx_struct.layouts.places import Leaf
 from neuralqx_struct.layouts.plans import Numbers
 from neuralqx_struct.layouts.regions import Part, bounded, reshaped
-from neuralqx_struct.manifest.payload import Region, StoredArrays
+from neuralqx_struct.manifest.arrays import Region, StoredArrays
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
 from neuralqx_struct.manifest import collector_paused
-from neuralqx_struct.manifest.payload import StoredArrays, raise_findings
+from neuralqx_struct.manifest.arrays import StoredArrays
+from neuralqx_struct.manifest.payload import raise_findings
 from neuralqx_struct.stores.archive import damaged, inflated
 from neuralqx_struct.stores.checksums import checksum, crc32
 from neuralqx_struct.stores.store import (
