@@ -1,6 +1,7 @@
 """The table of commands: name, function, arguments, help, JSON members, and whether JAX is needed.
 
 The command line, its help and completion, the formats of results and the checks of the documentation are made from it.
+The rows of the group ``schema`` are in ``schema_table.py``.
 
 Example:
     >>> COMMANDS["verify"].members
@@ -10,25 +11,18 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from neuralqx_struct.cli import bundles, schemas
 from neuralqx_struct.cli.arguments import (
-    FOLDER,
-    FOREIGN,
     JSON_SCHEMA,
     LAYOUT,
     LIMITS,
     MODE,
-    OUT,
     PATHS,
     REQUIRED,
     SCHEMA,
-    SCHEMA_FOLDER,
-    SCHEMA_PATH,
-    SCHEMA_PATHS,
     SHARDS,
     STORE,
     TRUST,
@@ -43,13 +37,13 @@ from neuralqx_struct.cli.arguments import (
     word,
 )
 from neuralqx_struct.cli.commands import Command
+from neuralqx_struct.cli.schema_table import SCHEMA_COMMANDS
 
 #: The groups of commands with their help; a command of a group has its name as first word.
 GROUPS: Final = {
     "": "Declarative schemas for JAX checkpoints: validate, inspect, compare and migrate bundles.",
     "schema": "Check and show schema files.",
 }
-
 
 _ROWS = (
     Command(
@@ -250,169 +244,8 @@ _ROWS = (
         arguments=(word("code", "Such as NQX411.", "[CODE]", default=""),),
         members=("code", "codes", "text"),
     ),
-    Command(
-        name="schema lint",
-        function="neuralqx_struct.tools.linting.lint",
-        run=schemas.lint,
-        help="Check schemas and prove their migrations. Lists all findings at once.",
-        arguments=(
-            SCHEMA_PATHS,
-            switch(
-                "golden",
-                "Also check that the golden payload of each version is still read.",
-                project="golden",
-            ),
-            TRUST,
-            FOREIGN,
-            VALUES,
-        ),
-        members=("paths",),
-    ),
-    Command(
-        name="schema fmt",
-        function="neuralqx_struct.tools.formatting.format_schema",
-        run=schemas.fmt,
-        help="Write schema files in one layout. Comments are kept.",
-        arguments=(
-            SCHEMA_PATHS,
-            switch("check", "Write nothing; files in another layout are findings."),
-        ),
-        members=("paths", "changed"),
-    ),
-    Command(
-        name="schema list",
-        function="neuralqx_struct.evolution.against.schemas_below",
-        run=schemas.list_schemas,
-        help="List the schemas of a folder with their versions.",
-        arguments=(FOLDER,),
-        members=("schemas",),
-    ),
-    Command(
-        name="schema show",
-        function="neuralqx_struct.schema.export.outline",
-        run=schemas.show,
-        help="Show structs, fields, sizes and fingerprints of a schema.",
-        arguments=(SCHEMA_PATH,),
-        members=("schema", "schema_version", "versions", "fingerprints", "document"),
-    ),
-    Command(
-        name="schema graph",
-        function="neuralqx_struct.schema.export.struct_diagram",
-        run=schemas.graph,
-        help="Draw a schema as a Mermaid diagram.",
-        arguments=(
-            SCHEMA_PATH,
-            choice(
-                "of",
-                "Structs and their fields, or versions and their steps.",
-                "structs",
-                "versions",
-            ),
-        ),
-        members=("mermaid",),
-    ),
-    Command(
-        name="schema history",
-        function="neuralqx_struct.tools.history.history",
-        run=schemas.history,
-        help="List the versions of a schema with date, changes and steps.",
-        arguments=(SCHEMA_FOLDER,),
-        members=("releases",),
-    ),
-    Command(
-        name="schema json-schema",
-        function="neuralqx_struct.schema.export.payload_schema",
-        run=schemas.json_schema,
-        help="Print a JSON Schema, for editors and validators.",
-        arguments=(
-            word(
-                "which",
-                "language: of schema files; layout: of layouts; manifest: of manifest.json; report: of JSON results; a schema folder, file, ID or ID@3: of the manifests of one schema.",
-                "[WHICH]",
-                default="language",
-                schema=True,
-                also=("language", "layout", "manifest", "report"),
-            ),
-        ),
-        members=("json_schema",),
-    ),
-    Command(
-        name="schema new",
-        function="neuralqx_struct.schema.language.new_schema",
-        run=schemas.new,
-        help="Write the first version of a new schema. Edit it then.",
-        arguments=(
-            word("identity", "Such as lab.train_state.", "ID"),
-            replace(FOLDER, flag="--in", metavar="FOLDER"),
-            option("layout", "Write a layout of that name for the schema.", "NAME"),
-        ),
-        members=("file",),
-    ),
-    Command(
-        name="schema freeze",
-        function="neuralqx_struct.tools.history.freeze",
-        run=schemas.freeze,
-        help="Freeze versions in schema.lock. Lint refuses later edits of them.",
-        arguments=(
-            SCHEMA_FOLDER,
-            switch(
-                "golden",
-                "Also write a tiny bundle of each version that has none (imports JAX).",
-                project="golden",
-            ),
-            TRUST,
-        ),
-        members=("lock", "added", "kept", "corrected", "golden"),
-    ),
-    Command(
-        name="schema export",
-        function="neuralqx_struct.schema_of",
-        run=schemas.export,
-        help="Write the schema of a Struct class. Reports parts that no schema can express.",
-        arguments=(
-            word("name", "A Struct class; its module is imported.", "MODULE:CLASS", imports=True),
-            option("identity", "Identity of the schema.", "ID", flag="--id"),
-            OUT,
-        ),
-        members=("text", "out", "schema", "schema_version"),
-        needs_jax=True,
-    ),
-    Command(
-        name="schema stub",
-        function="neuralqx_struct.schema.stubs.stub_module",
-        run=schemas.stub,
-        help="Write the classes of a schema as a module for type checkers.",
-        arguments=(SCHEMA_PATH, OUT),
-        members=("text", "out"),
-    ),
-    Command(
-        name="schema revision",
-        function="neuralqx_struct.revise",
-        run=schemas.revision,
-        help="Write the next version of an edited schema. Adds its steps, or questions about them.",
-        arguments=(
-            SCHEMA_PATH,
-            option(
-                "name",
-                "The edited schema is that of a Struct class.",
-                "MODULE:CLASS",
-                flag="--from",
-                imports=True,
-            ),
-            option("edited", "The edited schema is in a file.", "FILE", type=Path, reads=True),
-            option(
-                "against",
-                "The newest file before it was edited in place.",
-                "REF",
-                default="git:HEAD",
-            ),
-            option("out", "By default the next version's file.", "FILE", type=Path),
-            switch("dry_run", "Print the file and write nothing."),
-        ),
-        members=("text", "out", "schema", "schema_version", "steps", "questions"),
-    ),
 )
-COMMANDS: Final = {command.name: command for command in _ROWS}
+COMMANDS: Final = {command.name: command for command in (*_ROWS, *SCHEMA_COMMANDS)}
 
 
 def find_command(words: Sequence[str]) -> tuple[Command | None, Sequence[str]]:
