@@ -23,9 +23,10 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
+from neuralqx_struct.bundle.copies import copy_region
 from neuralqx_struct.bundle.disk import BundleMissingError
 from neuralqx_struct.bundle.steps import Contents, listed, numbers_of
-from neuralqx_struct.bundle.storage import MANIFEST, Opened, Zip, copy_region
+from neuralqx_struct.bundle.storage import MANIFEST, Opened, Zip
 from neuralqx_struct.bundle.urls import RemotePath
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import (

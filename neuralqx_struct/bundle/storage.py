@@ -21,26 +21,25 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from neuralqx_struct.bundle.atomic import current, lock
-from neuralqx_struct.bundle.disk import missing, refused_reading, sync_folder
+from neuralqx_struct.bundle.copies import link_tree, linked, pieces_of
+from neuralqx_struct.bundle.disk import missing
 from neuralqx_struct.bundle.steps import Contents, contents
 from neuralqx_struct.bundle.urls import Place
-from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
+from neuralqx_struct.errors import SerializationError, UntrustedError
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
-from neuralqx_struct.stores.checksums import write_all
 from neuralqx_struct.stores.files import opened
 from neuralqx_struct.stores.orbax_folder import OpenFolder
-from neuralqx_struct.stores.store import Access, Records, Source, Store, Target
+from neuralqx_struct.stores.store import Access, Records, Source, Store
 
 MANIFEST: Final = "manifest.json"
 FOREIGN_MEMBERS: Final = {"version", "manifest", "arrays"}  # the members that neuraLQX writes
-_CHUNK = 16 << 20
 _LOOKS = 16
 _PAUSE = 0.01
 _READ: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0)
@@ -216,7 +215,7 @@ class Folder(Opened):
             link_tree(Path(source), target)
             return True
         file = cast("tuple[BinaryIO, int, int]", source)[0]
-        return _linked(name, target, os.fstat(file.fileno()), self._fd)
+        return linked(name, target, os.fstat(file.fileno()), self._fd)
 
     def replaced(self) -> bool:
         """True if a writer has replaced the bundle, whose files are then removed unless they are locked."""
@@ -293,67 +292,6 @@ class Zip(Opened):
         return memoryview(inflate(packed, member.size))
 
 
-def _linked(
-    source: str | Path, target: Path, seen: os.stat_result, folder: int | None = None
-) -> bool:
-    """Gives a file a second name; False if the system cannot, or if another file has the name by now."""
-    try:
-        os.link(source, target, src_dir_fd=folder, follow_symlinks=False)
-    except (OSError, NotImplementedError):
-        return False
-    if os.path.samestat(target.lstat(), seen):
-        return True
-    target.unlink()
-    return False
-
-
-def link_tree(folder: Path, target: Path, without: Collection[Path] = ()) -> None:
-    """Fills a new or empty folder with hard links, but to some paths; copies files that cannot be linked."""
-    target.mkdir(exist_ok=True)
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            path = Path(entry.path)
-            place = target / entry.name
-            if path in without:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                link_tree(path, place)
-            elif not _linked(path, place, entry.stat(follow_symlinks=False)):
-                with path.open("rb", buffering=0) as file:
-                    region = cast("BinaryIO", file), 0, os.fstat(file.fileno()).st_size
-                    copy_region(path, region, place)
-    sync_folder(target)
-
-
-def copy_region(path: Place, region: Source, place: Target) -> None:
-    """Copies a region of a file of the bundle at a path into a new file, or into an open one at its position."""
-    if isinstance(place, Path):
-        with place.open("xb", buffering=0) as out:
-            copy_region(path, region, cast("BinaryIO", out))
-            os.fsync(out.fileno())
-        return
-    if isinstance(region, memoryview):
-        write_all(place, region)
-        return
-    for piece in _pieces(path, region):
-        write_all(place, memoryview(piece))
-
-
-def _pieces(path: Place, region: Source) -> Iterator[bytes]:
-    file, base, length = cast("tuple[BinaryIO, int, int]", region)
-    file.seek(base)
-    while length:
-        try:
-            piece = file.read(min(length, _CHUNK))
-        except OSError as error:
-            raise refused_reading(error, path) from error
-        if not piece:
-            message = f"expected {length} more bytes in the file, got its end"
-            raise IntegrityError(message, code="NQX408", file=str(path))
-        yield piece
-        length -= len(piece)
-
-
 def open_bundle(path: Path, *, locked: bool = False) -> Opened:
     """Opens the file or folder of a bundle; ``locked``: writers keep the files of a folder meanwhile."""
     # One stat decides the form: a writer may replace the bundle between two of them.
@@ -389,7 +327,9 @@ def manifest_bytes(held: Opened, limits: Limits) -> bytes:
     if length > most:
         message = f"expected a manifest of at most {most} bytes, got {length}"
         raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
-    return bytes(source) if isinstance(source, memoryview) else b"".join(_pieces(held.path, source))
+    return (
+        bytes(source) if isinstance(source, memoryview) else b"".join(pieces_of(held.path, source))
+    )
 
 
 def _without_manifest(held: Opened) -> SerializationError:

@@ -23,7 +23,8 @@ from typing import Any, Literal
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.atomic import staged
-from neuralqx_struct.bundle.storage import link_tree, names_at
+from neuralqx_struct.bundle.copies import link_tree
+from neuralqx_struct.bundle.storage import names_at
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
 from neuralqx_struct.evolution.migrations import migrate, target_version
 from neuralqx_struct.evolution.plans import Plan
