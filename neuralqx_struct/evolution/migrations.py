@@ -1,8 +1,7 @@
 """Migrations: bringing payloads and bundles to the version that their reader wants.
 
-Every reader calls :func:`resolve`; :func:`migrate` writes bundles. Loading goes version by version; each hop applies its declared steps, always, and resolves by aliases, defaults and exact
-promotion only where none are declared. Payloads are never changed: results share every array that no step touches, and
-compute the others when they are asked for.
+Every reader calls :func:`resolve`; :func:`migrate` writes bundles. Loading goes version by version (``plans.py``). Payloads
+are never changed: results share every array that no step touches, and compute the others when they are asked for.
 
 Example:
     >>> from neuralqx_struct import bundle

@@ -22,10 +22,7 @@ from neuralqx_struct.expressions.paths import head_of
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.field_paths import given_fields, given_values, once
-from neuralqx_struct.schema.model import (
-    Document,
-    FieldDeclaration,
-)
+from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import Type, walk_type
 
