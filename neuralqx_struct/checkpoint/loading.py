@@ -185,6 +185,7 @@ def load(
     if mesh is not None or rules is not None:
         shardings = _by_axes(mesh, rules, shardings)
     path = place_of(path, storage_options)
+    options: DecodeOptions | None = None
     try:
         held = bundle.read(
             path, verify=verify and not abstract, mmap=mmap, limits=limits, progress=progress

@@ -99,9 +99,9 @@ def decode_options(
     )
 
 
-def with_reason(error: StructError, options: DecodeOptions) -> StructError:
+def with_reason(error: StructError, options: DecodeOptions | None) -> StructError:
     """The error of a load, which names ``dtype=`` where that made arrays that the schema does not allow."""
-    if not options.conversions:
+    if options is None or not options.conversions:
         return error
     made = {f", got {new}[": old for old, new in options.conversions.items()}
     found = [
