@@ -189,7 +189,7 @@ def test_explain(monkeypatch, tmp_path):
 
 
 def test_demo_is_handed_a_folder_and_its_figures_are_reported(monkeypatch, tmp_path):
-    figures = demo.DemoReport(1.0, -1.0, 0.0, 0.0, 0.0, "a", "b", 1.0)
+    figures = demo.DemoReport(1.0, -1.0, 0.0, 0.0, 0.0, "a", "b", "c", 1.0)
 
     def run(folder, *, log, progress):
         log(f"working in {folder.name}")
