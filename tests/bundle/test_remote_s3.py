@@ -9,9 +9,6 @@ import pytest
 
 import neuralqx_struct as s
 
-moto_server = pytest.importorskip("moto.server", reason="needs the packages moto and s3fs")
-s3fs = pytest.importorskip("s3fs", reason="needs the packages moto and s3fs")
-
 pytestmark = pytest.mark.slow
 
 STATE = {"w": jnp.arange(300_000.0), "b": np.arange(5), "n": 3}
@@ -33,6 +30,9 @@ class Requests(logging.Handler):
 
 @pytest.fixture(scope="module")
 def server():
+    import s3fs
+    from moto import server as moto_server
+
     logging.getLogger("werkzeug").setLevel(logging.INFO)
     held = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     held.start()
