@@ -3,6 +3,7 @@
 import logging
 import re
 
+import fsspec
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -30,8 +31,8 @@ class Requests(logging.Handler):
 
 @pytest.fixture(scope="module")
 def server():
-    import s3fs
     from moto import server as moto_server
+    from s3fs import S3FileSystem
 
     logging.getLogger("werkzeug").setLevel(logging.INFO)
     held = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
@@ -43,7 +44,7 @@ def server():
         "endpoint_url": f"http://{host}:{port}",
         "config_kwargs": {"retries": {"max_attempts": 0}},
     }
-    s3fs.S3FileSystem(**options).mkdir("bucket")
+    S3FileSystem(**options).mkdir("bucket")
     yield options
     held.stop()
 
@@ -74,7 +75,8 @@ def test_bundles(server, requests):
         s.export(STATE, URL, **given)
     s.export({**STATE, "n": 4}, URL, overwrite=True, **given)
     assert s.load(URL, **given)["n"] == 4
-    assert len(s3fs.S3FileSystem(**server).ls("bucket/run/ckpt", refresh=True)) == 2
+    files = fsspec.filesystem("s3", **server).ls("bucket/run/ckpt", refresh=True)
+    assert len(files) == 2
     assert s.verify(URL, **given) == s.validate(URL, **given) == []
     assert s.inspect(URL, **given).arrays == 2
     for out in ("s3://bucket/run/copy", "s3://bucket/run/ckpt.zip"):
