@@ -14,12 +14,13 @@ Example:
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 __all__ = [
     "REMEDIES",
@@ -39,9 +40,12 @@ __all__ = [
     "printable",
     "printable_lines",
     "shell_word",
+    "within_stack",
 ]
 
 Severity = Literal["error", "warning", "info"]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: Characters of a message or a hint: one that lists all names of a file may occur once for each name.
 _LONGEST = 20_000
@@ -283,3 +287,29 @@ class UntrustedError(SerializationError):
     """A file names something that reading it may not use: an unknown class, a pickle, a path outside."""
 
     default_code = "NQX501"
+
+
+def within_stack(function: Callable[P, T]) -> Callable[P, T]:
+    """Names the problem where a function walks an object that is nested too deeply for the stack of this thread.
+
+    The function then raises SerializationError NQX005.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return function(*args, **options)
+        except RecursionError as error:
+            raise _too_deep() from error
+        except SystemError as error:  # what JAX makes of a RecursionError in lists
+            if isinstance(error.__cause__, RecursionError):
+                raise _too_deep() from error
+            raise
+
+    return call
+
+
+def _too_deep() -> SerializationError:
+    message = "expected a nest that fits the stack of this thread, got a deeper one"
+    hint = "make it flatter, call at a lower level of calls, or raise sys.setrecursionlimit"
+    return SerializationError(message, code="NQX005", path="$", hint=hint)

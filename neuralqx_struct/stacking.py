@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from neuralqx_struct.errors import Diagnostic, ValidationError
+from neuralqx_struct.errors import Diagnostic, ValidationError, within_stack
 from neuralqx_struct.fieldspec import FieldKind, is_struct
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import brief
@@ -39,6 +39,7 @@ _MOST_PROBLEMS = 20
 _SETTING = "static and opaque fields have one value for all; what differs has to be an array"
 
 
+@within_stack
 def stack(items: Iterable[T]) -> T:
     """Stack pytrees of one structure: each array of the result has a leading axis, with one entry for each item.
 
@@ -91,6 +92,7 @@ def stack(items: Iterable[T]) -> T:
 def unstack(stacked: T) -> list[T]: ...
 @overload
 def unstack(stacked: T, index: Any) -> T: ...
+@within_stack
 def unstack(stacked: T, index: Any = None) -> list[T] | T:
     """Split a stacked pytree into the list of its items; the inverse of :func:`stack`.
 

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from jax.tree_util import tree_flatten, tree_flatten_with_path, tree_unflatten
 
-from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.errors import Diagnostic, within_stack
 from neuralqx_struct.fieldspec import FieldSpec, tagged
 from neuralqx_struct.filters.partition import (
     SHOWN_PROBLEMS,
@@ -52,6 +52,7 @@ _paths_of: OrderedDict[Any, tuple[Path, ...]] = OrderedDict()
 _lock = threading.Lock()
 
 
+@within_stack
 def _flattened_with_paths(obj: Any) -> tuple[list[Any], Any, tuple[Path, ...]]:
     """The leaves, the structure and the path of each leaf.
 
@@ -82,6 +83,9 @@ def flattened(obj: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[l
         ValueError: Dicts have keys that JAX cannot sort; names every such dict.
     """
     try:
+        if is_leaf is not None:
+            # Too deep an object fails here: from a walk with is_leaf, JAX never gives the thread its stack back.
+            tree_flatten(obj)
         return tree_flatten(obj, is_leaf)
     except ValueError:
         pairs, _ = tree_flatten_with_path(obj, is_leaf=is_without_order)
@@ -228,6 +232,7 @@ def _matched(obj: Any, wanted: Filter, report: Report) -> tuple[list[tuple[Any, 
     return list(zip(leaves, hits, strict=True)), treedef
 
 
+@within_stack
 def combine(*parts: T) -> T:
     """Joins objects of one structure, at each place the leaf that is not None; the inverse of :func:`partition`.
 

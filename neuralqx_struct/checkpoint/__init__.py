@@ -28,12 +28,11 @@ from neuralqx_struct.checkpoint.loading import (
     ReadOptions,
     from_state_dict,
     load,
-    too_deep,
 )
 from neuralqx_struct.classes.documents import document_of, series_of_class
 from neuralqx_struct.codecs.jax import StructEncoder
 from neuralqx_struct.dtypes import dtype_name
-from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.errors import SerializationError, within_stack
 from neuralqx_struct.fieldspec import Values
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, collector_paused
 from neuralqx_struct.manifest.arrays import HeldArrays
@@ -205,6 +204,7 @@ def save(
         )
 
 
+@within_stack
 def snapshot(
     obj: Any,
     *,
@@ -226,11 +226,8 @@ def snapshot(
         SerializationError: NQX430 with every value that cannot be saved and its path.
     """
     encoder = StructEncoder(copy=copy, spread=spread, check=check)
-    try:
-        with collector_paused():
-            node = encoder.encode(obj)
-    except RecursionError as error:
-        raise too_deep() from error
+    with collector_paused():
+        node = encoder.encode(obj)
     encoder.finish()
     document: dict[str, Any] = {"$schema": SCHEMA_URL, "version": FORMAT_VERSION}
     own = document_of(type(obj))
@@ -306,7 +303,7 @@ def _plain_metadata(metadata: Values) -> Any:
     """Checks that the user's metadata is strict JSON, so that any tool can read the manifest."""
     try:
         return json.loads(json.dumps(dict(metadata), allow_nan=False))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         message = f"expected metadata of plain JSON values, got something else\n{error}"
         hint = "use str, numbers, booleans, None, lists and dicts with str keys"
         raise SerializationError(message, code="NQX430", path="metadata", hint=hint) from None

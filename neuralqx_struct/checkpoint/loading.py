@@ -39,6 +39,7 @@ from neuralqx_struct.errors import (
     StructError,
     did_you_mean,
     has_errors,
+    within_stack,
 )
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import Values, is_struct
@@ -224,6 +225,7 @@ def _by_axes(mesh: Any, rules: Rules | None, shardings: Any) -> Any:
     return by_axes(mesh, rules or {})
 
 
+@within_stack
 def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -> Any:
     """The object of a sound payload.
 
@@ -245,11 +247,8 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
     if isinstance(payload.arrays, StoredArrays) and payload.arrays.far and not options.abstract:
         payload.arrays.expect(_wanted(payload, options))
     decoder = StructDecoder(payload.arrays, options)
-    try:
-        with collector_paused():
-            value = decoder.decode(payload.document["manifest"])
-    except RecursionError as error:
-        raise too_deep() from error
+    with collector_paused():
+        value = decoder.decode(payload.document["manifest"])
     decoder.finish()
     if isinstance(options.select, Selection):
         found = options.select.findings("select=")
@@ -269,13 +268,6 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
         hint = did_you_mean(name, decoder.seen_fields) or "leave it out"
         raise SerializationError(message, path="$", code="NQX415", hint=hint)
     return value
-
-
-def too_deep() -> SerializationError:
-    """The error for a value that is nested too deeply for the stack of this thread."""
-    message = "expected a nest that fits the stack of this thread, got a deeper one"
-    hint = "save and load at a lower level of calls, or raise sys.setrecursionlimit"
-    return SerializationError(message, code="NQX005", path="$", hint=hint)
 
 
 def _migrated(payload: Payload, options: DecodeOptions) -> tuple[Payload, Mapping[str, Series]]:

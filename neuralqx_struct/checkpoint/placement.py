@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 
+from neuralqx_struct.errors import within_stack
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.trees import leaves_with_paths
 
@@ -53,9 +54,11 @@ def placed(value: Any, shardings: Any) -> Any:
     return jax.tree.unflatten(structure, map(_put, paths, leaves, wanted))
 
 
+@within_stack
 def _wanted(value: Any, shardings: Any) -> tuple[list[Any], Any, list[Any]]:
     """The leaves of a value, its structure, and a sharding or None for each leaf."""
     leaves, structure = jax.tree.flatten(value)
+    jax.tree.leaves(shardings)  # too deep a tree fails here; see trees.flattened
     wanted: list[Any] = []
     if callable(shardings):
         wanted = all_of(

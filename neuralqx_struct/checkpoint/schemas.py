@@ -16,7 +16,7 @@ import numpy as np
 from neuralqx_struct.classes.documents import class_schema, document_of
 from neuralqx_struct.codecs.jax import StructEncoder
 from neuralqx_struct.codecs.nodes import known_remedy
-from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.errors import Diagnostic, within_stack
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.struct.pytree import path_parts
@@ -25,6 +25,7 @@ from neuralqx_struct.tools.drafts import draft
 __all__ = ["schema_of"]
 
 
+@within_stack
 def schema_of(
     obj: Any,
     *,
@@ -101,6 +102,7 @@ def _concrete(tree: Any, left: list[Diagnostic]) -> Any:
         left.append(Diagnostic("NQX134", "info", message, format_path(path_parts(keys))))
         return {name: _concrete(node, left) for name, node in nodes.items()}
 
+    jax.tree.leaves(tree)  # too deep a tree fails here; see trees.flattened
     leaves = jax.tree.leaves(tree, is_leaf=is_leaf)
     if not any(isinstance(leaf, jax.ShapeDtypeStruct) or is_leaf(leaf) for leaf in leaves):
         return tree

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 from jax.tree_util import keystr, tree_flatten, tree_flatten_with_path
 
+from neuralqx_struct.errors import within_stack
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.struct.equality import is_array
 from neuralqx_struct.trees import is_without_order
@@ -137,6 +138,7 @@ def traverse(obj: Any, acc: A, fun: Change[A]) -> tuple[Any, A]:
     return _traverse(obj, acc, _checked("traverse", fun))
 
 
+@within_stack
 def traverse_deep(obj: Any, acc: A, fun: Change[A]) -> tuple[Any, A]:
     """Changes the leaves of a container, as :func:`traverse`, at every level: ``fun`` never gets a container.
 
@@ -180,6 +182,7 @@ def reduce(obj: Any, acc: A, fun: Callable[[Any, A], A]) -> A:
     return acc
 
 
+@within_stack
 def reduce_deep(obj: Any, acc: A, fun: Callable[[Any, A], A]) -> A:
     """Folds the leaves of a container, as :func:`reduce`, at every level: ``fun`` never gets a container.
 
@@ -252,6 +255,7 @@ def to_container(obj: Any) -> Any:
 # --- templates ----------------------------------------------------------------------------------------------------
 
 
+@within_stack
 def to_template(obj: Any) -> Any:
     """A container with shapes and dtypes in place of its arrays and numbers.
 
@@ -289,6 +293,7 @@ def _template(leaf: Any) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=weak_type)  # type: ignore[no-untyped-call]
 
 
+@within_stack
 def compatible(a: Any, b: Any) -> bool:
     """True if two containers have one structure, and the same shapes and dtypes in it.
 

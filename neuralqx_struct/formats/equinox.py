@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
-from neuralqx_struct.errors import SerializationError, StructError
+from neuralqx_struct.errors import SerializationError, StructError, within_stack
 from neuralqx_struct.formats.names import joined
 from neuralqx_struct.formats.npz import Found, file_of, found_array, stored_dtype
 from neuralqx_struct.formats.ranges import View
@@ -78,6 +78,7 @@ def _records(view: View, limits: Limits) -> Iterator[Found]:
         yield found_array(parsed, min(nbytes, len(view) - place), place, None, None)
 
 
+@within_stack
 def _leaves_of(like: Any, separator: str) -> Any:
     """The leaves of a model by name; anything else as it is.
 

@@ -7,6 +7,7 @@ readers are processes and threads of their own; every operation that reads a bun
 import errno
 import fcntl
 import gc
+import importlib
 import os
 import shutil
 import subprocess
@@ -129,6 +130,8 @@ def trainer(path, store, how, seconds):
 def looked(tmp_path, case, seconds):
     """Runs all readers for some time, each in a thread; returns how often each looked and at how many steps."""
     name, store, how = CASES[case]
+    # pytest parses the modules of Orbax that hold tests; with two parsing threads, Python 3.11 may raise SystemError.
+    importlib.import_module("orbax.checkpoint")
     path = tmp_path / name
     looks, failures, steps = Counter(), [], set()
     stop = threading.Event()
