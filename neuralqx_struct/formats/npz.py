@@ -16,7 +16,7 @@ Example:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, UntrustedError
-from neuralqx_struct.formats.ranges import Ranges, View, part_in
+from neuralqx_struct.formats.ranges import Blocks, Ranges, View, part_in
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 _SUFFIX: Final = ".npy"
 _USUAL_HEADER, _MOST_HEADER = 512, 1 << 16
+_LENGTHS: Final = 12  # the most bytes of a header before its text
+_MOST_EXTRA: Final = 128  # bytes between the names of members and their data, as writers align them
 #: The name of the array of a ``.npy`` file, which has none: that of the first array without a name in ``np.savez``.
 _ONLY: Final = "arr_0"
 _KNOWN: Final = "a dtype whose name is in the file"
@@ -88,7 +90,8 @@ def _opened_npz(path: Place, reading: Reading) -> ForeignFile:
     view = data.view
     found: list[Diagnostic] = []
     arrays: dict[str, Found] = {}
-    for member in read_directory(view, any_names=True):
+    ahead = None if isinstance(view, memoryview) else partial(_fetch_headers, view)
+    for member in read_directory(view, any_names=True, ahead=ahead):
         if len(found) >= MOST_FINDINGS:
             break
         name = member.name.removesuffix(_SUFFIX)
@@ -100,17 +103,29 @@ def _opened_npz(path: Place, reading: Reading) -> ForeignFile:
             arrays[name] = _of_member(view, member, reading.limits)
         except StructError as error:
             found += about_each(name, error)
+    if not isinstance(view, memoryview):
+        view.fetch(())  # the headers are not kept
     raise_findings(found)
     return file_of(path, NPZ, data, arrays)
+
+
+def _fetch_headers(view: Blocks, headers: Iterable[tuple[int, int]]) -> None:
+    """Fetches the headers of all members, those of the arrays in them included."""
+    view.fetch((start, end + _MOST_EXTRA + _packed_size(_USUAL_HEADER)) for start, end in headers)
 
 
 def _of_member(view: View, member: Member, limits: Limits) -> Found:
     _, begin, size, length, crc, method = member
     if method == STORED:
-        parsed = parse_header(view[begin : begin + min(length, _MOST_HEADER)])
+        parsed = parse_header(_header(lambda most: view[begin : begin + min(length, most)]))
         place, packed = begin + parsed.size, None
     else:
-        parsed = parse_header(memoryview(_inflated_header(view, begin, length)))
+
+        def expanded(most: int) -> memoryview:
+            data = view[begin : begin + min(length, _packed_size(most))]
+            return memoryview(inflated_start(data, most))
+
+        parsed = parse_header(_header(expanded))
         place, packed = parsed.size, (begin, length, size)
         if size > limits.full_bytes and size > MOST_EXPANSION * length:
             message = (
@@ -120,14 +135,21 @@ def _of_member(view: View, member: Member, limits: Limits) -> Found:
     return found_array(parsed, size - parsed.size, place, crc, packed)
 
 
-def _inflated_header(view: View, begin: int, length: int) -> bytes:
-    """The first bytes of deflated data: those of a usual header, or of the longest one."""
-    found = b""
-    for size in (_USUAL_HEADER, _MOST_HEADER):
-        found = inflated_start(view[begin : begin + min(length, 2 * size + 1024)], size)
-        if b"\n" in found:
-            break
+def _header(start: Callable[[int], memoryview]) -> memoryview:
+    """The first bytes of an array with its header: as many as usual ones have, or the longest one.
+
+    Args:
+        start: Returns the first bytes, so many of them.
+    """
+    found = start(_USUAL_HEADER)
+    if bytes(found).find(b"\n", _LENGTHS) < 0:
+        found = start(_MOST_HEADER)
     return found
+
+
+def _packed_size(size: int) -> int:
+    """The most bytes of deflated data that hold so many."""
+    return 2 * size + 1024
 
 
 def _opened_npy(path: Place, reading: Reading) -> ForeignFile:  # noqa: ARG001 - it has no nested names

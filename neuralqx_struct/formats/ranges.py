@@ -10,9 +10,11 @@ Example:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from neuralqx_struct.manifest.arrays import Region
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 _BLOCK: Final = 64 << 10  # bytes that are fetched for a shorter range
 _MOST_BLOCKS: Final = 64  # blocks that are kept
+_AT_ONCE: Final = 8  # requests for ranges that are fetched ahead
+_MOST_AHEAD: Final = 64 << 20  # bytes of these
+_GAP: Final = 4 << 10  # bytes between two of them that are fetched too
+_TOGETHER: Final = 1 << 20  # bytes of a request that takes no further range
 
 
 class Ranges(NamedTuple):
@@ -65,6 +71,22 @@ class Blocks:
     def __init__(self, size: int, read: Callable[[int, int], memoryview]) -> None:
         self._size, self._read = size, read
         self._held: OrderedDict[int, memoryview] = OrderedDict()
+        self._ahead: list[tuple[int, memoryview]] = []
+
+    def fetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Fetches ranges that will be asked for, several at a time; near ones together. Forgets earlier ones.
+
+        Args:
+            ranges: Where they start and end; ends behind the file are taken as its end. Those behind a limit are left out.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        wanted = [*_together(ranges, self._size)]
+        self._ahead = []
+        if wanted:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                fetched = [*pool.map(self._read, *zip(*wanted, strict=True))]
+            self._ahead = [(start, data) for (start, _), data in zip(wanted, fetched, strict=True)]
 
     def __len__(self) -> int:
         return self._size
@@ -75,6 +97,10 @@ class Blocks:
         start, end, _ = key.indices(self._size)
         if end <= start:
             return memoryview(b"")
+        near = bisect_right(self._ahead, start, key=itemgetter(0))
+        for at, data in self._ahead[max(near - 1, 0) : near]:
+            if end <= at + len(data):
+                return data[start - at : end - at]
         first, last = start // _BLOCK, (end - 1) // _BLOCK
         if last - first > 1:
             return self._read(start, end)
@@ -90,6 +116,24 @@ class Blocks:
             if len(self._held) > _MOST_BLOCKS:
                 self._held.popitem(last=False)
         return self._held[number]
+
+
+def _together(ranges: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """Yields ranges of a file of a size in their order, near ones as one; up to a limit."""
+    first = last = -_GAP
+    left = _MOST_AHEAD
+    for start, stop in sorted(ranges):
+        end = min(stop, size)
+        if start >= end or left < 0:
+            continue
+        if start - last >= _GAP or last - first >= _TOGETHER:
+            if first >= 0:
+                yield first, last
+            left -= last - first
+            first, last = start, end
+        last = max(last, end)
+    if first >= 0:
+        yield first, last
 
 
 View = memoryview | Blocks

@@ -20,7 +20,7 @@ import re
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from neuralqx_struct.errors import IntegrityError, UntrustedError
@@ -125,19 +125,25 @@ def inflated_start(data: memoryview, size: int) -> bytes:
         return b""
 
 
-def read_directory(view: Bytes, *, any_names: bool = False) -> list[Member]:
+def read_directory(
+    view: Bytes,
+    *,
+    any_names: bool = False,
+    ahead: Callable[[Iterable[tuple[int, int]]], object] | None = None,
+) -> list[Member]:
     """The members of an archive that fills ``view``, sorted by place.
 
     Args:
         view: The archive.
         any_names: Accept names that lead out of a folder, where nothing is unpacked by name.
+        ahead: Called with the places where the members' own headers start and end before they are read, to fetch them together.
 
     Raises:
         IntegrityError: The archive is cut off, or its parts do not agree with each other.
         UntrustedError: Names appear twice or lead out of the archive, members overlap or are no plain files.
     """
     try:
-        return _members(view, any_names=any_names)
+        return _members(view, any_names=any_names, ahead=ahead)
     except (struct.error, IndexError) as error:
         raise damaged("expected a whole zip archive, got one that ends early") from error
 
@@ -169,11 +175,32 @@ def _end_of_directory(view: Bytes) -> tuple[int, int, int, int]:
     return count, begin, size, end
 
 
-def _members(view: Bytes, *, any_names: bool) -> list[Member]:
+def _headers(directory: bytes, count: int) -> Iterator[tuple[int, int]]:
+    """Yields where the own header of each member starts and ends; its extra field is behind that."""
+    position = 0
+    for _ in range(count):
+        entry = CENTRAL.unpack_from(directory, position)
+        sizes, (name_size, extra_size, comment), at = entry[8:10], entry[10:13], entry[16]
+        position += CENTRAL.size + name_size
+        if at == MAX32:
+            extra = directory[position : position + extra_size]
+            at = _widened(extra, (*reversed(sizes), at))[-1]
+        position += extra_size + comment
+        yield at, at + LOCAL.size + name_size
+
+
+def _members(
+    view: Bytes,
+    *,
+    any_names: bool,
+    ahead: Callable[[Iterable[tuple[int, int]]], object] | None,
+) -> list[Member]:
     count, begin, size, end = _end_of_directory(view)
     directory = bytes(view[begin:end])
     if count > size // CENTRAL.size:
         raise damaged(f"expected {count} members in the zip directory, got room for fewer")
+    if ahead is not None:
+        ahead(_headers(directory, count))
     found: list[tuple[int, Member]] = []
     names: list[str] = []
     position = 0

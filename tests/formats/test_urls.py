@@ -1,5 +1,7 @@
 """Every kind of foreign file behind a URL: the bytes that describe its arrays are fetched, then those that are read."""
 
+import threading
+
 import equinox
 import flax.serialization
 import h5py
@@ -114,6 +116,31 @@ def test_the_ranges_that_are_needed_are_fetched(tmp_path, hub, name):
         del hub.asked[:]
         array.read()
         assert sum(end - start for start, end in hub.asked) <= BIG.nbytes + 200
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_headers_of_members_are_fetched_several_at_a_time(tmp_path, hub, monkeypatch, save):
+    random = np.random.default_rng(0)
+    arrays = {f"layers.{i}.w": random.random(20_000) for i in range(4)}
+    arrays["deep"] = np.ones((1,) * 32)  # its header is longer than usual ones
+    save(tmp_path / "m.npz", **arrays)
+    hub.put_file(str(tmp_path / "m.npz"), "/m.npz")
+    others = threading.Barrier(2, timeout=20)
+
+    def cat_file(self, path, start=None, end=None, **options):
+        if end - start < 4000:  # the first of the headers is among the first bytes of the file
+            others.wait()
+        self.asked.append((start, end))
+        return MemoryFileSystem.cat_file(self, path, start=start, end=end, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeHub, "cat_file", cat_file)
+        file = formats.opened("hf://m.npz")
+    sizes = sorted(end - start for start, end in hub.asked)
+    assert len(sizes) <= 8
+    assert sizes[3] < 4000 < sizes[-1] <= 1 << 16
+    for name, array in arrays.items():
+        assert same(file.arrays[name].read(), array)
 
 
 def test_options_of_the_file_system_are_passed_on(tmp_path, hub):
