@@ -53,6 +53,22 @@ ADVICE: Mapping[str, str] = {
 }
 
 
+# Functions of Python and numpy that people try, with the expression that comes closest.
+_INSTEAD: Mapping[str, str] = {
+    "mean": "sum({0}) / size({0})",
+    "average": "sum({0}) / size({0})",
+    "sqrt": "{0} ** 0.5",
+    "isnan": "{0} != {0}",
+    "float": "{0}",
+    "int": "{0} // 1",
+    "floor": "{0} // 1",
+    "absolute": "abs({0})",
+    "amax": "max({0})",
+    "amin": "min({0})",
+}
+_MODULES = ("math", "np", "numpy", "jnp")
+
+
 def subset_text() -> str:
     """A list of everything that expressions may have."""
     return (
@@ -213,22 +229,33 @@ def _call_objections(node: ast.Call) -> Iterable[_Objection]:
     known = f"functions: {', '.join(FUNCTIONS)}"
     if isinstance(node.func, ast.Attribute) and node.func.attr in FUNCTIONS:
         name, inner = node.func.attr, node.func.value
+        if node.args and getattr(inner, "id", None) in _MODULES:
+            inner = node.args[0]
         text = f"{name}({format_tree(inner)})" if is_path(inner) else f"{name}(...)"
         yield "NQX114", f"expected a function, got the method {name}", f"call it as {text}"
         return
     if not isinstance(node.func, ast.Name):
-        yield "NQX114", "expected the name of a function before (, got another expression", known
+        name = getattr(node.func, "attr", "")
+        hint = _instead(name, node.args) or known
+        yield "NQX114", "expected the name of a function before (, got another expression", hint
         return
     name, count = node.func.id, len(node.args)
     record = FUNCTIONS.get(name)
     if record is None:
-        hint = did_you_mean(name, FUNCTIONS) or known
+        hint = _instead(name, node.args) or did_you_mean(name, FUNCTIONS) or known
         yield "NQX116", f"expected a known function, got {name!r}", hint
     elif node.keywords:
         yield "NQX114", f"expected arguments without names for {name}(), got name=value", None
     elif not count or (record.single and count > 1):
         wanted = "one argument" if record.single else "at least one argument"
         yield "NQX114", f"expected {wanted} for {name}(), got {count}", None
+
+
+def _instead(name: str, arguments: Sequence[ast.expr]) -> str | None:
+    """The hint about a function of Python or numpy; None for others."""
+    if name not in _INSTEAD or len(arguments) != 1 or not is_path(arguments[0]):
+        return None
+    return f"write `{_INSTEAD[name].format(format_tree(arguments[0]))}`"
 
 
 def _is_list_of_constants(node: ast.expr) -> bool:

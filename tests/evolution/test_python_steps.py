@@ -82,6 +82,26 @@ def test_a_step_between_two_declarations_that_look_equal_is_applied():
     assert plan(series, 1, 2).cost == "opaque" and mask.tolist() == [True, False, False]
 
 
+def test_functions_may_give_arrays_and_scalars_of_jax():
+    def scale(values):
+        jnp = pytest.importorskip("jax.numpy")
+        w = jnp.asarray(values["w"])
+        return {"w": 2 * w, "norm": jnp.sum(w), "n": w.size * jnp.int32(1), "all": [w[0]]}
+
+    function("test.scale")(scale)
+    step = s.python(
+        function="test.scale", reads=["w"], writes=["w", "norm", "n", "all"], lossy=True
+    )
+    new = {"w": "float32[n]", "norm": "float", "n": "int", "all": "list[float]"}
+    series = series_of(chain({"w": "float32[n]"}, new, [step]))
+    held = payload(series.at(1), {"w": np.array([3.0, 4.0], "f4")})
+    up = apply(held, plan(series, 1, 2))
+    assert conforms(series.at(2), up) == []
+    found = value(up.document["manifest"], up.arrays)
+    assert [float(found[name]) for name in ("norm", "n")] == [7.0, 2.0]
+    assert found["w"].tolist() == [6.0, 8.0] and float(found["all"][0]) == 3.0
+
+
 def test_what_is_computed_from_other_fields_needs_no_inverse():
     step = s.python(function="test.norm", reads=["w"], writes=["norm"])
     series = series_of(chain({"w": "float32[n]"}, {"w": "float32[n]", "norm": "float"}, [step]))

@@ -212,6 +212,11 @@ SYNTAX = [
     ("sum(i for s in shaped for i in s) > 1", "NQX114", "comprehension", "all(layers.width > 0)"),
     ("all(a > b for a, b in pairs)", "NQX114", "comprehension", "all(layers.width > 0)"),
     ("x.sum() > 1", "NQX114", "got the method sum", "call it as sum(x)"),
+    ("np.sum(x) > 1", "NQX114", "got the method sum", "call it as sum(x)"),
+    ("np.mean(x) > 1", "NQX114", "the name of a function", "write `sum(x) / size(x)`"),
+    ("mean(adam.mu) > 1", "NQX116", "got 'mean'", "write `sum(adam.mu) / size(adam.mu)`"),
+    ("int(rate) > 1", "NQX116", "got 'int'", "write `rate // 1`"),
+    ("isnan(rate)", "NQX116", "got 'isnan'", "write `rate != rate`"),
     (
         "step in sizes",
         "NQX114",

@@ -14,6 +14,7 @@ Example:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -245,10 +246,17 @@ def _value(place: Place, name: str) -> Any:
 
 def _node(place: Place, name: str, value: Any) -> Node:
     """The node of a value; its arrays are leaves of the kind that the field held. Inverse of :func:`_value`."""
-    from neuralqx_struct.codecs.nodes import Encoder
+    import numpy as np
+
+    from neuralqx_struct.codecs.arrays import encode_array
+    from neuralqx_struct.codecs.nodes import Codec, Encoder
     from neuralqx_struct.codecs.plain import PLAIN_CODECS
 
-    encoder = Encoder(PLAIN_CODECS, copy=True)
+    def encode(value: Any, encoder: Encoder) -> Mapping[str, Node]:
+        return encode_array(np.asarray(value), encoder)
+
+    jax_codec = Codec(ARRAY, (), encode, PLAIN_CODECS.by_kind["array"].decode, _is_jax_array)
+    encoder = Encoder(PLAIN_CODECS.extended([jax_codec]), copy=True)
     node = encoder.encode(value, FieldName(name))
     encoder.finish()
     before = iter_nodes(place.node["fields"].get(name))
@@ -265,6 +273,13 @@ def _node(place: Place, name: str, value: Any) -> Node:
         if leaves == {"numpy"}:
             inner["leaf"] = "numpy"
     return node
+
+
+def _is_jax_array(value: Any) -> bool:
+    """True for arrays of JAX, but not for keys: only a function that imported JAX can give them."""
+    jax: Any = sys.modules.get("jax")
+    is_array = jax is not None and isinstance(value, jax.Array)
+    return is_array and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def _same(array: np.ndarray) -> np.ndarray:
