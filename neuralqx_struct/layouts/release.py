@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.dtypes.casts import cast
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+
+_MOST_HELD: Final = 256 << 20  # bytes of arrays that are kept for the parts that other arrays have
 
 
 class ReleasedArrays(Mapping[str, "np.ndarray[Any, Any]"]):
@@ -82,7 +85,7 @@ class ReleasePlan(Plan):
     ) -> None:
         super().__init__()
         self.payload = payload
-        self._held: tuple[str, Array] | None = None
+        self._held: dict[str, Array] = {}
         root = payload.document["manifest"]
         self.found += conform(document, document.root, root, see_node)
         self.refuse_errors()
@@ -179,17 +182,27 @@ class ReleasePlan(Plan):
         return part.reshape((*part.shape[:lead], *numbers.files[number % count]))
 
     def _load(self, leaf: Leaf) -> Array:
-        """An array of the payload; the last one is kept, as many arrays of the file can be parts of it."""
+        """An array of the payload; those that many arrays of the file are parts of are kept, within a limit.
+
+        Files have one layer behind the other, with all of its fields, which can be parts of one array each.
+        """
         import numpy as np
 
         node = leaf.node
+        dtype = dtype_named(leaf.dtype)
         if elements_of(node) != "stored":
-            return np.full(leaf.shape, number_value(node["value"]), dtype_named(leaf.dtype))
+            return np.full(leaf.shape, number_value(node["value"]), dtype)
         name = node["name"]
-        if self._held is None or self._held[0] != name:
-            self._held = None
+        array = self._held.pop(name, None)
+        if array is None:
+            self._release(_MOST_HELD - prod(leaf.shape) * dtype.itemsize)
             array = self.payload.arrays[name]
-            if len(leaf.names) == 1:
-                return array
-            self._held = (name, array)
-        return self._held[1]
+        if len(leaf.names) > 1:
+            self._held[name] = array
+        return array
+
+    def _release(self, most: int) -> None:
+        """Drops the arrays that were used least recently until the others have at most so many bytes."""
+        left = sum(array.nbytes for array in self._held.values())
+        while self._held and left > most:
+            left -= self._held.pop(next(iter(self._held))).nbytes

@@ -10,8 +10,10 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.formats import ForeignArray
-from neuralqx_struct.layouts.payloads import adopted
+from neuralqx_struct.layouts import release
+from neuralqx_struct.layouts.payloads import adopted, released
 from neuralqx_struct.layouts.regions import bounded, reshaped
+from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.series import load_series
 
 HEAD = 'language: "1"\nlayout: hf\nof: lab.net@1\n'
@@ -186,6 +188,30 @@ def test_parts_of_stacked_structs(own):
     (part,) = found.parts(name, [region])
     assert (file.read, file.elements) == ([], 4)
     assert np.array_equal(part, found[name][region])
+
+
+@pytest.mark.parametrize(("held", "times"), [(1 << 20, 1), (60, 5)])
+def test_stacked_arrays_are_read_once_for_all_layers(monkeypatch, held, times):
+    """Within the bytes that may be kept: a file has the fields of one layer after those of the other."""
+    monkeypatch.setattr(release, "_MOST_HELD", held)
+    fields = '{fields: {a: "float32[n]", b: "float32[n]"}}'
+    series = load_series(
+        f'{SCHEMA}structs: {{Layer: {fields}, Net: {{fields: {{layers: "Layer[][5]"}}}}}}'
+    )
+    layout = HEAD + 'structs: {Net: {layers: "h.{i}"}}\n'
+    arrays = {f"h.{i}.{name}": f(3) + i for i in range(5) for name in "ab"}
+    made = adopted(series, layout, arrays)
+    file = File(**made.arrays)
+
+    class Read(dict):
+        def __getitem__(self, name):
+            return super().__getitem__(name).read()
+
+    back = released(Payload(made.document, Read(file.arrays)), series, layout)
+    assert [*back] == [*arrays]
+    assert all(np.array_equal(back[name].read(), array) for name, array in arrays.items())
+    assert len(file.read) == 2 * times
+    assert file.most == (2 if times == 1 else 1)
 
 
 def test_shards_of_a_compressed_file_are_cut_from_one_read():
