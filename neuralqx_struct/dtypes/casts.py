@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 #: Elements that a cast handles at a time: bounds its temporary memory to some MiB.
 _CHUNK = 1 << 18
 
+#: The hint about a value that a conversion would change.
+LOSES = "a cast that may lose values needs `exact: false, lossy: true`"
+
 
 def cast(array: np.ndarray, dtype: str, *, exact: bool, path: str) -> np.ndarray:
     """Change the dtype of an array.
@@ -71,7 +74,7 @@ def _inexact(array: np.ndarray, value: Any, position: int, dtype: str, path: str
         + ("\nthe imaginary part would be lost" if to_real and value.imag != 0 else ""),
         code="NQX214" if to_real else "NQX213",
         path=path,
-        hint="a cast that may lose values needs `exact: false, lossy: true`",
+        hint=LOSES,
     )
 
 

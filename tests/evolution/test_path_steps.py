@@ -296,3 +296,20 @@ def test_an_empty_dict_of_another_kind_stays(tmp_path):
     there = apply(held, plan(series_of([old, new]), 1, 2))
     back = apply(there, plan(series_of([old, new]), 2, 1))
     assert back.document["manifest"] == held.document["manifest"]
+
+
+OF = {"field": "f", "path": "count", "of": "Adam"}
+
+
+@pytest.mark.parametrize(
+    ("step", "where"),
+    [
+        (s.steps.add(default=0, **OF), "without instances of Adam, or with count"),
+        (s.steps.remove(lossy=True, **OF), "without instances of Adam, count"),
+        (s.steps.add(field="f", path="a/b", default=0), "payloads with a/b"),
+        (s.steps.remove(field="f", path="a/b", undo_default=0), "payloads without a/b"),
+    ],
+)
+def test_lint_names_the_payloads_that_lack_what_a_step_reaches(step, where):
+    old, new = doc({"f": "pytree"}), doc({"f": "pytree"}, 2, [step])
+    assert where in next(d.message for d in prove(old, new) if d.code == "NQX320")

@@ -21,6 +21,7 @@ from neuralqx_struct.evolution.steps.entries import (
     at_each,
     entry_at,
     inside,
+    instances_of,
     keys_of,
     put,
     taken,
@@ -98,9 +99,8 @@ def _filled(node: Node, step: Add | Remove, value: Any, place: Place, at: Path) 
     return made | {mark: node[mark] for mark in ("leaf", "weak_type") if mark in node}
 
 
-def _review_entry(step: Add | Remove, lacking: str) -> Iterator[Diagnostic]:
-    """Yields NQX320: the declaration does not have the entry."""
-    yield may_stop(f"{lacking} {'/'.join(keys_of(step.path or ()))}", "path")
+def _path_text(step: Add | Remove) -> str:
+    return "/".join(keys_of(step.path or ()))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -166,9 +166,10 @@ def review_value(value: Any, declared: Type, scope: Scope, member: str) -> Itera
 
 
 def _review_add(step: Add, scope: Scope) -> Iterator[Diagnostic]:
-    """Yields NQX319 where the default of the declaration is another value."""
+    """Yields NQX320 about an entry, and NQX319 where the default of the declaration is another value."""
     if step.path is not None:
-        yield from _review_entry(step, "that have")
+        lacking = "" if step.of is None else f"without {instances_of(step)}or "
+        yield may_stop(f"{lacking}with {_path_text(step)}", "path")
         return
     declaration = scope.wanted.get(step.field)
     if declaration is None:
@@ -249,8 +250,9 @@ def _note_dropped(step: Remove, gone: Node, place: Place, *at: Hashable) -> None
 
 
 def _review_remove(step: Remove, _: Scope) -> Iterator[Diagnostic]:
+    """Yields NQX320: the declaration does not have the entry."""
     if step.path is not None:
-        yield from _review_entry(step, "without")
+        yield may_stop(f"without {instances_of(step)}{_path_text(step)}", "path")
 
 
 def _remove_back(step: Remove, scope: Scope, _: Document) -> list[Step]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named, promotes, rounds
+from neuralqx_struct.dtypes.casts import LOSES
 from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.differences import size_names
@@ -146,9 +147,10 @@ def _dtype(to: Type, have: Type) -> str:
 
 
 def _holds_all(have: Type, to: Type) -> bool:
-    """True if every number of one type is one of another; Python's int, of two families, has no limit."""
+    """True if every number of one type is one of another; Python's int has no limit, and a float may be one."""
     made = _dtype(to, have)
-    return len(have.families) == 1 and all(promotes(each, made) for each in _stored(have))
+    bounded = have.element or have.families == ("bool",)
+    return bool(bounded) and all(promotes(each, made) for each in _stored(have))
 
 
 def _stored(have: Type) -> tuple[str, ...]:
@@ -245,7 +247,7 @@ def _converted(node: Node, have: Type, step: Convert, place: Place, at: Path) ->
     """The node of the same numbers in another form."""
     to, exact = _wanted(step), step.exact
     where = place.note(f"was converted from {format_type(have)} to {format_type(to)}", *at)
-    numbers = _numbers(node, have, place, at)
+    numbers = _numbers(node, have, place, at, exact=exact)
     dtype = _dtype(to, have)
 
     def compute() -> np.ndarray:
@@ -270,9 +272,9 @@ class _Numbers(NamedTuple):
     read: Thunk
 
 
-def _numbers(node: Node, have: Type, place: Place, at: Path) -> _Numbers:
+def _numbers(node: Node, have: Type, place: Place, at: Path, *, exact: bool) -> _Numbers:
     if not have.element:
-        return _plain_numbers(node, have, place, at)
+        return _plain_numbers(node, have, place, at, exact=exact)
     shape = place.shape(node, *at)
     if len(shape) != have.axes or sum(shape) > _MOST:
         wanted = f"{format_type(have)} with at most {_MOST:,} numbers"
@@ -280,7 +282,7 @@ def _numbers(node: Node, have: Type, place: Place, at: Path) -> _Numbers:
     return _Numbers(shape, place.identity(node), place.load(node))
 
 
-def _plain_numbers(node: Node, have: Type, place: Place, at: Path) -> _Numbers:
+def _plain_numbers(node: Node, have: Type, place: Place, at: Path, *, exact: bool) -> _Numbers:
     """The numbers of a list, or a single one; an array without axes, as jit makes them, may be one."""
     if have.axes and not LIST.matches(node):
         raise place.error("NQX411", f"expected a list, got {shown_node(node)}", *at)
@@ -295,10 +297,13 @@ def _plain_numbers(node: Node, have: Type, place: Place, at: Path) -> _Numbers:
     def read() -> np.ndarray:
         values = [place.load(i)() if elements_of(i) else number_value(i) for i in items]
         try:
-            return _array(values, single.families).reshape(shape)
+            made = _array(values, single.families)
         except OverflowError:
             message = "expected integers of at most 64 bits, got a larger one"
             raise place.error("NQX213", message, *at) from None
+        if exact:
+            _require_same(values, made, place, at)
+        return made.reshape(shape)
 
     return _Numbers(shape, (*made_of,), read)
 
@@ -314,6 +319,15 @@ def _array(values: list[Any], families: Iterable[str]) -> np.ndarray:
         for other in others:
             return np.array(values, other)
         raise
+
+
+def _require_same(values: list[Any], made: np.ndarray, place: Place, at: Path) -> None:
+    """Checks that an array holds integers as they are: a field of type float may hold one that no float is."""
+    for index, (value, number) in enumerate(zip(values, made.tolist(), strict=True)):
+        if type(value) is int and value != number:
+            wanted = f"{made.dtype.name} holds exactly at index [{index if made.ndim else ''}]"
+            message = f"expected a value that {wanted}, got the integer {value}"
+            raise place.error("NQX213", message, *at, hint=LOSES)
 
 
 def _plain_node(value: Any) -> Node:

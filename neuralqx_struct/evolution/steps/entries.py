@@ -277,6 +277,11 @@ def at_each(step: RenamePath | Add | Remove, place: Place, change: Change) -> No
     return place.with_fields({step.field: tree[0]})
 
 
+def instances_of(step: RenamePath | Add | Remove) -> str:
+    """The words for payloads that lack the instances that a step reaches, before those for the entry."""
+    return "" if step.of is None else f"instances of {step.of}, "
+
+
 def _has_class(node: Node) -> bool:
     """True if a node is an instance of a class that the schema does not describe."""
     return kind_of(node) is not None and bool(_parts(node)) and "type" in node
@@ -313,8 +318,7 @@ def _rename_path_payload(step: RenamePath, place: Place) -> Node:
 def _review_path(step: RenamePath, _: Scope) -> Iterator[Diagnostic]:
     """Yields NQX320: the declaration does not have the paths."""
     path, to = ("/".join(keys_of(each)) for each in (step.path, step.to))
-    instances = "" if step.of is None else f"instances of {step.of}, "
-    where = f"without {instances}{path}, with {to}, or with an empty dict on the way to it"
+    where = f"without {instances_of(step)}{path}, with {to}, or with an empty dict on the way to it"
     yield may_stop(where, "path")
 
 
