@@ -99,7 +99,7 @@ def unstack(stacked: T, index: Any = None) -> list[T] | T:
     Args:
         stacked: A Struct, or other pytree of arrays, that all have a leading axis of one size. Arrays of numpy are not copied.
         index: The number of one item, from the end if it is negative. Under ``jit`` it may be traced; then one out of range
-            gives the nearest item, as in JAX.
+            gives the nearest item, as in JAX. A slice gives the stacked pytree of its items.
 
     Returns:
         All items; with ``index`` that one.
@@ -107,17 +107,27 @@ def unstack(stacked: T, index: Any = None) -> list[T] | T:
     Raises:
         ValidationError: NQX432: there are no arrays, or their leading axes differ.
         IndexError: There is no such item.
+        TypeError: ``index`` is neither a number nor a slice.
     """
+    if index is not None:
+        return item_of(stacked, index)
     leaves, treedef = _flatten(stacked)
     count = _count(stacked, leaves)
-    if index is None:
-        return [
-            treedef.unflatten([_item(leaf, place) for leaf in leaves]) for place in range(count)
-        ]
-    if not isinstance(index, jax.core.Tracer):
-        index = operator.index(index)
+    return [treedef.unflatten([_item(leaf, place) for leaf in leaves]) for place in range(count)]
+
+
+def item_of(stacked: T, index: Any) -> T:
+    """One item of a stacked pytree, see :func:`unstack`: the subscript of structs that a schema stacks."""
+    leaves, treedef = _flatten(stacked)
+    count = _count(stacked, leaves)
+    if not isinstance(index, (slice, jax.core.Tracer)):
+        try:
+            index = operator.index(index)
+        except TypeError:
+            message = f"expected the number of an item, or a slice, got {brief(index)}"
+            raise TypeError(message) from None
         if not -count <= index < count:
-            raise IndexError(f"unstack(): expected the number of one of {count} items, got {index}")
+            raise IndexError(f"expected the number of one of {count} items, got {index}")
         index %= count
     one: T = treedef.unflatten([_item(leaf, index) for leaf in leaves])
     return one

@@ -29,7 +29,7 @@ from neuralqx_struct.references import register_ref
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series, series_of
-from neuralqx_struct.schema.stacks import stacked_fields
+from neuralqx_struct.schema.stacks import stacked_fields, stacked_structs
 from neuralqx_struct.schema.uses import link_all
 from neuralqx_struct.types.text import format_type
 
@@ -78,7 +78,11 @@ def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[st
     with _COMPILING:
         if fingerprint not in _CLASSES:
             with collector_paused():
-                made = {name: _compile(document, name) for name in document.structs}
+                stacked = stacked_structs(document)
+                made = {
+                    name: _compile(document, name, stacked=name in stacked)
+                    for name in document.structs
+                }
             _CLASSES[fingerprint] = made
         classes = _CLASSES[fingerprint]
         for cls in classes.values():
@@ -101,9 +105,10 @@ def _require_jax() -> None:
         raise SerializationError(message, code="NQX615", hint=hint) from error
 
 
-def _compile(document: Document, name: str) -> Any:
+def _compile(document: Document, name: str, *, stacked: bool) -> Any:
     from neuralqx_struct.classes.instance_checks import InstanceCheck
     from neuralqx_struct.classes.sized_defaults import complete
+    from neuralqx_struct.stacking import item_of
     from neuralqx_struct.struct import Struct
     from neuralqx_struct.struct.meta import StructMeta
 
@@ -129,6 +134,9 @@ def _compile(document: Document, name: str) -> Any:
     namespace["__nqx_sized__"] = (
         functools.partial(complete, document, name, makers) if makers else None
     )
+    if stacked:
+        # Without `__iter__`, Python and numpy would take what has subscripts for a sequence.
+        namespace |= {"__getitem__": item_of, "__iter__": None}
     return StructMeta(name, (Struct,), namespace)
 
 

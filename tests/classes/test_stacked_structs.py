@@ -291,3 +291,35 @@ def test_a_vmapped_copy_of_a_state_is_described_saved_and_loaded(tmp_path, dtype
     loaded = schema.load(path)
     assert loaded == made and loaded.members.size == 6
     assert s.unstack(loaded.members, 2) == first(2.0)
+
+
+def test_a_stacked_struct_has_subscripts():
+    blocks = [block(i) for i in range(3)]
+    stacked = s.stack(blocks)
+    assert [stacked[0], stacked[-1]] == [blocks[0], blocks[2]]
+    assert stacked[1:] == s.unstack(stacked, slice(1, None)) == s.stack(blocks[1:])
+    assert stacked.up[np.int64(1)] == blocks[1].up  # a struct inside
+    traced = jax.jit(lambda held, i: held[i].rng)(stacked, 1)
+    assert jax.random.key_data(traced).tolist() == jax.random.key_data(blocks[1].rng).tolist()
+    with pytest.raises(IndexError, match="one of 3 items, got 3"):
+        stacked[3]
+    with pytest.raises(TypeError, match="the number of an item, or a slice, got 'a'"):
+        stacked["a"]
+    with pytest.raises(TypeError, match="got None"):
+        stacked[None]
+    with pytest.raises(s.ValidationError, match="leading axis") as caught:
+        blocks[0][0]  # its scale has no axes
+    assert caught.value.code == "NQX432"
+
+
+def test_no_struct_is_iterable_and_other_structs_have_no_subscripts():
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(s.stack([block(), block(1)]))
+    assert np.asarray(block()).shape == ()
+    assert not hasattr(net.Net, "__getitem__")
+
+
+def test_stubs_declare_the_subscripts():
+    text = stub_module(net.document, "net")
+    index = "index: typing.SupportsIndex | slice, /"
+    assert text.count(f"def __getitem__(self, {index}) -> typing.Self: ...") == 2 + 1
