@@ -102,7 +102,7 @@ def _layer(value: Any, index: tuple[int, ...]) -> Any:
         return type(value)(_layer(item, index) for item in value)
     if hasattr(value, "layer"):
         return value.layer(len(index))
-    return value.__array__()[index] if getattr(value, "shape", ()) else value
+    return value.__array__()[(*index, ...)] if getattr(value, "shape", ()) else value
 
 
 @once
