@@ -211,8 +211,9 @@ class Named(Type):
             message = f"expected a schema that declares {name}, got none"
             walk.report("NQX404", path, message, "pass the folder it lies in")
         elif not self.accepts(walk.document, seen):
-            members = owner.enums[name].members
-            hint = did_you_mean(str(seen.held), members)
+            members, held = owner.enums[name].members, str(seen.held)
+            now = owner.enums[name].former.get(held)
+            hint = did_you_mean(held, members) if now is None else f"{held} is called {now} now"
             message = f"expected one of {listed(members)}, got {seen.text}"
             walk.report("NQX421", path, message, hint)
 

@@ -118,6 +118,11 @@ def test_numpy_scalars_are_values(schema, tmp_path, field, value):
     jsonschema.validate(manifest, payload_schema(schema.document))
 
 
+def test_former_names_of_members_lead_to_the_new_ones(schema):
+    with pytest.raises(s.ValidationError, match="\n  quick is called fast now"):
+        schema.A(fast=np.str_("quick"))
+
+
 @pytest.mark.parametrize(("field", "value"), WRONG)
 def test_numpy_scalars_of_other_families_are_refused(schema, tmp_path, field, value):
     with pytest.raises(s.ValidationError, match=rf"\$\.{field}: expected .*, got ") as error:
