@@ -34,6 +34,7 @@ from neuralqx_struct.bundle.roots import root_of
 from neuralqx_struct.bundle.steps import listed
 from neuralqx_struct.bundle.urls import Options
 from neuralqx_struct.checkpoint import ExportOptions, LoadOptions, load, save
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.markup import table
 from neuralqx_struct.printing import brief
 
@@ -59,6 +60,7 @@ class Series:
         keep_last: The number of latest steps to keep; None keeps every step.
         keep_best: A metric and ``"min"`` or ``"max"``: keeps the step with the best value too.
         keep_every: Keeps the steps that this number divides too.
+        limits: Sizes above which a step is refused, and is none; ``save`` and ``load`` take it over.
         storage_options: Options of fsspec for a URL, such as keys.
 
     Raises:
@@ -81,6 +83,7 @@ class Series:
         keep_last: int | None = None,
         keep_best: tuple[str, Literal["min", "max"]] | None = None,
         keep_every: int | None = None,
+        limits: Limits | None = None,
         storage_options: Options | None = None,
     ) -> None:
         self._folder = root_of(os.fspath(root), storage_options)
@@ -88,6 +91,7 @@ class Series:
         self._keep_last = _count("keep_last", keep_last)
         self._keep_every = _count("keep_every", keep_every)
         self._keep_best = None if keep_best is None else _metric_and_mode(keep_best)
+        self._limits = limits
         self._pending: PendingBundle | None = None
         self._known: dict[int, tuple[Hashable, Metrics]] = {}
 
@@ -190,6 +194,7 @@ class Series:
         raise self._missing(f"a {step} step")
 
     def _loaded(self, step: int, load_cls: Any, options: LoadOptions) -> Any:
+        options.setdefault("limits", self._limits)
         try:
             return load(self._path(step), load_cls=load_cls, **options)
         except bundle.BundleMissingError as error:
@@ -215,7 +220,7 @@ class Series:
         for step, mark in self._folder.marks().items():
             held = self._known.get(step)
             if held is None or held[0] != mark:
-                metrics = metrics_at(self._path(step))
+                metrics = metrics_at(self._path(step), self._limits)
                 if metrics is None:
                     continue
                 held = mark, metrics
@@ -298,6 +303,7 @@ class Series:
         if metrics:
             metadata[METRICS] = metrics_to_plain(metrics)
         options["metadata"] = metadata or None
+        options.setdefault("limits", self._limits)
         if self._pending is not None:
             self._pending.settle()
         written = save(

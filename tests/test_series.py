@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 import neuralqx_struct as s
 from neuralqx_struct.bundle import BundleMissingError, atomic
 from neuralqx_struct.bundle.metrics import metrics_of_plain, metrics_to_plain
+from neuralqx_struct.manifest import Limits
 from tests.builders import doc, payload
 
 
@@ -89,6 +90,21 @@ def test_other_things_in_the_folder_are_left_alone(tmp_path):
     before = set(names(tmp_path / "run"))
     fill(series, [4])
     assert series.steps() == [4] and set(names(tmp_path / "run")) == before - {"1"} | {"4"}
+
+
+def test_limits_of_a_series_hold_for_saves_loads_and_its_steps(tmp_path):
+    small = s.Series(tmp_path, limits=Limits(nodes=5))
+    with pytest.raises(s.SerializationError, match="at most 5 nodes"):
+        small.save(1, list(range(9)))
+    large = s.Series(tmp_path, keep_last=1, keep_best=("energy", "min"))
+    for step in (1, 2, 3):
+        large.save(step, list(range(9)), {"energy": step})
+    assert large.steps() == [1, 3] and small.steps() == []
+    with pytest.raises(s.SerializationError, match="at most 5 nodes"):
+        small.load(3)
+    assert small.load(3, limits=Limits()) == list(range(9))
+    small.save(4, list(range(9)), limits=Limits())
+    assert large.steps() == [1, 3, 4]
 
 
 # -- reading

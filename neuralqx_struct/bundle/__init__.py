@@ -122,6 +122,7 @@ def read(
         return found.payload(verify=verify, mmap=mmap, progress=progress)
 
 
+@collector_paused()
 def verify(
     path: str | Place, *, limits: Limits | None = None, progress: Progress | None = None
 ) -> list[Diagnostic]:

@@ -29,6 +29,7 @@ from neuralqx_struct.bundle.forms import form_of, new_bundle
 from neuralqx_struct.bundle.members import NewBundle
 from neuralqx_struct.bundle.urls import Place, place_of
 from neuralqx_struct.bundle.writing import filling
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import Payload, check, raise_findings
 from neuralqx_struct.stores.hosts import agreed, rank
 from neuralqx_struct.stores.store import Progress, Store, Target, ticking
@@ -166,6 +167,7 @@ def begin(
     overwrite: bool = False,
     compress: bool = False,
     progress: Progress | None = None,
+    limits: Limits | None = None,
     around: AbstractContextManager[object] | None = None,
 ) -> PendingBundle:
     """Begins to write a bundle.
@@ -179,6 +181,7 @@ def begin(
         overwrite: Replace an existing bundle.
         compress: Compress the arrays.
         progress: Called with (bytes done, bytes in all), also by the thread that writes.
+        limits: As for :func:`~neuralqx_struct.bundle.write`.
         around: Entered before the bundle is begun and left when it is complete, or given up; in the first
             process only.
 
@@ -189,9 +192,15 @@ def begin(
     around = around or nullcontext()
     if store.begin is not None:
         return _begin_together(
-            path, make, store, overwrite=overwrite, progress=progress, around=around
+            path,
+            make,
+            store,
+            overwrite=overwrite,
+            progress=progress,
+            limits=limits or DEFAULT_LIMITS,
+            around=around,
         )
-    fill = filling(path, make(), store, compress=compress, progress=progress)
+    fill = filling(path, make(), store, compress=compress, progress=progress, limits=limits)
     with ExitStack() as opened:
         opened.enter_context(around)
         new = opened.enter_context(new_bundle(path, overwrite=overwrite))
@@ -211,6 +220,7 @@ def _begin_together(
     *,
     overwrite: bool,
     progress: Progress | None,
+    limits: Limits,
     around: AbstractContextManager[object],
 ) -> PendingBundle:
     """As :func:`begin`, by all processes of the program."""
@@ -222,7 +232,7 @@ def _begin_together(
         def open_first() -> bytes:
             nonlocal payload, new
             payload = make()
-            raise_findings(check(payload), str(path))
+            raise_findings(check(payload, limits), str(path))
             form_of(path).require(store)
             if rank():
                 return b""
@@ -239,6 +249,6 @@ def _begin_together(
         with kept:
             written = records()
             if new is not None:
-                new.complete(payload.document, written, store.file)
+                new.complete(payload.document, written, store.file, limits)
 
     return PendingBundle(path, complete, together=True)

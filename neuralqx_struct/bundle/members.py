@@ -31,6 +31,7 @@ from neuralqx_struct.stores.store import Records, Target
 
 _T = TypeVar("_T")
 # Members of a record about the stored bytes of an array, not about the array.
+_LARGE_HINT: Final = "save large values as arrays, or pass limits= for more"
 _OF_BYTES: Final = ("crc32", "chunk", "chunk_crc32", "offset", "nbytes", "file")
 #: The names of files that a bundle can have.
 OURS: Final = re.compile(
@@ -138,7 +139,10 @@ def foreign_names(names: Iterable[str], manifest: Callable[[], bytes]) -> str | 
 
 def _is_manifest(read: Callable[[], bytes]) -> bool:
     try:
-        return parse_manifest(read()).keys() >= FOREIGN_MEMBERS
+        data = read()
+        return (
+            parse_manifest(data, limits=Limits(manifest_bytes=len(data))).keys() >= FOREIGN_MEMBERS
+        )
     except (StructError, OSError):
         return False
 
@@ -163,5 +167,5 @@ def formatted(document: dict[str, Any], limits: Limits = DEFAULT_LIMITS) -> byte
     most = limits.manifest_bytes
     if len(data) > most:
         message = f"expected a manifest of at most {most} bytes, got {len(data)}"
-        raise SerializationError(message, code="NQX005", hint="save large values as arrays")
+        raise SerializationError(message, code="NQX005", hint=_LARGE_HINT)
     return data

@@ -14,6 +14,7 @@ from typing import Any, Final
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.errors import has_errors
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import brief
 
 Metrics = Mapping[str, float]
@@ -21,10 +22,10 @@ Metrics = Mapping[str, float]
 METRICS: Final = "metrics"
 
 
-def metrics_at(path: Place) -> Metrics | None:
-    """The metrics of a step; None if it is not complete."""
+def metrics_at(path: Place, limits: Limits | None = None) -> Metrics | None:
+    """The metrics of a step; None if it is not complete, or above the limits."""
     try:
-        document, found, _ = bundle.survey(path)
+        document, found, _ = bundle.survey(path, limits=limits)
     except bundle.BundleMissingError:
         return None
     if document is None or has_errors(found):

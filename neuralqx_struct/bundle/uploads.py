@@ -25,7 +25,7 @@ from neuralqx_struct.bundle.urls import RemotePath
 from neuralqx_struct.errors import (
     StructError,
 )
-from neuralqx_struct.manifest import DEFAULT_LIMITS
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.stores.store import (
     Target,
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _T = TypeVar("_T")
-_MOST: Final = DEFAULT_LIMITS.manifest_bytes
+#: Bytes of a manifest that is replaced or removed, which may be above the limits of readers.
+_MOST: Final = 16 << 30
 
 
 @contextmanager
@@ -214,7 +215,11 @@ def remove_remote(place: RemotePath) -> None:
 def _array_files(manifest: bytes) -> set[str]:
     """The array files that a manifest names, none outside of its folder."""
     try:
-        records = parse_manifest(manifest, limits=DEFAULT_LIMITS)["arrays"] if manifest else {}
+        records = (
+            parse_manifest(manifest, limits=Limits(manifest_bytes=_MOST))["arrays"]
+            if manifest
+            else {}
+        )
         names = {file_of(record) for record in records.values()}
     except (StructError, AttributeError, KeyError, TypeError):  # damaged: its files are left alone
         return set()

@@ -34,7 +34,14 @@ from neuralqx_struct.codecs.jax import StructEncoder
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import SerializationError, within_stack
 from neuralqx_struct.fieldspec import Values
-from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, collector_paused
+from neuralqx_struct.manifest import (
+    DEFAULT_LIMITS,
+    FORMAT_VERSION,
+    SCHEMA_URL,
+    WRITER,
+    Limits,
+    collector_paused,
+)
 from neuralqx_struct.manifest.arrays import HeldArrays
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.references import class_ref
@@ -64,16 +71,20 @@ class ExportOptions(TypedDict, total=False):
     metadata: Values | None
     progress: Progress | None
     check: bool
+    limits: Limits | None
     storage_options: Options | None
 
 
-def to_state_dict(obj: Any, *, check: bool = True, copy: bool = True) -> dict[str, Any]:
+def to_state_dict(
+    obj: Any, *, check: bool = True, copy: bool = True, limits: Limits | None = None
+) -> dict[str, Any]:
     """An object as plain JSON values and numpy arrays, all copied.
 
     Args:
         obj: A Struct, or any tree of values that can be saved.
         check: Refuse Structs that a load would refuse, as :func:`export` does.
         copy: Copy the arrays. Without it each is fetched when ``array_data`` is asked for it.
+        limits: Sizes above which the object is refused, as for :func:`export`.
 
     Returns:
         The members of ``manifest.json`` (``version``, ``manifest``, ``arrays``, with a schema also ``schema`` and
@@ -86,7 +97,7 @@ def to_state_dict(obj: Any, *, check: bool = True, copy: bool = True) -> dict[st
         >>> sorted(to_state_dict({"w": np.arange(3)})["array_data"])
         ['w']
     """
-    payload = snapshot(obj, copy=copy, check=check)
+    payload = snapshot(obj, copy=copy, check=check, limits=limits)
     return {**payload.document, "array_data": payload.arrays}
 
 
@@ -113,6 +124,7 @@ def export(
     progress: Progress | None = None,
     asynchronous: bool = False,
     check: bool = True,
+    limits: Limits | None = None,
     storage_options: Options | None = None,
 ) -> Path | PendingBundle:
     """Saves an object as a bundle: a directory, or with the suffix ``.zip`` one file.
@@ -133,6 +145,7 @@ def export(
             interpreter waits for that before it exits.
         check: Refuse Structs that a load would refuse, such as those that ``tree.map`` has cast or stacked. Without it they
             are saved anyway, and ``load(path, raw=True)`` reads them.
+        limits: Sizes above which the object is refused; a bundle above the default ones needs them in every reader too.
         storage_options: Options of fsspec for a URL, such as keys.
 
     Returns:
@@ -158,6 +171,7 @@ def export(
         metadata=metadata,
         progress=progress,
         check=check,
+        limits=limits,
         storage_options=storage_options,
     )
 
@@ -173,6 +187,7 @@ def save(
     metadata: Values | None = None,
     progress: Progress | None = None,
     check: bool = True,
+    limits: Limits | None = None,
     storage_options: Options | None = None,
     around: AbstractContextManager[object] | None = None,
 ) -> Path | PendingBundle:
@@ -184,7 +199,9 @@ def save(
 
     def payload() -> Payload:
         settle(path)
-        return snapshot(obj, copy=copy, spread=together, metadata=metadata, check=check)
+        return snapshot(
+            obj, copy=copy, spread=together, metadata=metadata, check=check, limits=limits
+        )
 
     if asynchronous or together:
         pending = begin(
@@ -194,13 +211,20 @@ def save(
             overwrite=overwrite,
             compress=compress,
             progress=progress,
+            limits=limits,
             around=around,
         )
         return pending if asynchronous else pending.wait()
     held = payload()
     with around or nullcontext():
         return bundle.write(
-            path, held, overwrite=overwrite, store=store, compress=compress, progress=progress
+            path,
+            held,
+            overwrite=overwrite,
+            store=store,
+            compress=compress,
+            progress=progress,
+            limits=limits,
         )
 
 
@@ -212,6 +236,7 @@ def snapshot(
     check: bool = True,
     spread: bool = False,
     metadata: Values | None = None,
+    limits: Limits | None = None,
 ) -> Payload:
     """The payload of an object: its manifest with the schemas of its structs, and its arrays.
 
@@ -221,11 +246,12 @@ def snapshot(
         check: Refuse Structs that a load would refuse.
         spread: Leave JAX arrays as they are, for a store that writes them from their devices.
         metadata: Free JSON values.
+        limits: Sizes above which the object is refused.
 
     Raises:
         SerializationError: NQX430 with every value that cannot be saved and its path.
     """
-    encoder = StructEncoder(copy=copy, spread=spread, check=check)
+    encoder = StructEncoder(copy=copy, spread=spread, check=check, limits=limits or DEFAULT_LIMITS)
     with collector_paused():
         node = encoder.encode(obj)
     encoder.finish()

@@ -26,6 +26,7 @@ from neuralqx_struct.codecs.pytrees import FOREIGN_CODEC, REGISTERED_CODEC, STRU
 from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, dtype_named
 from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, MigrationError, SerializationError
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.manifest.kinds import ARRAY, KINDS, PRNG_KEY
 from neuralqx_struct.paths import format_path
@@ -39,8 +40,15 @@ Members = Mapping[str, Node]
 class StructEncoder(Encoder):
     """An encoder with the full table."""
 
-    def __init__(self, *, copy: bool = False, spread: bool = False, check: bool = True) -> None:
-        super().__init__(CODECS, copy=copy)
+    def __init__(
+        self,
+        *,
+        copy: bool = False,
+        spread: bool = False,
+        check: bool = True,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        super().__init__(CODECS, copy=copy, limits=limits)
         self.spread = spread  # whether arrays may be spread over several processes
         self.check = check  # whether to refuse Structs that a load would refuse
         self.classes: set[type] = set()  # of all structs that were met

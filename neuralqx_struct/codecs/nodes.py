@@ -25,7 +25,7 @@ import numpy as np
 
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
-from neuralqx_struct.manifest import DEFAULT_LIMITS
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.kinds import NodeKind, children
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.printing import brief, is_unicode
@@ -124,14 +124,18 @@ class Encoder:
     Args:
         codecs: The table.
         copy: Copy numpy arrays, so that later changes by the caller have no effect.
+        limits: Largest tree that is encoded.
 
     Attributes:
         arrays: Arrays by the name that their nodes use; an array that occurs twice has one name.
         problems: Values that cannot be saved.
     """
 
-    def __init__(self, codecs: Codecs, *, copy: bool = False) -> None:
+    def __init__(
+        self, codecs: Codecs, *, copy: bool = False, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
         self.codecs = codecs
+        self._limits = limits
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
         self.problems: list[Diagnostic] = []
         self._copy = copy
@@ -157,13 +161,12 @@ class Encoder:
             if id(value) in self._open:
                 message = f"expected a tree, got a {type(value).__name__} that contains itself"
                 raise unsaveable(message, _NO_LOOP)
-            if depth >= DEFAULT_LIMITS.depth:
-                raise unsaveable(_TOO_DEEP, _FLATTEN)
+            if depth >= self._limits.depth:
+                raise self._too_deep()
             self._count += 1
-            if self._count > DEFAULT_LIMITS.nodes:
-                error = unsaveable(
-                    f"expected at most {DEFAULT_LIMITS.nodes} nodes, got more", _FEWER
-                )
+            if self._count > self._limits.nodes:
+                most = self._limits.nodes
+                error = unsaveable(f"expected at most {most} nodes, got more", _FEWER)
                 raise _TooManyError([*self.problems, *_placed(error, self._path)])
             problems = len(self.problems)
             self._open.add(id(value))
@@ -171,9 +174,9 @@ class Encoder:
                 node = codec.kind.node(**codec.encode(value, self))
             finally:
                 self._open.discard(id(value))
-            deepest = depth + 1 == DEFAULT_LIMITS.depth and len(self.problems) == problems
+            deepest = depth + 1 == self._limits.depth and len(self.problems) == problems
             if deepest and any(True for _ in children(node)):
-                raise unsaveable(_TOO_DEEP, _FLATTEN)  # readers count plain values as well
+                raise self._too_deep()  # readers count plain values as well
         except _TooManyError:
             raise
         except SerializationError as error:
@@ -184,6 +187,10 @@ class Encoder:
         finally:
             if keys:
                 del self._path[-len(keys) :]
+
+    def _too_deep(self) -> SerializationError:
+        message = f"expected at most {self._limits.depth} levels, got more"
+        return unsaveable(message, "flatten the nest before saving it, or pass limits= for more")
 
     def encode_all(self, values: Iterable[Any]) -> list[Node]:
         """The nodes of the items of a sequence."""
@@ -235,10 +242,8 @@ class Encoder:
 
 
 _REMEDY = "mark its field serialize=False, register the type with register_pytree_type, or convert it first"
-_TOO_DEEP = f"expected at most {DEFAULT_LIMITS.depth} levels, got more"
-_FLATTEN = "flatten the nest before saving it"
 _NO_LOOP = "save the parts without the link back, and make the link after loading"
-_FEWER = "save numbers as an array; a container that is met many times is saved as often"
+_FEWER = "save numbers as an array; a container met many times is saved as often; or pass limits= for more"
 _CODE = (
     "functions and classes are code and not saved by their definition: give them names at the top level of a module, mark "
     "the field serialize=False and load with fill=, or keep the arrays alone, as equinox.partition(module, "

@@ -30,7 +30,7 @@ from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.plans import Plan, apply, plan, with_members
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps import kind
-from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import Limits, collector_paused
 from neuralqx_struct.manifest.arrays import HeldArrays
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import Payload
@@ -276,6 +276,7 @@ class Migrated:
         return "\n".join(lines)
 
 
+@collector_paused()
 def migrate(
     path: str | Place,
     out: str | Place,
@@ -330,9 +331,8 @@ def migrate(
             linked = _write(source, out, payload, result, progress=progress, limits=limits)
     except bundle.BundleExistsError as error:  # there is no overwrite= here
         hint = "choose another path; a migration never replaces a file or folder"
-        raise bundle.BundleExistsError(
-            replace(d, file=str(out), hint=hint) for d in error.diagnostics
-        ) from None
+        found = [replace(d, file=str(out), hint=hint) for d in error.diagnostics]
+        raise bundle.BundleExistsError(found) from None
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
     return Migrated(way, tuple(report), cast("Path", out), linked)

@@ -32,6 +32,7 @@ from neuralqx_struct.checkpoint import LoadOptions, load, snapshot
 from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.fieldspec import Values, is_struct
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import check, raise_findings
 from neuralqx_struct.printing import brief
 from neuralqx_struct.stores.hosts import agreed, count, rank
@@ -56,18 +57,20 @@ class _Item:
     Args:
         obj: A Struct, or any tree of values that can be saved.
         metadata: Free JSON values, kept in the manifest.
+        limits: Sizes above which the item is refused.
 
     Raises:
         SerializationError: A value cannot be saved, in whichever of the processes.
     """
 
-    def __init__(self, obj: Any, metadata: Values | None) -> None:
+    def __init__(self, obj: Any, metadata: Values | None, limits: Limits | None) -> None:
         self._document: dict[str, Any] = {}
         self._ready = Ready()
+        self._limits = limits or DEFAULT_LIMITS
 
         def prepare() -> bytes:
-            payload = snapshot(obj, copy=False, spread=True, metadata=metadata)
-            raise_findings(check(payload))
+            payload = snapshot(obj, copy=False, spread=True, metadata=metadata, limits=self._limits)
+            raise_findings(check(payload, self._limits))
             self._document = payload.document
             self._ready = handed_over(payload.arrays)
             return b""
@@ -105,7 +108,7 @@ class _Item:
             file.unlink()
         given = self._document["arrays"]
         named = {name: recorded(given[name], records[name], ORBAX.file) for name in given}
-        write_file(place / MANIFEST, formatted(signed(self._document, named)))
+        write_file(place / MANIFEST, formatted(signed(self._document, named), self._limits))
 
 
 def _sums_at(place: Path, process: int) -> Path:
@@ -144,7 +147,7 @@ class StructCheckpointHandler(_AsyncHandler):  # type: ignore[misc]
     async def async_save(self, directory: Any, args: StructSave) -> list[Any]:
         """Copies the arrays from their devices; returns the futures that write the item."""
         place = _local(directory)
-        item = self._items[place] = _Item(args.item, args.metadata)
+        item = self._items[place] = _Item(args.item, args.metadata, args.limits)
         futures = await item.begin(self._handler, place)
 
         async def sum_up() -> None:
@@ -194,10 +197,12 @@ class StructSave(_CheckpointArgs):  # type: ignore[misc]
     Attributes:
         item: A Struct, or any tree of values that :func:`~neuralqx_struct.export` takes.
         metadata: Free JSON values, kept in the manifest.
+        limits: Sizes above which the item is refused, as for :func:`~neuralqx_struct.export`.
     """
 
     item: Any
     metadata: Values | None = None
+    limits: Limits | None = None
 
 
 @_ocp.args.register_with_handler(StructCheckpointHandler, for_restore=True)
@@ -245,7 +250,7 @@ class StructHandler(_CheckpointableHandler):  # type: ignore[misc]
         """Copies the arrays from their devices; returns what writes the item."""
         place = _local(directory.path)
         handler = array_handler()
-        item = _Item(checkpointable, None)
+        item = _Item(checkpointable, None, None)
         futures = await item.begin(handler, place)
         barrier = f"{place}:{next(_BARRIERS)}"
 

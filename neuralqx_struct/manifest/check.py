@@ -33,7 +33,7 @@ from neuralqx_struct.manifest.models import MOST_DIMS, Manifest, Node
 from neuralqx_struct.printing import is_unicode
 
 FINITE_HINT: Final = 'write {"__kind__": "float", "value": "nan"}, "inf" or "-inf"'
-_MORE_HINT: Final = "pass limits= to read more"
+_MORE_HINT: Final = "pass limits= for more"
 
 
 # Errors of Pydantic as findings.

@@ -225,7 +225,7 @@ def _measure(described: Iterable[Mapping[str, Any]], limits: Limits, found: Find
     if total > limits.full_bytes:
         expected = f"at most {limits.full_bytes} bytes of arrays that are described and not stored"
         message = f"expected {expected}, got more\nthe largest is {largest[1]}"
-        found.add("NQX505", "$", message, "pass limits= to read more")
+        found.add("NQX505", "$", message, "pass limits= for more")
 
 
 def _misfit(node: Mapping[str, Any]) -> bool:

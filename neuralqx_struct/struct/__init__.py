@@ -40,6 +40,7 @@ from neuralqx_struct.struct.pytree import MARK, is_frozen, put, store_pair
 if TYPE_CHECKING:
     from neuralqx_struct import checkpoint
     from neuralqx_struct.bundle.background import PendingBundle
+    from neuralqx_struct.manifest import Limits
 
 __all__ = ["Struct"]
 
@@ -311,9 +312,11 @@ class Struct(Displayed, metaclass=StructMeta):
 
     # --- saving ------------------------------------------------------------------------------------------------
 
-    def to_state_dict(self, *, check: bool = True, copy: bool = True) -> dict[str, Any]:
+    def to_state_dict(
+        self, *, check: bool = True, copy: bool = True, limits: Limits | None = None
+    ) -> dict[str, Any]:
         """The instance as plain values and numpy arrays; see :func:`neuralqx_struct.to_state_dict`."""
-        return neuralqx_struct.to_state_dict(self, check=check, copy=copy)
+        return neuralqx_struct.to_state_dict(self, check=check, copy=copy, limits=limits)
 
     @classmethod
     def from_state_dict(cls, payload: Values, **options: Unpack[checkpoint.ReadOptions]) -> Self:

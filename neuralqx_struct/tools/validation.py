@@ -23,7 +23,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
-from neuralqx_struct.manifest import MOST_FINDINGS
+from neuralqx_struct.manifest import DEFAULT_LIMITS, MOST_FINDINGS, Limits, collector_paused
 from neuralqx_struct.manifest.arrays import HeldArrays
 from neuralqx_struct.manifest.kinds import STRUCT, iter_nodes
 from neuralqx_struct.manifest.payload import Payload, check_arrays
@@ -41,11 +41,13 @@ _TOO_DEEP = "expected structs that fit the stack of this thread, got a deeper ne
 _FLATTER = "validate at a lower level of calls, or raise sys.setrecursionlimit"
 
 
+@collector_paused()
 def validate(
     path: str | Place,
     schema: Any = None,
     *,
     json_schema: str | pathlib.Path | None = None,
+    limits: Limits | None = None,
     storage_options: Options | None = None,
 ) -> Findings:
     """Checks the manifest of a bundle: the published format, the array files, then the schema.
@@ -58,6 +60,7 @@ def validate(
             without a class of ours as its root, such as dicts, lists and the states of other libraries, by the names in it.
         json_schema: A JSON Schema file that the manifest must match as well: the published one, or one made by
             ``neuralqx-struct schema json-schema``. The messages are those of the package jsonschema.
+        limits: Sizes above which the manifest is refused.
         storage_options: Options of fsspec for a URL, such as keys.
 
     Returns:
@@ -75,9 +78,9 @@ def validate(
     """
     path = place_of(path, storage_options)
     given = None if schema is None else _schemas_given(schema)
-    document, found, data = bundle.survey(path)
+    document, found, data = bundle.survey(path, limits=limits)
     if document is not None:
-        found += _array_findings(document)
+        found += _array_findings(document, limits or DEFAULT_LIMITS)
         try:
             found += _schema_findings(document, given and given(document))
         except RecursionError:
@@ -98,7 +101,7 @@ def _schemas_given(schema: Any) -> Callable[[Mapping[str, Any]], Series | None]:
     return lambda document: series_for(document, given)
 
 
-def _array_findings(document: dict[str, Any]) -> Findings:
+def _array_findings(document: dict[str, Any], limits: Limits) -> Findings:
     """Checks the dtypes of records, and that nodes and records agree."""
     records = document["arrays"]
     found: Findings = []
@@ -109,7 +112,7 @@ def _array_findings(document: dict[str, Any]) -> Findings:
             except SerializationError as error:
                 where = format_path((FieldName("arrays"), name, FieldName("dtype")))
                 found += [replace(d, path=where) for d in error.diagnostics]
-    return found or check_arrays(Payload(document, HeldArrays(records)))
+    return found or check_arrays(Payload(document, HeldArrays(records)), limits)
 
 
 def _carried(document: Mapping[str, Any]) -> tuple[dict[str, Series], Findings]:

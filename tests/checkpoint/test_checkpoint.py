@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.errors import IntegrityError, MigrationError, SerializationError, StructError
+from neuralqx_struct.manifest import Limits
 
 
 class Inner(s.Struct):
@@ -470,3 +471,55 @@ def test_a_subclass_with_more_fields_loads_as_the_class_of_the_schema_and_is_non
         match=r"\$\.inner: expected a struct lab.nested@1:Inner, got .*WiderInner",
     ):
         schema.Outer(inner=WiderInner(w=weights))
+
+
+# -- limits
+
+
+def deep_lists():
+    value = [np.arange(3)]
+    for _ in range(230):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("where", ["ckpt", "ckpt.zip", "memory://limits/ckpt"])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_limits_of_an_export_are_those_of_its_readers(tmp_path, where, asynchronous):
+    path = where if "://" in where else tmp_path / where
+    options = {"overwrite": True, "asynchronous": asynchronous}
+    with pytest.raises(SerializationError, match="at most 200 levels") as caught:
+        s.export(deep_lists(), path, **options)
+    assert caught.value.diagnostics[0].hint.endswith("or pass limits= for more")
+    limits = Limits(depth=240)
+    for _ in range(2):
+        done = s.export(deep_lists(), path, limits=limits, **options)
+        if asynchronous:
+            done.wait()
+    with pytest.raises(SerializationError, match="pass limits="):
+        s.load(path)
+    assert [d.code for d in s.validate(path)] == ["NQX005"]
+    assert s.validate(path, limits=limits) == s.verify(path, limits=limits) == []
+    value = s.load(path, limits=limits)
+    while isinstance(value[0], list):
+        value = value[0]
+    assert value[0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("store", ["npz", "orbax"])
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (Limits(nodes=1), "expected at most 1 nodes"),
+        (Limits(nodes=4), "expected at most 4 nodes"),
+        (Limits(depth=1), "expected at most 1 levels"),
+        (Limits(manifest_bytes=100), "expected a manifest of at most 100 bytes"),
+    ],
+    ids=["nodes", "plain nodes", "depth", "bytes"],
+)
+def test_an_export_above_its_limits_writes_nothing(tmp_path, store, limits, words):
+    tree = {"a": np.arange(3), "b": np.arange(2)}
+    with pytest.raises(SerializationError, match="pass limits=") as caught:
+        s.export(tree, tmp_path / "ckpt", store=store, asynchronous=True, limits=limits).wait()
+    assert words in str(caught.value)
+    assert not (tmp_path / "ckpt").exists()

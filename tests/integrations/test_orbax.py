@@ -23,6 +23,7 @@ from neuralqx_struct.integrations.orbax import (
     StructRestore,
     StructSave,
 )
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.stores import orbax_writing
 from tests.builders import ROOT
 
@@ -549,3 +550,15 @@ def test_a_killed_process_leaves_a_usable_step(work):
     assert len(lives) == 51 and all(life["as_expected"] for life in lives)
     found = [-1 if life["found"] is None else life["found"] for life in lives]
     assert found == sorted(found) and found[-1] > 0
+
+
+def test_limits_of_an_item(tmp_path):
+    tree = {"a": jnp.arange(3), "b": [1, 2, 3]}
+    with ocp.CheckpointManager(tmp_path) as manager:
+        with pytest.raises(s.SerializationError, match="at most 4 nodes"):
+            manager.save(0, args=StructSave(tree, limits=Limits(nodes=4)))
+        manager.save(1, args=StructSave(tree, limits=Limits(nodes=10)))
+        manager.wait_until_finished()
+        with pytest.raises(s.SerializationError, match="limits="):
+            manager.restore(1, args=StructRestore(limits=Limits(nodes=4)))
+        assert manager.restore(1, args=StructRestore(limits=Limits(nodes=10)))["b"] == [1, 2, 3]
