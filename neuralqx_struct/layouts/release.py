@@ -90,7 +90,7 @@ class ReleasePlan(Plan):
         self.found += conform(document, document.root, root, see_node)
         self.refuse_errors()
         order = dict.fromkeys(names)
-        walks = []
+        walks: list[tuple[int, Walk]] = []
         for prefix in layout.prefix:
             walk = Walk(document, layout, prefix, None, values or Values())
             walk.run(root)

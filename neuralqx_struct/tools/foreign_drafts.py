@@ -38,6 +38,7 @@ from neuralqx_struct.layouts.model import KEY, NUMBER
 from neuralqx_struct.layouts.names import ABSOLUTE
 from neuralqx_struct.layouts.places import Values
 from neuralqx_struct.layouts.reading import parse_layout
+from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.manifest.kinds import ARRAY
 from neuralqx_struct.references import identity_like
 from neuralqx_struct.schema import text as limits
@@ -50,6 +51,7 @@ from neuralqx_struct.tools.tree_structs import Form, Forms, StructNames, is_fiel
 #: Each field is a key and a value in the text of a schema.
 _MOST_FIELDS = limits.MAX_NODES // 2
 _TOO_LARGE = "NQX005"
+_CONTROL = re.compile(r"[\x00-\x1f]")
 _CONVERT = "write numbers in its place, or keep it in a file of its own"
 #: The names of structs that hold the arrays of one layer, by the number of axes of its weight.
 _LAYERS = {1: "Norm", 2: "Dense", 4: "Conv"}
@@ -88,6 +90,7 @@ def draft_foreign(
         return drafted(file, separator, identity, name, report)
 
 
+@collector_paused()
 def drafted(
     file: ForeignFile,
     separator: str,
@@ -121,7 +124,7 @@ def drafted(
 def _refused_names(file: ForeignFile) -> Iterator[Diagnostic]:
     """Yields the names that no layout can write."""
     for name in (*file.arrays, *file.values):
-        if NUMBER in name or KEY in name or any(character < " " for character in name):
+        if NUMBER in name or KEY in name or _CONTROL.search(name):
             message = f"expected a name that a layout can write, got {name[:200]!r}"
             hint = f"{NUMBER}, {KEY} and control characters mean something else there: rename it"
             yield Diagnostic("NQX702", "error", message, hint=hint)
@@ -150,13 +153,11 @@ def _fix(array: ForeignArray) -> str:
 def _draft(
     file: ForeignFile, tree: Branch, separator: str, identity: str, name: str, *, lists: bool
 ) -> tuple[str, str]:
+    _require_few(_most_unlisted(tree, lists=lists))
     forms = ForeignForms(separator, lists=lists)
     root = forms.root(tree)
     structs = [*_structs_below(root)]
-    count = sum(len(form.inside) for form in structs)
-    if count > _MOST_FIELDS:
-        message = f"expected arrays that make at most {_MOST_FIELDS} fields, got {count}"
-        raise SchemaError(message, code=_TOO_LARGE, hint=limits.LARGE_DATA)
+    _require_few(sum(len(form.inside) for form in structs))
     names = StructNames()
     made = names.tree(root, "Model")
     text, document = draft_of_structs(made, identity, name)
@@ -181,6 +182,26 @@ def _draft(
         raise SchemaError(each for each in found if each.severity == "error")
     AdoptionPlan(document, read, file.arrays, Values([read.values], file.values))
     return text, written
+
+
+def _require_few(count: int) -> None:
+    if count > _MOST_FIELDS:
+        message = f"expected arrays that make at most {_MOST_FIELDS} fields, got {count}"
+        raise SchemaError(message, code=_TOO_LARGE, hint=limits.LARGE_DATA)
+
+
+def _most_unlisted(tree: Branch, *, lists: bool) -> int:
+    """The most parts in one large branch that are items of no list, so that each is a field; known before any form."""
+    most = 0
+    todo = [tree]
+    while todo:
+        branch = todo.pop()
+        todo += [each for each in branch.values() if isinstance(each, Branch)]
+        if len(branch) > _MOST_FIELDS:
+            digits = [name for name in branch if name.isdecimal()]
+            groups = [*numbered_names(branch).values(), digits] if lists else []
+            most = max(most, len(branch) - sum(map(len, groups)))
+    return most
 
 
 def _structs_below(root: Form) -> Iterator[Form]:

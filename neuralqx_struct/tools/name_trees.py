@@ -53,7 +53,8 @@ def name_tree(
 def _parts(name: str, separator: str) -> list[str]:
     """The parts of a name; the whole name as one absolute part where it has an empty one."""
     parts = name.split(separator, _DEEPEST)
-    if any(not part or part.startswith(ABSOLUTE) for part in parts):
+    some = "" in parts or ABSOLUTE in name
+    if some and any(not part or part.startswith(ABSOLUTE) for part in parts):
         return [f"{ABSOLUTE}{name}"]
     return parts
 
