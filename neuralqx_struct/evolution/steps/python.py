@@ -278,8 +278,9 @@ def _node(place: Place, name: str, value: Any) -> Node:
 def _is_jax_array(value: Any) -> bool:
     """True for arrays of JAX, but not for keys: only a function that imported JAX can give them."""
     jax: Any = sys.modules.get("jax")
-    is_array = jax is not None and isinstance(value, jax.Array)
-    return is_array and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    if jax is None or not isinstance(value, jax.Array):
+        return False
+    return not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def _same(array: np.ndarray) -> np.ndarray:
