@@ -81,7 +81,7 @@ def draft_foreign(
     path = place_of(path, storage_options)
     name = path.name
     identity = schema or identity_like(name.split(".")[0])
-    options = {"like": like, "storage_options": storage_options}
+    options: dict[str, Any] = {"like": like, "storage_options": storage_options}
     with opened(path, **options) as file:
         separator = separator_of(file.arrays)
         if separator == DEFAULT_SEPARATOR:

@@ -27,6 +27,12 @@ def written_hdf5(path):
             file[name] = array
 
 
+def written_torch(path):
+    import torch
+
+    torch.save({name: torch.tensor(array) for name, array in TREE.items()}, path)
+
+
 #: How each kind is written.
 WRITERS = {
     "m.safetensors": lambda path: formats.write(path, "safetensors", TREE),
@@ -36,6 +42,7 @@ WRITERS = {
     "m.msgpack": lambda path: path.write_bytes(flax.serialization.to_bytes(TREE)),
     "m.eqx": lambda path: equinox.tree_serialise_leaves(path, list(TREE.values())),
     "m.h5": written_hdf5,
+    "m.pt": written_torch,
     "orbax": lambda path: ocp.PyTreeCheckpointer().save(path, {"big": jnp.asarray(BIG)}),
 }
 
@@ -72,7 +79,11 @@ def hub(monkeypatch):
     FakeHub.pseudo_dirs[:] = [""]
 
 
-@pytest.fixture(params=WRITERS)
+#: Few have torch.
+SLOW = {"m.pt": pytest.mark.slow}
+
+
+@pytest.fixture(params=[pytest.param(each, marks=SLOW.get(each, ())) for each in WRITERS])
 def both(request, tmp_path, hub):
     """A file on this disk, and its URL."""
     path = tmp_path / request.param
