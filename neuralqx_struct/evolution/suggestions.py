@@ -64,14 +64,15 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
     for suggestion in suggest(old, new) if found else ():
         about = [at for at in suggestion.about if at in places]
         fresh = [at for at in about if at not in first]
-        # What no message is about, or a difference that another suggestion leaves, follows the step that renames its
-        # struct, or else the last one.
+        steps: list[Any] = [step for answer in suggestion.answers[:1] for step in answer.steps]
+        # What no message is about, a difference that another suggestion leaves, and steps that apply to a renamed struct
+        # alone follow the step that renames it, or else the last one.
         before = [renamed[at[1]] for at in suggestion.about if at[1:2] and at[1] in renamed]
-        last = fresh or about or before or last
+        late = before if before and Work(old, new).after(steps) is None else []
+        last = late or fresh or about or before or last
         first |= dict.fromkeys(fresh, last[0])
         start = first.setdefault(last[0], last[0])
         given.setdefault(start, []).append(suggestion)
-        steps: list[Any] = [step for answer in suggestion.answers[:1] for step in answer.steps]
         renamed |= {step.to: start for step in steps if kind(step).renames_struct}
     hints: dict[Place, str] = {}
     for at, start in first.items():

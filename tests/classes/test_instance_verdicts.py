@@ -53,9 +53,9 @@ ONE_FIELD = {
         [True, 1.0, "3", None, f32(), jnp.zeros(1, jnp.int32)],
     ),
     "float": (
-        [0.5, 3, NAN, f32(), np.float64(1)],
+        [0.5, 3, NAN, f32(), np.float64(1), jnp.int32(3), np.int64(3)],
         [],
-        [True, 1j, "3", None, f32(1), jnp.int32(3), []],
+        [True, 1j, "3", None, f32(1), np.bool_(True), jnp.zeros(1, jnp.int32), []],
     ),
     "complex": ([1j, 0.5, 3, jnp.complex64(1)], [], [True, "3", None]),
     "str": (["", "a"], [], [b"a", 3, None]),

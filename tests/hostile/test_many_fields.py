@@ -38,8 +38,9 @@ def test_versions_that_share_no_field(count):
 def test_some_of_many_differences_have_suggestions():
     series = series_of([doc(fields("a", FEW)), doc(fields("b", FEW), 2)])
     hints = [each.hint for each in lint_series(series) if each.code == "NQX301"]
-    written = "b0, int, is new: what do old payloads get? this value, or another: `- add: {field: b0, default: 0}`"
-    assert hints[FEW] == written
+    question = "a0 is gone and b0 is new, of type int: was it renamed?"
+    assert hints[0].startswith(f"{question} yes: `- rename: {{field: a0, to: b0}}`; no, lossy: ")
+    assert hints[FEW] == f"{question} see structs.A.fields.a0"
     assert hints[-1] is None
 
 
