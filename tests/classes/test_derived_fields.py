@@ -18,6 +18,7 @@ from neuralqx_struct.classes.derivations import derivation
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
+from tests.builders import doc
 
 
 class Level(enum.IntEnum):
@@ -239,3 +240,13 @@ def test_results_without_axes_are_python_numbers():
     assert {type(state.mean), type(state.total)} == {float}
     assert jax.jit(lambda state: 2 * state.total)(state) == 6.0
     hash(state)
+
+
+def test_a_derived_field_of_arrays_has_to_be_opaque():
+    fields = {"f": "float32[n]", "g": {"type": "float32[n]", "derived": "2 * f"}}
+    with pytest.raises(s.SchemaError, match="kind: opaque") as caught:
+        s.load_schema(s.dump_schema(doc(fields)))
+    assert caught.value.code == "NQX110"
+    fields["g"]["kind"] = "opaque"
+    schema = s.load_schema(s.dump_schema(doc(fields)))
+    assert schema.A(f=np.ones(2, "float32")).g.tolist() == [2, 2]

@@ -262,6 +262,12 @@ def _check_kinds(document: Document) -> Findings:
                 ):
                     message = f"expected a derived field without {member}, got one\nit is computed anew on every load"
                     yield finding("NQX113", (*path, member), message, f"remove `{member}:`")
+            held = (
+                "" if declaration.kind == "opaque" else _unhashable(document, declaration.declared)
+            )
+            if held not in ("", "a list"):  # of which derived fields make tuples
+                message = f"expected a derived field of hashable values, got {declaration.text}, which holds {held}"
+                yield finding("NQX110", (*path, "type"), message, "add `kind: opaque`")
         elif declaration.kind == "static":
             held = _unhashable(document, declaration.declared)
             if held:
