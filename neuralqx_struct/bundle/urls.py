@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from posixpath import basename
@@ -249,43 +249,34 @@ class RemotePath:
 
     # Errors
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> AbstractContextManager[None]:
         """Raises errors of file systems, which are of many classes, as errors about a read of the URL."""
-        try:
-            yield
-        except StructError:
-            raise
-        except FileNotFoundError:
-            message = "expected a file or folder, got none"
-            raise BundleMissingError(message, file=self._url) from None
-        except ImportError as error:
-            raise self._without(error) from None
-        except Exception as error:  # noqa: BLE001 - of any package that fsspec calls
-            message = f"expected to read the URL, got {self._brief(error)}"
-            hint = "check the URL and its credentials"
-            raise BundleReadError(message, file=self._url, hint=hint) from None
+        return self._naming(BundleReadError, "read", "check the URL and its credentials")
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Raises errors of file systems as errors about a write to the URL."""
+        hint = "check the URL and its credentials, then write the bundle again"
+        return self._naming(BundleWriteError, "write", hint)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Raises errors of file systems as errors about a write to the URL."""
+    def _naming(self, kind: type[SerializationError], verb: str, hint: str) -> Iterator[None]:
+        """Raises errors of file systems as errors of one class, which have no chained text with keys."""
         try:
             yield
         except StructError:
             raise
         except FileExistsError:
             message = "expected a path where nothing is, got an existing one"
-            hint = "pass overwrite=True to replace it"
-            raise BundleExistsError(message, file=self._url, hint=hint) from None
+            advice = "pass overwrite=True to replace it"
+            raise BundleExistsError(message, file=self._url, hint=advice) from None
         except FileNotFoundError:
             message = "expected a file or folder, got none"
             raise BundleMissingError(message, file=self._url) from None
         except ImportError as error:
             raise self._without(error) from None
         except Exception as error:  # noqa: BLE001 - of any package that fsspec calls
-            message = f"expected to write the URL, got {self._brief(error)}"
-            hint = "check the URL and its credentials, then write the bundle again"
-            raise BundleWriteError(message, file=self._url, hint=hint) from None
+            message = f"expected to {verb} the URL, got {self._brief(error)}"
+            raise kind(message, file=self._url, hint=hint) from None
 
     def _without(self, error: ImportError) -> SerializationError:
         message = f"expected the package that reaches this URL, got: {error}"

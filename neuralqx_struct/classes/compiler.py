@@ -135,7 +135,7 @@ def _compile(document: Document, name: str, *, stacked: bool) -> Any:
         functools.partial(complete, document, name, makers) if makers else None
     )
     if stacked:
-        # Without `__iter__`, Python and numpy would take what has subscripts for a sequence.
+        # Python and numpy take an object with subscripts for a sequence, unless `__iter__` is None.
         namespace |= {"__getitem__": item_of, "__iter__": None}
     return StructMeta(name, (Struct,), namespace)
 

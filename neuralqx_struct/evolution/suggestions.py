@@ -65,8 +65,8 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
         about = [at for at in suggestion.about if at in places]
         fresh = [at for at in about if at not in first]
         steps: list[Any] = [step for answer in suggestion.answers[:1] for step in answer.steps]
-        # What no message is about, a difference that another suggestion leaves, and steps that apply to a renamed struct
-        # alone follow the step that renames it, or else the last one.
+        # A suggestion that no message is about, a difference that another suggestion leaves, and steps that need a
+        # struct to be renamed before follow the step that renames it, or else the last one.
         before = [renamed[at[1]] for at in suggestion.about if at[1:2] and at[1] in renamed]
         late = before if before and Work(old, new).after(steps) is None else []
         last = late or fresh or about or before or last

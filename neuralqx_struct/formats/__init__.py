@@ -188,7 +188,7 @@ def write(
         storage_options: Options of fsspec for the URL, such as keys.
 
     Returns:
-        The path, or what stands for the URL.
+        The path, or the place of the URL.
 
     Raises:
         SerializationError: The kind cannot be written, or cannot hold these arrays or metadata.

@@ -288,16 +288,16 @@ class StructHandler(_CheckpointableHandler):  # type: ignore[misc]
         return is_struct(checkpointable) and not isinstance(checkpointable, type)
 
     def is_abstract_handleable(self, abstract_checkpointable: Any) -> bool:
-        """True for what a Struct can be loaded by."""
+        """True for schemas, Structs and their classes, and StructRestore."""
         kinds = (Schema, StructRestore)
         return isinstance(abstract_checkpointable, kinds) or is_struct(abstract_checkpointable)
 
 
 def _restore_of(abstract: Any) -> StructRestore:
-    """The options that an abstract form stands for.
+    """The options of a load by an abstract form.
 
     Raises:
-        TypeError: It stands for none.
+        TypeError: It is no abstract form.
     """
     if isinstance(abstract, StructRestore):
         return abstract

@@ -64,7 +64,7 @@ class _Area(NamedTuple):
 
 
 def areas(rows: Iterable[Row]) -> str:
-    """The sizes of arrays as areas: what is in one node lies side by side (a treemap); empty without sizes.
+    """A treemap: the sizes of arrays as areas, those of one node beside each other; empty without sizes.
 
     Source of the division: Bruls, Huizing and van Wijk, Squarified Treemaps, 2000.
 

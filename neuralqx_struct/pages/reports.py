@@ -21,6 +21,7 @@ from neuralqx_struct.formats import is_foreign
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.markup import table, tag, text
 from neuralqx_struct.pages import sections
+from neuralqx_struct.pages.charts import areas
 from neuralqx_struct.pages.page import Section, page
 from neuralqx_struct.schema.series import Series, carried_series, load_series
 from neuralqx_struct.tools.inspection import Inspection, inspect
@@ -145,13 +146,12 @@ def inspection_page(record: Inspection) -> str:
 
 def _comparison(old: str | Path, new: str | Path) -> str:
     found = diff_values(old, new)
-    records = [inspect(each, stats=True) for each in (old, new)]
+    records = [inspect(each) for each in (old, new)]
     parts = [sections.differences(found)]
     if found.unread:
         parts.append(sections.findings("Damage", found.unread, ""))
     if all(record.schema is not None for record in records):
         parts.append(Section("Schemas", sections.changes(diff(old, new))))
     for title, record in zip(("First", "Second"), records, strict=True):
-        areas, *_ = sections.content(record)
-        parts.append(Section(title, _lead(record) + areas.content))
+        parts.append(Section(title, _lead(record) + areas(record.rows)))
     return page(f"{Path(old).name} and {Path(new).name}", "", parts)

@@ -22,12 +22,12 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printable
-from neuralqx_struct.formats import FORMATS, ForeignArray, is_foreign, joined, opened, split
+from neuralqx_struct.formats import FORMATS, ForeignArray, is_foreign, opened, split
 from neuralqx_struct.manifest.kinds import ArrayType, kind_of, show
 from neuralqx_struct.markup import table, text
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief, brief_array, brief_scalar
-from neuralqx_struct.tools.leaves import leaves_of, nodes_with_declarations
+from neuralqx_struct.tools.leaves import foreign_name, leaves_of, nodes_with_declarations
 from neuralqx_struct.tools.rows import Row, cells_of, cut, depth_within, folded, lines_of, size_text
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def _with_statistics(
     """The record with the statistics of each array that it shows; reads the arrays one at a time."""
     from neuralqx_struct.tools.statistics import statistics_of
 
-    shown = (lambda keys: joined(map(str, keys))) if record.format is not None else format_path
+    shown = format_path if record.format is None else foreign_name
     wanted = {row.path for row in record.rows}
     found: dict[str, ArrayStatistics | None] = {}
     with leaves_of(path) as leaves:

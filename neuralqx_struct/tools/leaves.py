@@ -11,7 +11,7 @@ Example:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,7 @@ from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.filters.predicates import node_tags
-from neuralqx_struct.formats import ForeignArray, is_foreign, opened, split
+from neuralqx_struct.formats import ForeignArray, is_foreign, joined, opened, split
 from neuralqx_struct.manifest.kinds import (
     FLOAT,
     ONE,
@@ -62,6 +62,11 @@ def leaves_of(path: str | Place) -> Iterator[list[tuple[tuple[Any, ...], Leaf]]]
         arrays = [(split(name), Leaf(brief_array(a), a)) for name, a in file.arrays.items()]
         values = [(split(name), _plain(value)) for name, value in file.values.items()]
         yield [(tuple(keys), leaf) for keys, leaf in (*arrays, *values)]
+
+
+def foreign_name(path: Iterable[Any]) -> str:
+    """The name that a foreign file has for a path."""
+    return joined(map(str, path))
 
 
 def _of_bundle(path: str | Place) -> Iterator[tuple[tuple[Any, ...], Leaf]]:

@@ -17,16 +17,16 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, StructError, printable
-from neuralqx_struct.formats import is_foreign, joined
+from neuralqx_struct.formats import is_foreign
 from neuralqx_struct.paths import format_path
-from neuralqx_struct.tools.leaves import Leaf, leaves_of
+from neuralqx_struct.tools.leaves import Leaf, foreign_name, leaves_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -151,7 +151,7 @@ def diff_values(
     old, new = place_of(old, storage_options), place_of(new, storage_options)
     with leaves_of(old) as before, leaves_of(new) as after:
         both_bundles = not is_foreign(old) and not is_foreign(new)
-        shown = format_path if both_bundles else _name
+        shown = format_path if both_bundles else foreign_name
         first = {shown(path): leaf for path, leaf in before}
         second = {shown(path): leaf for path, leaf in after}
         leaves: list[ComparedLeaf] = []
@@ -168,11 +168,6 @@ def diff_values(
         added = (path for path in second if path not in first)
         leaves += [ComparedLeaf(path, "added", new=second[path].text) for path in added]
     return ValueDifferences(str(old), str(new), tuple(leaves), tuple(unread))
-
-
-def _name(path: Iterable[Any]) -> str:
-    """The name that a foreign file has for a path."""
-    return joined(map(str, path))
 
 
 def _compared(path: str, old: Leaf, new: Leaf, *, kinds: bool) -> ComparedLeaf:
