@@ -8,7 +8,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from neuralqx_struct.formats import ForeignArray
@@ -24,7 +24,15 @@ _DEEPEST = 40
 
 
 class Branch(dict[str, Any]):
-    """The parts of names below one part: branches, and the nodes of arrays and values."""
+    """The parts of names below one part: branches, and the nodes of arrays and values.
+
+    Attributes:
+        likes: Facts about each part that equal parts share; made by :func:`compare`.
+        like: A number that branches with equal parts share, in this order.
+    """
+
+    likes: Mapping[str, Hashable]
+    like: int
 
 
 def separator_of(names: Iterable[str]) -> str:
@@ -48,6 +56,25 @@ def name_tree(
         if name not in arrays:
             _insert(tree, _parts(name, separator), value)
     return tree
+
+
+def compare(tree: Branch) -> None:
+    """Numbers the branches of a tree, so that those with the same names, dtypes, shapes and values have one number."""
+    _compare(tree, {})
+
+
+def _compare(tree: Branch, known: dict[Hashable, int]) -> int:
+    likes: dict[str, Hashable] = {}
+    for part, inside in tree.items():
+        if isinstance(inside, Branch):
+            likes[part] = _compare(inside, known)
+        elif ARRAY.matches(inside):
+            likes[part] = (inside["dtype"], *inside["shape"])
+        else:
+            likes[part] = (type(inside), inside)
+    tree.likes = likes
+    tree.like = known.setdefault(tuple(likes.items()), len(known))
+    return tree.like
 
 
 def _parts(name: str, separator: str) -> list[str]:

@@ -158,6 +158,7 @@ def test_a_transformer_as_gpt2_names_it():
         (["d0.w", "d0.v", "d1.w", "d1.v", "x"], "d x", {"d": "d{i}"}),
         (["d_0.w", "d_0.v", "d_1.w", "d_1.v", "d_7-b"], "d_0 d_1 d_7_b", {"d_7_b": "d_7-b"}),
         (["d_0", "d_1"], "d_0 d_1", {}),
+        (["d_0.w", "d_1.w", "x"], "d x", {"d": "d_{i}.w"}),
         (["a", "a.b"], "a", {}),
         (
             ["class", "export", "1a"],
@@ -174,6 +175,19 @@ def test_names(names, fields, rules):
     types, layout = outline(dict.fromkeys(names, (2, 3)))
     assert [*types["Model"]] == fields.split()
     assert rules is None or layout.get("structs", {}).get("Model", {}) == rules
+
+
+@pytest.mark.parametrize("sizes", ["aaaa", "abaa", "aaab", "abab", "a", "abc"], ids=str)
+@pytest.mark.parametrize("layer", ["l.{}.w", "l_{}.w", "l.{}"])
+def test_items_that_differ_in_their_sizes(layer, sizes):
+    """The file is adopted with its last item, although equal items are drafted once."""
+    shapes = {layer.format(i): (ord(size), 3) for i, size in enumerate(sizes)}
+    inner = {f"m.{i}.{name}": shape for i in range(3) for name, shape in shapes.items()}
+    types, _ = outline(shapes | inner)
+    assert any(declared.startswith("list[") for declared in types["Model"].values())
+    values = {f"m.{i}.step": i % 2 for i in range(3)}
+    types, _ = outline(inner, values)
+    assert types["Model"] == {"m": "list[M]"}
 
 
 def test_values_beside_the_arrays():
@@ -381,6 +395,7 @@ SLOW = {
     "deep": lambda: {".".join("a" * n + "b"): (1,) for n in range(1, 100)},
     "wide": lambda: {f"w{n}x": (n, 2) for n in range(2000)},
     "layers": lambda: {f"l.{n}.{k}": (n,) for n in range(500) for k in "ab"},
+    "equal layers": lambda: {f"l.{n}.{k}.w": (1,) for n in range(10_000) for k in "ab"},
 }
 
 
