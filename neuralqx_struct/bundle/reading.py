@@ -355,6 +355,10 @@ class _BundleArrays(StoredArrays):
         except OSError as error:  # a broken disk, where arrays are copied
             raise refused_reading(error, Path(file)) from error
 
+    def at_hand(self, name: str) -> bool:
+        """True for an array that its file has at hand."""
+        return self._homes[name][0].at_hand(name)
+
     def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
         arrays, file = self._homes[name]
         try:

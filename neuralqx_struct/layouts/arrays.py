@@ -14,6 +14,7 @@ from neuralqx_struct.dtypes.casts import cast
 from neuralqx_struct.evolution.values import compact
 from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.layouts.frames import item_of, layers, lead_axes, stacked
+from neuralqx_struct.layouts.kept import KeptArrays
 from neuralqx_struct.layouts.places import Leaf
 from neuralqx_struct.layouts.plans import Numbers
 from neuralqx_struct.layouts.regions import Part, bounded, reshaped
@@ -41,10 +42,20 @@ class AdoptedArrays(StoredArrays):
     Attributes:
         leaves: The arrays by name.
         order: Which arrays are asked for. With ``all``, parts of an array that was read are kept until then; with
-            ``some`` no more is read than they need, where the file allows that.
+            ``file`` too, those behind the next array in a temporary file; with ``some`` no more is read than they
+            need, where the file allows that.
     """
 
-    __slots__ = ("__weakref__", "_claims", "_files", "_numbers", "_parts", "leaves", "order")
+    __slots__ = (
+        "__weakref__",
+        "_claims",
+        "_files",
+        "_kept",
+        "_numbers",
+        "_parts",
+        "leaves",
+        "order",
+    )
 
     def __init__(
         self,
@@ -58,6 +69,7 @@ class AdoptedArrays(StoredArrays):
         self.order: Order = "file"
         self._files, self._numbers, self._claims = files, numbers, claims
         self._parts: dict[tuple[Leaf, int], Array] = {}
+        self._kept = KeptArrays()
 
     def verify(self, name: str) -> None:
         """Foreign files have no checksums of their arrays."""
@@ -107,14 +119,17 @@ class AdoptedArrays(StoredArrays):
 
     def _piece(self, leaf: Leaf, number: int) -> Array:
         """The part of one array of the file that an array of the payload has; axes of stacked structs are in front."""
-        kept = self._parts.pop((leaf, number), None)
-        if kept is not None:
-            return kept
+        for held in (self._parts, self._kept):
+            kept = held.pop((leaf, number), None)
+            if kept is not None:
+                return kept
         name = leaf.names[number]
         array, claims = self._files[name], self._claims[name]
         part = self._part(leaf, name)
         if self.order == "some" and array.slices is not None and part is not None:
             return part.take(array.slices)
+        if not array.cheap:
+            self._drop()
         whole = array.read()
         if not array.cheap:
             self._keep(whole, [claim for claim in claims if claim != (leaf, number)])
@@ -122,11 +137,18 @@ class AdoptedArrays(StoredArrays):
 
     def _keep(self, whole: Array, claims: Iterable[tuple[Leaf, int]]) -> None:
         """Keeps the other parts of an array; copies of them, if the array would be in memory beside them."""
-        if self.order != "all":
-            self._parts.clear()
         for leaf, number in claims:
             view = self._view(leaf, whole, self._part(leaf, leaf.names[number]))
             self._parts[leaf, number] = compact(view) if self.order == "all" else view
+
+    def _drop(self) -> None:
+        """Drops the array that was read last, before another one is read."""
+        if self.order == "all":
+            return
+        while self._parts:
+            key, part = self._parts.popitem()
+            if self.order == "file":
+                self._kept.keep(key, part)
 
     def _part(self, leaf: Leaf, name: str) -> Part | None:
         """The part of an array of the file; None if it has several blocks."""

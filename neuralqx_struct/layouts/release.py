@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.dtypes.casts import cast
@@ -13,10 +12,12 @@ from neuralqx_struct.evolution.values import compact
 from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.layouts.forms import Sizes
 from neuralqx_struct.layouts.frames import framed, item_of, layers, lead_axes
+from neuralqx_struct.layouts.kept import KeptArrays
 from neuralqx_struct.layouts.model import Layout
 from neuralqx_struct.layouts.places import Leaf, Values
 from neuralqx_struct.layouts.plans import RULE, Numbers, Plan, claim_problems, claims_of
 from neuralqx_struct.layouts.walk import Walk
+from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.manifest.kinds import elements_of
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.printing import listed
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
-
-_MOST_HELD: Final = 256 << 20  # bytes of arrays that are kept for the parts that other arrays have
 
 
 class ReleasedArrays(Mapping[str, "np.ndarray[Any, Any]"]):
@@ -85,7 +84,7 @@ class ReleasePlan(Plan):
     ) -> None:
         super().__init__()
         self.payload = payload
-        self._held: dict[str, Array] = {}
+        self._kept = KeptArrays()
         root = payload.document["manifest"]
         self.found += conform(document, document.root, root, see_node)
         self.refuse_errors()
@@ -182,27 +181,16 @@ class ReleasePlan(Plan):
         return part.reshape((*part.shape[:lead], *numbers.files[number % count]))
 
     def _load(self, leaf: Leaf) -> Array:
-        """An array of the payload; those that many arrays of the file are parts of are kept, within a limit.
-
-        Files have one layer behind the other, with all of its fields, which can be parts of one array each.
-        """
+        """An array of the payload; one that costs reading is kept if many arrays of the file are parts of it."""
         import numpy as np
 
         node = leaf.node
-        dtype = dtype_named(leaf.dtype)
         if elements_of(node) != "stored":
-            return np.full(leaf.shape, number_value(node["value"]), dtype)
-        name = node["name"]
-        array = self._held.pop(name, None)
-        if array is None:
-            self._release(_MOST_HELD - prod(leaf.shape) * dtype.itemsize)
-            array = self.payload.arrays[name]
-        if len(leaf.names) > 1:
-            self._held[name] = array
-        return array
-
-    def _release(self, most: int) -> None:
-        """Drops the arrays that were used least recently until the others have at most so many bytes."""
-        left = sum(array.nbytes for array in self._held.values())
-        while self._held and left > most:
-            left -= self._held.pop(next(iter(self._held))).nbytes
+            return np.full(leaf.shape, number_value(node["value"]), dtype_named(leaf.dtype))
+        name, arrays = node["name"], self.payload.arrays
+        at_hand = not isinstance(arrays, StoredArrays) or arrays.at_hand(name)
+        if at_hand or len(leaf.names) == 1:
+            return arrays[name]
+        if name not in self._kept:
+            self._kept.keep(name, arrays[name])
+        return self._kept[name]

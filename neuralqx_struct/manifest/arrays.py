@@ -53,6 +53,10 @@ class StoredArrays(Mapping[str, "np.ndarray[Any, Any]"]):
     def __contains__(self, name: object) -> bool:
         return name in self._names
 
+    def at_hand(self, name: str) -> bool:  # noqa: ARG002 - a store can have arrays of both kinds
+        """True if reading an array again costs nothing, as in a mapped file or in memory."""
+        return False
+
     @abstractmethod
     def verify(self, name: str) -> Diagnostic | None:
         """Compares the stored bytes of one array with its checksum."""
@@ -106,6 +110,11 @@ class HeldArrays(StoredArrays):
         """Announces arrays to the bundle that has them."""
         if isinstance(self._held, StoredArrays):
             self._held.expect(name for name in names if self._source(name) is not None)
+
+    def at_hand(self, name: str) -> bool:
+        """True for arrays in memory, and those that are at hand in a bundle."""
+        source = self._source(name)
+        return name not in self._made if source is None else source.at_hand(name)
 
     def original(self, name: str) -> Any:
         """The object of a name, for stores that write it from its place.

@@ -183,6 +183,10 @@ class FileArrays(StoredArrays):
             self._made[name] = made  # a view costs nothing to keep; copies belong to the caller
         return made
 
+    def at_hand(self, name: str) -> bool:
+        """True for a map of the file."""
+        return self._private is None and self._entries[name].packed is None
+
     def _array(self, entry: Entry, data: memoryview, at: int) -> Array:
         if entry.nbytes:
             made: Array = self._numpy.ndarray(entry.shape, entry.dtype, data, at, order=entry.order)

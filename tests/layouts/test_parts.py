@@ -10,9 +10,10 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.formats import ForeignArray
-from neuralqx_struct.layouts import release
+from neuralqx_struct.layouts import kept
 from neuralqx_struct.layouts.payloads import adopted, released
 from neuralqx_struct.layouts.regions import bounded, reshaped
+from neuralqx_struct.manifest.arrays import HeldArrays, StoredArrays
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.series import load_series
 
@@ -190,10 +191,24 @@ def test_parts_of_stacked_structs(own):
     assert np.array_equal(part, found[name][region])
 
 
-@pytest.mark.parametrize(("held", "times"), [(1 << 20, 1), (60, 5)])
-def test_stacked_arrays_are_read_once_for_all_layers(monkeypatch, held, times):
-    """Within the bytes that may be kept: a file has the fields of one layer after those of the other."""
-    monkeypatch.setattr(release, "_MOST_HELD", held)
+class Read(StoredArrays):
+    """The arrays of a payload in a file that lists what is read of it."""
+
+    def __init__(self, file):
+        super().__init__(file.arrays)
+        self.file = file
+
+    def __getitem__(self, name):
+        return self.file.arrays[name].read()
+
+    def verify(self, name):
+        """No checksum."""
+
+
+@pytest.mark.parametrize(("held", "most"), [(1 << 20, 2), (10, 1)])
+def test_stacked_arrays_are_read_once_for_all_layers(monkeypatch, held, most):
+    """Small ones stay in memory: a file has the fields of one layer after those of the other."""
+    monkeypatch.setattr(kept, "_MOST_EACH", held)
     fields = '{fields: {a: "float32[n]", b: "float32[n]"}}'
     series = load_series(
         f'{SCHEMA}structs: {{Layer: {fields}, Net: {{fields: {{layers: "Layer[][5]"}}}}}}'
@@ -202,16 +217,28 @@ def test_stacked_arrays_are_read_once_for_all_layers(monkeypatch, held, times):
     arrays = {f"h.{i}.{name}": f(3) + i for i in range(5) for name in "ab"}
     made = adopted(series, layout, arrays)
     file = File(**made.arrays)
-
-    class Read(dict):
-        def __getitem__(self, name):
-            return super().__getitem__(name).read()
-
-    back = released(Payload(made.document, Read(file.arrays)), series, layout)
+    back = released(Payload(made.document, Read(file)), series, layout)
     assert [*back] == [*arrays]
     assert all(np.array_equal(back[name].read(), array) for name, array in arrays.items())
-    assert len(file.read) == 2 * times
-    assert file.most == (2 if times == 1 else 1)
+    assert (len(file.read), file.most) == (2, most)
+
+
+def test_fused_arrays_of_layers_are_read_once_for_all_stacked_arrays(monkeypatch):
+    monkeypatch.setattr(kept, "_MOST_EACH", 50)
+    fields = '{fields: {q: "float32[d, d]", k: "bfloat16[d]", v: "float32[d, d]"}}'
+    series = load_series(
+        f'{SCHEMA}structs: {{Layer: {fields}, Net: {{fields: {{layers: "Layer[][5]"}}}}}}'
+    )
+    parts = "q: {name: qv, part: [0, 2]}, k: {name: k, cast: float32}, v: {name: qv, part: [1, 2]}"
+    layout = f'{HEAD}structs: {{Layer: {{{parts}}}, Net: {{layers: "h.{{i}}"}}}}\n'
+    arrays = {f"h.{i}.qv": f(8, 4) + i for i in range(5)} | {f"h.{i}.k": f(4) for i in range(5)}
+    file = File(**arrays)
+    found = adopted(series, layout, file.arrays)
+    made = {name: found.arrays[name] for name in found.arrays}
+    assert sorted(file.read) == sorted(arrays) and file.most == 1
+    assert np.array_equal(made["layers/v"][3], arrays["h.3.qv"][4:])
+    back = released(Payload(found.document, HeldArrays(made)), series, layout)
+    assert all(np.array_equal(back[name].read(), array) for name, array in arrays.items())
 
 
 def test_shards_of_a_compressed_file_are_cut_from_one_read():
