@@ -1,7 +1,7 @@
 """Errors and diagnostics: the problem, its place, its reason and the fix.
 
 Owns the record of one finding (:class:`Diagnostic`) and the exception tree that carries findings. The codes and
-their meaning are documented in ``docs/diagnostics.md``. Nothing here formats for a terminal: reporters in
+their meaning are documented in ``docs/diagnostics/``. Nothing here formats for a terminal: reporters in
 ``cli/`` choose between text, JSON and GitHub annotations; ``str()`` of a record is the text form.
 
 Example:

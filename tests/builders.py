@@ -50,6 +50,18 @@ from neuralqx_struct.schema.series import series_of
 #: The top of the repository.
 ROOT = Path(__file__).resolve().parents[1]
 
+#: The pages about diagnostics by code.
+DIAGNOSTICS = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "docs" / "diagnostics").glob("*.md"))
+}
+
+
+def yaml_blocks(page):
+    """The examples of a page that are YAML."""
+    return re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+
+
 #: The names of the schemas that ship.
 SHIPPED = sorted(path.parent.name for path in (ROOT / "schemas").glob("*/v1.yaml"))
 

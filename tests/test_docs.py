@@ -12,23 +12,98 @@ import pytest
 import neuralqx_struct
 from neuralqx_struct.cli.commands import COMMON
 from neuralqx_struct.cli.table import COMMANDS
-from neuralqx_struct.errors import StructError
+from neuralqx_struct.errors import Diagnostic, StructError
 from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.schema.uses import among, link
-from neuralqx_struct.tools.linting import lint_series
-from tests.builders import ROOT
+from neuralqx_struct.tools.linting import lint, lint_series
+from tests.builders import DIAGNOSTICS, ROOT, yaml_blocks
 
 DOCS = ROOT / "docs"
 SOURCES = sorted((ROOT / "neuralqx_struct").rglob("*.py"))
-SECTION = re.compile(r"^## (NQX\d{3}) ([a-z0-9-]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-SECTIONS = {
-    found[1]: found[3]
-    for found in SECTION.finditer((DOCS / "diagnostics.md").read_text(encoding="utf-8"))
-}
 HEADER = {"language": '"1"', "schema": "lab.net", "version": "{}", "root": "Net"}
+
+#: Codes whose pages have no example.
+WITHOUT_EXAMPLE = {
+    "NQX000",
+    "NQX005",
+    "NQX014",
+    "NQX016",
+    "NQX109",
+    "NQX134",
+    "NQX293",
+    "NQX294",
+    "NQX295",
+    "NQX311",
+    "NQX312",
+    "NQX313",
+    "NQX314",
+    "NQX315",
+    "NQX316",
+    "NQX321",
+    "NQX400",
+    "NQX401",
+    "NQX402",
+    "NQX403",
+    "NQX404",
+    "NQX405",
+    "NQX406",
+    "NQX407",
+    "NQX408",
+    "NQX409",
+    "NQX410",
+    "NQX411",
+    "NQX412",
+    "NQX413",
+    "NQX414",
+    "NQX415",
+    "NQX416",
+    "NQX417",
+    "NQX420",
+    "NQX421",
+    "NQX422",
+    "NQX423",
+    "NQX425",
+    "NQX426",
+    "NQX427",
+    "NQX428",
+    "NQX429",
+    "NQX430",
+    "NQX431",
+    "NQX432",
+    "NQX433",
+    "NQX501",
+    "NQX502",
+    "NQX503",
+    "NQX504",
+    "NQX505",
+    "NQX506",
+    "NQX507",
+    "NQX508",
+    "NQX509",
+    "NQX510",
+    "NQX601",
+    "NQX610",
+    "NQX611",
+    "NQX612",
+    "NQX613",
+    "NQX614",
+    "NQX615",
+    "NQX616",
+    "NQX620",
+    "NQX621",
+    "NQX701",
+    "NQX702",
+    "NQX703",
+    "NQX704",
+    "NQX705",
+    "NQX706",
+    "NQX707",
+    "NQX708",
+    "NQX709",
+}
 
 
 def read(path: str) -> str:
@@ -39,64 +114,80 @@ def read(path: str) -> str:
 # Diagnostics.
 
 
-def test_every_code_in_the_source_has_a_section_and_every_section_a_code():
+def test_every_code_in_the_source_has_a_page_and_every_page_a_code():
     used = {
         code
         for path in SOURCES
         for code in re.findall(r"NQX\d{3}", path.read_text(encoding="utf-8"))
     }
-    assert used == SECTIONS.keys()
+    assert used == DIAGNOSTICS.keys()
 
 
-def test_every_heading_of_a_code_is_a_section_and_sections_are_in_order():
-    headings = re.findall(r"^#+ .*?(NQX\d{3})", read("docs/diagnostics.md"), re.MULTILINE)
-    assert headings == list(SECTIONS) == sorted(SECTIONS)
+def sections(code: str) -> dict[str, str]:
+    """The sections of a page by their headings, the meaning by none."""
+    title, _, text = DIAGNOSTICS[code].partition("\n")
+    assert re.fullmatch(rf"# {code} [a-z0-9-]+", title)
+    first, *rest = re.split(r"^## ", text, flags=re.MULTILINE)
+    return {"": first} | {name: body for name, _, body in (each.partition("\n") for each in rest)}
 
 
-@pytest.mark.parametrize("code", SECTIONS)
-def test_every_section_says_something_and_no_example_looks_like_a_heading(code):
-    # `explain` cuts the page at these headings; such a line inside an example would end a section early.
-    assert len(SECTIONS[code].partition("```")[0].split()) >= 5
-    assert not re.search(r"^#{2}", SECTIONS[code], re.MULTILINE)
-    assert SECTIONS[code].count("```") % 2 == 0
+@pytest.mark.parametrize("code", DIAGNOSTICS)
+def test_every_page_has_a_meaning_and_a_wrong_example_with_its_fix(code):
+    found = sections(code)
+    assert len(found.pop("").split()) >= 5
+    # For information: there is nothing to fix, and the example is only one.
+    labels = {(): code in WITHOUT_EXAMPLE, ("Wrong", "Fixed"): True, ("Example",): True}
+    assert labels.get(tuple(name for name in found if name != "Given"))
 
 
-def findings_of(blocks: list[str]) -> set[str]:
-    """The codes that a page's examples give: one version alone, or two compared."""
-    documents, sources, codes = [], {}, set()
+def documents_of(blocks: list[str]) -> dict[int, str]:
+    """Whole files by place: a page leaves out the members that every file needs."""
+    files = {}
     for version, block in enumerate(blocks, 1):
+        comments = re.match(r"(?:#.*\n)*", block)[0]
         given = set(re.findall(r"^(\w+):", block, re.MULTILINE))
         header = [
             f"{name}: {value.format(version)}\n"
             for name, value in HEADER.items()
             if name not in given
         ]
+        files[version] = comments + "".join(header) + block.removeprefix(comments)
+    return files
+
+
+def findings_of(blocks: list[str]) -> list[Diagnostic]:
+    """What the examples of a page give: one version alone, or two compared."""
+    documents, sources, found = [], {}, []
+    for text in documents_of(blocks).values():
         try:
-            source = read_text("".join(header) + block)
+            source = read_text(text)
             documents.append(link(parse_document(source), among(documents)))
             sources[documents[-1].version] = source
         except StructError as error:
-            codes |= {d.code for d in error.diagnostics}
+            found += error.diagnostics
     if len(documents) == 2:
-        codes |= {change.code for change in diff(*documents)}
+        found += [change.to_diagnostic() for change in diff(*documents)]
     try:
-        codes |= (
-            {d.code for d in lint_series(series_of(documents, sources))} if documents else set()
-        )
+        found += lint_series(series_of(documents, sources)) if documents else []
     except StructError as error:
-        codes |= {d.code for d in error.diagnostics}
-    return codes
+        found += error.diagnostics
+    return found
 
 
-EXAMPLES = {
-    code: re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) for code, text in SECTIONS.items()
-}
+WITH_YAML = [code for code, page in DIAGNOSTICS.items() if code < "NQX400" and yaml_blocks(page)]
 
 
-@pytest.mark.parametrize("code", [code for code, blocks in EXAMPLES.items() if blocks])
-def test_examples_of_a_section_give_its_code(code):
-    # One version alone is followed by its mend, a change by what it changed to.
-    assert code in findings_of(EXAMPLES[code][:1] if code < "NQX200" else EXAMPLES[code])
+@pytest.mark.parametrize("code", WITH_YAML)
+def test_a_wrong_example_gives_its_code_and_the_fixed_one_nothing(code, tmp_path):
+    found = sections(code)
+    wrong = yaml_blocks(found.get("Wrong") or found["Example"])
+    assert code in {each.code for each in findings_of(wrong)}
+    fixed = yaml_blocks(found.get("Fixed", ""))
+    # The first version of both is the same where only the second one is shown.
+    fixed = [wrong[0], *fixed] if len(wrong) > len(fixed) > 0 else fixed
+    for version, text in documents_of(fixed).items():
+        (tmp_path / f"v{version}.yaml").write_text(text, encoding="utf-8")
+    assert [str(d) for d in lint(tmp_path) if d.severity != "info"] == [] or not fixed
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -379,18 +378,17 @@ def shipped(name: str) -> Path:
 
 
 def explain(code: str) -> Report:
-    """The section about a diagnostic code, or a list of all codes."""
-    page = shipped("docs/diagnostics.md").read_text(encoding="utf-8")
-    sections = re.split(r"(?m)^## (?=NQX\d{3} )", page)[1:]
-    texts = {section[:6]: f"## {section.strip()}" for section in sections}
-    if not code:
-        titles = [section.partition("\n")[0] for section in sections]
-        return Report("\n".join(titles), members={"codes": [*texts]}, layout="document")
+    """The page about a diagnostic code, or a list of all codes."""
+    pages = {page.stem: page for page in sorted(shipped("docs/diagnostics").glob("NQX*.md"))}
     wanted = f"NQX{code}" if code.isdecimal() else code.upper()
-    if wanted in texts:
-        members = {"code": wanted, "text": texts[wanted]}
-        return Report(texts[wanted], members=members, layout="document")
+    if not code:
+        texts = [page.read_text(encoding="utf-8") for page in pages.values()]
+        titles = [text.partition("\n")[0].removeprefix("# ") for text in texts]
+        return Report("\n".join(titles), members={"codes": [*pages]}, layout="document")
+    if wanted in pages:
+        text = pages[wanted].read_text(encoding="utf-8").strip()
+        return Report(text, members={"code": wanted, "text": text}, layout="document")
     # A code differs from its neighbours in one digit: only those of the same hundred are likely corrections.
-    near = [known for known in texts if known[:4] == wanted[:4]]
+    near = [known for known in pages if known[:4] == wanted[:4]]
     hint = did_you_mean(wanted, near) or "`neuralqx-struct explain` lists all codes"
     return failure("NQX400", f"expected a documented code, got {code!r}", hint)

@@ -173,13 +173,12 @@ def test_schema_json_schema(which):
 
 
 def test_explain(monkeypatch, tmp_path):
-    page = tmp_path / "diagnostics.md"
-    page.write_text(
-        "# Codes\n\n## NQX104 unused-dim\n\nNo shape uses it.\n\n## NQX105 other\n\nElse.\n"
-    )
-    monkeypatch.setattr("neuralqx_struct.cli.schemas.shipped", lambda name: page)
+    (tmp_path / "NQX104.md").write_text("# NQX104 unused-dim\n\nNo shape uses it.\n")
+    (tmp_path / "NQX105.md").write_text("# NQX105 other\n\nElse.\n")
+    monkeypatch.setattr("neuralqx_struct.cli.schemas.shipped", lambda name: tmp_path)
+    assert invoke("explain").stdout == "NQX104 unused-dim\nNQX105 other\n"
     assert invoke("explain", "104").stdout == invoke("explain", "NQX104").stdout
-    assert invoke("explain", "nqx104").stdout == "## NQX104 unused-dim\n\nNo shape uses it.\n"
+    assert invoke("explain", "nqx104").stdout == "# NQX104 unused-dim\n\nNo shape uses it.\n"
     assert report("explain", "NQX105")[1]["code"] == "NQX105"
     result = invoke("explain", "NQX999")
     assert result.exit_code == 2

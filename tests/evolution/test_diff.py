@@ -21,7 +21,7 @@ from neuralqx_struct.schema.model import (
 )
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series
-from tests.builders import ROOT
+from tests.builders import DIAGNOSTICS, ROOT, yaml_blocks
 
 
 def doc(fields=None, version=1, **members):
@@ -706,12 +706,9 @@ def test_the_suite_has_every_code_of_changes():
 
 @pytest.mark.parametrize("code", CODES)
 def test_the_documentation_shows_the_suite(code):
-    page = (ROOT / "docs" / "diagnostics.md").read_text()
-    section = re.search(rf"^## {code} .*?(?=^## )", page, re.MULTILINE | re.DOTALL)[0]
     header = re.compile(r'(?:language: "1"|schema: lab\.net|version: [12]|root: Net)\n')
-    for name, shown in zip(
-        ("old", "new"), re.findall(r"```yaml\n(.*?)```", section, re.DOTALL), strict=True
-    ):
+    examples = yaml_blocks(DIAGNOSTICS[code])[:2]
+    for name, shown in zip(("old", "new"), examples, strict=True):
         assert header.sub("", shown) == header.sub("", (SUITE / code / f"{name}.yaml").read_text())
 
 

@@ -19,7 +19,7 @@ from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint
-from tests.builders import ROOT, answered
+from tests.builders import DIAGNOSTICS, answered, yaml_blocks
 
 V1 = """\
 # yaml-language-server: $schema=../struct-schema/1.json
@@ -445,9 +445,7 @@ def test_values_of_steps_keep_the_limits_of_their_field():
 
 
 def test_the_documentation_shows_a_question_as_it_is_asked(folder):
-    page = (ROOT / "docs" / "diagnostics.md").read_text()
-    shown = re.search(r"^## NQX318 .*?(?=^## )", page, re.MULTILINE | re.DOTALL)[0]
-    old, new = re.findall(r"```yaml\n(.*?)```", shown, re.DOTALL)
+    old, new, _ = yaml_blocks(DIAGNOSTICS["NQX318"])
     header = 'language: "1"\nschema: lab.q\nversion: 1\nroot: Net\n'
     other = folder.parent / "q"
     other.mkdir()

@@ -17,7 +17,7 @@ from neuralqx_struct.dtypes import DTYPES, FAMILIES
 from neuralqx_struct.errors import has_errors
 from neuralqx_struct.schema.language import language_schema, language_schema_twin
 from neuralqx_struct.tools.linting import lint
-from tests.builders import ROOT
+from tests.builders import DIAGNOSTICS, ROOT, yaml_blocks
 
 SUITE = ROOT / "tests" / "suite" / "schema"
 INVALID = sorted((SUITE / "invalid").iterdir())
@@ -30,14 +30,7 @@ WITHOUT_FILES = {"NQX000", "NQX016", "NQX134"}
 #: What JSON Schema can see. The others are about text that is no YAML, or about what names and expressions mean.
 STRUCTURAL = {"NQX008", "NQX009", "NQX010", "NQX012"}
 
-SECTIONS = {
-    found[1]: re.findall(r"```yaml\n(.*?)```", found[0], re.DOTALL)
-    for found in re.finditer(
-        r"^## (NQX[01]\d\d) .*?(?=^## |\Z)",
-        (ROOT / "docs" / "diagnostics.md").read_text(encoding="utf-8"),
-        re.MULTILINE | re.DOTALL,
-    )
-}
+SECTIONS = {code: yaml_blocks(page) for code, page in DIAGNOSTICS.items() if code < "NQX200"}
 
 
 def names(paths):
