@@ -13,7 +13,6 @@ Example:
 
 from __future__ import annotations
 
-import ast
 import re
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ _LONGEST_NAME = 1000
 _PLAIN_KEYS = (str, int, float, complex, bytes, type(None))
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ATTRIBUTE = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)")
-_SUBSCRIPT = re.compile(r"""\[(?P<key>-?\d+|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]""")
+_SUBSCRIPT = re.compile(r"""\[(?P<key>-?\d{1,999}|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]""")
 
 
 class FieldName(str):
@@ -114,7 +113,7 @@ def parse_path(text: str) -> Path:
         if found := _ATTRIBUTE.match(text, position):
             keys.append(FieldName(found.group(1)))
         elif found := _SUBSCRIPT.match(text, position):
-            keys.append(ast.literal_eval(found["key"]))
+            keys.append(_key(found["key"]))
         else:
             raise StructError(
                 f"expected .name, [position] or ['key'] at character {position + 1}, got {text[position:]!r}",
@@ -124,6 +123,25 @@ def parse_path(text: str) -> Path:
             )
         position = found.end()
     return tuple(keys)
+
+
+_ESCAPE = re.compile(
+    r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}|.)", re.DOTALL
+)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def _key(text: str) -> str | int:
+    """The key that a subscript writes: a position, or text as ``repr`` writes it.
+
+    Python's own parser is not used here: two threads in that of Python 3.11 can fail.
+    """
+    return _ESCAPE.sub(_character, text[1:-1]) if text[0] in "'\"" else int(text)
+
+
+def _character(escape: re.Match[str]) -> str:
+    code = escape.group()[1:]
+    return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPED.get(code, code)
 
 
 def array_name(path: Iterable[Hashable]) -> str:

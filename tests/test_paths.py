@@ -9,7 +9,8 @@ from neuralqx_struct.paths import FieldName, array_name, format_path, match_glob
 from tests.builders import bounded
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]*", fullmatch=True)
-KEYS = st.one_of(NAMES.map(FieldName), st.text(max_size=8), st.integers(-5, 10**6))
+TEXTS = st.text(max_size=8) | st.text("\\'\"nx0u\n\x00\ud800\u2028", max_size=8)
+KEYS = st.one_of(NAMES.map(FieldName), TEXTS, st.integers(-5, 10**6))
 
 
 @given(st.lists(KEYS, max_size=6).map(tuple))
@@ -36,7 +37,7 @@ def test_the_dollar_may_be_left_out():
     assert parse_path("params['w']") == ("params", "w")
 
 
-@pytest.mark.parametrize("text", ["$.", "$[", "$.a b", "$['a]", "1a", "$[a]"])
+@pytest.mark.parametrize("text", ["$.", "$[", "$.a b", "$['a]", "1a", "$[a]", f"$[{'9' * 5000}]"])
 def test_what_is_no_path(text):
     with pytest.raises(StructError) as caught:
         parse_path(text)

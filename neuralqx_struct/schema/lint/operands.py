@@ -15,6 +15,7 @@ from neuralqx_struct.expressions.operators import (
     COMPARED,
     OPERATORS,
     TRUE_OR_FALSE,
+    format_tree,
     operator_of,
     shown,
     spine,
@@ -255,7 +256,7 @@ class Judgement:
     def axis(self, node: ast.Subscript) -> Form:
         """The form of one axis of a shape."""
         form = self.form(node.value)
-        index = ast.literal_eval(node.slice)
+        index = int(format_tree(node.slice))
         counts = [None if value.axes is None else len(value.axes) for value in form.values]
         if all(count is not None and not -count <= index < count for count in counts):
             most = max(count or 0 for count in counts)
