@@ -8,9 +8,9 @@ from typing import Any
 
 from neuralqx_struct.classes.defaults import SizedDefault
 from neuralqx_struct.classes.live_values import see_value
-from neuralqx_struct.errors import SchemaError, ValidationError
+from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError
 from neuralqx_struct.paths import FieldName
-from neuralqx_struct.schema.conformance import Seen, size_scopes
+from neuralqx_struct.schema.conformance import Seen, conform, size_scopes
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.solver import Solver
 
@@ -30,7 +30,7 @@ def complete(
         values: The values of the fields, with a :class:`SizedDefault` for each that is missing; it is changed.
 
     Raises:
-        ValidationError: NQX108: the other fields do not fix the sizes of one.
+        ValidationError: NQX108: the other fields do not fix the sizes of some, with every problem of those fields before it.
     """
     missing = [name for name in makers if isinstance(values.get(name), SizedDefault)]
     if not missing:
@@ -42,9 +42,11 @@ def complete(
         return whole if value is values else see_value(value)
 
     sizes = size_scopes(document, struct, values, read)[()]
+    unknown: list[Diagnostic] = []
     for name in missing:
         try:
             values[name] = makers[name](sizes)
         except SchemaError as error:
-            found = [replace(each, path=f"{struct}.{name}") for each in error.diagnostics]
-            raise ValidationError(found) from None
+            unknown += [replace(each, path=f"$.{name}") for each in error.diagnostics]
+    if unknown:  # a fault of the other fields may be the reason
+        raise ValidationError([*conform(document, struct, values, read, closed=False), *unknown])

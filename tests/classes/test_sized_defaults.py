@@ -85,7 +85,23 @@ def test_other_fields_that_do_not_fix_the_sizes():
     with pytest.raises(s.ValidationError) as caught:
         loose.Net(x=[])
     (found,) = caught.value.diagnostics
-    assert (found.code, found.path, found.hint) == ("NQX108", "Net.y", "pass the array")
+    assert (found.code, found.path, found.hint) == ("NQX108", "$.y", "pass the array")
+
+
+def test_unknown_sizes_hide_no_other_fault():
+    """All problems of one instance come at once, those that may be the reason first."""
+    schema = s.load_schema(
+        HEAD
+        + "structs:\n  Net:\n    constraints: [{expr: step >= 0}, {expr: 'all(y >= 0)'}]\n    fields:\n"
+        + '      x: "float32[n, m]"\n      step: {type: int, default: 0}\n'
+        + "      name: {type: str, kind: static, default: a, max_length: 3}\n"
+        + '      y: {type: "float32[n]", default: 0}\n      z: {type: "float32[m]", default: 1}\n'
+    )
+    with pytest.raises(s.ValidationError) as caught:
+        schema.Net(x=jnp.ones(3), step=-1, name="abcdef")
+    found = [(each.code, each.path) for each in caught.value.diagnostics]
+    wanted = [("NQX412", "$.x"), ("NQX416", "$.name"), ("NQX416", "$")]
+    assert found == [*wanted, ("NQX108", "$.y"), ("NQX108", "$.z")]
 
 
 def test_sizes_that_disagree_are_reported_as_for_arrays_that_are_given():
