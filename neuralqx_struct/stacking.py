@@ -99,7 +99,8 @@ def unstack(stacked: T, index: Any = None) -> list[T] | T:
     Args:
         stacked: A Struct, or other pytree of arrays, that all have a leading axis of one size. Arrays of numpy are not copied.
         index: The number of one item, from the end if it is negative. Under ``jit`` it may be traced; then one out of range
-            gives the nearest item, as in JAX. A slice gives the stacked pytree of its items.
+            gives the nearest item, as in JAX. A slice, an array or a list of numbers, and an array of one boolean for each item give
+            the stacked pytree of their items.
 
     Returns:
         All items; with ``index`` that one.
@@ -107,7 +108,7 @@ def unstack(stacked: T, index: Any = None) -> list[T] | T:
     Raises:
         ValidationError: NQX432: there are no arrays, or their leading axes differ.
         IndexError: There is no such item.
-        TypeError: ``index`` is neither a number nor a slice.
+        TypeError: ``index`` is none of these.
     """
     if index is not None:
         return item_of(stacked, index)
@@ -120,17 +121,45 @@ def item_of(stacked: T, index: Any) -> T:
     """One item of a stacked pytree, see :func:`unstack`: the subscript of structs that a schema stacks."""
     leaves, treedef = _flatten(stacked)
     count = _count(stacked, leaves)
-    if not isinstance(index, (slice, jax.core.Tracer)):
-        try:
-            index = operator.index(index)
-        except TypeError:
-            message = f"expected the number of an item, or a slice, got {brief(index)}"
-            raise TypeError(message) from None
-        if not -count <= index < count:
-            raise IndexError(f"expected the number of one of {count} items, got {index}")
-        index %= count
+    index = _index(index, count)
     one: T = treedef.unflatten([_item(leaf, index) for leaf in leaves])
     return one
+
+
+def _index(index: Any, count: int) -> Any:
+    """The subscript of one leading axis that an index of items means."""
+    if isinstance(index, (slice, jax.core.Tracer)):
+        return index
+    try:
+        place = operator.index(index)
+    except TypeError:
+        return _indices(index, count)
+    if not -count <= place < count:
+        raise IndexError(f"expected the number of one of {count} items, got {place}")
+    return place % count
+
+
+def _indices(index: Any, count: int) -> np.ndarray[Any, Any]:
+    """The numbers of the items that an array or a list of numbers, or of one boolean for each item, means."""
+    try:
+        given = np.asarray(index, None if np.size(index) else np.intp)
+    except (TypeError, ValueError):  # a list of lists of different lengths, or of other objects
+        given = np.asarray(None)
+    many = isinstance(index, (list, np.ndarray)) or is_jax_array(index)
+    if not many or given.ndim == 0 or given.dtype.kind not in "biu":
+        message = (
+            f"expected the number of an item, a slice, or an array of numbers, got {brief(index)}"
+        )
+        raise TypeError(message)
+    if given.dtype.kind == "b":
+        if given.shape != (count,):
+            shape = brief([*given.shape])
+            raise IndexError(f"expected one boolean for each of {count} items, got {shape} of them")
+        return np.flatnonzero(given)
+    outside = given[(given < -count) | (given >= count)]
+    if outside.size:
+        raise IndexError(f"expected numbers of {count} items, got {int(outside.flat[0])}")
+    return given % count
 
 
 def _count(stacked: Any, leaves: list[Any]) -> int:
@@ -182,14 +211,37 @@ def _unlike(path: Path, row: tuple[Any, ...]) -> Iterator[Diagnostic]:
             yield _finding(path, f"expected an array, got {brief(leaf)} in item {place}", hint)
             return
         if _form(leaf) != _form(first):
-            got = f"{brief(leaf)} of {_kind(leaf)} in item {place}"
-            message = f"expected {brief(first)} of {_kind(first)} as in item 0, got {got}"
-            yield _finding(path, message, "stacked arrays have one dtype, shape and library")
+            (here, found), hint = _difference(first, leaf)
+            message = f"expected {here} as in item 0, got {found} in item {place}"
+            yield _finding(path, message, hint)
             return
 
 
 def _form(leaf: Any) -> tuple[Any, ...]:
     return _kind(leaf), leaf.dtype, np.shape(leaf), getattr(leaf, "weak_type", False)
+
+
+def _difference(first: Any, other: Any) -> tuple[tuple[str, str], str]:
+    """The texts of two arrays that cannot be stacked, and the fix."""
+    here, there = _shown(first), _shown(other)
+    if np.shape(first) != np.shape(other):
+        hint = "arrays of different shapes stay in a list, declared as list[...]; or pad them to one shape"
+        return (here, there), hint
+    if first.dtype != other.dtype:
+        return (here, there), f"convert one of them, as with astype({str(first.dtype)!r})"
+    if _kind(first) != _kind(other):
+        make = "jnp.asarray" if _kind(first) == "jax" else "np.asarray"
+        return (
+            f"{here} of {_kind(first)}",
+            f"{there} of {_kind(other)}",
+        ), f"convert it with {make}"
+    weak = "of a weak type"  # as of jnp.asarray(1.0)
+    texts = (f"{here} {weak}", here) if first.weak_type else (here, f"{there} {weak}")
+    return texts, f"give both the dtype, as in jnp.asarray(x, {str(first.dtype)!r})"
+
+
+def _shown(leaf: Any) -> str:
+    return f"{leaf.dtype}[{', '.join(map(str, np.shape(leaf)))}]"
 
 
 def _stacked(row: tuple[Any, ...]) -> Any:
@@ -199,7 +251,7 @@ def _stacked(row: tuple[Any, ...]) -> Any:
 def _item(leaf: Any, index: Any) -> Any:
     if isinstance(index, jax.core.Tracer):
         return jnp.asarray(leaf)[index]
-    return leaf[index] if _kind(leaf) == "jax" else leaf[index, ...]  # which keeps an array
+    return leaf[index] if _kind(leaf) == "jax" else leaf[index, ...]  # `...` keeps an array
 
 
 # ---------------------------------------------------------------------------------------------------------------------

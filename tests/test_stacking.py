@@ -165,6 +165,23 @@ def test_items_that_cannot_be_stacked(items, path, fragment):
     assert fragment in message
 
 
+@pytest.mark.parametrize(
+    ("other", "message", "hint"),
+    [
+        (jnp.ones(3), "float32[2] as in item 0, got float32[3]", "declared as list[...]"),
+        (jnp.ones(2, int), "float32[2] as in item 0, got int32[2]", "astype('float32')"),
+        (np.ones(2, "float32"), "of jax as in item 0, got float32[2] of numpy", "jnp.asarray"),
+        (jnp.broadcast_to(jnp.asarray(1.0), 2), "got float32[2] of a weak type", "'float32')"),
+    ],
+)
+def test_arrays_that_differ_are_named_with_the_fix(other, message, hint):
+    with pytest.raises(s.ValidationError) as caught:
+        s.stack([ONE, other])
+    (found,) = caught.value.diagnostics
+    assert message in found.message
+    assert hint in found.hint
+
+
 def test_all_problems_are_reported_at_once_and_bounded():
     items = [Layer(ONE, {"a": ONE, "b": 1}), Layer(jnp.ones(3), {"a": np.ones(2), "b": 1})]
     assert [path for path, _ in refused(s.stack, items)] == [

@@ -301,12 +301,18 @@ def test_a_stacked_struct_has_subscripts():
     assert stacked.up[np.int64(1)] == blocks[1].up  # a struct inside
     traced = jax.jit(lambda held, i: held[i].rng)(stacked, 1)
     assert jax.random.key_data(traced).tolist() == jax.random.key_data(blocks[1].rng).tolist()
-    with pytest.raises(IndexError, match="one of 3 items, got 3"):
-        stacked[3]
-    with pytest.raises(TypeError, match="the number of an item, or a slice, got 'a'"):
-        stacked["a"]
-    with pytest.raises(TypeError, match="got None"):
-        stacked[None]
+    for index in ([0, -1], np.array([0, 2]), jnp.array([0, 2]), [True, False, True]):
+        assert stacked[index] == s.unstack(stacked, index) == s.stack([blocks[0], blocks[2]])
+    assert stacked[[]] == stacked[:0]
+    assert jax.jit(lambda held, i: held[i])(stacked, jnp.array([0, 2])) == stacked[[0, 2]]
+    for index in (3, -4, [0, 3], np.array([-4])):
+        with pytest.raises(IndexError, match="of 3 items, got -?[34]"):
+            stacked[index]
+    with pytest.raises(IndexError, match="one boolean for each of 3 items"):
+        stacked[np.array([True])]
+    for index in ("a", None, (0, 1), np.array([0.5]), [[0], [1, 2]], ...):
+        with pytest.raises(TypeError, match="the number of an item, a slice, or an array"):
+            stacked[index]
     with pytest.raises(s.ValidationError, match="leading axis") as caught:
         blocks[0][0]  # its scale has no axes
     assert caught.value.code == "NQX432"
