@@ -105,7 +105,7 @@ def with_reason(error: StructError, options: DecodeOptions | None) -> StructErro
         return error
     made = {f", got {new}[": old for old, new in options.conversions.items()}
     found = [
-        replace(each, hint=_NOT_ALLOWED)
+        replace(each, hint=f"{_MADE}, or {_ways_to_allow(each)}")
         if each.code == "NQX411" and any(text in each.message for text in made)
         else each
         for each in error.diagnostics
@@ -113,10 +113,18 @@ def with_reason(error: StructError, options: DecodeOptions | None) -> StructErro
     return type(error)(found)
 
 
-_NOT_ALLOWED = (
-    "dtype= made it so; leave that out, load with raw=True, or declare both dtypes, "
-    "as floating[n] does, or compute[n] with `dtypes: {compute: [float32, bfloat16]}`"
-)
+_MADE = "dtype= made it so; leave that out, load with raw=True"
+
+
+def _ways_to_allow(found: Diagnostic) -> str:
+    """The change of the schema that allows an array of another dtype."""
+    _, known, text = (found.hint or "").partition("; or ")  # of a choice of dtypes
+    if known:
+        return text
+    return (
+        "declare both dtypes, as floating[n] does, or compute[n] with "
+        "`dtypes: {compute: [float32, bfloat16]}`"
+    )
 
 
 def conversions(dtype: Any) -> dict[str, str]:

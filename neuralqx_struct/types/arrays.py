@@ -168,12 +168,18 @@ class Array(Type):
             return
         if not _has_dtype(self, seen):
             hint = f"convert it with astype({self.made_as!r})" if seen.dtype in DTYPES else None
+            if hint and self.choice:
+                hint = f"{hint}; or add the dtype: {self.widened_text(seen.dtype)}"
             message = f"expected {self.format()}, got {seen.text}"
             why = f"\n{self.dtype} is one of {', '.join(self.choice)}" if self.choice else ""
             walk.report("NQX411", path, message + why, hint)
         elif self.choice:
             self._check_choice(walk, seen, path)
         walk.unify(dims, self.shape, seen.shape, path, seen.dtype)
+
+    def widened_text(self, dtype: str) -> str:
+        """The declaration of the choice with one more dtype."""
+        return f"`dtypes: {{{self.dtype}: [{', '.join((*self.choice, dtype))}]}}`"
 
     def _check_choice(self, walk: Any, seen: Any, path: Any) -> None:
         """Compares the dtype with that of the first array that names the choice."""

@@ -175,3 +175,19 @@ structs: {A: {fields: {x: "float32[]", n: {type: int, default: 0}}}}
         schema.load(path, dtype=wanted)
     assert "dtype= made it so" in error.value.diagnostics[0].hint
     assert s.load(path, dtype=wanted, raw=True)["x"].dtype == "bfloat16"
+
+
+def test_a_choice_that_lacks_a_dtype_is_shown_with_it(tmp_path):
+    schema = s.load_schema("""
+language: "1"
+schema: tests.chosen
+version: 1
+root: A
+dtypes: {compute: [float32, bfloat16]}
+structs: {A: {fields: {x: "compute[n]"}}}
+""")
+    path = schema.A(x=jnp.ones(2)).export(tmp_path / "ckpt")
+    with pytest.raises(s.SerializationError, match=r"expected compute\[n\], got float16") as error:
+        schema.load(path, dtype="float16")
+    (found,) = error.value.diagnostics
+    assert found.hint.endswith("add the dtype: `dtypes: {compute: [float32, bfloat16, float16]}`")
