@@ -107,7 +107,7 @@ _NUMBERS: Mapping[tuple[Direction, Category, Severity], tuple[int, ...]] = {
     ("forward", "payload", "warning"): (203, 251, 261, 263, 271),
     ("forward", "payload", "info"): (211, 285),
     ("none", "payload", "warning"): (201,),
-    ("none", "payload", "info"): (208, 240, 284),
+    ("none", "payload", "info"): (208, 209, 240, 284),
     ("none", "manifest", "warning"): (230, 232, 292),
     ("none", "manifest", "info"): (221, 231, 234),
 }

@@ -34,8 +34,9 @@ from neuralqx_struct.evolution.differences import (
     new_sizes,
     probable_renames,
 )
-from neuralqx_struct.evolution.following import follow_aliases, follow_steps, follow_structs
+from neuralqx_struct.evolution.following import follow_aliases, follow_steps, follow_structs, holds
 from neuralqx_struct.evolution.sizes import equations
+from neuralqx_struct.evolution.steps import kind, step_name
 from neuralqx_struct.evolution.value_limits import compare_limits
 from neuralqx_struct.markup import table, text
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
@@ -158,6 +159,7 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
         compare_enum(found, name, old, new)
     compare_dims(found, old, new)
     compare_choices(found, old, new)
+    _add_computed(found, new)
     changes = [
         replace(change, severity="info", message=f"{change.message}, by a step")
         if change.code in _BY_STEPS and {change.path, change.old_path} & by_step
@@ -165,6 +167,15 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
         for change in found.changes
     ]
     return sorted(changes, key=lambda change: _ORDER[change.severity])
+
+
+def _add_computed(found: Changes, new: Document) -> None:
+    """Adds the fields that steps give other values, and whose declaration is the same."""
+    known = {change.path for change in found.changes}
+    for path, step in found.made.items():
+        if holds(new, path) and path_text(path) not in known:
+            words = " ".join([step_name(step), *kind(step).functions(step)])
+            found.add("NQX209", path, f"a step gives it other values: {words}")
 
 
 def edited_version(written: Mapping[str, Any], reader: Series, own: Series | None) -> Diagnostic:
