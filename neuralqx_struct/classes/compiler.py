@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from neuralqx_struct.classes.defaults import SizedDefault, default_of, sized_fields
-from neuralqx_struct.classes.derivations import derivation, sizes_of_instance
+from neuralqx_struct.classes.derivations import as_declared, derivation, sizes_of_instance
 from neuralqx_struct.errors import SchemaError, SerializationError
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.manifest import collector_paused
@@ -31,6 +31,7 @@ from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series, series_of
 from neuralqx_struct.schema.stacks import stacked_fields, stacked_structs
 from neuralqx_struct.schema.uses import link_all
+from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type
 
 __all__ = ["classes_of", "register_hook"]
@@ -166,7 +167,10 @@ def _field(document: Document, struct: str, declaration: FieldDeclaration, where
         if getattr(declaration, extra):
             metadata[extra] = getattr(declaration, extra)
     is_derived = declaration.derivation is not None
-    kind = "static" if is_derived and declaration.kind == "node" else declaration.kind
+    kind = declaration.kind
+    if is_derived and kind == "node":
+        parts = [] if declaration.type is None else walk_type(declaration.declared)
+        kind = "opaque" if any(part.unhashable for part in parts) else "static"
     options: dict[str, Any] = {
         "static": kind == "static",
         "pytree": kind != "opaque",
@@ -181,7 +185,8 @@ def _field(document: Document, struct: str, declaration: FieldDeclaration, where
     if declaration.derivation is not None:
         outside = declaration.derivation.heads - document.structs[struct].fields.keys()
         sizes = sizes_of_instance(document, struct, outside)
-        derived = derivation(declaration.derivation, sizes, plain=options["static"])
+        plain, shaped = options["static"], as_declared(document, declaration, where)
+        derived = derivation(declaration.derivation, sizes, plain=plain, shaped=shaped)
         return field(**options, init=False, derived=derived)
     validators = [hook for hook in [_hook(declaration.validator)] if hook is not None]
     if declaration.has_default:

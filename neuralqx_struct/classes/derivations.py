@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError, ValidationError
@@ -19,8 +20,12 @@ from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import names_read
 from neuralqx_struct.expressions.values import Items
 from neuralqx_struct.schema.conformance import size_scopes
-from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.types import Type
+from neuralqx_struct.types.builders import LiveBuilder
+from neuralqx_struct.types.collections import Collection
+from neuralqx_struct.types.text import format_type, read_value
 
 _MOST_RESULTS = 64  # of a derived field
 _MOST_AXES = 4  # in front of those that arrays declare
@@ -32,6 +37,7 @@ def derivation(
     sizes: Callable[[Any], Mapping[str, Any]] | None = None,
     *,
     plain: bool = False,
+    shaped: Callable[[Any], Any] = lambda result: result,
 ) -> Callable[[Any], Any]:
     """The function of an instance that computes a derived field.
 
@@ -41,6 +47,7 @@ def derivation(
         expression: Its expression.
         sizes: Returns the sizes of an instance that the expression names; None if it names fields alone.
         plain: Whether a result without axes becomes a Python number, as static values need.
+        shaped: Returns the result as the declared type has it.
     """
     heads = [*expression.heads]
     paths = [(ast.Name(name), name) for name in expression.names]
@@ -54,6 +61,11 @@ def derivation(
         shape = None if name in read else getattr(getattr(value, "aval", None), "shape", None)
         return shape if shape is not None and _EXACT.issuperset(map(type, shape)) else None
 
+    def finished(result: Any) -> Any:
+        if type(result) is Items:
+            result = tuple(result.values)
+        return shaped(_number(result) if plain else result)
+
     def derived(self: Any) -> Any:
         known = sizes(self) if sizes is not None else {}
         values = {name: known[name] if name in known else getattr(self, name) for name in heads}
@@ -63,15 +75,11 @@ def derivation(
                 for node, name in paths
             ]
         except SchemaError:  # a condition around it may guard it
-            return _number(evaluate(expression, values)) if plain else evaluate(expression, values)
+            return finished(evaluate(expression, values))
         key = tuple([key_of(name, value) for name, value in reached])
         if key in results:
             return results[key]
-        result = evaluate(expression, values)
-        if type(result) is Items:
-            result = tuple(result.values)
-        if plain:
-            result = _number(result)
+        result = finished(evaluate(expression, values))
         if None not in key and type(result) in (*_EXACT, float):
             if len(results) >= _MOST_RESULTS:
                 results.clear()
@@ -81,6 +89,53 @@ def derivation(
     derived.__doc__ = expression.text
     derived.__nqx_pure__ = True  # type: ignore[attr-defined]
     return derived
+
+
+def as_declared(
+    document: Document, declaration: FieldDeclaration, where: str
+) -> Callable[[Any], Any]:
+    """A function of results that gives each the containers and the numbers of the declared type.
+
+    Arrays and structs are kept as they are.
+
+    Args:
+        document: The schema.
+        declaration: The field.
+        where: Its name in errors.
+    """
+    builder = LiveBuilder(document)
+
+    def convert(value: Any, wanted: Type) -> Any:
+        from neuralqx_struct.classes.live_values import see_value
+
+        seen = see_value(value)
+        if seen.sort in ("list", "tuple", "dict"):
+            items = [*seen.items.values()]
+            for branch in sorted(wanted.branches, key=lambda each: each.meaning != seen.sort):
+                parts = branch.parts_for(len(items)) if isinstance(branch, Collection) else None
+                if parts is None or (branch.meaning == "dict") is not (seen.sort == "dict"):
+                    continue
+                made = [convert(item, part) for item, part in zip(items, parts, strict=True)]
+                if branch.meaning == "dict":
+                    return dict(zip(seen.items, made, strict=True))
+                return builder.sequence(branch.sort, made)
+        if seen.sort in _KEPT or any(each.accepts(document, seen) for each in wanted.branches):
+            return value
+        whole = int(value) if type(value) is float and value.is_integer() else value
+        for plain in (value, whole):  # 4 // 2.0 is 2.0
+            with suppress(SchemaError):
+                return read_value(plain, wanted, builder)
+        message = f"{where}: expected {format_type(wanted)}, got {seen.text}"
+        hint = "declare the type that the expression has, or change the expression"
+        raise ValidationError(message, code="NQX411", hint=hint)
+
+    if declaration.type is None:
+        return lambda value: value
+    return lambda value: convert(value, declaration.declared)
+
+
+#: The sorts of values of which a result may hold any.
+_KEPT = frozenset({"array", "key", "struct", "other"})
 
 
 def _number(result: Any) -> Any:

@@ -3,6 +3,7 @@
 import enum
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -240,6 +241,60 @@ def test_results_without_axes_are_python_numbers():
     assert {type(state.mean), type(state.total)} == {float}
     assert jax.jit(lambda state: 2 * state.total)(state) == 6.0
     hash(state)
+
+
+AS_DECLARED = [
+    ("list[int]", "shape(f)", [2, 3]),
+    ("list[int]", "history", [4, 5]),
+    ("tuple[int, ...]", "history", (4, 5)),
+    ("tuple[int, int]", "[n, 7]", (2, 7)),
+    ("list[tuple[int, int]]", "[shape(f), (1, 2)]", [(2, 3), (1, 2)]),
+    ("list[int] | null", "None", None),
+    ("dict[str, int]", "named", {"a": 1}),
+    ("int", "n / 1", 2),
+    ("Mode", "'fast'", "fast"),
+    ("path", "'a/b'", Path("a/b")),
+    ("complex", "1", 1),
+]
+NOT_AS_DECLARED = [
+    ("int", "n / 4", "expected int, got 0.5"),
+    ("int", "shape(f)", "expected int, got a tuple of 2"),
+    ("int", "n > 1", "expected int, got True"),
+    ("str", "n", "expected str, got 2"),
+    ("list[int]", "n", r"expected list\[int\], got 2"),
+    ("list[int]", "named", r"expected list\[int\], got a dict"),
+    ("tuple[int]", "history", r"expected tuple\[int\], got a list of 2"),
+    ("Mode", "'fats'", "expected Mode, got 'fats'"),
+]
+
+
+def derived_value(declared, expression):
+    fields = {"f": "float32[n, m]", "history": "list[int]", "named": "dict[str, int]"}
+    kind = {"kind": "opaque"} if "dict" in declared else {}
+    fields["made"] = {"type": declared, "derived": expression, **kind}
+    schema = s.load_schema(s.dump_schema(doc(fields, enums={"Mode": ["fast", "slow"]})))
+    made = schema.A(f=np.ones((2, 3), "float32"), history=[4, 5], named={"a": 1})
+    assert jax.tree.map(lambda x: x, made).made == made.made
+    return made.made
+
+
+@pytest.mark.parametrize(("declared", "expression", "value"), AS_DECLARED)
+def test_a_derived_field_has_its_declared_type(declared, expression, value):
+    found = derived_value(declared, expression)
+    assert (type(found), found) == (type(value), value)
+
+
+@pytest.mark.parametrize(("declared", "expression", "message"), NOT_AS_DECLARED)
+def test_a_derived_value_of_another_type_is_refused(declared, expression, message):
+    with pytest.raises(s.ValidationError, match=message) as caught:
+        derived_value(declared, expression)
+    assert caught.value.code == "NQX411"
+
+
+def test_a_static_derived_field_is_no_list():
+    fields = {"f": "float32[n]", "g": {"type": "list[int]", "kind": "static", "derived": "[n]"}}
+    with pytest.raises(s.SchemaError, match="use a tuple, or remove `kind: static`"):
+        s.load_schema(s.dump_schema(doc(fields)))
 
 
 def test_a_derived_field_of_arrays_has_to_be_opaque():

@@ -265,9 +265,14 @@ def _check_kinds(document: Document) -> Findings:
             held = (
                 "" if declaration.kind == "opaque" else _unhashable(document, declaration.declared)
             )
-            if held not in ("", "a list"):  # of which derived fields make tuples
+            if held and (held != "a list" or declaration.kind == "static"):
                 message = f"expected a derived field of hashable values, got {declaration.text}, which holds {held}"
-                yield finding("NQX110", (*path, "type"), message, "add `kind: opaque`")
+                hint = (
+                    "use a tuple, or remove `kind: static`"
+                    if held == "a list"
+                    else "add `kind: opaque`"
+                )
+                yield finding("NQX110", (*path, "type"), message, hint)
         elif declaration.kind == "static":
             held = _unhashable(document, declaration.declared)
             if held:
