@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, ParamSpec, TypeVar
 
@@ -35,8 +38,10 @@ __all__ = [
     "UntrustedError",
     "ValidationError",
     "closest",
+    "closest_version",
     "did_you_mean",
     "has_errors",
+    "path_meant",
     "printable",
     "printable_lines",
     "shell_word",
@@ -194,6 +199,37 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """
     meant = closest(word, known)
     return None if meant is None else f"did you mean {meant!r}?"
+
+
+def closest_version(version: object, known: Iterable[int]) -> int:
+    """The known version that is nearest to another one; the newest for anything but a number.
+
+    Example:
+        >>> closest_version(9, [1, 2, 3])
+        3
+    """
+    wanted = version if isinstance(version, int) else 2**63
+    return min(known, key=lambda each: abs(each - wanted))
+
+
+_MOST_BESIDE = 10_000
+
+
+def path_meant(path: object) -> str | None:
+    """A hint with the file or folder beside a missing path whose name is most like it, or None.
+
+    Example:
+        >>> path_meant("schemas/vmc_stat")
+        "did you mean 'schemas/vmc_state'?"
+    """
+    place = Path(str(path))
+    try:
+        with os.scandir(place.parent) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _MOST_BESIDE)]
+    except (OSError, ValueError):
+        return None
+    meant = closest(place.name, names, 0.75)
+    return None if meant is None else f"did you mean {str(place.with_name(meant))!r}?"
 
 
 class StructError(Exception):

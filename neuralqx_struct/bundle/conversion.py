@@ -238,20 +238,26 @@ def _moved(record: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, 
     return record if names[file] == file else {**record, "file": names[file]}
 
 
-def require_apart(source: Place, target: Place) -> None:
+def require_apart(source: Place, target: Place, *, itself: bool = True) -> None:
     """Checks that a new bundle is not written into the folder that it is made from.
+
+    Args:
+        source: The folder.
+        target: The new bundle.
+        itself: True if the new bundle may replace its source.
 
     Raises:
         SerializationError: It is.
     """
+    inside = same = False
     if isinstance(source, Path) and isinstance(target, Path):
-        inside = Path(os.path.realpath(source)) in Path(os.path.realpath(target)).parents
-    elif isinstance(source, Path) or isinstance(target, Path):
-        inside = False
-    else:
-        inside = target.is_below(source)
-    if inside:
-        message = f"expected a target outside of {source}, got one inside"
+        above, below = Path(os.path.realpath(source)), Path(os.path.realpath(target))
+        inside, same = above in below.parents, above == below
+    elif not (isinstance(source, Path) or isinstance(target, Path)):
+        inside, same = target.is_below(source), str(target) == str(source)
+    if inside or (same and not itself):
+        got = "one inside" if inside else "the same"
+        message = f"expected a target outside of {source}, got {got}"
         hint = "the input is never changed: choose another path"
         raise BundleExistsError(message, file=str(target), hint=hint)
 

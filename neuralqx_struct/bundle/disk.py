@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.errors import SerializationError, path_meant
 from neuralqx_struct.stores.store import BundleReadError
 
 _E = TypeVar("_E", bound=OSError)
@@ -51,7 +51,8 @@ def numbered(error: _E, number: int | None, path: object) -> _E:
 
 def missing(path: object, got: str) -> BundleMissingError:
     """The error for a path without a bundle."""
-    error = BundleMissingError(f"expected a bundle, got {got}", file=str(path))
+    hint = path_meant(path)
+    error = BundleMissingError(f"expected a bundle, got {got}", file=str(path), hint=hint)
     return numbered(error, errno.ENOENT, path)
 
 

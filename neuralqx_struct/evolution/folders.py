@@ -162,6 +162,7 @@ def migrate_all(
     to: int | str = "head",
     schema: Any = None,
     dry_run: bool = False,
+    overwrite: bool = False,
     trust: Iterable[str] = (),
     progress: Callable[[int, int], None] | None = None,
     limits: Limits | None = None,
@@ -178,6 +179,7 @@ def migrate_all(
         to: A version, ``"head"``, or a negative number of versions to go back, counted from each bundle's own.
         schema: A Series or Schema, or the path of a schema folder or file; None for the documents inside each bundle.
         dry_run: Plan and check, but write nothing.
+        overwrite: Write outputs that exist again.
         trust: Packages whose registered functions ``python`` steps may run, where the steps come out of a bundle.
         progress: Called with bundles done and bundles in all.
         limits: Sizes above which a bundle is refused, as in ``migrate``.
@@ -219,7 +221,12 @@ def migrate_all(
             f"expected a folder with bundles in it, got {got}", file=str(folder), hint=hint
         )
     items, stopped = list[Item](), False
-    options = {"dry_run": dry_run, "trust": tuple(trust), "limits": limits}
+    options = {
+        "dry_run": dry_run,
+        "overwrite": overwrite,
+        "trust": tuple(trust),
+        "limits": limits,
+    }
     for step, group in groupby(paths, _step_of):
         for batch in [[path] for path in group] if step is None else [[*group]]:
             if progress is not None:
@@ -307,7 +314,7 @@ def _migrated(
     to: int | str,
     **options: Any,
 ) -> Item:
-    if os.path.lexists(out):
+    if os.path.lexists(out) and not options["overwrite"]:
         document = bundle.read_manifest(path, limits=options["limits"])
         wanted = target_version(document, series_for(document, given), to)
         _require_complete(out, document["schema"]["id"], wanted, options["limits"])

@@ -23,7 +23,13 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle.forms import form_of
 from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import dtype_named
-from neuralqx_struct.errors import Diagnostic, MigrationError, Severity, StructError
+from neuralqx_struct.errors import (
+    Diagnostic,
+    MigrationError,
+    Severity,
+    StructError,
+    closest_version,
+)
 from neuralqx_struct.evolution.diff import edited_version
 from neuralqx_struct.evolution.hops import Hop, Unknown
 from neuralqx_struct.evolution.payload_tree import free_name
@@ -198,21 +204,17 @@ def _target(to: int | str, written: int, reader: Series, known: Series) -> int:
             f"expected a version, 'head' or a negative number, got {to!r}", code="NQX422"
         )
     if to > 0:
-        if to not in known.documents:
-            versions = ", ".join(map(str, known.versions))
-            raise MigrationError(
-                f"expected one of the versions {versions} of {known.id}, got {to}",
-                code="NQX422",
-                hint="add the file of that version, or upgrade to a release that ships it",
-            )
-        return to
+        if to in known.documents:
+            return to
+        versions = ", ".join(map(str, known.versions))
+        message = f"expected one of the versions {versions} of {known.id}, got {to}"
+        hint = f"did you mean {closest_version(to, known.versions)}? Otherwise add its file, or upgrade"
+        raise MigrationError(message, code="NQX422", hint=hint)
     older = [version for version in known.versions if version < written]
     if -to > len(older):
-        raise MigrationError(
-            f"expected at least {-to} versions before {written}, got {len(older)}",
-            code="NQX422",
-            hint=f"known versions of {known.id}: {', '.join(map(str, known.versions))}",
-        )
+        message = f"expected at least {-to} versions before {written}, got {len(older)}"
+        hint = f"known versions of {known.id}: {', '.join(map(str, known.versions))}"
+        raise MigrationError(message, code="NQX422", hint=hint)
     return older[to]
 
 
@@ -284,6 +286,7 @@ def migrate(
     to: int | str = "head",
     schema: Any = None,
     dry_run: bool = False,
+    overwrite: bool = False,
     trust: Iterable[str] = (),
     progress: Callable[[int, int], None] | None = None,
     limits: Limits | None = None,
@@ -293,12 +296,13 @@ def migrate(
 
     Args:
         path: The bundle, a path or a URL.
-        out: Where the new one goes, a path or a URL; nothing may be there.
+        out: Where the new one goes, a path or a URL.
         to: A version, ``"head"``, or a negative number of versions to go back.
         schema: A Series or Schema, or the path of a schema folder or file; None for the documents inside the bundle. Of a
             Catalogue the schema of the bundle is taken, if it is there.
         dry_run: Plan and check, but write nothing. Values of arrays are not read: a cast that does not hold one of them
             is found only when the bundle is written.
+        overwrite: Replace a bundle at ``out``, which may not be the one that is migrated.
         trust: Packages whose registered functions ``python`` steps may run, where the steps come out of the bundle; they are
             imported if need be.
         progress: Called with bytes done and bytes in all.
@@ -321,18 +325,15 @@ def migrate(
     given = schemas_given(schema)
     try:
         with bundle.opened(path, limits) as source:
-            bundle.require_apart(source.path, out)
+            bundle.require_apart(source.path, out, itself=not overwrite)
             payload = source.payload()
             series = series_for(payload.document, given)
             result, way = resolve_by_plan(payload, series, to=to, report=report, trust=trust)
             _check_result(result, series)
             if dry_run:
                 return Migrated(way, tuple(report), None, linked=False)
-            linked = _write(source, out, payload, result, progress=progress, limits=limits)
-    except bundle.BundleExistsError as error:  # there is no overwrite= here
-        hint = "choose another path; a migration never replaces a file or folder"
-        found = [replace(d, file=str(out), hint=hint) for d in error.diagnostics]
-        raise bundle.BundleExistsError(found) from None
+            writing = {"overwrite": overwrite, "progress": progress, "limits": limits}
+            linked = _write(source, out, payload, result, **writing)
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
     return Migrated(way, tuple(report), cast("Path", out), linked)

@@ -25,7 +25,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
 from neuralqx_struct.bundle.disk import BundleMissingError, numbered
 from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import DTYPES, dtype_name, dtype_named
-from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, UntrustedError
+from neuralqx_struct.errors import (
+    Diagnostic,
+    IntegrityError,
+    SerializationError,
+    UntrustedError,
+    path_meant,
+)
 from neuralqx_struct.formats.ranges import Blocks, Ranges
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.arrays import Region
@@ -328,7 +334,10 @@ def _refused(error: OSError, path: Path) -> SerializationError:
     if isinstance(error, SerializationError):
         return error
     if isinstance(error, FileNotFoundError):
-        missing = BundleMissingError("expected a file or folder, got none", file=str(path))
+        hint = path_meant(path)
+        missing = BundleMissingError(
+            "expected a file or folder, got none", file=str(path), hint=hint
+        )
         return numbered(missing, errno.ENOENT, path)
     message = f"expected to read the file, got: {error.strerror or error}"
     hint = "check the owner and the mode of the file, or the disk"

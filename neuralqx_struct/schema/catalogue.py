@@ -17,10 +17,11 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from neuralqx_struct.errors import SchemaError, did_you_mean
+from neuralqx_struct.errors import SchemaError, closest_version, did_you_mean
 from neuralqx_struct.references import IDENTITY
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import (
+    SchemaMissingError,
     Series,
     load_series,
     schema_folders,
@@ -128,8 +129,10 @@ def _file_of(place: Path, where: str, version: int) -> Path:
     if version not in by_version:
         known = ", ".join(map(str, sorted(by_version))) or "none"
         message = f"expected one of the versions {known} of {where}, got {version}"
-        hint = f"did you mean {where}@{max(by_version)}?" if by_version else None
-        raise SchemaError(message, code="NQX404", hint=hint)
+        hint = None
+        if by_version:
+            hint = f"did you mean {where}@{closest_version(version, by_version)}?"
+        raise SchemaMissingError(message, hint=hint)
     return by_version[version]
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, SchemaError, shell_word
+from neuralqx_struct.errors import Diagnostic, SchemaError, closest_version, path_meant, shell_word
 from neuralqx_struct.schema.lock import WAIVERS_NAME, payload_fingerprint, payload_fingerprints
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data, parse_document
@@ -58,7 +58,7 @@ class SchemaMissingError(SchemaError, FileNotFoundError):
     def at(cls, path: str | Path) -> SchemaMissingError:
         """The error for a path."""
         message = "expected a schema file or folder, got no such path"
-        return cls(message, file=str(path), hint="check the path")
+        return cls(message, file=str(path), hint=path_meant(path) or "check the path")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ class Series:
         if version not in self.documents:
             known = ", ".join(map(str, self.versions))
             message = f"expected one of the versions {known} of {self.id}, got {version}"
-            hint = "add the file of that version, or upgrade to a release that ships it"
+            near = closest_version(version, self.versions)
+            hint = f"did you mean {near}? Otherwise add the file of {version}, or upgrade"
             raise SchemaError(message, code="NQX404", hint=hint)
         return self.documents[version]
 

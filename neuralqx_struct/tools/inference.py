@@ -65,11 +65,11 @@ class Inferred(str):
         """The text of the schema, as plain text."""
         return str(self)
 
-    def write(self, folder: str | Path) -> list[Path]:
+    def write(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
         """Writes ``v1.yaml``, and beside it ``layouts/NAME.yaml``; returns the files.
 
         Raises:
-            BundleExistsError: One of them exists.
+            BundleExistsError: One of them exists, and ``overwrite`` is false.
         """
         place = Path(folder)
         document: Any = read_text(self.schema).data
@@ -78,8 +78,8 @@ class Inferred(str):
             layout: Any = read_text(self.layout).data
             texts[place / "layouts" / f"{layout['layout']}.yaml"] = self.layout
         for path in texts:
-            if os.path.lexists(path):
-                hint = "name another folder, or remove the file"
+            if os.path.lexists(path) and not overwrite:
+                hint = "pass overwrite=True, or name another folder"
                 message = "expected a new file, got one that exists"
                 raise bundle.BundleExistsError(message, file=str(path), hint=hint)
         for path, text in texts.items():

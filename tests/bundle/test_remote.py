@@ -123,8 +123,12 @@ def test_a_payload_is_migrated_while_it_is_loaded_and_behind_urls(server):
         assert str(done.out) == out
         assert not s.verify(out) and not s.validate(out, schema)
         assert schema.load(out) == schema.load(old)
-    with pytest.raises(s.SerializationError, match="a migration never replaces"):
+    with pytest.raises(s.SerializationError, match="pass overwrite=True to replace it"):
         s.migrate("memory://v/one", "memory://v/two", schema=schema)
+    s.migrate("memory://v/one", "memory://v/two", to=2, schema=schema, overwrite=True)
+    assert s.inspect("memory://v/two").schema["version"] == 2
+    with pytest.raises(s.SerializationError, match="outside of memory://v/one, got the same"):
+        s.migrate("memory://v/one", "memory://v/one", schema=schema, overwrite=True)
     with pytest.raises(s.SerializationError, match="expected a target outside of memory://v/one"):
         s.migrate("memory://v/one", "memory://v/one/two", schema=schema)
     assert s.diff("memory://v/one", "schemas/vmc_state/v1.yaml") == []

@@ -122,6 +122,16 @@ def test_a_second_call_goes_on_where_the_first_stopped(run, tmp_path):
     assert str(done).endswith("6 bundles: 1 migrated, 5 complete already")
 
 
+def test_outputs_are_written_again_where_that_is_asked(run, tmp_path):
+    out = tmp_path / "out"
+    migrate_all(run, out, to=2)
+    (out / "step_0" / "arrays.npz").unlink()
+    done = migrate_all(run, out, to=3, overwrite=True)
+    assert set(states(done).values()) == {"migrated"}
+    assert {version(item.out) for item in done.items} == {3}
+    assert bundle.verify(out / "step_0") == []
+
+
 def test_outputs_that_are_not_what_is_wanted_are_left_and_told(run, tmp_path):
     out = tmp_path / "out"
     migrate_all(run, out, to=2)

@@ -1155,15 +1155,23 @@ def test_a_python_step_writes_members_of_an_enum_that_only_the_new_version_has(e
     assert down.document["manifest"] == payload(old, {"a": "p"}).document["manifest"]
 
 
-def test_a_migration_does_not_offer_to_replace_what_is_there(tmp_path):
+def test_a_migration_replaces_a_bundle_that_it_is_asked_to_replace(tmp_path):
     old, new = doc({"a": "int"}), doc({"b": "int"}, 2, [s.rename(field="a", to="b")])
-    bundle.write(tmp_path / "old", payload(old, {"a": 1}, [old, new]))
-    (tmp_path / "new").mkdir()
+    source = bundle.write(tmp_path / "old", payload(old, {"a": 1}, [old, new]))
+    target = bundle.write(tmp_path / "new", payload(old, {"a": 2}, [old, new]))
     with pytest.raises(bundle.BundleExistsError) as caught:
-        migrate(tmp_path / "old", tmp_path / "new")
+        migrate(source, target)
     (found,) = caught.value.diagnostics
-    assert (found.code, found.file) == ("NQX431", str(tmp_path / "new"))
-    assert found.hint == "choose another path; a migration never replaces a file or folder"
+    assert (found.code, found.file) == ("NQX431", str(target))
+    assert found.hint == "pass overwrite=True to replace it"
+    migrate(source, target, overwrite=True)
+    assert bundle.read(target).document["manifest"]["fields"] == {"b": 1}
+    with pytest.raises(bundle.BundleExistsError, match="got the same"):
+        migrate(source, tmp_path / "new" / ".." / "old", overwrite=True)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "kept.txt").write_text("mine")
+    with pytest.raises(bundle.BundleExistsError, match="expected a bundle to overwrite"):
+        migrate(source, tmp_path / "notes", overwrite=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
