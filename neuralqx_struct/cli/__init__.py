@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from typing import Any
 
 __all__ = ["main"]
 
@@ -37,4 +38,20 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:  # the reader of the output, such as head, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        sys.exit(141)  # as shells report it: 128 and the number of SIGPIPE
+    except Exception as error:  # noqa: BLE001 - outside of a command: while its arguments are read
+        sys.exit(_crashed(error))
+
+
+def _crashed(error: Exception) -> int:
+    """Prints the report of an error outside of a command; returns the exit code."""
+    import shlex
+
+    from neuralqx_struct.cli.reports import run
+    from neuralqx_struct.cli.results import Output
+
+    def fail() -> Any:
+        raise error
+
+    verbose = not {"-v", "--verbose"}.isdisjoint(sys.argv)
+    return run("", Output(verbose=verbose), fail, line=shlex.join(sys.argv))

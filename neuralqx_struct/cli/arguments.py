@@ -64,6 +64,17 @@ class Argument:
         return f"--no-{self.flag.lstrip('-')}" if self.project and self.type is bool else ""
 
     @property
+    def in_usage(self) -> str:
+        """The argument in the usage of its command: in brackets if it may be left out."""
+        words = self.metavar
+        if self.flag:
+            names = "|".join(filter(None, [self.flag, self.off]))
+            words = names if self.type is bool else f"{names} {self.metavar}"
+        elif self.many:
+            words = f"{self.metavar}..."
+        return words if self.required else f"[{words}]"
+
+    @property
     def required(self) -> bool:
         """True if it may not be left out."""
         return self.default is REQUIRED
@@ -72,7 +83,9 @@ class Argument:
         """The value of a word; raises ValueError if it is refused."""
         if self.choices and word not in self.choices:
             *most, last = self.choices
-            raise ValueError(f"expected {', '.join(most)} or {last}, got {word!r}")
+            meant = did_you_mean(word, self.choices)
+            hint = f"; {meant}" if meant else ""
+            raise ValueError(f"expected {', '.join(most)} or {last}, got {word!r}{hint}")
         if self.check is not None:
             self.check(word)
         return word if self.type is Path and "://" in word else self.type(word)
@@ -99,8 +112,7 @@ def option(
 
 def choice(name: str, help: str, *choices: str) -> Argument:  # noqa: A002
     """An option with fixed values, of which the first is the default."""
-    metavar = f"[{'|'.join(choices)}]"
-    return option(name, help, metavar, default=choices[0], choices=choices)
+    return option(name, help, "|".join(choices), default=choices[0], choices=choices)
 
 
 def switch(name: str, help: str, short: str = "", project: str = "") -> Argument:  # noqa: A002
@@ -121,12 +133,31 @@ COMMON: Final = (
     switch("quiet", "Leave out verdicts, counts and progress bars.", "-q"),
     switch("verbose", "Print tracebacks and the time taken.", "-v"),
 )
+#: Options that the parser adds itself: to every command, and to the program.
+HELP: Final = switch("help", "Show this help and exit.", "-h")
+SETUP: Final = (
+    switch("version", "Print the version and exit.", "-V"),
+    switch("install_completion", "Set up completion in the current shell."),
+    switch("show_completion", "Print the completion of the current shell."),
+)
 
 
 def check_version(text: str) -> None:
     """Raises ValueError for text that is no version to migrate to."""
     if text != "head" and not text.removeprefix("-").isdecimal():
-        raise ValueError(f"expected a version, 'head' or a negative number, got {text!r}")
+        meant = did_you_mean(text, ["head"])
+        hint = f"; {meant}" if meant else ""
+        raise ValueError(f"expected a version, 'head' or a negative number, got {text!r}{hint}")
+
+
+def check_mode(text: str) -> None:
+    """Raises ValueError for text that is no compatibility mode."""
+    from neuralqx_struct.schema.migration import MODES  # it imports Pydantic
+
+    if text not in MODES:
+        hint = did_you_mean(text, MODES)
+        known = ", ".join(MODES)
+        raise ValueError(f"expected one of {known}, got {text!r}{f'; {hint}' if hint else ''}")
 
 
 def check_depth(text: str) -> None:
@@ -223,7 +254,8 @@ SCHEMA = option(
     schema=True,
     project="own_schemas",
 )
-OUT = option("out", "Output file; printed if left out.", "FILE", type=Path)
+OUT = option("out", "A new file; printed if left out.", "DST", type=Path)
+OVERWRITE = switch("overwrite", "Replace what is at --out.")
 _FORMS = "A schema folder (its newest version), file, ID or ID@3."
 SCHEMA_PATH = Argument("path", _FORMS, "SCHEMA", reads=True, schema=True)
 SCHEMA_FOLDER = replace(
@@ -248,13 +280,12 @@ SCHEMA_PATHS = Argument(
     schema=True,
     project="schemas",
 )
-FOLDER = Argument(
-    "folder", "The folder of all schemas.", "[FOLDER]", default=None, project="schemas"
-)
+FOLDER = Argument("folder", "The folder of all schemas.", "FOLDER", default=None, project="schemas")
 MODE = option(
     "mode",
     "Such as full-transitive; by default each schema's own.",
     "MODE",
+    check=check_mode,
     project="mode",
 )
 WAIVERS = option(

@@ -12,17 +12,9 @@ from neuralqx_struct.cli import reports
 from neuralqx_struct.cli.arguments import parse_bytes, parse_limit, parse_value
 from neuralqx_struct.cli.reports import each
 from neuralqx_struct.cli.results import ArgumentError, Report, failure
-from neuralqx_struct.cli.schemas import existing, written
+from neuralqx_struct.cli.schemas import existing
+from neuralqx_struct.cli.targets import require_free, written
 from neuralqx_struct.errors import Diagnostic, has_errors
-
-
-def _free(path: Path, hint: str) -> None:
-    """Raises an error if a target exists."""
-    if isinstance(path, Path) and os.path.lexists(path):  # behind a URL the writer looks itself
-        from neuralqx_struct.bundle import BundleExistsError
-
-        message = "expected a new path, got one that exists"
-        raise BundleExistsError(message, file=str(path), hint=hint)
 
 
 def demo(folder: Path | None) -> Report:
@@ -109,8 +101,9 @@ def inspect(
     return Report(text, tuple(found), {"bundle": record.to_json()})
 
 
-def report(path: Path, other: Path | None, out: Path) -> Report:
+def report(path: Path, other: Path | None, out: Path, *, overwrite: bool) -> Report:
     """Writes a page of HTML about a checkpoint or a schema, or about two checkpoints."""
+    require_free(out, overwrite=overwrite)
     from neuralqx_struct.pages.reports import report as page
 
     return replace(written(page(path, other), out), members={"out": out})
@@ -158,8 +151,7 @@ def convert(
     """Writes a bundle in another form or store, or from and to a foreign file."""
     from neuralqx_struct.layouts import conversion
 
-    if not options["overwrite"]:
-        _free(out, "pass --overwrite, or choose another --out")
+    require_free(out, overwrite=options["overwrite"])
     found: list[Diagnostic] = []
     with reports.progress_bar("converting") as advance:
         done = conversion.convert(
@@ -175,22 +167,25 @@ def convert(
     return Report(str(done), tuple(found), members=asdict(done), layout="verdict")
 
 
-def infer(bundle: Path, identity: str | None, out: Path | None) -> Report:
+def infer(source: Path, identity: str | None, out: Path | None, *, overwrite: bool) -> Report:
     """Writes a first schema from the contents of a bundle or a foreign file, and a layout for the second."""
     from neuralqx_struct.tools.inference import infer as draft
 
-    found = draft(bundle, schema=identity)
+    is_file = out is not None and out.suffix in (".yaml", ".yml")
+    if is_file:
+        require_free(out, overwrite=overwrite)
+    found = draft(source, schema=identity)
     members: dict[str, Any] = {"layout": found.layout or None}
     if out is None:
         text = "\n".join(filter(None, [found.schema, found.layout]))
         report = written(text, None, found=found.findings, **members)
         return replace(report, members={**report.members, "text": found.schema})
-    if out.suffix in (".yaml", ".yml"):
+    if is_file:
         if found.layout:
             hint = "a schema and a layout are two files: name a folder"
             raise ArgumentError(f"expected a folder, got the file {out}\n{hint}", "--out")
         return written(found.schema, out, found=found.findings, **members)
-    files = ", ".join(map(str, found.write(out)))
+    files = ", ".join(map(str, found.write(out, overwrite=overwrite)))
     return Report(
         f"written to {files}",
         found.findings,
@@ -200,10 +195,11 @@ def infer(bundle: Path, identity: str | None, out: Path | None) -> Report:
 
 
 def migrate(
-    bundle: Path,
+    source: Path,
     *,
-    to: str,
     out: Path | None,
+    overwrite: bool,
+    to: str,
     schema: Any,
     dry_run: bool,
     trust: Sequence[str],
@@ -211,36 +207,37 @@ def migrate(
 ) -> Report:
     """Writes a bundle, or every bundle of a folder, in another version."""
     if out is None and not dry_run:
-        raise ArgumentError("expected --out PATH, or --dry-run", "--out")
+        raise ArgumentError("expected --out DST, or --dry-run", "--out")
     from neuralqx_struct.evolution import folders, migrations
     from neuralqx_struct.manifest import Limits
 
-    target = out or bundle.parent / f"{bundle.name}-migrated"
+    target = out or source.parent / f"{source.name}-migrated"
     options: dict[str, Any] = {
         "to": to if to == "head" else int(to),
         "schema": _schemas(schema),
         "dry_run": dry_run,
+        "overwrite": overwrite,
         "trust": trust,
         "limits": Limits(**dict(map(parse_limit, limits))),
     }
     members: dict[str, Any] = {"out": None if dry_run else target, "dry_run": dry_run}
     end = "nothing was written (--dry-run)" if dry_run else f"written to {target}"
-    if isinstance(bundle, Path) and bundle.is_dir() and not folders.is_bundle(bundle):
+    if isinstance(source, Path) and source.is_dir() and not folders.is_bundle(source):
         with reports.progress_bar("migrating bundles") as advance:
-            folder = folders.migrate_all(bundle, target, **options, progress=advance)
+            folder = folders.migrate_all(source, target, **options, progress=advance)
         if len(folder.failed) == len(folder.items):
             end = "nothing was written"
         return _of_folder(folder, end, members)
     if not dry_run:
-        _free(target, "remove it, or choose another --out")
+        require_free(target, overwrite=overwrite)
     if not isinstance(schema, Path) and to == "head":
-        planned = migrations.migrate(bundle, target, **{**options, "dry_run": True})
+        planned = migrations.migrate(source, target, **{**options, "dry_run": True})
         if not planned.plan.hops and (schema is None or schema.get(planned.plan.id) is None):
             message = f"expected a schema with newer versions, got only version {planned.plan.to_version} of {planned.plan.id} in the bundle"
             hint = "pass the folder of the schema: --schema SCHEMA, or name it in a project file"
-            return failure("NQX400", message, hint, str(bundle))
+            return failure("NQX400", message, hint, str(source))
     with reports.progress_bar("migrating") as advance:
-        done = migrations.migrate(bundle, target, **options, progress=advance)
+        done = migrations.migrate(source, target, **options, progress=advance)
     members["plan"] = _plan(done.plan)
     return Report(f"{done.plan}\n{end}", done.report, members, layout="verdict")
 

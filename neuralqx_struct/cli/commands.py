@@ -16,7 +16,7 @@ from typing import Any, Final
 from neuralqx_struct.cli.arguments import COMMON, Argument, in_options
 from neuralqx_struct.cli.reports import remark, run
 from neuralqx_struct.cli.results import REPORT_VERSION, ArgumentError, Output, Report, failure
-from neuralqx_struct.errors import Diagnostic, SchemaError, StructError
+from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, shell_word
 
 EXIT_CODES: Final = {0: "clean", 1: "findings of severity error", 2: "could not run"}
 _STDIN: Final = Path("-")
@@ -33,6 +33,7 @@ class Command:
         run: Called with the arguments; returns the report.
         help: Help in one sentence.
         arguments: Its arguments and options, besides those of every command.
+        examples: Calls that its help shows, without the name of the program.
         members: The members of its JSON results, besides those of every report.
         needs_jax: True if it always imports JAX.
     """
@@ -42,8 +43,14 @@ class Command:
     run: Callable[..., Report]
     help: str
     arguments: tuple[Argument, ...]
+    examples: tuple[str, ...]
     members: tuple[str, ...]
     needs_jax: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of its help."""
+        return self.help.partition(". ")[0].removesuffix(".") + "."
 
     @property
     def all_arguments(self) -> tuple[Argument, ...]:
@@ -52,10 +59,11 @@ class Command:
 
     def call(self, values: dict[str, Any]) -> int:
         """Runs the command and prints its report; returns the exit code."""
+        line = self._line(values)
         output = Output(**{argument.name: values.pop(argument.name) for argument in COMMON})
         reading = [each for each in self.arguments if each.reads and _has_input(values[each.name])]
         if not reading:
-            return run(self.name, output, lambda: self._report(values), self._in_options)
+            return run(self.name, output, lambda: self._report(values), self._in_options, line=line)
         import tempfile
 
         with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +77,28 @@ class Command:
                 if argument.many:
                     values[argument.name] = [place if path == _STDIN else path for path in given]
             renamed = {str(place): "<stdin>"}
-            return run(self.name, output, lambda: self._report(values), self._in_options, renamed)
+            return run(
+                self.name,
+                output,
+                lambda: self._report(values),
+                self._in_options,
+                renamed,
+                line=line,
+            )
+
+    def _line(self, values: Mapping[str, Any]) -> str:
+        """The command line of arguments and options that are not left out."""
+        words = ["neuralqx-struct", self.name]
+        for argument in self.all_arguments:
+            value = values[argument.name]
+            if value is None or value == argument.default:
+                continue
+            if argument.type is bool:
+                words.append(argument.flag if value else argument.off)
+                continue
+            for each in value if argument.many else [value]:
+                words += filter(None, [argument.flag, shell_word(each)])
+        return " ".join(words)
 
     def _in_options(self, hint: str) -> str:
         return in_options(hint, self.arguments)

@@ -8,20 +8,40 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from neuralqx_struct.cli.arguments import Argument
-from neuralqx_struct.cli.commands import EXIT_CODES, Command
+from neuralqx_struct.cli.commands import Command
+from neuralqx_struct.cli.manual import command_help, group_help, group_usage, usage
 from neuralqx_struct.cli.reports import FORMATS
 from neuralqx_struct.cli.results import ArgumentError, failure
 from neuralqx_struct.cli.table import COMMANDS, GROUPS
+from neuralqx_struct.errors import closest
 
 
-class Commands(TyperGroup):
+class Group(TyperGroup):
+    """A group of commands that proposes the command meant by a word, also one of another group."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names."""
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            if _is_of_click(error) and not hasattr(error, "option_name"):
+                known = {name.rpartition(" ")[2]: name for name in COMMANDS}
+                known |= {name: name for name in self.commands}
+                meant = closest(args[0], known)
+                hint = "" if meant is None else f"; did you mean {known[meant]!r}?"
+                error.message = f"no such command: {args[0]}{hint}"  # type: ignore[attr-defined]
+            raise
+
+
+class Commands(Group):
     """The group of all commands; prints errors about arguments in the format that the call asks for."""
 
     def main(  # type: ignore[override]
@@ -33,8 +53,7 @@ class Commands(TyperGroup):
         try:
             code = super().main(**options)
         except Exception as error:
-            # Only errors of click have it.
-            if not standalone or not hasattr(error, "format_message"):
+            if not standalone or not _is_of_click(error):
                 raise
             code = _refuse(error, sys.argv[1:] if args is None else args)
         if standalone:
@@ -42,12 +61,22 @@ class Commands(TyperGroup):
         return code
 
 
+def _is_of_click(error: Exception) -> bool:
+    return hasattr(error, "format_message")
+
+
 def _refuse(error: Any, words: Sequence[str]) -> int:
     """Prints an error about arguments; returns the exit code."""
+    context = getattr(error, "ctx", None)
+    option = getattr(error, "option_name", None)
+    if option and context is not None and getattr(error, "possibilities", None):
+        meant = closest(option, [flag for each in context.command.params for flag in each.opts])
+        if meant is not None:
+            error.message = f"no such option: {option}; did you mean {meant!r}?"
+            error.possibilities = None
     # The parser does not know the format of a call that it refuses.
-    for style in ("json", "sarif"):
+    for style in [name for name in FORMATS if name != "text"]:
         if f"--format={style}" in words or ("--format", style) in pairwise(words):
-            context = getattr(error, "ctx", None)
             command = "" if context is None else context.command_path.partition(" ")[2]
             report = failure("NQX400", error.format_message(), "--help lists the arguments")
             typer.echo(FORMATS[style](command, report))
@@ -56,13 +85,29 @@ def _refuse(error: Any, words: Sequence[str]) -> int:
     return int(error.exit_code)
 
 
+def _helped(kind: Any, shown: str, text: Callable[[], str]) -> Any:
+    """A class of commands of typer with our own usage and help."""
+
+    class Helped(kind):  # type: ignore[misc]
+        def get_usage(self, ctx: Any) -> str:
+            del ctx
+            return f"Usage: {shown}"
+
+        def get_help(self, ctx: Any) -> str:
+            del ctx
+            return text()
+
+    return Helped
+
+
+def _group(kind: Any, name: str) -> Any:
+    return _helped(kind, group_usage(name), partial(group_help, name, GROUPS, COMMANDS))
+
+
 def build_app() -> typer.Typer:
     """Makes the typer application of all commands in the table."""
-    codes = ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     app = typer.Typer(
-        cls=Commands,
-        help=GROUPS[""],
-        epilog=f"Exit codes: {codes}.",
+        cls=_group(Commands, ""),
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -70,15 +115,16 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_root)
     groups = {"": app}
-    for name, description in GROUPS.items():
+    for name in GROUPS:
         if name:
-            group = typer.Typer(help=description, no_args_is_help=True, rich_markup_mode=None)
+            own = _group(Group, name)
+            group = typer.Typer(cls=own, no_args_is_help=True, rich_markup_mode=None)
             app.add_typer(group, name=name)
             groups[name] = group
     for command in COMMANDS.values():
         group_name, _, name = command.name.rpartition(" ")
-        needs = " Needs JAX." if command.needs_jax else ""
-        groups[group_name].command(name, help=f"{command.help}{needs}")(_callback(command))
+        own = _helped(TyperCommand, usage(command), partial(command_help, command))
+        groups[group_name].command(name, cls=own, help=command.summary)(_callback(command))
     return app
 
 

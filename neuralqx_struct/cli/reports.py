@@ -229,6 +229,8 @@ def run(
     body: Callable[[], Report],
     reworded: Callable[[str], str] = str,
     renamed: Mapping[str, str] = {},
+    *,
+    line: str = "",
 ) -> int:
     """Runs a command and prints its report.
 
@@ -238,6 +240,7 @@ def run(
         body: Does the work; its errors become a report.
         reworded: Gives the hint to print for one of a Python function.
         renamed: Texts to replace in the printed results.
+        line: The command line, for the report of a failure inside the program.
 
     Returns:
         The exit code.
@@ -245,7 +248,7 @@ def run(
     token = _OUTPUT.set(output)
     try:
         return _printed(
-            command, output, lambda: _report(command, body).with_hints(reworded), renamed
+            command, output, lambda: _report(command, body, line).with_hints(reworded), renamed
         )
     except KeyboardInterrupt:
         return 130
@@ -277,18 +280,18 @@ def _printed(
     return report.exit_code
 
 
-def _report(command: str, body: Callable[[], Report]) -> Report:
+def _report(command: str, body: Callable[[], Report], line: str) -> Report:
     """The report of a command, or of the error that ended it."""
     try:
         return body()
     except (BrokenPipeError, ArgumentError):
         raise
-    except Exception as error:  # noqa: BLE001 - the outermost frame: unexpected errors are reported in one line
+    except Exception as error:  # noqa: BLE001 - the outermost frame: unexpected errors become a report
         if _OUTPUT.get().verbose:
             import traceback
 
             traceback.print_exception(error)
-        return of_error(command, error)
+        return of_error(command, error, line)
 
 
 def _summary(diagnostics: Iterable[Diagnostic]) -> str:

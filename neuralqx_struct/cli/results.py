@@ -86,8 +86,8 @@ class Output:
 
 
 def could_not_run(error: BaseException) -> bool:
-    """True for errors that are not about the content of the input: it is missing, unreadable, or the target exists."""
-    refused = isinstance(error, StructError) and error.code == "NQX400"
+    """True for errors that are not about the content of the input: it or a package is missing, or the target exists."""
+    refused = isinstance(error, StructError) and error.code in ("NQX400", "NQX615")
     return refused or isinstance(error, OSError) or isinstance(error.__cause__, OSError)
 
 
@@ -103,8 +103,14 @@ def failure(
     return Report(failures=(Diagnostic(code, "error", message, "", file, line, column, hint),))
 
 
-def of_error(command: str, error: Exception) -> Report:
-    """The report of a command that an error ended."""
+def of_error(command: str, error: Exception, line: str = "") -> Report:
+    """The report of a command that an error ended.
+
+    Args:
+        command: Its name.
+        error: The error.
+        line: The whole command line, for the report of an error that nothing expects.
+    """
     if isinstance(error, StructError):
         if could_not_run(error):
             return Report(failures=error.diagnostics)
@@ -115,9 +121,9 @@ def of_error(command: str, error: Exception) -> Report:
         return failure("NQX400", message, file=file)
     if isinstance(error, ImportError):
         return _of_import(command, error)
-    message = f"expected no failure inside the program, got {type(error).__name__}: {error}"
-    hint = "please report this with the input that led to it; --verbose shows where it happened"
-    return failure("NQX000", message, hint)
+    from neuralqx_struct.cli.crashes import crash  # rare
+
+    return Report(failures=(crash(line or command, error),))
 
 
 def _of_import(command: str, error: ImportError) -> Report:

@@ -16,6 +16,7 @@ from neuralqx_struct.cli.arguments import (
     FOLDER,
     FOREIGN,
     OUT,
+    OVERWRITE,
     SCHEMA_FOLDER,
     SCHEMA_PATH,
     SCHEMA_PATHS,
@@ -45,6 +46,11 @@ SCHEMA_COMMANDS: Final = (
             FOREIGN,
             VALUES,
         ),
+        examples=(
+            "schema lint",
+            "schema lint schemas/vmc_state --format github",
+            "schema lint - < schemas/vmc_state/v1.yaml",
+        ),
         members=("paths",),
     ),
     Command(
@@ -56,6 +62,10 @@ SCHEMA_COMMANDS: Final = (
             SCHEMA_PATHS,
             switch("check", "Write nothing; files in another layout are findings."),
         ),
+        examples=(
+            "schema fmt",
+            "schema fmt schemas/vmc_state --check",
+        ),
         members=("paths", "changed"),
     ),
     Command(
@@ -64,6 +74,10 @@ SCHEMA_COMMANDS: Final = (
         run=schemas.list_schemas,
         help="List the schemas of a folder with their versions.",
         arguments=(FOLDER,),
+        examples=(
+            "schema list",
+            "schema list schemas --format json",
+        ),
         members=("schemas",),
     ),
     Command(
@@ -72,6 +86,10 @@ SCHEMA_COMMANDS: Final = (
         run=schemas.show,
         help="Show structs, fields, sizes and fingerprints of a schema.",
         arguments=(SCHEMA_PATH,),
+        examples=(
+            "schema show schemas/vmc_state",
+            "schema show neuralqx.vmc_state@2",
+        ),
         members=("schema", "schema_version", "versions", "fingerprints", "document"),
     ),
     Command(
@@ -88,6 +106,10 @@ SCHEMA_COMMANDS: Final = (
                 "versions",
             ),
         ),
+        examples=(
+            "schema graph schemas/vmc_state",
+            "schema graph schemas/vmc_state --of versions",
+        ),
         members=("mermaid",),
     ),
     Command(
@@ -96,6 +118,7 @@ SCHEMA_COMMANDS: Final = (
         run=schemas.history,
         help="List the versions of a schema with date, changes and steps.",
         arguments=(SCHEMA_FOLDER,),
+        examples=("schema history schemas/vmc_state",),
         members=("releases",),
     ),
     Command(
@@ -107,11 +130,15 @@ SCHEMA_COMMANDS: Final = (
             word(
                 "which",
                 "language: of schema files; layout: of layouts; manifest: of manifest.json; report: of JSON results; a schema folder, file, ID or ID@3: of the manifests of one schema.",
-                "[WHICH]",
+                "WHICH",
                 default="language",
                 schema=True,
                 also=("language", "layout", "manifest", "report"),
             ),
+        ),
+        examples=(
+            "schema json-schema manifest",
+            "schema json-schema neuralqx.vmc_state@3",
         ),
         members=("json_schema",),
     ),
@@ -122,8 +149,12 @@ SCHEMA_COMMANDS: Final = (
         help="Write the first version of a new schema. Edit it then.",
         arguments=(
             word("identity", "Such as lab.train_state.", "ID"),
-            replace(FOLDER, flag="--in", metavar="FOLDER"),
+            replace(FOLDER, flag="--in"),
             option("layout", "Write a layout of that name for the schema.", "NAME"),
+        ),
+        examples=(
+            "schema new lab.state",
+            "schema new neuralqx.vmc_state --layout hf",
         ),
         members=("file",),
     ),
@@ -141,6 +172,10 @@ SCHEMA_COMMANDS: Final = (
             ),
             TRUST,
         ),
+        examples=(
+            "schema freeze schemas/vmc_state",
+            "schema freeze schemas/vmc_state --golden",
+        ),
         members=("lock", "added", "kept", "corrected", "golden"),
     ),
     Command(
@@ -150,8 +185,13 @@ SCHEMA_COMMANDS: Final = (
         help="Write the schema of a Struct class. Reports parts that no schema can express.",
         arguments=(
             word("name", "A Struct class; its module is imported.", "MODULE:CLASS", imports=True),
-            option("identity", "Identity of the schema.", "ID", flag="--id"),
             OUT,
+            OVERWRITE,
+            option("identity", "Identity of the schema, such as lab.state.", "ID", flag="--id"),
+        ),
+        examples=(
+            "schema export lab.model:TrainState",
+            "schema export lab.model:TrainState --id lab.train_state",
         ),
         members=("text", "out", "schema", "schema_version"),
         needs_jax=True,
@@ -161,7 +201,8 @@ SCHEMA_COMMANDS: Final = (
         function="neuralqx_struct.schema.stubs.stub_module",
         run=schemas.stub,
         help="Write the classes of a schema as a module for type checkers.",
-        arguments=(SCHEMA_PATH, OUT),
+        arguments=(SCHEMA_PATH, OUT, OVERWRITE),
+        examples=("schema stub schemas/vmc_state --out vmc_state.py --overwrite",),
         members=("text", "out"),
     ),
     Command(
@@ -185,8 +226,12 @@ SCHEMA_COMMANDS: Final = (
                 "REF",
                 default="git:HEAD",
             ),
-            option("out", "By default the next version's file.", "FILE", type=Path),
+            replace(OUT, help="A new file; by default that of the next version."),
             switch("dry_run", "Print the file and write nothing."),
+        ),
+        examples=(
+            "schema revision schemas/train_state --dry-run",
+            "schema revision schemas/train_state --from lab.model:TrainState --dry-run",
         ),
         members=("text", "out", "schema", "schema_version", "steps", "questions"),
     ),

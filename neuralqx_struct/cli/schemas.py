@@ -13,6 +13,7 @@ from typing import Any
 from neuralqx_struct.cli.arguments import parse_value
 from neuralqx_struct.cli.reports import each
 from neuralqx_struct.cli.results import Report, failure
+from neuralqx_struct.cli.targets import replace_text, require_free, written
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean, has_errors, shell_word
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -174,33 +175,6 @@ def _refused(message: str, hint: str | None) -> SchemaError:
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
-def written(
-    text: str, out: Path | None, *, found: Sequence[Diagnostic] = (), **members: Any
-) -> Report:
-    """Writes a text into a file, or prints it; returns the report."""
-    members = {"text": text, "out": out, **members}
-    if out is None:
-        return Report(text.rstrip("\n"), tuple(found), members, layout="document")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.exists() and not out.is_file():  # a device or a pipe
-        out.write_text(text, encoding="utf-8")
-    else:
-        _replace_text(Path(os.path.realpath(out)), text)
-    return Report(f"written to {out}", tuple(found), members, layout="verdict")
-
-
-def _replace_text(out: Path, text: str) -> None:
-    """Writes a text file completely, or leaves the old one."""
-    temporary = out.with_name(f".{out.name[:100]}.tmp-{os.urandom(6).hex()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(out)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(out)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def new(identity: str, folder: Path, layout: str | None) -> Report:
     """Writes the first version of a new schema, or a layout of one that exists."""
     from neuralqx_struct.schema.language import new_schema
@@ -239,7 +213,7 @@ def fmt(paths: Sequence[Path], check: bool) -> Report:
                     hint = f"neuralqx-struct schema fmt {shell_word(file)}"
                     found.append(Diagnostic("NQX016", "error", message, file=str(file), hint=hint))
                 else:
-                    _replace_text(file, made)
+                    replace_text(file, made)
         return found
 
     done = each(paths, rewrite, "in the canonical layout")
@@ -264,8 +238,9 @@ def freeze(path: Path, golden: bool, trust: Sequence[str]) -> Report:
     return Report("\n".join(lines), members=members, layout="verdict")
 
 
-def export(name: str, identity: str | None, out: Path | None) -> Report:
+def export(name: str, identity: str | None, out: Path | None, *, overwrite: bool) -> Report:
     """Writes the schema of a Struct class."""
+    require_free(out, overwrite=overwrite)
     from neuralqx_struct.classes.documents import class_schema, dump_schema
 
     found: list[Diagnostic] = []
@@ -303,8 +278,9 @@ def _imported(name: str) -> type:
     return found
 
 
-def stub(path: Path, out: Path | None) -> Report:
+def stub(path: Path, out: Path | None, *, overwrite: bool) -> Report:
     """Writes a Python module with the classes of a schema."""
+    require_free(out, overwrite=overwrite)
     from neuralqx_struct.schema.stubs import stub_module
 
     series = _series_without_errors(path)

@@ -11,6 +11,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,8 @@ from neuralqx_struct.cli.arguments import (
     LAYOUT,
     LIMITS,
     MODE,
+    OUT,
+    OVERWRITE,
     PATHS,
     REQUIRED,
     SCHEMA,
@@ -59,6 +62,10 @@ _ROWS = (
                 default=None,
             ),
         ),
+        examples=(
+            "demo",
+            "demo try-it",
+        ),
         members=(
             "exact",
             "trained",
@@ -82,6 +89,10 @@ _ROWS = (
             SCHEMA,
             JSON_SCHEMA,
         ),
+        examples=(
+            "validate ckpt",
+            "validate runs/a runs/b --schema schemas/vmc_state",
+        ),
         members=("paths",),
     ),
     Command(
@@ -101,6 +112,11 @@ _ROWS = (
             switch("stats", "Read the arrays: range, mean, NaN and zeros of each."),
             option("html", "Write a page with the table and the sizes.", "FILE", type=Path),
         ),
+        examples=(
+            "inspect ckpt",
+            "inspect ckpt --filter 'tag:trainable' --stats",
+            "inspect model.safetensors --depth all",
+        ),
         members=("bundle", "out"),
     ),
     Command(
@@ -116,10 +132,13 @@ _ROWS = (
                 reads=True,
                 schema=True,
             ),
-            Argument(
-                "other", "A second checkpoint to compare.", "[PATH]", default=None, reads=True
-            ),
-            option("out", "The page.", "FILE", type=Path, default=REQUIRED),
+            Argument("other", "A second checkpoint to compare.", "PATH", default=None, reads=True),
+            replace(OUT, help="The page.", default=REQUIRED),
+            OVERWRITE,
+        ),
+        examples=(
+            "report ckpt --out ckpt.html",
+            "report runs/a runs/b --out report.html --overwrite",
         ),
         members=("out",),
     ),
@@ -129,6 +148,10 @@ _ROWS = (
         run=bundles.verify,
         help="Read every byte and compare it with its checksum.",
         arguments=(PATHS,),
+        examples=(
+            "verify ckpt",
+            "verify runs/a runs/b --format json",
+        ),
         members=("paths",),
     ),
     Command(
@@ -140,6 +163,10 @@ _ROWS = (
             Argument("old", "A schema or bundle.", "A", reads=True, schema=True),
             Argument("new", "The one to compare it with.", "B", reads=True, schema=True),
             switch("values", "Compare the arrays and values of two bundles or foreign files."),
+        ),
+        examples=(
+            "diff schemas/vmc_state@2 schemas/vmc_state",
+            "diff runs/a runs/b --values",
         ),
         members=("changes", "values"),
     ),
@@ -174,6 +201,10 @@ _ROWS = (
             ),
             WAIVERS,
         ),
+        examples=(
+            "breaking --against git:HEAD",
+            "breaking schemas/vmc_state --against ckpt --mode full",
+        ),
         members=("path", "against"),
     ),
     Command(
@@ -182,7 +213,9 @@ _ROWS = (
         run=bundles.migrate,
         help="Write a bundle in another schema version. Takes folders of bundles, too.",
         arguments=(
-            Argument("bundle", "The bundle, or a folder of bundles; it is not changed.", "BUNDLE"),
+            Argument("source", "The bundle, or a folder of bundles; it is not changed.", "SRC"),
+            replace(OUT, help="Path of the new bundle; not needed with --dry-run."),
+            OVERWRITE,
             option(
                 "to",
                 "A version, or how many to go back.",
@@ -190,11 +223,15 @@ _ROWS = (
                 default="head",
                 check=check_version,
             ),
-            option("out", "Path of the new bundle.", "PATH", type=Path),
             SCHEMA,
             switch("dry_run", "Plan and check, but write nothing."),
             TRUST,
             LIMITS,
+        ),
+        examples=(
+            "migrate ckpt --out new --schema schemas/vmc_state",
+            "migrate runs --out new_runs --to 2 --schema schemas/vmc_state",
+            "migrate ckpt --dry-run --schema schemas/vmc_state",
         ),
         members=("plan", "plans", "bundles", "out", "dry_run"),
     ),
@@ -205,22 +242,21 @@ _ROWS = (
         help="Write a bundle in another form or store, or from or to a foreign file.",
         arguments=(
             Argument("source", "A bundle, or a file of another program.", "SRC", reads=True),
-            option(
-                "out",
-                "Path of the new one; with .zip one file.",
-                "DST",
-                type=Path,
-                default=REQUIRED,
-            ),
+            replace(OUT, help="Path of the new one; with .zip one file.", default=REQUIRED),
+            OVERWRITE,
             STORE,
             switch("compress", "Smaller files that cannot be mapped."),
             switch("compact", "Leave out arrays that a migration left unused."),
-            switch("overwrite", "Replace the bundle at --out."),
             SCHEMA,
             LAYOUT,
             VALUES,
             SHARDS,
             TRUST,
+        ),
+        examples=(
+            "convert ckpt --out ckpt.zip --compress",
+            "convert ckpt --out other --store safetensors --overwrite",
+            "convert model.safetensors --out net --schema schemas/net --layout hf",
         ),
         members=("out", "store", "arrays", "nbytes", "dropped", "linked"),
     ),
@@ -230,9 +266,14 @@ _ROWS = (
         run=bundles.infer,
         help="Write a first schema from a bundle or a foreign file. A TODO marks each unknown part.",
         arguments=(
-            Argument("bundle", "A bundle, or a file of another program.", "PATH", reads=True),
+            Argument("source", "A bundle, or a file of another program.", "SRC", reads=True),
+            replace(OUT, help="A folder, or a YAML file; printed if left out."),
+            OVERWRITE,
             option("identity", "Identity of the schema, such as lab.state.", "ID", flag="--id"),
-            option("out", "A folder, or a YAML file; printed if left out.", "PATH", type=Path),
+        ),
+        examples=(
+            "infer ckpt",
+            "infer model.safetensors --out schemas/drafted --id lab.net",
         ),
         members=("text", "layout", "out"),
     ),
@@ -241,7 +282,11 @@ _ROWS = (
         function="neuralqx_struct.cli.schemas.explain",
         run=schemas.explain,
         help="Explain a diagnostic code and its fix, or list all codes.",
-        arguments=(word("code", "Such as NQX411.", "[CODE]", default=""),),
+        arguments=(word("code", "Such as NQX411.", "CODE", default=""),),
+        examples=(
+            "explain NQX411",
+            "explain",
+        ),
         members=("code", "codes", "text"),
     ),
 )

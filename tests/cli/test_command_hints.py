@@ -207,7 +207,7 @@ FOLLOWED = {
     ),
     "migrate: an existing path": (
         lambda: ("migrate", newest(), "--to", "1", "--out", in_use(), *POINTS),
-        "NQX431", "remove it, or choose another --out",
+        "NQX431", "pass --overwrite, or choose another --out",
         None, ("migrate", "newest", "--to", "1", "--out", "o", *POINTS),
     ),
     "migrate: into its source": (

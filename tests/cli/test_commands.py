@@ -2,6 +2,8 @@
 
 import json
 import os
+import platform
+import re
 import subprocess
 import sys
 import types
@@ -13,7 +15,7 @@ import typer
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from neuralqx_struct.cli import demo, reports, results
+from neuralqx_struct.cli import crashes, demo, reports, results
 from neuralqx_struct.cli.commands import plain_values, run_plain
 from neuralqx_struct.cli.parser import app
 from neuralqx_struct.cli.reports import progress_bar
@@ -424,17 +426,45 @@ def test_an_error_of_the_system_is_a_failure(monkeypatch, ckpt, command):
     assert "Permission denied" in finding["message"]
 
 
-def test_an_error_of_the_program_is_one_line_with_a_request(monkeypatch, ckpt):
+def test_a_crash_prints_what_its_developers_need(monkeypatch, ckpt):
     def crash(*_, **__):
-        raise RuntimeError("boom")
+        raise RuntimeError("boom at s3://key:secret@host/x")
 
     monkeypatch.setattr("neuralqx_struct.tools.inspection.inspect", crash)
-    result = invoke("inspect", ckpt)
+    result = invoke("inspect", ckpt, "--filter", "tag:a b", "-q")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "RuntimeError: boom" in result.stderr
-    assert "please report this" in result.stderr
+    said, *lines = result.stderr.splitlines()
+    assert "got RuntimeError: boom at s3://***@host/x [NQX000]" in said
+    facts = dict(line.strip().partition(": ")[::2] for line in lines)
+    assert facts["command"] == f"neuralqx-struct inspect {ckpt} --filter 'tag:a b' --quiet"
+    assert facts["versions"].startswith(f"neuralqx-struct {s.__version__}, ")
+    assert platform.python_version() in facts["versions"]
+    assert f"numpy {np.__version__}" in facts["packages"]
+    assert re.search(r"^    tests/cli/test_commands.py:\d+ in crash$", result.stderr, re.MULTILINE)
+    assert "please report these lines" in lines[-1]
     assert "Traceback" not in result.stderr
     assert "Traceback" in invoke("inspect", ckpt, "--verbose").stderr
+
+
+def test_a_crash_outside_of_a_command_is_reported_too():
+    code = """
+import sys, neuralqx_struct.cli.table as table
+from neuralqx_struct.cli import main
+def crash(words): raise RuntimeError("boom")
+table.find_command = crash
+main()
+"""
+    done = process("inspect", "s3://host/x?signature=abc", code=code)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "got RuntimeError: boom [NQX000]" in done.stderr
+    assert "command: -c inspect 's3://host/x?***'" in done.stderr
+
+
+def test_reports_hide_secrets():
+    line = "convert https://me:pass@host/a?sig=1 --value token=abc 'https://host/b?x'"
+    shown = "convert https://***@host/a?*** --value token=*** 'https://host/b?***'"
+    assert crashes.hidden(line) == shown
+    assert crashes.hidden(str(Path("~/ckpt").expanduser())) == "~/ckpt"
 
 
 def test_an_interrupt_ends_quietly(monkeypatch, ckpt):

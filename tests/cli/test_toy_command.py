@@ -28,6 +28,7 @@ TOY = Command(
     run=count,
     help="Count the bytes of a file.",
     arguments=(Argument("path", "A file.", "PATH"), choice("unit", "The unit.", "bytes", "lines")),
+    examples=("schema count data.txt",),
     members=("number",),
 )
 
@@ -82,7 +83,9 @@ def test_help(app):
     shown = invoke(app, "schema", "--help").stdout
     assert "count" in shown and TOY.help in shown
     shown = invoke(app, "schema", "count", "--help").stdout
-    assert "[bytes|lines]" in shown and "A file." in shown
+    assert "--unit bytes|lines" in shown and "A file." in shown
+    assert shown.startswith("Usage: neuralqx-struct schema count PATH [--unit bytes|lines]\n")
+    assert shown.endswith("Examples:\n  neuralqx-struct schema count data.txt\n")
 
 
 @pytest.mark.parametrize(
@@ -101,5 +104,5 @@ def test_completion(app, words, expected):
 
 
 def test_a_missing_member_is_an_error_at_import():
-    with pytest.raises(TypeError, match="members"):
+    with pytest.raises(TypeError, match="examples.*members"):
         Command(name="x", function="x", run=count, help="x", arguments=())

@@ -1,0 +1,101 @@
+"""Reports of failures inside the program: the facts that its developers need, without secrets.
+
+Example:
+    >>> hidden("s3://key:secret@host/run?signature=abc")
+    's3://***@host/run?***'
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+import traceback
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from neuralqx_struct.errors import Diagnostic
+
+_PACKAGES: Final = (
+    "jax",
+    "jaxlib",
+    "numpy",
+    "pydantic",
+    "pyyaml",
+    "jsonschema",
+    "ml_dtypes",
+    "typer",
+    "isal",
+    "safetensors",
+    "orbax-checkpoint",
+    "h5py",
+    "fsspec",
+    "torch",
+    "treescope",
+)
+_FRAMES = 6
+_SECRETS = (
+    (re.compile(r"(?<=://)[^/@\s]+(?=@)"), "***"),
+    (re.compile(r"(://[^\s?]*)\?[^\s'\"]+"), r"\1?***"),
+    (re.compile(r"(?i)\b(password|secret|token|key)=[^\s,'\")]+"), r"\1=***"),
+)
+
+
+def crash(line: str, error: BaseException) -> Diagnostic:
+    """The finding for an error that no part of the program expects.
+
+    Args:
+        line: The command line.
+        error: The error.
+    """
+    facts = [
+        f"expected no failure inside the program, got {type(error).__name__}: {error}",
+        f"command: {line}",
+        f"versions: {_versions()}",
+        f"packages: {_packages()}",
+        "raised at:",
+        *(f"  {frame}" for frame in _frames(error)),
+    ]
+    hint = "please report these lines with the input that led to them; --verbose prints the whole traceback"
+    return Diagnostic("NQX000", "error", hidden("\n".join(facts)), hint=hint)
+
+
+def hidden(text: str) -> str:
+    """A text without the passwords and keys in its URLs and words, and without the path of the home folder."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    home = str(Path("~").expanduser())
+    return text.replace(home, "~") if len(home) > 1 else text
+
+
+def _versions() -> str:
+    from neuralqx_struct import __version__
+
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"neuralqx-struct {__version__}, {python}, {system}"
+
+
+def _packages() -> str:
+    found = []
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def _frames(error: BaseException) -> list[str]:
+    """The innermost frames: the file below the folder that Python imports it from, the line and the function."""
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    return [f"{_relative(frame.filename)}:{frame.lineno} in {frame.name}" for frame in frames]
+
+
+def _relative(file: str) -> str:
+    folders = sorted((folder for folder in sys.path if folder), key=len, reverse=True)
+    for folder in folders:
+        if file.startswith(f"{folder}/"):
+            return file[len(folder) + 1 :]
+    return file
