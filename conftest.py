@@ -6,6 +6,7 @@ One test for each page. Its blocks run from top to bottom in one namespace and o
 - ``python`` blocks are executed.
 - ``yaml`` blocks that are schema files (they say ``language:``) are parsed and checked. A first line
   ``# schemas/net/v1.yaml`` saves the block under that name, for the blocks below it.
+- A page whose first line is a comment ``% slow: ...`` is run with the slow tests.
 - ``console`` and ``bash`` blocks: each ``neuralqx-struct`` command and its options must exist. Where a ``console`` block
   shows what a command prints, the command is run and its output compared (``...`` stands for anything).
 """
@@ -180,7 +181,10 @@ class PageFile(pytest.File):
 
     def collect(self) -> Iterator[Page]:
         """The one test."""
-        yield Page.from_parent(self, name="examples")
+        item = Page.from_parent(self, name="examples")
+        if self.path.read_text(encoding="utf-8").startswith("% slow"):
+            item.add_marker("slow")
+        yield item
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PageFile | None:

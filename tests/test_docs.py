@@ -236,7 +236,7 @@ def test_readme_has_two_commands_to_set_up_each_one_line():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", *(f"docs/{p.name}" for p in sorted(DOCS.glob("*.md")))]
+    "page", ["README.md", *(str(p.relative_to(ROOT)) for p in sorted(DOCS.rglob("*.md")))]
 )
 def test_links_between_files_lead_somewhere(page):
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", read(page), flags=re.DOTALL)
