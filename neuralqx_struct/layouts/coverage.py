@@ -1,4 +1,6 @@
-"""Coverage: that each array of a file has one field, or each of its parts one; found from a layout and its schema alone.
+"""Coverage: that each array of a file has one field, or each of its parts one, and the axes of the lists around it.
+
+Both are found from a layout and its schema alone.
 
 Names are compared with ``{i}`` and ``{key}`` in place of numbers and keys. Fields of different options of a union never
 exclude each other.
@@ -15,13 +17,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.evolution.sizes import extent
+from neuralqx_struct.layouts.forms import Form, Shape
 from neuralqx_struct.layouts.model import KEY, NUMBER, Layout, Rule
 from neuralqx_struct.layouts.names import joined
 from neuralqx_struct.layouts.places import holds_arrays, of_items
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.text import path_text
+from neuralqx_struct.schema.text import KeyPath, path_text
 from neuralqx_struct.types import Type
 
+#: The axis in the file of a list or a stacked struct, with the place of its rule in the layout.
+Axes = tuple[tuple[int, KeyPath], ...]
 #: Fields that are looked at, and structs inside structs.
 _MOST, _DEEPEST = 20_000, 16
 
@@ -38,6 +44,7 @@ class Claim:
         base: The name in the file.
         choices: The options of unions around it, by the path of the union.
         path: The names of the fields on the way.
+        axes: The axes of the lists and stacked structs around it that have one array for all items.
     """
 
     owner: Document
@@ -47,6 +54,7 @@ class Claim:
     base: str
     choices: tuple[tuple[str, int], ...]
     path: tuple[str, ...]
+    axes: Axes = ()
 
     def excludes(self, other: Claim) -> bool:
         """True if no payload has both fields."""
@@ -61,9 +69,13 @@ class Claim:
 
 
 def claim_findings(layout: Layout, document: Document) -> Iterator[Diagnostic]:
-    """Yields NQX703 for every array of a file that two fields take, and for parts that none takes."""
+    """Yields NQX703 for every array of a file that two fields take, and for parts that none takes.
+
+    And NQX702 for axes that an array does not have.
+    """
     walk = _Walk(layout, document)
     walk.struct(document, document.root, Claim(document, "", "", Rule(), "", (), ()))
+    yield from walk.found.values()
     if walk.visits >= _MOST:
         return  # a field can be anywhere: the arrays of a real file decide
     reported = set[tuple[str, str]]()
@@ -104,6 +116,7 @@ class _Walk:
     def __init__(self, layout: Layout, document: Document) -> None:
         self.layout, self.document = layout, document
         self.claims: dict[str, list[Claim]] = {}
+        self.found: dict[str, Diagnostic] = {}
         self.visits = 0
 
     def struct(self, owner: Document, name: str, claim: Claim) -> None:
@@ -132,13 +145,33 @@ class _Walk:
                 self.value(branch, replace(claim, choices=(*claim.choices, (path, option))))
         elif declared.element or declared.key_impl:
             self.claims.setdefault(claim.base, []).append(claim)
+            if claim.axes and ... not in declared.extents:
+                words = [extent(0)] if declared.key_impl else []
+                self.axes((*declared.extents, *words), claim)
         elif owner.is_struct(declared.refers):
             self.struct(*owner.place_of(declared.refers), claim)
         elif declared.below is not None or declared.item_at(0) is not None:
             self.items(declared, claim)
         else:
+            if declared.stacks and NUMBER not in claim.base:
+                claim = _with_axis(claim, "stack", claim.rule.stack or 0)
             for part in declared.parts:  # of a stacked struct
                 self.value(part, claim)
+
+    def axes(self, shape: Shape, claim: Claim) -> None:
+        """Checks that an array has the axes of the lists around it."""
+        rule = claim.rule
+        several = isinstance(rule.name, list) or NUMBER in claim.base
+        rank = len(Form.of(rule, shape, 1 if several and rule.sizes is None else None).files[0])
+        for axis, path in reversed(claim.axes):
+            if not -rank - 1 <= axis <= rank:
+                where = path_text(path)
+                field = f"{claim.struct}.{claim.field}"
+                message = (
+                    f"expected an axis of {field}, which has {rank + 1} axes with it, got {axis}"
+                )
+                self.found[where] = Diagnostic("NQX702", "error", message, path=where)
+            rank += 1
 
     def items(self, declared: Type, claim: Claim) -> None:
         """Looks at the items of a list, a tuple or a dict."""
@@ -146,8 +179,15 @@ class _Walk:
         base = claim.base
         if claim.rule.unstack is None and mark not in base:
             base = joined(base, mark, self.layout.separator)
+        if claim.rule.unstack is not None:
+            claim = _with_axis(claim, "unstack", claim.rule.unstack)
         inside = replace(claim, rule=of_items(claim.rule))
         fixed = declared.fixed_parts if len(declared.parts) > 1 else ()
         for index, part in enumerate(fixed or declared.parts[:1]):
             shown = str(index) if fixed else f"{{{len(claim.path)}}}"
             self.value(part, replace(inside, base=base.replace(mark, shown, 1)))
+
+
+def _with_axis(claim: Claim, member: str, axis: int) -> Claim:
+    path = ("structs", claim.struct, claim.field, member)
+    return replace(claim, axes=(*claim.axes, (axis, path)))

@@ -301,6 +301,9 @@ def _completed(shape: Shape, other: Sizes, size: Measure) -> Sizes | None:
 
 
 def _sizes(sizes: Sequence[int | str], member: str) -> tuple[Expression, ...]:
+    for size in sizes:
+        if type(size) is int and size < 0:
+            refuse(member, f"expected sizes from 0 on, got {size}")
     try:
         return tuple(map(extent, sizes))
     except SchemaError as error:
@@ -314,6 +317,8 @@ def _times(blocks: int | str | None, size: Expression) -> Expression:
 
 def _require_members(rule: Rule, declared: Shape, count: int | None) -> None:
     """Checks that the members of a rule go together."""
+    if type(rule.blocks) is int and rule.blocks < 1:
+        refuse("blocks", f"expected a number of blocks from 1 on, got {rule.blocks}")
     if rule.part is not None:
         _require_part(rule, count)
     elif rule.sizes is not None and len(rule.sizes) != count:

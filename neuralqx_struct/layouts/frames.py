@@ -82,13 +82,13 @@ def lead_axes(leaf: Leaf) -> int:
     return sum(frame.axis is not None for frame in stacked(leaf))
 
 
-def length_of(frame: Frame, shape: Sizes, frames: Iterable[Frame]) -> int:
-    """The length of the axis of a list in an array of the file; 0 if it has too few axes."""
+def length_of(frame: Frame, shape: Sizes, frames: Iterable[Frame]) -> int | None:
+    """The length of the axis of a list in an array of the file; None if it has too few axes."""
     for each in frames:
         inside = unframed(shape, [each])
         if inside is None:
-            return 0
+            return None
         if each is frame:
             return inside[1][0]
         shape = inside[0]
-    return 0
+    return None

@@ -150,6 +150,8 @@ class _Lint:
         is_list = any(each.item_at(0) is not None for each in inner)
         is_dict = any(each.below is not None for each in inner)
         is_stacked = any(each.stacks for each in inner)
+        lists = sum(bool(each.stacks) or each.item_at(0) is not None for each in inner)
+        most = lists + is_array - sum(each is not None for each in (rule.stack, rule.unstack))
         here = (*path, "name")
         for name in rule.names(""):
             if any(character < " " for character in name):
@@ -158,6 +160,10 @@ class _Lint:
             if counted and not (is_list or is_stacked or is_array):
                 message = f"expected a list, a stacked struct or an array for {NUMBER}, got {declared.format()}"
                 self.report("NQX702", here, message)
+            elif counted > most:
+                message = f"expected {NUMBER} once for each list whose items are apart in the file, got {name!r}"
+                hint = "with `unstack` or `stack` one array has all items, and no number"
+                self.report("NQX702", here, message, hint)
             if name.count(KEY) > is_dict:
                 message = f"expected a dict for {KEY}, got {declared.format()}"
                 self.report("NQX702", here, message)

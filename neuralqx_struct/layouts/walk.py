@@ -284,7 +284,12 @@ class Walk(Leaves):
         for leaf in leaves:
             for name in leaf.names:
                 if name in (self.names or ()):
-                    return length_of(frame, self.files[name].shape, leaf.place.frames)
+                    shape = self.files[name].shape
+                    length = length_of(frame, shape, leaf.place.frames)
+                    if length is None:
+                        message = f"expected an array {name!r} with the axis {axis} of the items, got shape {[*shape]}"
+                        self.report("NQX412", place, message)
+                    return length or 0
         return 0
 
     def pairs(self, value: Type, place: Place) -> Node:

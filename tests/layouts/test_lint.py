@@ -92,6 +92,13 @@ WRONG = {
     'structs: {Layer: {up: "up.{i}"}}': ("NQX702", (4, 23), "expected a list, a stacked"),
     'structs: {Net: {words: "w.{i}"}}': ("NQX702", (4, 24), "write `merge: stack`"),
     'structs: {Net: {words: "w.{key}"}}': ("NQX702", (4, 24), "expected a dict"),
+    'structs: {Net: {layers: "l.{i}.{i}"}}': ("NQX702", (4, 25), "once for each list"),
+    'structs: {Net: {layers: {name: "l.{i}", unstack: 0}}}': ("NQX702", (4, 32), "no number"),
+    "structs: {Net: {layers: {unstack: 3}}}": ("NQX702", (4, 26), "with it, got 3"),
+    "structs: {Net: {layers: {unstack: -3}}}": ("NQX702", (4, 26), "Dense.bias, which has 2 axes"),
+    "structs: {Net: {blocks: {stack: 2}}}": ("NQX702", (4, 26), "has 2 axes with it, got 2"),
+    "structs: {Net: {words: {name: [a, b], sizes: [-1, v]}}}": ("NQX702", (4, 46), "got -1"),
+    "structs: {Net: {q: {name: w, part: [0, 1], blocks: 0}}}": ("NQX702", (4, 52), "from 1 on"),
     "structs: {Net: {layers: [a, b]}}": ("NQX702", (4, 25), "got a list"),
     'structs: {Net: {words: {name: "w.{i}", merge: stack, reshape: [v, d]}}}': (
         "NQX702",
