@@ -17,7 +17,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from neuralqx_struct.cli.schemas import shipped
+from neuralqx_struct.cli.documentation import shipped
 from neuralqx_struct.errors import StructError
 
 Progress = Callable[[int, int, str], None]

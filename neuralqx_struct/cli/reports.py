@@ -159,37 +159,10 @@ def _property(value: object) -> str:
     return _line_escaped(_plain(printable(str(value)))).replace(":", "%3A").replace(",", "%2C")
 
 
-_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+def _sarif(command: str, report: Report) -> str:
+    from neuralqx_struct.cli.sarif import sarif  # few calls ask for it
 
-
-def _sarif(_command: str, report: Report) -> str:
-    rules = [{"id": code} for code in sorted({found.code for found in report.everything})]
-    results = [_sarif_result(found) for found in report.everything]
-    driver = {"name": "neuralqx-struct", "rules": rules}
-    data = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
-    }
-    return json.dumps(data)
-
-
-def _sarif_result(found: Diagnostic) -> dict[str, Any]:
-    location: dict[str, Any] = {}
-    if found.path:
-        location["logicalLocations"] = [{"fullyQualifiedName": found.path}]
-    if found.file is not None:
-        file: dict[str, Any] = {"artifactLocation": {"uri": Path(printable(found.file)).as_posix()}}
-        if found.line is not None:
-            file["region"] = {"startLine": found.line, "startColumn": found.column or 1}
-        location["physicalLocation"] = file
-    message = printable_lines("\n".join(filter(None, [found.message, found.remedy])))
-    return {
-        "ruleId": found.code,
-        "level": _LEVELS[found.severity],
-        "message": {"text": message},
-        "locations": [location],
-    }
+    return sarif(command, report)
 
 
 #: The formats of results: each prints a report under the name of its command.
@@ -260,7 +233,7 @@ def _printed(
     command: str, output: Output, body: Callable[[], Report], renamed: Mapping[str, str]
 ) -> int:
     began = time.perf_counter()
-    report = body()
+    report = body().in_files(renamed)
     results = [FORMATS[output.format](command, report)]
     aside: list[str] = []
     if output.format == "text":  # counts, and reasons why there are no results, go to stderr

@@ -57,6 +57,17 @@ class Report:
         def changed(found: Diagnostic) -> Diagnostic:
             return found if found.hint is None else replace(found, hint=reworded(found.hint))
 
+        return self._with_each(changed)
+
+    def in_files(self, renamed: Mapping[str, str]) -> Report:
+        """The report with other names for files."""
+
+        def changed(found: Diagnostic) -> Diagnostic:
+            return replace(found, file=renamed[found.file]) if found.file in renamed else found
+
+        return self._with_each(changed) if renamed else self
+
+    def _with_each(self, changed: Callable[[Diagnostic], Diagnostic]) -> Report:
         findings, failures = (
             tuple(map(changed, each)) for each in (self.diagnostics, self.failures)
         )

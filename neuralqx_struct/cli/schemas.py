@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct.cli.arguments import parse_value
+from neuralqx_struct.cli.documentation import shipped
 from neuralqx_struct.cli.reports import each
 from neuralqx_struct.cli.results import Report, failure
 from neuralqx_struct.cli.targets import replace_text, require_free, written
@@ -333,24 +334,6 @@ def revision(
 
 
 # --- documentation of codes and results ---------------------------------------------------------------------------
-
-_PACKAGE = Path(__file__).resolve().parent.parent
-
-
-def shipped(name: str) -> Path:
-    """The path of a file that is installed with the package: in a wheel below it, in a checkout beside it.
-
-    Example:
-        >>> shipped("schemas/manifest/1.json").name
-        '1.json'
-
-    Raises:
-        FileNotFoundError: It is in neither place: the installation is incomplete.
-    """
-    for top in (_PACKAGE / "shipped", _PACKAGE.parent):
-        if (top / name).exists():
-            return top / name
-    raise FileNotFoundError(f"{name}: expected it beside {_PACKAGE}, got nothing; install it again")
 
 
 def explain(code: str) -> Report:

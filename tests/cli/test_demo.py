@@ -5,7 +5,7 @@ import pytest
 
 from neuralqx_struct.cli import demo
 from neuralqx_struct.cli.demo import free_folder, run
-from neuralqx_struct.cli.schemas import shipped
+from neuralqx_struct.cli.documentation import shipped
 from neuralqx_struct.errors import StructError
 
 
