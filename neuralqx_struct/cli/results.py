@@ -63,7 +63,8 @@ class Report:
         """The report with other names for files."""
 
         def changed(found: Diagnostic) -> Diagnostic:
-            return replace(found, file=renamed[found.file]) if found.file in renamed else found
+            name = renamed.get(found.file or "")
+            return found if name is None else replace(found, file=name)
 
         return self._with_each(changed) if renamed else self
 
