@@ -16,8 +16,13 @@ Example:
 from typing import Any, NamedTuple
 
 from neuralqx_struct.bundle.conversion import require_apart, seal, write_linked
-from neuralqx_struct.bundle.disk import BundleExistsError, BundleMissingError, BundleWriteError
-from neuralqx_struct.bundle.reading import OpenBundle, around, opened
+from neuralqx_struct.bundle.disk import (
+    BundleExistsError,
+    BundleMissingError,
+    BundleReplacedError,
+    BundleWriteError,
+)
+from neuralqx_struct.bundle.reading import OpenBundle, around, opened, read_again
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.bundle.writing import write
 from neuralqx_struct.errors import Diagnostic, StructError
@@ -28,11 +33,13 @@ from neuralqx_struct.stores.store import Progress
 __all__ = [
     "BundleExistsError",
     "BundleMissingError",
+    "BundleReplacedError",
     "BundleWriteError",
     "OpenBundle",
     "Survey",
     "opened",
     "read",
+    "read_again",
     "read_manifest",
     "require_apart",
     "seal",
@@ -82,6 +89,14 @@ def survey(path: str | Place, *, limits: Limits | None = None) -> Survey:
     Raises:
         BundleMissingError: There is nothing at the path.
     """
+    try:
+        return _surveyed(path, limits)
+    except BundleReplacedError as error:
+        return Survey(None, list(error.diagnostics), b"")
+
+
+@read_again
+def _surveyed(path: str | Place, limits: Limits | None) -> Survey:
     data = b""
     try:
         with opened(path, limits, alone=True) as found:
@@ -89,7 +104,7 @@ def survey(path: str | Place, *, limits: Limits | None = None) -> Survey:
             if not found.is_sound:
                 found.sound_document()
             return Survey(found.document, found.findings + found.size_findings(), data)
-    except BundleMissingError:
+    except (BundleMissingError, BundleReplacedError):
         raise
     except StructError as error:
         return Survey(None, list(error.diagnostics), data)
@@ -138,8 +153,13 @@ def verify(
     """
     path = around(path)
     try:
-        with opened(path, limits) as found:
-            damage = found.damage(progress)
+        damage = _damage(path, limits, progress)
     except StructError as error:
         damage = list(error.diagnostics)
     return [d.in_file(str(path)) for d in damage]
+
+
+@read_again
+def _damage(path: Place, limits: Limits | None, progress: Progress | None) -> list[Diagnostic]:
+    with opened(path, limits) as found:
+        return found.damage(progress)

@@ -36,6 +36,10 @@ class BundleMissingError(SerializationError, FileNotFoundError):
     default_code = "NQX401"
 
 
+class BundleReplacedError(BundleReadError):
+    """Another program replaced or removed a bundle behind a URL before all of it had been fetched."""
+
+
 class BundleWriteError(SerializationError, OSError):
     """The system refused a write, such as for a full disk or a read-only folder."""
 

@@ -13,24 +13,32 @@ from typing import Any, Final
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Place
-from neuralqx_struct.errors import has_errors
+from neuralqx_struct.errors import StructError, has_errors
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import brief
+from neuralqx_struct.stores.store import BundleReadError
 
 Metrics = Mapping[str, float]
 #: The member of the metadata.
 METRICS: Final = "metrics"
 
 
+@bundle.read_again
 def metrics_at(path: Place, limits: Limits | None = None) -> Metrics | None:
-    """The metrics of a step; None if it is not complete, or above the limits."""
+    """The metrics of a step; None if it is not complete, or above the limits.
+
+    Raises:
+        BundleReadError: The system or the server refuses to read it, complete or not.
+    """
     try:
-        document, found, _ = bundle.survey(path, limits=limits)
-    except bundle.BundleMissingError:
+        with bundle.opened(path, limits, alone=True) as found:
+            if has_errors(found.findings) or has_errors(found.size_findings()):
+                return None
+            return metrics_of_plain(found.document.get("metadata", {}).get(METRICS))
+    except BundleReadError:
+        raise
+    except StructError:
         return None
-    if document is None or has_errors(found):
-        return None
-    return metrics_of_plain(document.get("metadata", {}).get(METRICS))
 
 
 def metrics_to_plain(metrics: Mapping[str, Any]) -> dict[str, float | str]:

@@ -18,14 +18,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from neuralqx_struct.bundle.disk import missing, refused_reading
+from neuralqx_struct.bundle.disk import BundleReplacedError, missing, refused_reading
 from neuralqx_struct.bundle.forms import form_of
 from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST, Opened, manifest_bytes
 from neuralqx_struct.bundle.urls import Place, place_of
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 _ATTEMPTS = 32
 _PAUSE = 0.004  # a writer on a busy machine needs its turn
 
@@ -169,12 +171,14 @@ class OpenBundle:
         found: list[Diagnostic] = []
         for file, records in self._records.items():
             where = str(self.path / file)
+            held = self._sizes[file]
             try:
-                held = self._sizes[file]
                 if isinstance(held, StructError):
                     raise held
                 size = self._required(file, self.held.measured(file, held))
             except StructError as error:
+                if isinstance(error, OSError) and error is not held:
+                    raise  # the server did not list the files
                 found += error.in_file(where).diagnostics
                 continue
             least = max(map(_least, records.values()), default=0)
@@ -195,6 +199,8 @@ class OpenBundle:
                 store = self._store(file)
                 source = self.held.source(file, partial(self._most, file))
                 damage = store.verify(source, own, access)
+            except BundleReplacedError:
+                raise
             except StructError as error:
                 damage = list(error.diagnostics)
             found += (replace(d, file=str(self.path / file)) for d in damage)
@@ -235,6 +241,27 @@ def opened(
         yield found
     finally:
         found.held.close()
+
+
+def read_again(work: Callable[_P, _T]) -> Callable[_P, _T]:
+    """The function, called once more if a writer replaced a bundle behind a URL that it was reading.
+
+    A reader on a disk keeps the files that it has opened. Behind a URL they are gone, so all is read anew, by the
+    new manifest; the list ``report=`` loses what the first call added.
+    """
+
+    @wraps(work)
+    def called(*given: _P.args, **options: _P.kwargs) -> _T:
+        report: Any = options.get("report")
+        before = len(report or ())
+        try:
+            return work(*given, **options)
+        except BundleReplacedError:
+            if report is not None:
+                del report[before:]
+            return work(*given, **options)
+
+    return called
 
 
 def _settled(path: Place, limits: Limits) -> OpenBundle:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from neuralqx_struct.bundle.copies import copy_region
-from neuralqx_struct.bundle.disk import BundleMissingError
+from neuralqx_struct.bundle.disk import BundleMissingError, BundleReplacedError
 from neuralqx_struct.bundle.steps import Contents, listed, numbers_of
 from neuralqx_struct.bundle.storage import MANIFEST, Opened, Zip
 from neuralqx_struct.bundle.urls import RemotePath
@@ -39,7 +39,6 @@ from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.stores.checksums import checksum, write_all
 from neuralqx_struct.stores.store import (
     Access,
-    BundleReadError,
     Records,
     Source,
     Store,
@@ -144,7 +143,10 @@ class Remote(Opened):
 
     def measured(self, name: str, held: int) -> int | None:  # noqa: ARG002
         """The size of a file, of all files by one request."""
-        return self._sizes.get(name)
+        size = self._sizes.get(name)
+        if size is None:
+            raise self.missing(name)
+        return size
 
     def source(self, name: str, most: Callable[[], int]) -> Source:  # noqa: ARG002
         """The manifest, or a whole file, which is downloaded."""
@@ -172,27 +174,40 @@ class Remote(Opened):
         return super().arrays(file, store, records, access, most)
 
     def reading(self, file: str, read: Callable[[], _T]) -> _T:
-        """The result of reading an array file; finds the reason if it is not there.
+        """The result of reading an array file; finds the reason if it is not there, or another one.
 
         Raises:
-            BundleReadError: Another program has replaced the bundle.
-            IntegrityError: The bundle has no such file.
+            BundleReplacedError: Another program has replaced the bundle.
+            IntegrityError: The bundle has no such file, or the file is damaged.
+            BundleReadError: The server did not send its bytes.
         """
         try:
             return read()
         except BundleMissingError:
             raise self.missing(file) from None
+        except StructError as error:
+            if error.code != "NQX408":
+                raise
+            raise self.explained(error) from None
 
     def missing(self, file: str) -> StructError:
         """The error for an array file that is not there."""
+        message = f"expected the array file {file}, got none"
+        return self.explained(IntegrityError(message, code="NQX409", file=str(self.path)))
+
+    def explained(self, error: StructError) -> StructError:
+        """The error, or another one if the manifest is not the one that was read: then a writer came between."""
         now = b""
-        with suppress(BundleMissingError):
+        try:
             now = (self.path / MANIFEST).opening(self._most + 1)
+        except BundleMissingError:
+            pass
+        except StructError:  # the server fails
+            return error
         if now == self._manifest:
-            message = f"expected the array file {file}, got none"
-            return IntegrityError(message, code="NQX409", file=str(self.path))
+            return error
         message = "expected the bundle to stay while it is read, got it replaced or removed"
-        return BundleReadError(message, file=str(self.path), hint="read it again")
+        return BundleReplacedError(message, file=str(self.path), hint="read it again")
 
     def contents(self) -> Contents | None:
         """The folders in it with the names of steps; whether they are bundles is not asked."""
@@ -265,7 +280,7 @@ class RangedArrays(StoredArrays):
         data = self._bytes(name)
         problem = self._damage(name, data) if self._access.verify else None
         if problem is not None:
-            raise IntegrityError(problem)
+            raise self._held.explained(IntegrityError(problem))
         made: Array = np.ndarray(tuple(record["shape"]), dtype_named(record["dtype"]), data)
         return made
 

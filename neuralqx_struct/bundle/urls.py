@@ -15,14 +15,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from posixpath import basename
 from typing import Any, Final, Self
 
 from neuralqx_struct.bundle.disk import BundleExistsError, BundleMissingError, BundleWriteError
-from neuralqx_struct.errors import IntegrityError, SerializationError, StructError
+from neuralqx_struct.errors import SerializationError, StructError
 from neuralqx_struct.stores.store import BundleReadError, imported
 
 Options = Mapping[str, Any]
@@ -199,7 +199,7 @@ class RemotePath:
             return memoryview(data)
         message = f"expected {end - start} bytes from byte {start}, got {len(data)}"
         hint = "the file changed, or its server sends no ranges: download the file"
-        raise IntegrityError(message, code="NQX408", file=self._url, hint=hint)
+        raise BundleReadError(message, code="NQX408", file=self._url, hint=hint)
 
     def opening(self, most: int) -> bytes:
         """The bytes of a file in one request, of a large one the first so many."""
@@ -210,7 +210,7 @@ class RemotePath:
     # Writing
 
     def put(self, source: Path) -> None:
-        """Uploads a file, and asks for its size then.
+        """Uploads a file, and asks for its size then; removes a part that the server kept.
 
         Raises:
             BundleWriteError: The server refused, or has another size.
@@ -220,6 +220,8 @@ class RemotePath:
             self.files.invalidate_cache(self.place)
             size = self.files.info(self.place)["size"]
         if size != source.stat().st_size:
+            with suppress(StructError):  # nobody can use a part of it
+                self.remove()
             message = f"expected a file of {source.stat().st_size} bytes, got {size} on the server"
             raise BundleWriteError(message, file=self._url, hint="write it again")
 

@@ -109,6 +109,7 @@ def from_state_dict(
 def load(path: str | Place, *, load_cls: type[T], **options: Unpack[LoadOptions]) -> T: ...
 @overload
 def load(path: str | Place, *, load_cls: None = None, **options: Unpack[LoadOptions]) -> Any: ...
+@bundle.read_again
 @collector_paused()  # the document is freed before the collector runs again
 def load(
     path: str | Place,

@@ -185,6 +185,15 @@ def parse_limit(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
+def parse_limits(words: Iterable[str]) -> Any:
+    """The limits of ``--limits``; None without it."""
+    if not words:
+        return None
+    from neuralqx_struct.manifest import Limits
+
+    return Limits(**dict(map(parse_limit, words)))
+
+
 def parse_value(text: str) -> tuple[str, Any]:
     """The name and value of a field that a foreign file lacks: JSON, or else text; raises ValueError for other words.
 

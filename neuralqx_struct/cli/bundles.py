@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct.cli import reports
-from neuralqx_struct.cli.arguments import parse_bytes, parse_limit, parse_value
+from neuralqx_struct.cli.arguments import parse_bytes, parse_limits, parse_value
 from neuralqx_struct.cli.reports import each
 from neuralqx_struct.cli.results import ArgumentError, Report, failure
 from neuralqx_struct.cli.schemas import existing
@@ -39,27 +39,31 @@ def _schemas(schema: Any) -> Any:
     return schemas_given(existing(schema) if isinstance(schema, Path) else schema)
 
 
-def validate(paths: Sequence[Path], schema: Any, json_schema: Path | None) -> Report:
+def validate(
+    paths: Sequence[Path], schema: Any, json_schema: Path | None, limits: Sequence[str]
+) -> Report:
     """Checks manifests against the published format and their schemas."""
     from neuralqx_struct.tools import validation
 
-    wanted = _schemas(schema)
+    wanted, most = _schemas(schema), parse_limits(limits)
     good = "valid (arrays not read: verify reads them)"
 
     def check(path: Path) -> list[Diagnostic]:
-        return validation.validate(path, wanted, json_schema=json_schema)
+        return validation.validate(path, wanted, json_schema=json_schema, limits=most)
 
     return each(paths, check, good)
 
 
-def verify(paths: Sequence[Path]) -> Report:
+def verify(paths: Sequence[Path], limits: Sequence[str]) -> Report:
     """Reads every byte and compares it with its checksum."""
     from neuralqx_struct.bundle import BundleMissingError
     from neuralqx_struct.tools import verification
 
+    most = parse_limits(limits)
+
     def check(path: Path) -> list[Diagnostic]:
         with reports.progress_bar(f"verifying {path.name}") as advance:
-            found = verification.verify(path, progress=advance)
+            found = verification.verify(path, limits=most, progress=advance)
         if has_errors(found) and isinstance(path, Path) and not os.path.lexists(path):
             raise BundleMissingError(found)
         return found
@@ -77,6 +81,7 @@ def inspect(
     html: Path | None,
     *,
     stats: bool,
+    limits: Sequence[str],
 ) -> Report:
     """Shows the contents of a bundle or a foreign file."""
     from neuralqx_struct.filters import FilterError
@@ -84,7 +89,9 @@ def inspect(
 
     found: list[Diagnostic] = []
     try:
-        record = inspection.inspect(path, filter, report=found, stats=stats)
+        record = inspection.inspect(
+            path, filter, report=found, stats=stats, limits=parse_limits(limits)
+        )
     except FilterError as error:
         if error.code == "NQX426":  # nothing matches the filter
             return Report(diagnostics=error.diagnostics)
@@ -101,40 +108,46 @@ def inspect(
     return Report(text, tuple(found), {"bundle": record.to_json()})
 
 
-def report(path: Path, other: Path | None, out: Path, *, overwrite: bool) -> Report:
+def report(
+    path: Path, other: Path | None, out: Path, *, overwrite: bool, limits: Sequence[str]
+) -> Report:
     """Writes a page of HTML about a checkpoint or a schema, or about two checkpoints."""
     require_free(out, overwrite=overwrite)
     from neuralqx_struct.pages.reports import report as page
 
-    return replace(written(page(path, other), out), members={"out": out})
+    return replace(
+        written(page(path, other, limits=parse_limits(limits)), out), members={"out": out}
+    )
 
 
-def diff(old: Path, new: Path, *, values: bool) -> Report:
+def diff(old: Path, new: Path, *, values: bool, limits: Sequence[str]) -> Report:
     """Compares two schemas, or the schemas or the values of two bundles."""
+    most = parse_limits(limits)
     if values:
-        return _diff_values(old, new)
+        return _diff_values(old, new, most)
     from neuralqx_struct.evolution.diff import diff as compare
 
-    changes = compare(*(existing(each) if isinstance(each, Path) else each for each in (old, new)))
+    given = (existing(each) if isinstance(each, Path) else each for each in (old, new))
+    changes = compare(*given, limits=most)
     text = "\n".join(map(str, changes)) or "no changes"
     return Report(text, members={"changes": [change.to_json() for change in changes]})
 
 
-def _diff_values(old: Path, new: Path) -> Report:
+def _diff_values(old: Path, new: Path, limits: Any) -> Report:
     """Compares the values of two bundles or foreign files."""
     from neuralqx_struct.tools.value_differences import diff_values
 
-    found = diff_values(old, new)
+    found = diff_values(old, new, limits=limits)
     return Report(
         found.summary, tuple(found.findings), {"values": found.to_json()}, layout="verdict"
     )
 
 
-def breaking(path: Path, against: str, **options: Any) -> Report:
+def breaking(path: Path, against: str, limits: Sequence[str], **options: Any) -> Report:
     """Checks whether changes of schemas make earlier checkpoints, or earlier readers, fail."""
     from neuralqx_struct.evolution.compatibility import breaking as check
 
-    found = check(existing(path), against=against, **options)
+    found = check(existing(path), against=against, limits=parse_limits(limits), **options)
     text = "" if has_errors(found) else f"{path}: compatible with {against}"
     return Report(text, tuple(found), {"path": path, "against": against}, layout="verdict")
 
@@ -146,6 +159,7 @@ def convert(
     schema: Any,
     values: Sequence[str],
     max_shard_size: str | None,
+    limits: Sequence[str],
     **options: Any,
 ) -> Report:
     """Writes a bundle in another form or store, or from and to a foreign file."""
@@ -161,20 +175,28 @@ def convert(
             values=dict(map(parse_value, values)),
             max_shard_size=None if max_shard_size is None else parse_bytes(max_shard_size),
             report=found,
+            limits=parse_limits(limits),
             **options,
             progress=advance,
         )
     return Report(str(done), tuple(found), members=asdict(done), layout="verdict")
 
 
-def infer(source: Path, identity: str | None, out: Path | None, *, overwrite: bool) -> Report:
+def infer(
+    source: Path,
+    identity: str | None,
+    out: Path | None,
+    *,
+    overwrite: bool,
+    limits: Sequence[str],
+) -> Report:
     """Writes a first schema from the contents of a bundle or a foreign file, and a layout for the second."""
     from neuralqx_struct.tools.inference import infer as draft
 
     is_file = out is not None and out.suffix in (".yaml", ".yml")
     if is_file:
         require_free(out, overwrite=overwrite)
-    found = draft(source, schema=identity)
+    found = draft(source, schema=identity, limits=parse_limits(limits))
     members: dict[str, Any] = {"layout": found.layout or None}
     if out is None:
         text = "\n".join(filter(None, [found.schema, found.layout]))
@@ -209,7 +231,6 @@ def migrate(
     if out is None and not dry_run:
         raise ArgumentError("expected --out DST, or --dry-run", "--out")
     from neuralqx_struct.evolution import folders, migrations
-    from neuralqx_struct.manifest import Limits
 
     target = out or source.parent / f"{source.name}-migrated"
     options: dict[str, Any] = {
@@ -218,7 +239,7 @@ def migrate(
         "dry_run": dry_run,
         "overwrite": overwrite,
         "trust": trust,
-        "limits": Limits(**dict(map(parse_limit, limits))),
+        "limits": parse_limits(limits),
     }
     members: dict[str, Any] = {"out": None if dry_run else target, "dry_run": dry_run}
     end = "nothing was written (--dry-run)" if dry_run else f"written to {target}"

@@ -15,6 +15,7 @@ from neuralqx_struct.cli import schemas
 from neuralqx_struct.cli.arguments import (
     FOLDER,
     FOREIGN,
+    LIMITS,
     OUT,
     OVERWRITE,
     SCHEMA_FOLDER,
@@ -45,6 +46,7 @@ SCHEMA_COMMANDS: Final = (
             TRUST,
             FOREIGN,
             VALUES,
+            LIMITS,
         ),
         examples=(
             "schema lint",

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from neuralqx_struct.cli.arguments import parse_value
+from neuralqx_struct.cli.arguments import parse_limits, parse_value
 from neuralqx_struct.cli.documentation import shipped
 from neuralqx_struct.cli.reports import each
 from neuralqx_struct.cli.results import Report, failure
@@ -35,10 +35,12 @@ def existing(path: Path) -> Path:
 
 def lint(
     paths: Sequence[Path],
+    *,
     golden: bool,
     trust: Sequence[str],
     file: Path | None,
     values: Sequence[str],
+    limits: Sequence[str],
 ) -> Report:
     """Checks schemas and layouts, and on request their golden payloads or a foreign file."""
 
@@ -51,7 +53,9 @@ def lint(
 
             # The file can show the values that the layout lacks; if it does not, that is an error about the file.
             found = [each for each in found if each.code != "NQX707"]
-            found += check_file(path, file, dict(map(parse_value, values)))
+            found += check_file(
+                path, file, dict(map(parse_value, values)), limits=parse_limits(limits)
+            )
         # Payloads are compared with schemas without errors only.
         if golden and not has_errors(found):
             from neuralqx_struct.tools.history import check_golden

@@ -88,6 +88,7 @@ _ROWS = (
             PATHS,
             SCHEMA,
             JSON_SCHEMA,
+            LIMITS,
         ),
         examples=(
             "validate ckpt",
@@ -111,6 +112,7 @@ _ROWS = (
             ),
             switch("stats", "Read the arrays: range, mean, NaN and zeros of each."),
             option("html", "Write a page with the table and the sizes.", "FILE", type=Path),
+            LIMITS,
         ),
         examples=(
             "inspect ckpt",
@@ -135,6 +137,7 @@ _ROWS = (
             Argument("other", "A second checkpoint to compare.", "PATH", default=None, reads=True),
             replace(OUT, help="The page.", default=REQUIRED),
             OVERWRITE,
+            LIMITS,
         ),
         examples=(
             "report ckpt --out ckpt.html",
@@ -147,7 +150,7 @@ _ROWS = (
         function="neuralqx_struct.verify",
         run=bundles.verify,
         help="Read every byte and compare it with its checksum.",
-        arguments=(PATHS,),
+        arguments=(PATHS, LIMITS),
         examples=(
             "verify ckpt",
             "verify runs/a runs/b --format json",
@@ -163,6 +166,7 @@ _ROWS = (
             Argument("old", "A schema or bundle.", "A", reads=True, schema=True),
             Argument("new", "The one to compare it with.", "B", reads=True, schema=True),
             switch("values", "Compare the arrays and values of two bundles or foreign files."),
+            LIMITS,
         ),
         examples=(
             "diff schemas/vmc_state@2 schemas/vmc_state",
@@ -200,6 +204,7 @@ _ROWS = (
                 "manifest",
             ),
             WAIVERS,
+            LIMITS,
         ),
         examples=(
             "breaking --against git:HEAD",
@@ -252,6 +257,7 @@ _ROWS = (
             VALUES,
             SHARDS,
             TRUST,
+            LIMITS,
         ),
         examples=(
             "convert ckpt --out ckpt.zip --compress",
@@ -270,6 +276,7 @@ _ROWS = (
             replace(OUT, help="A folder, or a YAML file; printed if left out."),
             OVERWRITE,
             option("identity", "Identity of the schema, such as lab.state.", "ID", flag="--id"),
+            LIMITS,
         ),
         examples=(
             "infer ckpt",

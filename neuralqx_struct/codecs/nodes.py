@@ -327,6 +327,8 @@ class Decoder:
         self._path.extend(keys)
         try:
             return self.codecs.by_kind[node["__kind__"]].decode(node, self)
+        except OSError:  # a disk or a server that fails: no other array would be read either
+            raise
         except StructError as error:
             self._note(error)
             return None

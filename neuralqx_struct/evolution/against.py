@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from neuralqx_struct.bundle import read_manifest
+from neuralqx_struct.bundle.urls import Options, place_of
 from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.schema.lock import LOCK_NAME, read_lock
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import (
@@ -47,12 +49,20 @@ class Baseline:
     locked: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
-def baseline(reference: str, path: Path) -> Baseline:
+def baseline(
+    reference: str,
+    path: Path,
+    *,
+    limits: Limits | None = None,
+    storage_options: Options | None = None,
+) -> Baseline:
     """The earlier schemas that a reference names.
 
     Args:
-        reference: A path, ``git:REVISION``, a bundle or a lock file.
+        reference: A path, ``git:REVISION``, a bundle or its URL, or a lock file.
         path: The schemas that are judged; ``git:`` reads the same path.
+        limits: Sizes above which a bundle is refused.
+        storage_options: Options of fsspec for the URL of a bundle, such as keys.
 
     Raises:
         SchemaError: NQX404: there is nothing at the reference; NQX400: git fails; all errors in the
@@ -60,26 +70,25 @@ def baseline(reference: str, path: Path) -> Baseline:
     """
     if reference.startswith(_GIT):
         return Baseline(reference, _at_revision(reference.removeprefix(_GIT), path))
-    where = Path(reference)
-    if not where.exists():
-        raise SchemaMissingError.at(reference)
-    if where.name == LOCK_NAME:
-        return Baseline(reference, locked=read_lock(where.parent))
-    if (
-        where.suffix == ".zip"
-        or where.name == "manifest.json"
-        or (where / "manifest.json").is_file()
-    ):
-        carried = carried_series(read_manifest(where))
-        if not carried:
-            raise SchemaError(
-                "expected a bundle that holds its schema, got one without",
-                code="NQX404",
-                file=reference,
-                hint="it was saved from plain Python classes; compare with the schema's files",
-            )
-        return Baseline(reference, carried)
-    return Baseline(reference, schemas_below(where))
+    where = place_of(reference, storage_options)
+    if isinstance(where, Path):
+        if not where.exists():
+            raise SchemaMissingError.at(reference)
+        if where.name == LOCK_NAME:
+            return Baseline(reference, locked=read_lock(where.parent))
+        is_file = where.suffix == ".zip" or where.name == "manifest.json"
+        if not is_file and not (where / "manifest.json").is_file():
+            return Baseline(reference, schemas_below(where))
+    name = str(where)  # of a URL without its keys
+    carried = carried_series(read_manifest(where, limits=limits))
+    if not carried:
+        raise SchemaError(
+            "expected a bundle that holds its schema, got one without",
+            code="NQX404",
+            file=name,
+            hint="it was saved from plain Python classes; compare with the schema's files",
+        )
+    return Baseline(name, carried)
 
 
 def published_text(reference: str, file: Path) -> str | None:

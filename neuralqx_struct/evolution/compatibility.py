@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
 from neuralqx_struct.evolution.against import Baseline, baseline, schemas_below
@@ -35,6 +35,7 @@ from neuralqx_struct.evolution.plans import plan
 from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
 from neuralqx_struct.evolution.value_limits import broken_limits
 from neuralqx_struct.evolution.waivers import Accepted
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.schema.lint import Findings, finding
 from neuralqx_struct.schema.lock import edit_since, lock_entry, payload_fingerprint
 from neuralqx_struct.schema.migration import MODES
@@ -329,17 +330,21 @@ def breaking(
     unknown: Unknown = "error",
     category: Literal["payload", "manifest"] = "payload",
     waivers: str | Path | None = None,
+    limits: Limits | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> list[Diagnostic]:
     """The changes of schemas that break reading payloads of earlier versions, or earlier readers.
 
     Args:
         path: A schema file, a schema folder, or a folder of them.
-        against: The earlier schemas: a path, ``git:REVISION``, a lock file, or a bundle.
+        against: The earlier schemas: a path, ``git:REVISION``, a lock file, or a bundle, also behind a URL.
         mode: One of Confluent's seven; by default the one that each schema declares.
         unknown: The load policy to judge by, as for :func:`~neuralqx_struct.load`.
         category: ``payload`` asks whether payloads can be read; ``manifest`` also for changes that other readers of
             manifests would notice, such as tags and kinds.
         waivers: A file of waivers; by default ``waivers.yaml`` beside the schemas' folders, if it is there.
+        limits: Sizes above which a bundle is refused.
+        storage_options: Options of fsspec for the URL of a bundle, such as keys.
 
     Returns:
         Findings with their places; those that a waiver covers are of severity ``info``. Empty if nothing breaks.
@@ -355,7 +360,7 @@ def breaking(
     if unknown not in ("error", "warn", "drop") or category not in ("payload", "manifest"):
         got = f"{unknown!r} and {category!r}"
         raise ValueError(f"breaking(): expected a known policy and category, got {got}")
-    before = baseline(str(against), path)
+    before = baseline(str(against), path, limits=limits, storage_options=storage_options)
     now = schemas_below(path)
     accepted = Accepted.read(path, waivers)
     found: list[Diagnostic] = []

@@ -38,6 +38,7 @@ from neuralqx_struct.evolution.following import follow_aliases, follow_steps, fo
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind, step_name
 from neuralqx_struct.evolution.value_limits import compare_limits
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.markup import table, text
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.series import Series, carried_series, load_series
@@ -54,13 +55,20 @@ class Diff(list[Change]):
         return table(("path", "change", "severity", "code"), ([*map(text, row)] for row in cells))
 
 
-def diff(old: Any, new: Any, *, storage_options: Options | None = None) -> Diff:
+def diff(
+    old: Any,
+    new: Any,
+    *,
+    limits: Limits | None = None,
+    storage_options: Options | None = None,
+) -> Diff:
     """Compares two versions of a schema.
 
     Args:
         old: A Document, a Series (its newest version), or the path of a schema file, a schema folder or a bundle; of a
             bundle also a URL.
         new: Likewise. Versions between the two are found beside them, with the steps that they declare.
+        limits: Sizes above which a bundle is refused.
         storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
@@ -73,7 +81,7 @@ def diff(old: Any, new: Any, *, storage_options: Options | None = None) -> Diff:
         >>> print(diff("schemas/vmc_state/v2.yaml", "schemas/vmc_state")[0])
         $.doc: doc changed [NQX234]
     """
-    before, after = _given(old, storage_options), _given(new, storage_options)
+    before, after = (_given(each, limits, storage_options) for each in (old, new))
     between = [*before.documents.values(), *after.documents.values()]
     found = Diff()
     for change in diff_documents(before.head, after.head, between):
@@ -83,7 +91,7 @@ def diff(old: Any, new: Any, *, storage_options: Options | None = None) -> Diff:
     return found
 
 
-def _given(given: Any, options: Options | None) -> Series:
+def _given(given: Any, limits: Limits | None, options: Options | None) -> Series:
     """The series whose newest version is the one that an argument of :func:`diff` names.
 
     Raises:
@@ -106,7 +114,7 @@ def _given(given: Any, options: Options | None) -> Series:
         or path.suffix == ".zip"
         or "manifest.json" in (path.name, *names_at(path))
     ):
-        manifest = read_manifest(path)
+        manifest = read_manifest(path, limits=limits)
         written = manifest.get("schema") or {}
         series = carried_series(manifest).get(str(written.get("id")))
         if series is None:

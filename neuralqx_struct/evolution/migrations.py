@@ -278,6 +278,7 @@ class Migrated:
         return "\n".join(lines)
 
 
+@bundle.read_again
 @collector_paused()
 def migrate(
     path: str | Place,

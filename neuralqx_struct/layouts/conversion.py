@@ -40,6 +40,7 @@ from neuralqx_struct.schema.series import Series
 from neuralqx_struct.stores.store import Progress, store_of
 
 
+@bundle.read_again
 def convert(
     source: str | Place,
     out: str | Place,

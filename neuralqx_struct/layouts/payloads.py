@@ -145,7 +145,11 @@ def _adopted(
 
 
 def check_file(
-    layout: str | Path, file: str | Path, values: Mapping[str, Any] | None = None
+    layout: str | Path,
+    file: str | Path,
+    values: Mapping[str, Any] | None = None,
+    *,
+    limits: Limits | None = None,
 ) -> list[Diagnostic]:
     """Checks a foreign file against a layout in the folder of its schema; only its header is read.
 
@@ -153,6 +157,7 @@ def check_file(
         layout: The path of the layout.
         file: The foreign file.
         values: As for :func:`adopted`.
+        limits: As for :func:`adopted`.
 
     Returns:
         Every finding.
@@ -167,7 +172,7 @@ def check_file(
         raise SchemaError(message, code="NQX708", file=str(layout), hint=hint)
     report: list[Diagnostic] = []
     try:
-        adopted(load_series(path.parent.parent), path, file, values, report=report)
+        adopted(load_series(path.parent.parent), path, file, values, report=report, limits=limits)
     except SerializationError as error:
         report += error.diagnostics
     return [each.in_file(str(file)) for each in report]

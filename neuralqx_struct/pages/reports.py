@@ -13,11 +13,12 @@ from typing import Any
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.storage import MANIFEST
-from neuralqx_struct.bundle.urls import place_of
+from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.errors import Diagnostic, StructError
 from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.evolution.folders import is_bundle
 from neuralqx_struct.formats import is_foreign
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.markup import table, tag, text
 from neuralqx_struct.pages import sections
@@ -33,12 +34,20 @@ from neuralqx_struct.tools.verification import verify
 __all__ = ["inspection_page", "report"]
 
 
-def report(path: str | Path, other: str | Path | None = None) -> str:
+def report(
+    path: str | Place,
+    other: str | Place | None = None,
+    *,
+    limits: Limits | None = None,
+    storage_options: Options | None = None,
+) -> str:
     """A page of HTML about a checkpoint or a schema; it needs no other file and no network.
 
     Args:
         path: A bundle, a file of another program such as ``model.safetensors``, or a schema file or folder.
         other: A second checkpoint: the page compares the two.
+        limits: Sizes above which a checkpoint is refused.
+        storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
         The page: the tree with statistics and histograms of all arrays, sizes as areas, dims, versions with the changes
@@ -53,16 +62,16 @@ def report(path: str | Path, other: str | Path | None = None) -> str:
         >>> page.startswith("<!doctype html>")
         True
     """
+    place = place_of(path, storage_options)
     if other is not None:
-        return _comparison(path, other)
-    return _schema(load_series(path)) if _is_schema(path) else _checkpoint(path)
+        return _comparison(place, place_of(other, storage_options), limits)
+    if isinstance(place, Path) and _is_schema(place):
+        return _schema(load_series(place))
+    return _checkpoint(place, limits)
 
 
-def _is_schema(path: str | Path) -> bool:
+def _is_schema(place: Path) -> bool:
     """True for a schema file, and for a folder that is no checkpoint."""
-    place = place_of(path)
-    if not isinstance(place, Path):
-        return False
     if place.suffix in (".yaml", ".yml", ".json"):
         return place.name != MANIFEST
     return place.is_dir() and not is_bundle(place) and not is_foreign(place)
@@ -78,11 +87,11 @@ def _schema(series: Series) -> str:
     return page(f"{series.id} (schema)", lead, parts)
 
 
-def _checkpoint(path: str | Path) -> str:
+def _checkpoint(path: Place, limits: Limits | None) -> str:
     found: list[Diagnostic] = []
-    record = inspect(path, stats=True, report=found)
-    parts = [_state(path, record), *sections.content(record)]
-    document = {} if record.format is not None else bundle.read_manifest(path)
+    record = inspect(path, stats=True, report=found, limits=limits)
+    parts = [_state(path, record, limits), *sections.content(record)]
+    document = {} if record.format is not None else bundle.read_manifest(path, limits=limits)
     parts += _declared(document)
     if record.metadata:
         rows = ([text(key), text(value)] for key, value in record.metadata.items())
@@ -105,12 +114,12 @@ def _lead(record: Inspection) -> str:
     return sections.facts(given)
 
 
-def _state(path: str | Path, record: Inspection) -> Section:
+def _state(path: Place, record: Inspection, limits: Limits | None) -> Section:
     """What is wrong with the bytes and with the manifest."""
-    found = verify(path)
+    found = verify(path, limits=limits)
     good = "every array is whole"
     if record.format is None:
-        found += validate(path)
+        found += validate(path, limits=limits)
         good = "every byte agrees with its checksum, and the manifest with its schema"
     return sections.findings("State", found, good)
 
@@ -144,14 +153,14 @@ def inspection_page(record: Inspection) -> str:
     return page(Path(record.file).name, _lead(record), sections.content(record))
 
 
-def _comparison(old: str | Path, new: str | Path) -> str:
-    found = diff_values(old, new)
-    records = [inspect(each) for each in (old, new)]
+def _comparison(old: Place, new: Place, limits: Limits | None) -> str:
+    found = diff_values(old, new, limits=limits)
+    records = [inspect(each, limits=limits) for each in (old, new)]
     parts = [sections.differences(found)]
     if found.unread:
         parts.append(sections.findings("Damage", found.unread, ""))
     if all(record.schema is not None for record in records):
-        parts.append(Section("Schemas", sections.changes(diff(old, new))))
+        parts.append(Section("Schemas", sections.changes(diff(old, new, limits=limits))))
     for title, record in zip(("First", "Second"), records, strict=True):
         parts.append(Section(title, _lead(record) + areas(record.rows)))
-    return page(f"{Path(old).name} and {Path(new).name}", "", parts)
+    return page(f"{old.name} and {new.name}", "", parts)

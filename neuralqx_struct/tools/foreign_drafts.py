@@ -36,7 +36,7 @@ from neuralqx_struct.layouts.model import KEY, NUMBER
 from neuralqx_struct.layouts.names import ABSOLUTE
 from neuralqx_struct.layouts.places import Values
 from neuralqx_struct.layouts.reading import parse_layout
-from neuralqx_struct.manifest import collector_paused
+from neuralqx_struct.manifest import Limits, collector_paused
 from neuralqx_struct.references import identity_like
 from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.fitting import numbered_names
@@ -62,7 +62,9 @@ _CONVERT = "write numbers in its place, or keep it in a file of its own"
 def draft_foreign(
     path: str | Place,
     schema: str | None = None,
+    *,
     like: Any = None,
+    limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
     report: list[Diagnostic] | None = None,
 ) -> tuple[str, str]:
@@ -72,6 +74,7 @@ def draft_foreign(
         path: The file or folder, or its URL; its header is read.
         schema: Identity; by default from the name of the file.
         like: An object of its structure, for formats that have none of their own.
+        limits: Sizes above which it is refused.
         storage_options: Options of fsspec for a URL, such as keys.
         report: Receives a warning for every array that the layout ignores, as no schema declares its dtype.
 
@@ -82,7 +85,11 @@ def draft_foreign(
     path = place_of(path, storage_options)
     name = path.name
     identity = schema or identity_like(name.split(".")[0])
-    options: dict[str, Any] = {"like": like, "storage_options": storage_options}
+    options: dict[str, Any] = {
+        "like": like,
+        "limits": limits,
+        "storage_options": storage_options,
+    }
     with opened(path, **options) as file:
         separator = separator_of(file.arrays)
         if separator == DEFAULT_SEPARATOR:

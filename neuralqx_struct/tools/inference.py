@@ -29,6 +29,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Place, place_of
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.formats import is_foreign
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.schema.language import MODELINE
 from neuralqx_struct.schema.series import carried_series
 from neuralqx_struct.schema.text.loader import dump_yaml, read_text
@@ -93,6 +94,7 @@ def infer(
     *,
     schema: str | None = None,
     like: Any = None,
+    limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Inferred:
     """Writes a first schema for a bundle or a foreign file: one that has no errors, and that the file conforms to.
@@ -102,6 +104,7 @@ def infer(
             ``model.safetensors``. No array is read.
         schema: Identity of the schema; by default from the module and name of the root's class, or the name of the file.
         like: An object of the structure of a foreign file, for formats that have none of their own.
+        limits: Sizes above which it is refused.
         storage_options: Options of fsspec for a URL, such as keys.
 
     Returns:
@@ -119,9 +122,11 @@ def infer(
         from neuralqx_struct.tools.foreign_drafts import draft_foreign
 
         left: list[Diagnostic] = []
-        texts = draft_foreign(path, schema, like, storage_options, left)
+        texts = draft_foreign(
+            path, schema, like=like, limits=limits, storage_options=storage_options, report=left
+        )
         return Inferred(*texts, left)
-    manifest = bundle.read_manifest(path)
+    manifest = bundle.read_manifest(path, limits=limits)
     stored = manifest.get("schema")
     if stored is not None:
         series = carried_series(manifest).get(stored["id"])

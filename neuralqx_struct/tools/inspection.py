@@ -23,6 +23,7 @@ from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printable
 from neuralqx_struct.formats import FORMATS, ForeignArray, is_foreign, opened, split
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import ArrayType, kind_of, show
 from neuralqx_struct.markup import table, text
 from neuralqx_struct.paths import FieldName, format_path
@@ -122,11 +123,13 @@ class Inspection:
         return asdict(self)
 
 
+@bundle.read_again
 def inspect(
     path: str | Place,
     filter: Any = None,  # noqa: A002
     *,
     report: list[Diagnostic] | None = None,
+    limits: Limits | None = None,
     storage_options: Options | None = None,
     stats: bool = False,
 ) -> Inspection:
@@ -136,6 +139,7 @@ def inspect(
         path: A bundle (folder or zip), a ``manifest.json``, or a file of another program such as ``model.safetensors``.
         filter: The leaves to show: the text of a filter such as ``tag:trainable & !path:**/bias``, or any filter.
         report: A list to which parts of the filter that match no leaf are added, and arrays that cannot be read.
+        limits: Sizes above which it is refused.
         storage_options: Options of fsspec for a URL, such as keys.
         stats: Reads every array that is shown, one at a time, for the statistics of its values.
 
@@ -150,13 +154,18 @@ def inspect(
     chosen = None if filter is None else _selection(filter)
     path = place_of(path, storage_options)
     read = _foreign if is_foreign(path) else _bundle
-    record = read(path, chosen, report)
-    return _with_statistics(path, record, report) if stats else record
+    record = read(path, chosen, report, limits)
+    return _with_statistics(path, record, report, limits) if stats else record
 
 
-def _bundle(path: Place, chosen: Selection | None, report: list[Diagnostic] | None) -> Inspection:
+def _bundle(
+    path: Place,
+    chosen: Selection | None,
+    report: list[Diagnostic] | None,
+    limits: Limits | None,
+) -> Inspection:
     """The content of a bundle."""
-    document = bundle.read_manifest(path)
+    document = bundle.read_manifest(path, limits=limits)
     rows: list[Row] = []
     sizes: dict[str, int] = {}
     characters = omitted = 0
@@ -198,9 +207,10 @@ def _foreign(
     path: Place,
     chosen: Selection | None,
     report: list[Diagnostic] | None,
+    limits: Limits | None,
 ) -> Inspection:
     """The content of a foreign file; filters see the keys of nested names as a path."""
-    with opened(path) as file:
+    with opened(path, limits=limits) as file:
         leaves = [*file.arrays.items(), *file.values.items()]
         rows: list[Row] = []
         for name, leaf in leaves:
@@ -264,7 +274,10 @@ def _nbytes(record: Mapping[str, Any], array: ArrayType) -> int:
 
 
 def _with_statistics(
-    path: Place, record: Inspection, report: list[Diagnostic] | None
+    path: Place,
+    record: Inspection,
+    report: list[Diagnostic] | None,
+    limits: Limits | None,
 ) -> Inspection:
     """The record with the statistics of each array that it shows; reads the arrays one at a time."""
     from neuralqx_struct.tools.statistics import statistics_of
@@ -272,13 +285,15 @@ def _with_statistics(
     shown = format_path if record.format is None else foreign_name
     wanted = {row.path for row in record.rows}
     found: dict[str, ArrayStatistics | None] = {}
-    with leaves_of(path) as leaves:
+    with leaves_of(path, limits) as leaves:
         for keys, leaf in leaves:
             name = shown(keys)
             if leaf.array is None or name not in wanted:
                 continue
             try:
                 found[name] = statistics_of(leaf.array.read())
+            except OSError:  # of the disk or the server, which will not read the others either
+                raise
             except StructError as error:
                 if report is not None:
                     report += [d if d.path else replace(d, path=name) for d in error.diagnostics]

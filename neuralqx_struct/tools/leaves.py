@@ -21,6 +21,7 @@ from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.filters.predicates import node_tags
 from neuralqx_struct.formats import ForeignArray, is_foreign, joined, opened, split
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import (
     FLOAT,
     ONE,
@@ -53,12 +54,14 @@ class Leaf(NamedTuple):
 
 
 @contextmanager
-def leaves_of(path: str | Place) -> Iterator[list[tuple[tuple[Any, ...], Leaf]]]:
+def leaves_of(
+    path: str | Place, limits: Limits | None = None
+) -> Iterator[list[tuple[tuple[Any, ...], Leaf]]]:
     """The leaves of a checkpoint with their paths; no array is read."""
     if not is_foreign(path):
-        yield list(_of_bundle(path))
+        yield list(_of_bundle(path, limits))
         return
-    with opened(path) as file:
+    with opened(path, limits=limits) as file:
         arrays = [(split(name), Leaf(brief_array(a), a)) for name, a in file.arrays.items()]
         values = [(split(name), _plain(value)) for name, value in file.values.items()]
         yield [(tuple(keys), leaf) for keys, leaf in (*arrays, *values)]
@@ -69,8 +72,8 @@ def foreign_name(path: Iterable[Any]) -> str:
     return joined(map(str, path))
 
 
-def _of_bundle(path: str | Place) -> Iterator[tuple[tuple[Any, ...], Leaf]]:
-    payload = bundle.read(path)
+def _of_bundle(path: str | Place, limits: Limits | None) -> Iterator[tuple[tuple[Any, ...], Leaf]]:
+    payload = bundle.read(path, limits=limits)
     for here, node in nodes_with_declarations(payload.document):
         kind = kind_of(node)
         if kind is not None and not kind.leaf:

@@ -21,10 +21,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from neuralqx_struct.bundle import read_again
 from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, StructError, printable
 from neuralqx_struct.formats import is_foreign
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.tools.leaves import Leaf, foreign_name, leaves_of
 
@@ -122,10 +124,12 @@ class ValueDifferences:
         return [asdict(leaf) for leaf in self.leaves]
 
 
+@read_again
 def diff_values(
     old: str | Place,
     new: str | Place,
     *,
+    limits: Limits | None = None,
     storage_options: Options | None = None,
 ) -> ValueDifferences:
     """Compares the values of two checkpoints, array by array.
@@ -133,6 +137,7 @@ def diff_values(
     Args:
         old: A bundle, or a foreign file such as ``model.safetensors``.
         new: The one to compare it with.
+        limits: Sizes above which one is refused.
         storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
@@ -149,7 +154,7 @@ def diff_values(
     """
     unread: list[Diagnostic] = []
     old, new = place_of(old, storage_options), place_of(new, storage_options)
-    with leaves_of(old) as before, leaves_of(new) as after:
+    with leaves_of(old, limits) as before, leaves_of(new, limits) as after:
         both_bundles = not is_foreign(old) and not is_foreign(new)
         shown = format_path if both_bundles else foreign_name
         first = {shown(path): leaf for path, leaf in before}
@@ -161,6 +166,8 @@ def diff_values(
                 continue
             try:
                 found = _compared(path, leaf, second[path], kinds=both_bundles)
+            except OSError:  # of the disk or the server, which will not read the others either
+                raise
             except StructError as error:
                 found = ComparedLeaf(path, "unread", leaf.text, second[path].text)
                 unread += [d if d.path else replace(d, path=path) for d in error.diagnostics]

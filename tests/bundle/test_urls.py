@@ -141,7 +141,7 @@ def test_a_file_of_no_known_kind(remote):
 def test_a_server_without_ranges_is_an_error(remote, monkeypatch):
     put(remote, "/m.safetensors")
     monkeypatch.setattr(type(remote), "cat_file", lambda self, path, **options: b"x" * 7)
-    with pytest.raises(s.IntegrityError, match=r"expected 65536 bytes from byte 0, got 7"):
+    with pytest.raises(s.SerializationError, match=r"expected 65536 bytes from byte 0, got 7"):
         formats.opened("memory://m.safetensors")
 
 
