@@ -137,7 +137,7 @@ def opened(
 
     Args:
         path: The file or folder, or a URL such as ``hf://``, ``s3://`` or ``https://``, of which the header and the
-            arrays that are read are fetched; files of torch and folders of Orbax are fetched whole.
+            arrays that are read are fetched.
         separator: The character between the keys of nested files; see :func:`split`.
         limits: Sizes above which it is refused.
         like: An object of the structure of the file, for formats that have none of their own.

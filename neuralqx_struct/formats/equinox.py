@@ -30,7 +30,7 @@ from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import SerializationError, StructError, within_stack
 from neuralqx_struct.formats.names import joined
 from neuralqx_struct.formats.npz import Found, file_of, found_array, stored_dtype
-from neuralqx_struct.formats.ranges import View
+from neuralqx_struct.formats.ranges import Blocks, View
 from neuralqx_struct.formats.table import (
     Candidate,
     ForeignFile,
@@ -44,12 +44,14 @@ from neuralqx_struct.manifest import Findings, Limits
 from neuralqx_struct.manifest.payload import raise_findings
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.printing import brief
-from neuralqx_struct.stores.npz import MAGIC, parse_header
+from neuralqx_struct.stores.npz import MAGIC, Parsed, header_size, parse_header
 
 _SUFFIX: Final = ".eqx"
 _MOST_HEADER: Final = 1 << 16
+_HEADER: Final = 128  # bytes of most headers, which numpy pads to a multiple of 64
 #: The kinds of numpy's dtypes for plain numbers.
 _KINDS: Final = {bool: "b", int: "iu", float: "f"}
+_STORED: Final = {bool: "bool", int: "int64", float: "float64"}
 _Wanted = tuple[str, tuple[int, ...]] | bool | int | float
 """Dtype and shape of an array, or a number."""
 _CALL: Final = (
@@ -71,11 +73,27 @@ def _records(view: View, limits: Limits) -> Iterator[Found]:
         if count > limits.nodes:
             message = f"expected at most {limits.nodes} arrays in a file of Equinox, got more"
             raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
-        parsed = parse_header(view[at : at + _MOST_HEADER])
+        parsed = _header(view, at)
         place = at + parsed.size
         nbytes = prod(parsed.shape) * stored_dtype(parsed.descr).itemsize
         at = place + nbytes
         yield found_array(parsed, min(nbytes, len(view) - place), place, None, None)
+
+
+def _header(view: View, at: int) -> Parsed:
+    """The header of the record at a place; of a file behind a URL no more than a block is fetched for most of them."""
+    data = memoryview(view[at : at + _HEADER])
+    whole = header_size(data)
+    return parse_header(data if whole <= len(data) else view[at : at + min(whole, _MOST_HEADER)])
+
+
+def _places(like: Mapping[str, _Wanted]) -> Iterator[tuple[int, int]]:
+    """Yields where the headers of a file start and end if they are as long as most of them."""
+    at = 0
+    for wanted in like.values():
+        dtype, shape = wanted if isinstance(wanted, tuple) else (_STORED[type(wanted)], ())
+        yield at, at + _HEADER
+        at += _HEADER + prod(shape) * dtype_named(dtype).itemsize
 
 
 @within_stack
@@ -199,12 +217,16 @@ def _guessed(record: Found) -> Found:
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:
     data = ranges_of(path)
+    like = None if reading.like is None else _descriptions(reading.like, reading.separator)
+    if like is not None and isinstance(data.view, Blocks):
+        data.view.fetch(
+            _places(like)
+        )  # the headers together; those that are elsewhere are fetched one by one
     records = list(_records(data.view, reading.limits))
-    if reading.like is None:
+    if like is None:
         numbered = {str(place): _guessed(record) for place, record in enumerate(records)}
         file = file_of(path, EQUINOX, data, numbered, hint=_CALL)
         return replace(file, metadata={"names": "the positions of the leaves; like= gives others"})
-    like = _descriptions(reading.like, reading.separator)
     file = file_of(path, EQUINOX, data, _matched(records, like))
     values: dict[str, Plain] = {}
     for name, wanted in like.items():

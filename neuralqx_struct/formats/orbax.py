@@ -28,6 +28,7 @@ from neuralqx_struct.errors import (
     shell_word,
 )
 from neuralqx_struct.formats.names import joined
+from neuralqx_struct.formats.orbax_files import Files, files_of
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -36,8 +37,6 @@ from neuralqx_struct.formats.table import (
     Format,
     Plain,
     Reading,
-    mapped,
-    on_disk,
     unreadable,
 )
 from neuralqx_struct.manifest import Findings, Limits, shown
@@ -46,12 +45,6 @@ from neuralqx_struct.manifest.payload import raise_findings
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.printing import listed
 from neuralqx_struct.stores.archive import damaged
-from neuralqx_struct.stores.orbax_folder import (
-    driver_path,
-    faults_named,
-    ocdbt,
-    require_plain_files,
-)
 from neuralqx_struct.stores.orbax_layout import STEP_METADATA, UNFINISHED, package
 from neuralqx_struct.stores.store import about, about_each, require_possible
 
@@ -171,7 +164,7 @@ class _Folder:
     """An open checkpoint.
 
     Args:
-        root: The folder of its tree.
+        files: Its files.
         limits: Sizes above which it is refused.
 
     Attributes:
@@ -179,14 +172,13 @@ class _Folder:
         texts: Text values by the keys of their leaves.
     """
 
-    def __init__(self, root: Path, limits: Limits) -> None:
-        self._root, self._limits = root, limits
-        self._stored = require_plain_files(root)
+    def __init__(self, files: Files, limits: Limits) -> None:
+        self._files, self._limits = files, limits
         self._tensorstore = package("tensorstore")
-        self._ocdbt = Path(root, _OCDBT).is_file()
+        self._ocdbt = files.has(_OCDBT)
         document = self.json(_TREE)
         self.entries = _entries(document.get("tree_metadata"), limits)
-        self.texts = self.json(_TEXTS) if Path(root, _TEXTS).is_file() else {}
+        self.texts = self.json(_TEXTS) if files.has(_TEXTS) else {}
         self._request = {
             "driver": "zarr3" if document.get("use_zarr3") is True else "zarr",
             # Such a checkpoint has every chunk, so one without data was lost.
@@ -199,7 +191,7 @@ class _Folder:
         Raises:
             IntegrityError: It is no JSON.
         """
-        data = bytes(mapped(self._root / name)[: self._limits.manifest_bytes + 1])
+        data = self._files.content(name, self._limits.manifest_bytes + 1)
         try:
             return parse_manifest(data, limits=self._limits)
         except SerializationError as error:
@@ -210,16 +202,16 @@ class _Folder:
         """Requests the description of an array; returns its future."""
         place = f"{entry.place}/"
         if self._ocdbt:
-            where = {**ocdbt(self._root), "path": place}
+            where = {"driver": "ocdbt", "base": self._files.driver(""), "path": place}
         else:
-            where = {"driver": "file", "path": f"{driver_path(self._root)}/{place}"}
-        with faults_named(self._root, entry.place):
+            where = self._files.driver(place)
+        with self._files.faults(entry.place):
             request = {**self._request, "kvstore": where}
             return self._tensorstore.open(request, open=True, read=True)
 
     def array(self, name: str, answer: Any) -> ForeignArray:
         """An array by its description, all of whose numbers are checked."""
-        with faults_named(self._root, name):
+        with self._files.faults(name):
             opened = answer.result()
         code, shape = str(opened.dtype.name), tuple(opened.shape)
         try:
@@ -230,13 +222,13 @@ class _Folder:
         require_possible(shape, dtype.itemsize)
         chunk = prod(opened.chunk_layout.read_chunk.shape or ())
         nbytes = max(prod(shape), chunk) * dtype.itemsize
-        if nbytes > self._limits.full_bytes and nbytes > MOST_EXPANSION * self._stored:
+        if nbytes > self._limits.full_bytes and nbytes > MOST_EXPANSION * self._files.stored:
             expected = f"expected at most {self._limits.full_bytes} bytes"
-            message = f"{expected}, got {self._stored} in all files that expand to {nbytes}"
+            message = f"{expected}, got {self._files.stored} in all files that expand to {nbytes}"
             raise UntrustedError(about("NQX505", name, message, "pass limits= to read more"))
 
         def part(region: Region) -> Array:
-            with faults_named(self._root, name):
+            with self._files.faults(name):
                 made: Array = opened[region].read().result()
             made.flags.writeable = False
             return made
@@ -246,17 +238,17 @@ class _Folder:
 
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:
-    root, close = on_disk(_item(path))
+    files = files_of(_item(path))
     try:
-        found = _read(path, root, reading)
+        found = _read(path, files, reading)
     except BaseException:
-        close()
+        files.close()
         raise
-    return replace(found, close=close)
+    return replace(found, close=files.close)
 
 
-def _read(path: Place, root: Path, reading: Reading) -> ForeignFile:
-    folder = _Folder(root, reading.limits)
+def _read(path: Place, files: Files, reading: Reading) -> ForeignFile:
+    folder = _Folder(files, reading.limits)
     found: list[Diagnostic] = []
     arrays: dict[str, ForeignArray] = {}
     values: dict[str, Plain] = {}

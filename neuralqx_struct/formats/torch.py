@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from neuralqx_struct.bundle.urls import Place
+from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import DTYPES, NUMPY_DTYPES, dtype_named
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
-from neuralqx_struct.formats.ranges import View
+from neuralqx_struct.formats.ranges import Blocks, Ranges, View
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -27,13 +28,16 @@ from neuralqx_struct.formats.table import (
     Plain,
     Reading,
     described,
+    mapped,
     on_disk,
     ranges_of,
     unreadable,
 )
+from neuralqx_struct.formats.torch_outline import Outline, around
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest.arrays import Region
 from neuralqx_struct.printing import brief
-from neuralqx_struct.stores.archive import STORED, damaged, read_directory
+from neuralqx_struct.stores.archive import STORED, Member, damaged, read_directory
 from neuralqx_struct.stores.store import about, imported
 
 if TYPE_CHECKING:
@@ -56,8 +60,8 @@ _REFUSED, _DETAIL = "Weights only load failed", "WeightsUnpickler error:"
 _SAVE_AGAIN: Final = "save it again where it was made: torch.save(model.state_dict(), path)"
 
 
-def _require_harmless(view: View, limits: Limits) -> None:
-    """Checks a file before torch reads it.
+def _require_harmless(view: View, limits: Limits) -> list[Member]:
+    """Checks a file before torch reads it; returns its members.
 
     Raises:
         IntegrityError: Its directory is damaged.
@@ -67,7 +71,8 @@ def _require_harmless(view: View, limits: Limits) -> None:
         message = "expected a zip file of torch, got the pickles of torch before 1.6"
         hint = "load and save it again with a newer torch: torch.save(torch.load(path), path)"
         raise UntrustedError(message, code="NQX502", hint=hint)
-    members = read_directory(view, any_names=True)
+    ahead = (lambda headers: view.fetch(around(headers))) if isinstance(view, Blocks) else None
+    members = read_directory(view, any_names=True, ahead=ahead)
     objects = b""
     for member in members:
         folder, _, name = member.name.rpartition("/")
@@ -89,6 +94,7 @@ def _require_harmless(view: View, limits: Limits) -> None:
             f"expected tensors and plain values, got {found[1].decode()}, which can take any memory"
         )
         raise UntrustedError(message, code="NQX502", hint=_SAVE_AGAIN)
+    return members
 
 
 def _loaded(torch: Any, path: Path) -> Any:
@@ -121,15 +127,19 @@ class _Walk:
     Args:
         torch: The module.
         reading: Options for reading.
+        outline: The file behind a URL.
 
     Attributes:
         arrays: The tensors by name.
         values: The values by name.
+        tensors: The tensors that can be read.
     """
 
-    def __init__(self, torch: Any, reading: Reading) -> None:
+    def __init__(self, torch: Any, reading: Reading, outline: Outline | None = None) -> None:
         self.arrays: dict[str, ForeignArray] = {}
         self.values: dict[str, Plain] = {}
+        self.tensors: list[Any] = []
+        self._outline = outline
         self._torch, self._separator, self._limits = torch, reading.separator, reading.limits
         self._nodes = self._text = 0
 
@@ -181,10 +191,22 @@ class _Walk:
         if nbytes > self._limits.full_bytes and nbytes > MOST_EXPANSION * stored:
             message = f"expected at most {self._limits.full_bytes} bytes, got {stored} that expand to {nbytes}"
             raise UntrustedError(about("NQX505", name, message, "pass limits= to read more"))
-        return ForeignArray(dtype, shape, partial(self._array, tensor, dtype))
+        self.tensors.append(tensor)
+        read = partial(self._array, tensor, dtype)
+        if self._outline is None:
+            return ForeignArray(dtype, shape, read)
+
+        def part(region: Region) -> Array:
+            if any((each.step or 1) < 0 for each in region):  # torch has no such views
+                return read()[region]
+            return self._array(tensor[region], dtype)
+
+        return ForeignArray(dtype, shape, read, part)
 
     def _array(self, tensor: Any, dtype: str) -> Array:
         """The elements of a tensor: a view of the mapped file if they lie there in order."""
+        if self._outline is not None:
+            tensor = self._outline.filled(self._torch, tensor)
         whole = tensor.detach().resolve_conj().resolve_neg()
         if dtype not in NUMPY_DTYPES:  # numpy has no name for it
             bits = self._torch.uint8 if whole.element_size() == 1 else self._torch.int16
@@ -213,10 +235,50 @@ def _members(item: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:
-    _require_harmless(ranges_of(path).view, reading.limits)
+    data = ranges_of(path)
+    members = _require_harmless(data.view, reading.limits)
     torch = imported("torch", "torch", "files of torch")
-    walk = _Walk(torch, reading)
+    if isinstance(path, RemotePath):
+        with suppress(
+            IntegrityError
+        ):  # tensors that torch makes of other tensors need their elements
+            return _outlined(torch, path, data, members, reading)
     file, close = on_disk(path)
+    return _read(torch, path, file, close, _Walk(torch, reading))
+
+
+def _outlined(
+    torch: Any, path: RemotePath, data: Ranges, members: list[Member], reading: Reading
+) -> ForeignFile:
+    """A file behind a URL, of which the large records are fetched when they are read.
+
+    Raises:
+        IntegrityError: Torch cannot read it without them.
+    """
+    from tempfile import TemporaryDirectory
+
+    holder = TemporaryDirectory(prefix="neuralqx-struct-")
+    try:
+        file = Path(holder.name, "outline.pt")
+        outline = Outline(data, members, file)
+        _require_harmless(mapped(file), reading.limits)  # a server can send other bytes each time
+    except BaseException:
+        holder.cleanup()
+        raise
+    walk = _Walk(torch, reading, outline)
+    found = _read(torch, path, file, holder.cleanup, walk)
+    try:
+        outline.place(walk.tensors)
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+def _read(
+    torch: Any, path: Place, file: Path, close: Callable[[], object], walk: _Walk
+) -> ForeignFile:
+    """The content of a file on this disk, for the place that was asked for."""
     try:
         walk.add(_loaded(torch, file))
     except BaseException:

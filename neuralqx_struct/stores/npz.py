@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 _SMALL = 64 << 10
 MAGIC: Final = b"\x93NUMPY"
+#: Where the text of a header begins, by version, and the format of its length, which is at byte 8.
+_LENGTHS: Final = {1: (10, "<H"), 2: (12, "<I"), 3: (12, "<I")}
 # Each part matches in one way only, so that no input makes the match slow.
 _HEADER: Final = re.compile(
     rb"\{'descr': '(?P<descr>[^']{1,40})', 'fortran_order': (?P<fortran>True|False), "
@@ -74,6 +76,19 @@ class Parsed(NamedTuple):
     size: int
 
 
+def header_size(data: memoryview) -> int:
+    """The size of the ``.npy`` header that begins some bytes.
+
+    Raises:
+        IntegrityError: These are not the bytes of a ``.npy`` file.
+    """
+    start = bytes(data[:12])
+    if len(start) < 12 or start[:6] != MAGIC or start[6] not in (1, 2, 3):
+        raise damaged("expected a .npy file, got other bytes")
+    begin, length = _LENGTHS[start[6]]
+    return begin + int(struct.unpack_from(length, start, 8)[0])
+
+
 def parse_header(data: memoryview) -> Parsed:
     """Parses a ``.npy`` header by a pattern; never evaluates it.
 
@@ -81,11 +96,8 @@ def parse_header(data: memoryview) -> Parsed:
         IntegrityError: These are not the bytes of a ``.npy`` file.
         UntrustedError: It describes Python objects or records.
     """
-    start = bytes(data[:12])
-    if len(start) < 12 or start[:6] != MAGIC or start[6] not in (1, 2, 3):
-        raise damaged("expected a .npy file, got other bytes")
-    begin, length = (10, "<H") if start[6] == 1 else (12, "<I")
-    size = begin + struct.unpack_from(length, start, 8)[0]
+    size = header_size(data)
+    begin, _ = _LENGTHS[data[6]]
     text = bytes(data[begin : min(size, 1 << 16)])
     found = _HEADER.fullmatch(text)
     if found is None or b"O" in found["descr"]:
