@@ -8,6 +8,7 @@ import io
 import json
 import operator
 import re
+import subprocess
 import sys
 import time
 from html.parser import HTMLParser
@@ -108,6 +109,43 @@ def copied(registry):
 def invoke(*words, input=None):  # noqa: A002
     """Runs the command in this process."""
     return CliRunner().invoke(app, [str(word) for word in words], input=input)
+
+
+# --- the site ---
+
+#: Words that users type into the search field.
+SEARCHED = [
+    "latest",
+    "optax",
+    "rename",
+    "resume",
+    "best",
+    "bfloat16",
+    "sharding",
+    "pytree",
+    "huggingface",
+    "safetensors",
+    "dtype",
+    "enum",
+    "default",
+    "optional",
+    "freeze",
+    "downgrade",
+    "S3",
+    "async",
+    "vmap",
+    "pickle",
+]
+
+
+def build_site(folder):
+    """The folder of the pages that Sphinx makes, without a warning."""
+    html, trees = folder / "html", folder / "doctrees"
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    command += ["-d", str(trees), str(ROOT / "docs"), str(html)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stderr
+    return html
 
 
 # --- commands ---
