@@ -23,6 +23,8 @@ autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes stand in the docstring of their class, and once in the index
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = f"neuralqx-struct {version}"
 
 # The pages of diagnostics have examples of files that are no valid YAML.

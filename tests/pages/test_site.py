@@ -1,0 +1,70 @@
+"""The site in a real browser: nothing is cut or missing, and the search finds what users type.
+
+Needs Debian's `chromium`: `pytest -m browser`.
+"""
+
+import functools
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.builders import SEARCHED, build_site
+
+pytestmark = pytest.mark.browser
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The address of the site, which is served as the search needs it, and its pages."""
+    folder = build_site(tmp_path_factory.mktemp("site"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    pages = sorted(str(page.relative_to(folder)) for page in folder.rglob("*.html"))
+    yield f"http://127.0.0.1:{server.server_port}", pages
+    server.shutdown()
+    server.server_close()
+
+
+#: Elements that reach beyond the window and do not scroll in a box of their own, and pictures that did not load.
+TROUBLES = """(() => {
+    const scrolls = (each) => each && (/(auto|scroll)/.test(getComputedStyle(each).overflowX)
+        || scrolls(each.parentElement));
+    const cut = [...document.querySelectorAll('article *')].filter((each) =>
+        each.getBoundingClientRect().right > innerWidth + 1 && !scrolls(each));
+    const empty = [...document.querySelectorAll('article img')].filter((each) => !each.naturalWidth);
+    const wide = document.documentElement.scrollWidth > innerWidth ? [document.documentElement] : [];
+    return [...cut, ...empty, ...wide].map((each) => each.outerHTML.slice(0, 80)).slice(0, 3);
+})()"""
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1300])
+def test_nothing_is_cut_or_missing(browser, site, width, colours):
+    address, pages = site
+    found = {}
+    for page in pages:
+        if colours == "dark" and page.startswith("diagnostics/"):
+            continue  # their layout is that of the others, and there are many
+        browser.open(f"{address}/{page}", width, colours)
+        if troubles := browser.value(TROUBLES):
+            found[page] = troubles
+    assert found == {}
+    back = browser.value("getComputedStyle(document.body).backgroundColor")
+    assert (back == "rgb(255, 255, 255)") == (colours == "light")
+
+
+@pytest.mark.parametrize("word", SEARCHED)
+def test_the_search_shows_results(browser, site, word):
+    browser.open(f"{site[0]}/search.html?q={word}", 1300, "light")
+    shown = """new Promise((done) => {
+        const count = () => document.querySelectorAll('#search-results .search li').length;
+        const poll = (left) => count() || !left ? done(count()) : setTimeout(poll, 50, left - 1);
+        poll(200);
+    })"""
+    assert browser.value(shown, awaitPromise=True) > 0
