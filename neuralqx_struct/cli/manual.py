@@ -6,7 +6,7 @@ wrapped at the width of the terminal, and at 100 columns in wider ones.
 Example:
     >>> from neuralqx_struct.cli.table import COMMANDS
     >>> usage(COMMANDS["infer"])
-    'neuralqx-struct infer SRC [--out DST] [--overwrite] [--id ID]'
+    'neuralqx-struct infer SRC [--out DST] [--overwrite] [--id ID]...'
 """
 
 from __future__ import annotations
