@@ -19,6 +19,7 @@ import itertools
 import os
 import re
 import shlex
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -45,6 +46,7 @@ __all__ = [
     "printable",
     "printable_lines",
     "shell_word",
+    "warn_deprecated",
     "within_stack",
 ]
 
@@ -281,6 +283,30 @@ class StructError(Exception):
         if all(d.file is not None for d in self.diagnostics):
             return self
         return type(self)(d.in_file(file) for d in self.diagnostics)
+
+
+def warn_deprecated(
+    name: str, *, since: str, removed_in: str, instead: str, stacklevel: int = 2
+) -> None:
+    """Warns of a name, an argument or an option that a later release removes.
+
+    Functions and classes are marked with ``typing_extensions.deprecated`` instead, which editors understand, and with a
+    message of the same form. ``tests/test_deprecations.py`` fails when the version reaches ``removed_in``.
+
+    Args:
+        name: What is deprecated, such as ``load(strict=)``.
+        since: The version that deprecates it.
+        removed_in: The version that removes it.
+        instead: What to use.
+        stacklevel: As of ``warnings.warn``, counted from the caller.
+
+    Example:
+        >>> warn_deprecated("load(strict=)", since="0.2", removed_in="0.4", instead="unknown=")
+        Traceback (most recent call last):
+        DeprecationWarning: load(strict=) is deprecated since 0.2 and removed in 0.4; use unknown=
+    """
+    message = f"{name} is deprecated since {since} and removed in {removed_in}; use {instead}"
+    warnings.warn(message, DeprecationWarning, stacklevel=stacklevel + 1)
 
 
 class FrozenStructError(StructError, AttributeError):
