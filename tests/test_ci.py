@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import neuralqx_struct
-from tests.builders import POINT_V1, POINT_V2, ROOT
+from tests.builders import POINT_V1, POINT_V2, ROOT, invoke
 
 HOOKS = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
 GOLDEN = ROOT / "tests" / "golden" / "format-1" / "vmc_state_1"
@@ -72,6 +72,59 @@ def test_hooks_pass_what_is_good_and_fail_for_what_is_not(repository, name):
         first.write_text(POINT_V1.replace("float32", "float33"))
     code, text = run(line, repository)
     assert code == 1, text
+
+
+def committed(folder, message):
+    """Commits everything, without the hooks."""
+    for words in ("add .", f"-c user.name=a -c user.email=a@b commit -q --no-verify -m {message}"):
+        subprocess.run(["git", *words.split()], cwd=folder, check=True)
+
+
+def pre_commit(folder, *words, **env):
+    """Runs pre-commit; returns the exit code, and the hooks with `Passed`, `Failed` or `Skipped`."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PRE_COMMIT_COLOR": "never", **env}
+    done = subprocess.run(
+        [sys.executable, "-m", "pre_commit", *words],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = dict(re.findall(r"^(\w.*?)\.+(?:\(.*?\))?(\w+)$", done.stdout, re.MULTILINE))
+    return done.returncode, found, done.stdout + done.stderr
+
+
+def test_pre_commit_runs_the_hooks(repository, tmp_path_factory):
+    """With the package of the tests in place of the one that pre-commit would install."""
+    programs = tmp_path_factory.mktemp("bin")
+    program = programs / "neuralqx-struct"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m neuralqx_struct "$@"\n')
+    program.chmod(0o755)
+    hooks = [{**hook, "language": "system"} for hook in HOOKS.values()]
+    config = {"repos": [{"repo": "local", "hooks": hooks}]}
+    (repository / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
+    env = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PRE_COMMIT_HOME": str(programs)}
+    point = repository / "schemas" / "point" / "v2.yaml"
+    assert invoke("schema", "fmt", repository / "schemas").exit_code == 0
+    committed(repository, "good")
+    names = [hook["name"] for hook in HOOKS.values()]
+    code, found, text = pre_commit(repository, "run", "--all-files", **env)
+    assert (code, found) == (0, dict.fromkeys(names, "Passed")), text
+
+    point.write_text(point.read_text().replace("count", "count:  ").replace("float32", "float64"))
+    (repository / "ckpt" / "manifest.json").write_text("{}")
+    code, found, text = pre_commit(repository, "run", "--all-files", **env)
+    assert (code, found) == (1, dict.fromkeys(names, "Failed")), text
+
+
+@pytest.mark.slow
+def test_pre_commit_installs_the_hooks(repository, tmp_path):
+    committed(repository, "good")
+    home = tmp_path.parent / f"{tmp_path.name}-home"
+    words = ["try-repo", str(ROOT), "neuralqx-struct-lint", "--all-files"]
+    code, found, text = pre_commit(repository, *words, PRE_COMMIT_HOME=str(home), PYTHONPATH="")
+    assert (code, found) == (0, {"lint schemas": "Passed"}), text
 
 
 def test_the_steps_of_the_action(repository):
