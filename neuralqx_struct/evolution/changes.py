@@ -211,22 +211,28 @@ class Changes:
         """Adds changes of bounds; ``names`` has 1 for those of which a larger number is tighter."""
         for name, sign in names.items():
             a, b = getattr(old, name), getattr(new, name)
-            larger = None not in (a, b) and (b - a) * sign > 0
-            self.limit(at, name, a, b, tighter=larger, looser=not larger)
+            tighter = b is not None and (a is None or (b - a) * sign > 0)
+            self.limit(at, name, a, b, tighter=tighter, looser=not tighter)
 
     def limit(
         self, at: Path, name: str, old: Any, new: Any, *, tighter: bool, looser: bool
     ) -> None:
-        """Adds the change of a limit on values, None for none; it may be neither tighter nor looser."""
+        """Adds the change of a limit on values, None for none.
+
+        Args:
+            at: Its place.
+            name: The member that holds it.
+            old: The limit in the old version.
+            new: The limit in the new one.
+            tighter: Whether the new one refuses values that the old version allows.
+            looser: Whether the old one refuses values that the new version allows.
+        """
         if old == new:
             return
         message = f"{name} changed from {shown(old)} to {shown(new)}"
-        if new is None or (looser and old is not None):
-            self.add("NQX271", at, message, old, new)
-        elif old is None or tighter:
-            self.add("NQX270", at, message, old, new)
-        else:
-            self.add("NQX270", at, message, old, new, direction="both")
+        breaks = {"direction": "both"} if tighter and looser else {}
+        code = "NQX270" if tighter else "NQX271" if looser else "NQX234"
+        self.add(code, at, message, old, new, **breaks)
 
 
 def shown(value: Any) -> str:

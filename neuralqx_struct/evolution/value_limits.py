@@ -10,7 +10,8 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
@@ -24,10 +25,12 @@ from neuralqx_struct.evolution.following import (
     holds,
     inner_constraints,
 )
+from neuralqx_struct.evolution.implied_limits import refuses
 from neuralqx_struct.evolution.moved_values import renamed_text
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.expressions.paths import head_of
+from neuralqx_struct.schema.bounds import bounded, limits_of
 from neuralqx_struct.schema.field_paths import renamed
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import named_from_root
@@ -74,6 +77,7 @@ def broken_limits(
 def compare_limits(found: Changes, old: Document, new: Document) -> None:
     """Adds changes of the limits on fields, wherever they were, and on structs, once all renames are known."""
     source: dict[str, str] = {}
+    bounds_before, bounds_after = _bounded_fields(old), _bounded_fields(new)
     for name, struct in new.structs.items():
         former = found.former_path(("structs", name))[1]
         if former in old.structs:
@@ -89,44 +93,61 @@ def compare_limits(found: Changes, old: Document, new: Document) -> None:
                 message = f"the step {step.name} may give a value beyond the limits of the field"
                 found.add("NQX270", here, message, direction="both")
             elif is_known:
-                _compare_limits_of(found, here, old.structs[was[1]].fields[was[3]], declaration)
+                before = old.structs[was[1]].fields[was[3]]
+                if _limits(before) != _limits(declaration):
+                    both = before, declaration
+                    _compare_limits_of(found, here, both, (bounds_before(was), bounds_after(here)))
     for name, former in source.items():
         _compare_constraints(found, name, old, former, new)
 
 
-_BOUNDS = {"ge": 1, "gt": 1, "le": -1, "lt": -1, "min_length": 1, "max_length": -1, "finite": 1}
 #: The members of a field that limit its values.
-_LIMITS = (*_BOUNDS, "pattern", "validator", "multiple_of", "choices")
+_LIMITS = (
+    *("ge", "gt", "le", "lt", "min_length", "max_length", "finite"),
+    *("pattern", "validator", "multiple_of", "choices"),
+)
+
+
+def _limits(declaration: FieldDeclaration) -> dict[str, Any]:
+    """The limits of a field by member."""
+    return {name: getattr(declaration, name) for name in _LIMITS}
 
 
 def _is_limited(declaration: FieldDeclaration) -> bool:
     """True if a value of the type of a field may be refused."""
-    given = [getattr(declaration, name) for name in _LIMITS]
+    given = _limits(declaration).values()
     return any(limit is not None and limit is not False for limit in given)
 
 
 def _compare_limits_of(
-    found: Changes, at: Path, old: FieldDeclaration, new: FieldDeclaration
+    found: Changes,
+    at: Path,
+    fields: tuple[FieldDeclaration, FieldDeclaration],
+    bounded_fields: tuple[FieldDeclaration, FieldDeclaration],
 ) -> None:
-    """Adds changes of the limits on values; of those that are no bounds it is not always known which is tighter."""
-    found.bounds(at, old, new, _BOUNDS)
-    for name in ("pattern", "validator"):
-        a, b = getattr(old, name), getattr(new, name)
-        found.limit(at, name, a, b, tighter=False, looser=False)
-    a, b = old.multiple_of, new.multiple_of
-    tighter, looser = bool(a and b and b % a == 0), bool(a and b and a % b == 0)
-    found.limit(at, "multiple_of", a, b, tighter=tighter, looser=looser)
-    tighter, looser = _all_among(new.choices, old.choices), _all_among(old.choices, new.choices)
-    found.limit(at, "choices", old.choices, new.choices, tighter=tighter, looser=looser)
+    """Adds changes of the limits on the values of a field.
+
+    Args:
+        found: Where to.
+        at: Its place.
+        fields: Its old and its new declaration.
+        bounded_fields: The same with the bounds that constraints give them.
+    """
+    (old, new), (held, wanted) = fields, bounded_fields
+    for name, limit in _limits(new).items():
+        tighter, looser = refuses(name, new, held), refuses(name, old, wanted)
+        found.limit(at, name, getattr(old, name), limit, tighter=tighter, looser=looser)
 
 
-def _all_among(choices: Iterable[Any] | None, others: Iterable[Any] | None) -> bool:
-    """True if all choices are among others; a search for each would take the square of the time."""
-    some, known = [*(choices or ())], [*(others or ())]
-    try:
-        return {*some} <= {*known}
-    except TypeError:  # lists
-        return {*map(repr, some)} <= {*map(repr, known)}
+def _bounded_fields(document: Document) -> Callable[[Path], FieldDeclaration]:
+    """A function of the path of a field: its declaration with the bounds that constraints of its struct give it."""
+
+    @cache
+    def fields(name: str) -> dict[str, FieldDeclaration]:
+        struct = document.structs[name]
+        return bounded(struct, limits_of(struct, {}))
+
+    return lambda path: fields(path[1])[path[3]]
 
 
 def _compare_constraints(

@@ -23,7 +23,7 @@ from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches
 from neuralqx_struct.types.scalars import Scalar
 from neuralqx_struct.types.text import Builder, plain_value
 
-__all__ = ["check_limits", "length_misses", "plain_misses", "scalar_misses"]
+__all__ = ["check_limits", "length_misses", "live_value", "plain_misses", "scalar_misses"]
 
 
 def _is_multiple(value: float, bound: float) -> bool:
@@ -84,11 +84,11 @@ def scalar_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
 
 def _is_among(value: Any, declaration: FieldDeclaration) -> bool:
     """True if a choice writes the value: NaN is equal to no other, and a path to no text."""
-    choices = [_live(declaration, choice) for choice in declaration.choices or ()]
+    choices = [live_value(declaration, choice) for choice in declaration.choices or ()]
     return plain_value(value) in map(plain_value, choices)
 
 
-def _live(declaration: FieldDeclaration, value: Any) -> Any:
+def live_value(declaration: FieldDeclaration, value: Any) -> Any:
     """The number or bytes that a plain value writes; other values as they are."""
     for option in declaration.declared.solid:
         if isinstance(option, Scalar):
@@ -100,7 +100,7 @@ def _live(declaration: FieldDeclaration, value: Any) -> Any:
 
 def plain_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
     """The constraints of a field that a value of a file violates."""
-    live = _live(declaration, value)
+    live = live_value(declaration, value)
     found = scalar_misses(declaration, live)
     if isinstance(live, (list, dict)):
         unit = "items" if isinstance(live, list) else "entries"

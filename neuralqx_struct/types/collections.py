@@ -125,8 +125,7 @@ class ListOf(Collection):
         return () if self.length is None else (self.length,)
 
     @property
-    def count(self) -> int | None:
-        """The length of every value, if it is a number."""
+    def count(self) -> int | None:  # type: ignore[override]
         return None if self.length is None else constant_size(self.length)
 
     def stacked(self, size: Expression) -> Type | None:
@@ -210,6 +209,10 @@ class TupleOf(Collection):
         if self.variadic:
             return self.items * count
         return self.items if len(self.items) == count else None
+
+    @property
+    def count(self) -> int | None:  # type: ignore[override]
+        return None if self.variadic else len(self.items)
 
     @property
     def fixed_parts(self) -> tuple[Type, ...]:

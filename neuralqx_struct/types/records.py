@@ -70,6 +70,9 @@ class Type(ABC):
         """The types directly inside."""
         return ()
 
+    #: The number of items of every value, if it is the same.
+    count: int | None = None
+
     @property
     def fixed_parts(self) -> tuple[Type, ...]:
         """The types of which every value has one inside."""

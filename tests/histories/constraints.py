@@ -46,6 +46,11 @@ class Constraint:
         condition = f"{'.'.join(names)} >= {LEAST}"
         return f"all({condition})" if many else condition
 
+    def refuses_below(self, held, bound, number):
+        """Whether it refuses, from another struct, all that a bound of the int refuses."""
+        refused = number if bound == "gt" else number - 1
+        return len(self.path) > 1 and self.path[-1] is held and refused < LEAST
+
     def holds(self, version, value):
         """True if all instances in a value keep it."""
         name = next(k for k, v in version.structs.items() if v is self.struct)

@@ -1,6 +1,5 @@
 """Edits without steps."""
 
-from tests.histories.constraints import LEAST
 from tests.histories.declarations import DTYPES, SIZES, Field, names_in
 from tests.histories.steps import DEFAULTS, Edit, free_name, is_array, pick, uses_of
 
@@ -124,17 +123,20 @@ def plain_bound(make, new):
     struct, key = pick(make, new, lambda held: held.type == ("int",))
     if struct is None:
         return None
-    members = new.structs[struct].fields[key].members
+    held = new.structs[struct].fields[key]
+    members = held.members
     if members.get("kind") == "static":
         return None
-    if "ge" in members:
-        del members["ge"]
-    else:
-        bound = make.one([-2, 0])
-        held = new.structs[struct].fields[key]
-        if any(each.path[-1] is held for each in new.constraints):
-            bound = max(bound, LEAST + 1)  # a bound that the constraint implies refuses nothing
-        members["ge"] = bound
+    bounds = [name for name in ("ge", "gt") if name in members]
+    for name in bounds:
+        del members[name]
+    if not bounds or make.chance(0.3):
+        name, least = make.one(
+            [("ge", 0), ("gt", -1), ("gt", 0), ("ge", -1), ("ge", -2), ("gt", -2)]
+        )
+        if any(each.refuses_below(held, name, least) for each in new.constraints):
+            return None  # verdicts do not see what the structs around a field refuse
+        members[name] = least
     return Edit("bound of a number")
 
 

@@ -231,8 +231,10 @@ class Maker:
             for key, held in struct.fields.items()
         }
         for key, held in struct.fields.items():
-            if "ge" in held.members and fields[key] is not None:
-                fields[key] = max(fields[key], held.members["ge"])
+            if fields[key] is not None and {"ge", "gt"} & held.members.keys():
+                gt = held.members.get("gt")
+                least = held.members["ge"] if gt is None else gt + 1
+                fields[key] = max(fields[key], least)
         return Instance(version.prefix + name, fields, sizes)
 
     def value(self, version, kind, dims, sizes):

@@ -564,7 +564,7 @@ def new_form(make, new, struct, have):
 
 def convert(make, new):
     def wanted(held):
-        return "ge" not in held.members and numeric(held.type)
+        return held.members.keys().isdisjoint(("ge", "gt")) and numeric(held.type)
 
     struct, key = pick(make, new, wanted)
     if struct is None:
