@@ -10,7 +10,9 @@ import sys
 import types
 from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 from sphinx.search.en import SearchEnglish
 
 import neuralqx_struct
@@ -289,6 +291,24 @@ def test_pages_build_without_a_warning_and_the_search_has_what_users_type(tmp_pa
     assert [
         w for w, term in words.items() if term not in index["terms"].keys() | index["titleterms"]
     ] == []
+
+
+def test_settings_of_editors_name_the_published_schemas_and_match_files_and_findings(tmp_path):
+    settings, tasks = map(
+        json.loads, re.findall(r"```json\n(.*?)```", read("docs/editors.md"), re.DOTALL)
+    )
+    for schema, patterns in settings["yaml.schemas"].items():
+        validator = jsonschema.Draft202012Validator(json.loads(read(schema)))
+        files = [file for pattern in patterns for file in ROOT.glob(pattern)]
+        assert all(validator.is_valid(yaml.safe_load(file.read_text())) for file in files)
+        assert files or "layouts" in patterns[0]  # no schema of this repository has one
+    wrong = tmp_path / "v1.yaml"
+    wrong.write_text(documents_of(["structs: {Net: {fields: {x: imt}}}\n"])[1], encoding="utf-8")
+    line = invoke("schema", "lint", wrong).stdout.splitlines()[0]
+    matcher = tasks["tasks"][0]["problemMatcher"]["pattern"]
+    found = re.match(matcher["regexp"], line)
+    assert (found[matcher["file"]], found[matcher["code"]]) == (str(wrong), "NQX101")
+    assert found[matcher["message"]].startswith("expected ")
 
 
 def test_the_guide_to_evolution_shows_every_step():
