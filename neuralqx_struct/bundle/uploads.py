@@ -162,8 +162,11 @@ class NewRemote(NewBundle):
         try:
             target.pipe(manifest, new=not self._overwrite)
         except BundleExistsError:
-            self._begun = begun
-            raise
+            # A client asks again when an answer is lost; the manifest that it finds then is its own.
+            there = target.opening(len(manifest) + 1)
+            if there != manifest:
+                self._begun = begun
+                raise
         except BundleWriteError as error:
             self._require_written(manifest, error)
         for name in _array_files(old) - set(begun):

@@ -243,7 +243,7 @@ def migrate(
     }
     members: dict[str, Any] = {"out": None if dry_run else target, "dry_run": dry_run}
     end = "nothing was written (--dry-run)" if dry_run else f"written to {target}"
-    if isinstance(source, Path) and source.is_dir() and not folders.is_bundle(source):
+    if folders.holds_bundles(source):
         with reports.progress_bar("migrating bundles") as advance:
             folder = folders.migrate_all(source, target, **options, progress=advance)
         if len(folder.failed) == len(folder.items):

@@ -18,13 +18,14 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
-from typing import Any, Literal
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.atomic import staged
 from neuralqx_struct.bundle.copies import link_tree
-from neuralqx_struct.bundle.storage import names_at
+from neuralqx_struct.bundle.storage import MANIFEST, names_at
+from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
 from neuralqx_struct.evolution.migrations import migrate, target_version
 from neuralqx_struct.evolution.plans import Plan
@@ -37,6 +38,8 @@ from neuralqx_struct.stores.orbax_layout import STEP_METADATA, UNFINISHED
 #: after a failure that stopped everything, or its step of Orbax.
 State = Literal["planned", "migrated", "skipped", "failed", "waiting"]
 
+#: The files by which a folder is taken for a bundle, sound or not.
+_MARKS: Final = frozenset({MANIFEST, DEFAULT_FILE})
 #: Errors of the output folder that will happen for every bundle.
 _STOPS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
 
@@ -130,7 +133,7 @@ def _numbered(text: str, count: int) -> str:
 def is_bundle(path: Path) -> bool:
     """True for a path that looks like a bundle, sound or not: a folder with a manifest or with arrays, or a zip of such."""
     if path.is_dir():
-        return not {"manifest.json", DEFAULT_FILE}.isdisjoint(names_at(path))
+        return not _MARKS.isdisjoint(names_at(path))
     if path.suffix != ".zip" or not path.is_file():
         return False
     try:
@@ -151,13 +154,61 @@ def bundles_in(folder: Path) -> Iterator[Path]:
             yield from bundles_in(entry)
 
 
+def holds_bundles(place: Place) -> bool:
+    """True for a folder that is no bundle, so that bundles may be in it."""
+    if isinstance(place, Path):
+        return place.is_dir() and not is_bundle(place)
+    if place.suffix in (".zip", ".json") or (place / MANIFEST).is_file():
+        return False
+    return bool(place.files_below())
+
+
+def _found_in(folder: Place) -> list[tuple[Any, str]]:
+    """The bundles in a folder with their places in it, by name; the folder itself, at no place, if it is one.
+
+    Raises:
+        BundleMissingError: There is no such folder.
+    """
+    if isinstance(folder, Path):
+        if folder.is_dir():
+            paths = [folder] if is_bundle(folder) else bundles_in(folder)
+            return [(path, path.relative_to(folder).as_posix().strip(".")) for path in paths]
+    else:
+        files = [PurePosixPath(name) for name in folder.files_below()]
+        if files:
+            names = (each.parent if each.name in _MARKS else each for each in files)
+            return [(folder / name if name else folder, name) for name in _outermost(names, files)]
+    message = "expected a folder with bundles, got no such folder"
+    raise bundle.BundleMissingError(message, file=str(folder))
+
+
+def _outermost(names: Iterable[PurePosixPath], files: Iterable[PurePosixPath]) -> Iterator[str]:
+    """Yields the bundles among the files behind a URL and the folders of manifests; none in another one or hidden."""
+    plain = set(files)
+    found: set[PurePosixPath] = set()
+    for name in sorted(set(names)):
+        is_zip = name.suffix == ".zip"
+        hidden = any(part.startswith(".") for part in name.parts)
+        if (name in plain and not is_zip) or hidden or not found.isdisjoint(name.parents):
+            continue
+        found.add(name)
+        yield "" if name == PurePosixPath() else str(name)
+
+
+def _is_there(place: Place) -> bool:
+    """True if something has the path of an output."""
+    if isinstance(place, Path):
+        return os.path.lexists(place)
+    return (place if place.suffix == ".zip" else place / MANIFEST).is_file()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Migrating them.
 
 
 def migrate_all(
-    folder: str | Path,
-    out: str | Path,
+    folder: str | Place,
+    out: str | Place,
     *,
     to: int | str = "head",
     schema: Any = None,
@@ -166,6 +217,7 @@ def migrate_all(
     trust: Iterable[str] = (),
     progress: Callable[[int, int], None] | None = None,
     limits: Limits | None = None,
+    storage_options: Options | None = None,
 ) -> MigratedFolder:
     """Migrates every bundle in a folder and below it into another folder, under the same names; the inputs stay as they are.
 
@@ -174,8 +226,8 @@ def migrate_all(
     appears when all of it is complete.
 
     Args:
-        folder: Where the bundles are.
-        out: The folder for the new ones, outside of ``folder``; it may exist.
+        folder: Where the bundles are, a path or a URL.
+        out: The folder for the new ones, a path or a URL, outside of ``folder``; it may exist.
         to: A version, ``"head"``, or a negative number of versions to go back, counted from each bundle's own.
         schema: A Series or Schema, or the path of a schema folder or file; None for the documents inside each bundle.
         dry_run: Plan and check, but write nothing.
@@ -183,6 +235,7 @@ def migrate_all(
         trust: Packages whose registered functions ``python`` steps may run, where the steps come out of a bundle.
         progress: Called with bundles done and bundles in all.
         limits: Sizes above which a bundle is refused, as in ``migrate``.
+        storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
         The result of each bundle. The errors of one are reported there and do not stop the others.
@@ -197,29 +250,23 @@ def migrate_all(
         >>> "neuralqx.vmc_state: version 1 as it is" in str(done)
         True
     """
-    folder, out = Path(folder), Path(out)
+    folder, out = place_of(folder, storage_options), place_of(out, storage_options)
     given = schemas_given(schema)
-    if not folder.is_dir():
-        raise bundle.BundleMissingError(
-            "expected a folder with bundles, got no such folder", file=str(folder)
-        )
-    if out.resolve() == folder.resolve():
+    both_local = isinstance(folder, Path) and isinstance(out, Path)
+    found = _found_in(folder)
+    if out == folder or (
+        both_local and os.path.realpath(str(out)) == os.path.realpath(str(folder))
+    ):
         message = "expected another folder for the new bundles, got the one that has the old ones"
-        raise bundle.BundleExistsError(
-            message, file=str(out), hint="the inputs are never touched: choose another folder"
-        )
+        hint = "the inputs are never touched: choose another folder"
+        raise bundle.BundleExistsError(message, file=str(out), hint=hint)
     bundle.require_apart(folder, out)
-    paths = [folder] if is_bundle(folder) else [*bundles_in(folder)]
-    if not paths or paths == [folder]:
-        got = "a bundle" if paths else "none"
-        hint = (
-            "migrate() takes a single one"
-            if paths
-            else "look for the folder that has the checkpoints"
-        )
-        raise bundle.BundleMissingError(
-            f"expected a folder with bundles in it, got {got}", file=str(folder), hint=hint
-        )
+    if not found or not found[0][1]:
+        got, hint = "none", "look for the folder that has the checkpoints"
+        if found:
+            got, hint = "a bundle", "migrate() takes a single one"
+        message = f"expected a folder with bundles in it, got {got}"
+        raise bundle.BundleMissingError(message, file=str(folder), hint=hint)
     items, stopped = list[Item](), False
     options = {
         "dry_run": dry_run,
@@ -227,22 +274,27 @@ def migrate_all(
         "trust": tuple(trust),
         "limits": limits,
     }
-    for step, group in groupby(paths, _step_of):
-        for batch in [[path] for path in group] if step is None else [[*group]]:
+    steps = {path: _step_of(path) if both_local else None for path, _ in found}
+
+    def target_of(step: Path) -> Path:
+        return Path(str(out), step.relative_to(str(folder)))
+
+    for step, group in groupby(found, lambda pair: steps[pair[0]]):
+        for batch in [[pair] for pair in group] if step is None else [[*group]]:
             if progress is not None:
-                progress(len(items), len(paths))
-            pairs = [(path, out / path.relative_to(folder)) for path in batch]
+                progress(len(items), len(found))
+            pairs: list[tuple[Any, Any]] = [(path, out / name) for path, name in batch]
             if stopped:
                 items += (Item(path, target, "waiting") for path, target in pairs)
                 continue
-            place = None if step is None else out / step.relative_to(folder)
+            place = None if step is None else target_of(step)
             done, failure = _migrated_together(pairs, step, place, given, to, **options)
             items += done
             stopped = isinstance(failure, bundle.BundleWriteError) and failure.errno in _STOPS
     if not (stopped or dry_run):
-        _link_others({path.parent for path in paths if _step_of(path)}, folder, out)
+        _link_others({step for step in steps.values() if step is not None}, folder, out)
     if progress is not None:
-        progress(len(paths), len(paths))
+        progress(len(found), len(found))
     return MigratedFolder(tuple(items), stopped)
 
 
@@ -294,7 +346,7 @@ def _migrated_together(
     return done, None
 
 
-def _link_others(steps: set[Path], folder: Path, out: Path) -> None:
+def _link_others(steps: set[Path], folder: Any, out: Any) -> None:
     """Gives the other files and steps in the folders of managers second names; those that exist are left alone."""
     for root in sorted({step.parent for step in steps}):
         for entry in sorted(root.iterdir()):
@@ -314,7 +366,7 @@ def _migrated(
     to: int | str,
     **options: Any,
 ) -> Item:
-    if os.path.lexists(out) and not options["overwrite"]:
+    if _is_there(out) and not options["overwrite"]:
         document = bundle.read_manifest(path, limits=options["limits"])
         wanted = target_version(document, series_for(document, given), to)
         _require_complete(out, document["schema"]["id"], wanted, options["limits"])
@@ -337,9 +389,8 @@ def _require_complete(out: Path, identity: str, version: int, limits: Limits | N
             else "a bundle without a schema"
         )
     message = f"expected nothing or version {version} of {identity}, got {got}"
-    raise bundle.BundleExistsError(
-        message, file=str(out), hint="remove it, or choose another folder"
-    )
+    hint = "remove it, or choose another folder"
+    raise bundle.BundleExistsError(message, file=str(out), hint=hint)
 
 
 def _why(error: StructError | OSError, path: Path) -> tuple[Diagnostic, ...]:

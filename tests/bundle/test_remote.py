@@ -15,6 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import neuralqx_struct as s
 from neuralqx_struct.bundle import remote
+from tests.builders import invoke
 
 STATE = {"w": jnp.arange(4000.0), "b": np.arange(5), "e": np.zeros((0, 2)), "n": 3}
 URL = "memory://bucket/run/ckpt"
@@ -132,6 +133,51 @@ def test_a_payload_is_migrated_while_it_is_loaded_and_behind_urls(server):
     with pytest.raises(s.SerializationError, match="expected a target outside of memory://v/one"):
         s.migrate("memory://v/one", "memory://v/one/two", schema=schema)
     assert s.diff("memory://v/one", "schemas/vmc_state/v1.yaml") == []
+
+
+def test_folders_of_bundles_are_migrated_behind_urls(server, tmp_path):
+    schema = s.load_schema("schemas/vmc_state")
+    for name in ("runs/b/2", "runs/a", "runs/.hidden", "runs/a/inner"):
+        s.convert("tests/golden/format-1/vmc_state_1", f"memory://{name}")
+    s.convert("tests/golden/format-1/vmc_state_1", "memory://runs/c.zip")
+    server.files.pipe_file("/runs/notes.txt", b"x")
+    for out in ("memory://new", tmp_path / "new"):
+        done = s.migrate_all("memory://runs", out, schema=schema)
+        assert [str(item.path) for item in done.items] == [
+            "memory://runs/a",
+            "memory://runs/b/2",
+            "memory://runs/c.zip",
+        ]
+        assert {item.state for item in done.items} == {"migrated"}, str(done.diagnostics)
+        for item in done.items:
+            assert s.verify(item.out) == [] and s.validate(item.out, schema) == []
+        again = s.migrate_all("memory://runs", out, schema=schema)
+        assert {item.state for item in again.items} == {"skipped"}
+    done = s.migrate_all(tmp_path / "new", "memory://back", schema=schema, to=1)
+    assert {item.state for item in done.items} == {"migrated"}
+    for folder, out, text in (
+        ("memory://nothing", "memory://x", "got no such folder"),
+        ("memory://runs/a", "memory://x", "got a bundle"),
+        ("memory://runs", "memory://runs", "expected another folder"),
+        ("memory://runs", "memory://runs/new", "outside of memory://runs"),
+    ):
+        with pytest.raises(s.SerializationError, match=text):
+            s.migrate_all(folder, out, schema=schema)
+    words = ("--out", "memory://third", "--schema", "schemas/vmc_state")
+    assert "3 migrated" in invoke("migrate", "memory://runs", *words).output
+    assert s.verify("memory://third/b/2") == []
+
+
+def test_a_series_behind_a_url_keeps_metrics_when_it_is_migrated(server):
+    schema = s.load_schema("schemas/vmc_state")
+    old = schema.at(1).load("tests/golden/format-1/vmc_state_1")
+    series = s.Series("memory://runs/old", keep_best=("energy", "min"))
+    for step, energy in enumerate([-1.0, -3.0, -2.0]):
+        series.save(step, old, {"energy": energy})
+    s.migrate_all("memory://runs/old", "memory://runs/new", schema=schema)
+    made = s.Series("memory://runs/new", keep_best=("energy", "min"))
+    assert (made.steps(), made.latest(), made.best()) == ([0, 1, 2], 2, 1)
+    assert type(made.load("best")) is schema.VMCState
 
 
 def test_array_files_that_stay_the_same_are_copied_on_the_server(server):
@@ -510,6 +556,18 @@ def test_of_two_writers_of_one_step_one_is_refused(server):
     first.save(2, "first")
     second.save(3, "second")
     assert first.steps() == second.steps() == [1, 2, 3]
+
+
+def test_a_client_that_asks_again_finds_its_own_manifest(server):
+    def twice(name, answer, given):
+        if name == "pipe_file":  # the answer to the first request is lost
+            answer()
+        return answer()
+
+    server.fault = twice
+    s.export(BEFORE, "memory://b/new")
+    server.fault = None
+    same(s.load("memory://b/new"), BEFORE)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -1,7 +1,11 @@
 """Bundles and a series on an S3 server on this machine, which moto provides. Needs the extra ``slow``."""
 
+import http.client
 import logging
 import re
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fsspec
 import jax.numpy as jnp
@@ -114,3 +118,151 @@ def test_errors_name_the_url_and_no_key(server):
         assert "hunter2" not in str(caught.value) and "AKIDFORTESTS" not in str(caught.value)
     with pytest.raises(s.SerializationError, match="s3://nowhere/ckpt"):
         s.export(STATE, "s3://nowhere/ckpt", storage_options=server)
+
+
+# Faults
+
+
+class Proxy:
+    """A server between the client and the S3 server; request number ``at`` has the fault."""
+
+    def __init__(self, host, port):
+        self.at, self.fault, self.count, self.hit = -1, "", 0, None
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self):
+                size = int(self.headers.get("Content-Length") or 0)
+                at, proxy.count = proxy.count, proxy.count + 1
+                key = self.command, self.path, self.headers.get("Range")
+                proxy.hit = key if at == proxy.at else proxy.hit
+                # Clients ask again where a connection was lost; a PUT arrives the second time.
+                again = key == proxy.hit and self.command != "PUT"
+                fault = proxy.fault if at == proxy.at or again else ""
+                if fault == "half" and self.command == "PUT":
+                    self.rfile.read(size // 2)
+                    return self.stop()
+                body = self.rfile.read(size)
+                if fault == "timeout":
+                    time.sleep(1)
+                    return self.stop()
+                if fault == "refused":
+                    return self.reply(500, {}, b"<Error><Code>InternalError</Code></Error>")
+                there = http.client.HTTPConnection(host, port)
+                there.request(self.command, self.path, body, dict(self.headers))
+                found = there.getresponse()
+                data = found.read()
+                if fault == "lost":
+                    return self.stop()
+                return self.reply(found.status, dict(found.headers), data, half=fault == "half")
+
+            def reply(self, status, headers, data, half=False):
+                size = headers.pop("Content-Length", len(data))
+                self.send_response(status)
+                for name, text in {**headers, "Content-Length": size}.items():
+                    if name.lower() not in ("connection", "transfer-encoding", "server", "date"):
+                        self.send_header(name, text)
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(data[: len(data) // 2] if half else data)
+                if half:
+                    self.stop()
+
+            def stop(self):
+                self.close_connection = True
+
+            def log_message(self, *_):
+                pass
+
+            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture(scope="module")
+def proxy(server):
+    from s3fs import S3FileSystem
+
+    host, port = server["endpoint_url"].removeprefix("http://").split(":")
+    made = Proxy(host, int(port))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(S3FileSystem, "retries", 1)
+        yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+BEFORE = {"w": np.arange(50.0), "n": 1}
+AFTER = {"w": np.arange(60.0), "n": 2}
+OTHER, TARGET, ROOT = "s3://bucket/f/other", "s3://bucket/f/target", "s3://bucket/f/series"
+SCHEMA = s.load_schema("schemas/vmc_state")
+
+
+def raised(found):
+    if found:
+        raise s.SerializationError(found)
+
+
+def stepped(given):
+    s.Series(ROOT, keep_last=2, **given).save(3, AFTER)
+
+
+WORKS = {
+    "export": lambda given: s.export(AFTER, URL, overwrite=True, **given),
+    "new": lambda given: s.export(AFTER, TARGET, **given),
+    "load": lambda given: same(s.load(URL, **given), BEFORE),
+    "select": lambda given: s.load(URL, select="path:w", **given),
+    "verify": lambda given: raised(s.verify(URL, **given)),
+    "convert": lambda given: s.convert(OTHER, URL, overwrite=True, store="safetensors", **given),
+    "copy": lambda given: s.convert(OTHER, URL, overwrite=True, **given),
+    "migrate": lambda given: s.migrate("s3://bucket/f/v1", TARGET, schema=SCHEMA, **given),
+    "series": stepped,
+}
+
+
+@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("fault", ["timeout", "refused", "half", "lost"])
+def test_a_fault_at_any_request_leaves_the_old_bundle_or_the_new_one(server, proxy, work, fault):
+    sound = {"storage_options": server}
+    config = {"retries": {"max_attempts": 0}, "read_timeout": 0.4}
+    faulty = {**server, "endpoint_url": proxy.url, "config_kwargs": config}
+    files = fsspec.filesystem("s3", **server)
+    s.export(AFTER, OTHER, overwrite=True, **sound)
+    if not files.exists("bucket/f/v1"):
+        s.convert("tests/golden/format-1/vmc_state_1", "s3://bucket/f/v1", **sound)
+    failed = 0
+    for at in range(40):
+        proxy.at = -1
+        files.invalidate_cache()
+        for place in ("bucket/run", "bucket/f/target", "bucket/f/series"):
+            if files.exists(place):  # array files stay where the end of a commit is not known
+                files.rm(place, recursive=True)
+        s.export(BEFORE, URL, **sound)
+        for step in (1, 2) if work == "series" else ():
+            s.Series(ROOT, **sound).save(step, BEFORE)
+        proxy.count, proxy.at, proxy.fault, proxy.hit = 0, at, fault, None
+        try:
+            WORKS[work]({"storage_options": faulty})
+        except s.SerializationError as error:
+            failed += 1
+            assert len(error.diagnostics) == 1, str(error)
+            assert "hunter2" not in str(error)
+        proxy.at, proxy.hit = -1, None
+        found = s.load(URL, **sound)
+        same(found, AFTER if found["n"] == 2 else BEFORE)
+        assert not [d for d in s.verify(URL, **sound) if d.severity == "error"]
+        files.invalidate_cache()
+        if files.exists("bucket/f/target/manifest.json"):
+            assert s.verify(TARGET, **sound) == []
+        if work == "series":
+            series = s.Series(ROOT, **sound)
+            assert series.steps() in ([1, 2], [1, 2, 3], [2, 3])
+            for step in series.steps():
+                same(series.load(step), AFTER if step == 3 else BEFORE)
+        if proxy.count <= at:
+            break
+    assert proxy.count <= at and failed
