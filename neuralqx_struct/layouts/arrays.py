@@ -14,7 +14,7 @@ from neuralqx_struct.dtypes.casts import cast
 from neuralqx_struct.evolution.values import compact
 from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.layouts.frames import item_of, layers, lead_axes, stacked
-from neuralqx_struct.layouts.kept import KeptArrays
+from neuralqx_struct.layouts.kept import KeptArrays, out_of_memory
 from neuralqx_struct.layouts.places import Leaf
 from neuralqx_struct.layouts.plans import Numbers
 from neuralqx_struct.layouts.regions import Part, bounded, reshaped
@@ -131,6 +131,8 @@ class AdoptedArrays(StoredArrays):
         if not array.cheap:
             self._drop()
         whole = array.read()
+        if not array.cheap and self.order == "file":
+            whole = out_of_memory(whole)
         if not array.cheap:
             self._keep(whole, [claim for claim in claims if claim != (leaf, number)])
         return self._view(leaf, whole, part)

@@ -63,16 +63,28 @@ class KeptArrays:
         return array
 
     def _written(self, array: Array) -> Array:
-        import numpy as np
-
         if self._file is None:
             self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - for as long as the arrays
             weakref.finalize(self, self._file.close)
-        file = self._file
-        start = -(-file.seek(0, 2) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        file.seek(start)
-        data = memoryview(bytes_of(array))
-        while data:
-            data = data[file.write(data) :]
-        held = mmap.mmap(file.fileno(), array.nbytes, access=mmap.ACCESS_READ, offset=start)
-        return np.ndarray(array.shape, array.dtype, held)
+        return _mapped(array, self._file)
+
+
+def out_of_memory(array: Array) -> Array:
+    """A large array as a map of a temporary file, so that what is computed of it is alone in memory."""
+    if array.nbytes <= _MOST_EACH:
+        return array
+    with TemporaryFile(buffering=0) as file:
+        return _mapped(array, file)
+
+
+def _mapped(array: Array, file: IO[bytes]) -> Array:
+    """Appends an array to a file, and maps it there."""
+    import numpy as np
+
+    start = -(-file.seek(0, 2) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+    file.seek(start)
+    data = memoryview(bytes_of(array))
+    while data:
+        data = data[file.write(data) :]
+    held = mmap.mmap(file.fileno(), array.nbytes, access=mmap.ACCESS_READ, offset=start)
+    return np.ndarray(array.shape, array.dtype, held)

@@ -12,7 +12,7 @@ from neuralqx_struct.evolution.values import compact
 from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.layouts.forms import Sizes
 from neuralqx_struct.layouts.frames import framed, item_of, layers, lead_axes
-from neuralqx_struct.layouts.kept import KeptArrays
+from neuralqx_struct.layouts.kept import KeptArrays, out_of_memory
 from neuralqx_struct.layouts.model import Layout
 from neuralqx_struct.layouts.places import Leaf, Values
 from neuralqx_struct.layouts.plans import RULE, Numbers, Plan, claim_problems, claims_of
@@ -189,8 +189,10 @@ class ReleasePlan(Plan):
             return np.full(leaf.shape, number_value(node["value"]), dtype_named(leaf.dtype))
         name, arrays = node["name"], self.payload.arrays
         at_hand = not isinstance(arrays, StoredArrays) or arrays.at_hand(name)
-        if at_hand or len(leaf.names) == 1:
+        if at_hand or (len(leaf.names) == 1 and leaf.form.plain):
             return arrays[name]
+        if len(leaf.names) == 1:
+            return out_of_memory(arrays[name])
         if name not in self._kept:
             self._kept.keep(name, arrays[name])
         return self._kept[name]

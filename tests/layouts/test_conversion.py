@@ -3,6 +3,7 @@
 import filecmp
 import sys
 import tracemalloc
+from functools import partial
 
 import fsspec
 import numpy as np
@@ -13,7 +14,10 @@ import neuralqx_struct as s
 from neuralqx_struct import formats
 from neuralqx_struct.errors import MigrationError, SchemaError, SerializationError
 from neuralqx_struct.evolution.steps.python import _FUNCTIONS as FUNCTIONS
+from neuralqx_struct.formats import ForeignArray
 from neuralqx_struct.layouts.conversion import convert
+from neuralqx_struct.layouts.payloads import adopted, released
+from neuralqx_struct.schema.series import load_series
 from tests.builders import invoke, report
 
 SCHEMA = """language: "1"
@@ -84,24 +88,50 @@ def test_a_file_behind_a_url(world):
     assert s.load(world / "one") == s.load(world / "two") == s.load(world / "three")
 
 
-def peak_of_conversions(count):
+def peak_of_conversions(count, options):
     """The most bytes in memory while `count` arrays of 2 MiB become a bundle, and a file again."""
     wide = {f"layers.{i}.qk": np.ones((512, 1024), "float32") for i in range(count)}
     save_file({"words": np.ones((1, 1024), "bfloat16"), **wide}, "model.safetensors")
     given = {"schema": "schemas/net", "layout": "hf", "overwrite": True}
     tracemalloc.start()
     try:
-        convert("model.safetensors", "ckpt", values=VALUES, **given)
+        convert("model.safetensors", "ckpt", values=VALUES, **given, **options)
         convert("ckpt", "again.safetensors", **given)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
 
-def test_one_array_is_in_memory_at_a_time(world):
-    peak_of_conversions(1)  # imports what it needs
-    assert peak_of_conversions(12) - peak_of_conversions(2) < 2 << 20
+@pytest.mark.parametrize("options", [{}, {"compress": True}], ids=str)
+def test_one_array_is_in_memory_at_a_time(world, options):
+    peak_of_conversions(1, options)  # imports what it needs
+    few, many = (peak_of_conversions(count, options) for count in (2, 12))
+    assert many - few < 2 << 20
     assert filecmp.cmp("again.safetensors", "model.safetensors", shallow=False)
+
+
+def test_a_compressed_array_and_a_transposed_one_are_not_in_memory_together():
+    """The one that was read is mapped from a temporary file, as is one of a compressed bundle."""
+    text = SCHEMA.replace("bfloat16[", "float32[")
+    layout = LAYOUT.replace("part: [0, 2], ", "").replace("name: qk, part: [1, 2], ", "")
+    series = load_series(text)
+    shapes = {f"layers.{i}.{key}": (2048, 1024) for i in range(2) for key in ("qk", "k")}
+    files = {
+        name: ForeignArray("float32", shape, partial(np.ones, shape, "float32"))
+        for name, shape in (shapes | {"words": (1, 1024)}).items()
+    }
+    tracemalloc.start()
+    try:
+        made = adopted(series, layout, files, VALUES)
+        assert [made.arrays[name].shape[0] for name in made.arrays][:2] == [1024, 1024]
+        back = released(made, series, layout)
+        assert {name: array.read().shape for name, array in back.items()} == shapes | {
+            "words": (1, 1024)
+        }
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12 << 20
 
 
 def test_shards(world):
