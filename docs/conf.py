@@ -25,6 +25,7 @@ napoleon_use_ivar = True  # attributes stand in the docstring of their class, an
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_show_copyright = False
 html_title = f"neuralqx-struct {version}"
 
 # The pages of diagnostics have examples of files that are no valid YAML.
