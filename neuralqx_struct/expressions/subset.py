@@ -6,7 +6,6 @@ To allow another node, put its check into :data:`OBJECTIONS`.
 from __future__ import annotations
 
 import ast
-import copy
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +17,6 @@ from neuralqx_struct.expressions.operators import (
     MAX_BITS,
     MAX_EXPONENT,
     OPERATORS,
-    format_tree,
     spine,
 )
 from neuralqx_struct.expressions.paths import is_path
@@ -51,22 +49,6 @@ ADVICE: Mapping[str, str] = {
     "!": "write `not`",
     "^": "powers are written **",
 }
-
-
-# Functions of Python and numpy that people try, with the expression that comes closest.
-_INSTEAD: Mapping[str, str] = {
-    "mean": "sum({0}) / size({0})",
-    "average": "sum({0}) / size({0})",
-    "sqrt": "{0} ** 0.5",
-    "isnan": "{0} != {0}",
-    "float": "{0}",
-    "int": "{0} // 1",
-    "floor": "{0} // 1",
-    "absolute": "abs({0})",
-    "amax": "max({0})",
-    "amin": "min({0})",
-}
-_MODULES = ("math", "np", "numpy", "jnp")
 
 
 def subset_text() -> str:
@@ -110,39 +92,11 @@ def _none(_: ast.AST) -> Iterable[_Objection]:
 
 def _foreign(node: ast.AST) -> Iterable[_Objection]:
     found = _FORBIDDEN.get(type(node), type(node).__name__)
-    hint = without_loop(node) or ADVICE.get(found, subset_text())
+    hint = _LOOPING if found == "a comprehension" else ADVICE.get(found, subset_text())
     yield "NQX114", f"expected an expression of the subset, got {found}", hint
 
 
-_LOOPS = (ast.GeneratorExp, ast.ListComp, ast.SetComp)
-
-
-class _Loop(ast.NodeTransformer):
-    """Puts a path in place of the variable of a loop."""
-
-    def __init__(self, name: str, path: ast.expr) -> None:
-        self.name, self.path = name, path
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.path if node.id == self.name else node
-
-
-def without_loop(node: ast.AST) -> str | None:
-    """The hint for a loop over a path, whose body takes the items one by one; None for other nodes."""
-    if not isinstance(node, _LOOPS):
-        return None
-    (first, *others) = node.generators
-    path = first.iter
-    if isinstance(path, ast.Call) and isinstance(path.func, ast.Attribute):
-        path = path.func.value  # sizes.values()
-    folds = any(isinstance(i, ast.Call) or type(i) in _FORBIDDEN for i in ast.walk(node.elt))
-    joins = any(isinstance(inner, (ast.BoolOp, ast.IfExp, ast.Not)) for inner in ast.walk(node.elt))
-    if others or first.ifs or folds or joins or not is_path(path):
-        return "operators take all items of a path: all(layers.width > 0), sum(layers.width)"
-    if not isinstance(first.target, ast.Name):
-        return "operators take all items of a path: all(layers.width > 0), sum(layers.width)"
-    body = _Loop(first.target.id, path).visit(copy.deepcopy(node.elt))
-    return f"operators take all items of a path: write `{format_tree(body)}` without the loop"
+_LOOPING = "operators take all items of a path: all(layers.width > 0), sum(layers.width)"
 
 
 def _constant_objections(node: ast.Constant) -> Iterable[_Objection]:
@@ -182,11 +136,7 @@ def _comparison_objections(node: ast.Compare) -> Iterable[_Objection]:
             yield "NQX114", f"expected a comparison, got `{found}`", ADVICE[found]
         elif record.member and not _is_list_of_constants(right):
             wanted = f"a tuple or list of constants after `{record.symbol}`"
-            hint = "write the choices out: x in ('a', 'b')"
-            if is_path(right) and is_path(node.left):
-                call, equal = ("all", "!=") if record.negates else ("any", "==")
-                text = f"{call}({format_tree(right)} {equal} {format_tree(node.left)})"
-                hint = f"{hint}; of the items of a list {text}"
+            hint = "write the choices out, as in x in ('a', 'b'); any(sizes == n) compares the items of a list"
             yield "NQX114", f"expected {wanted}, got another expression", hint
 
 
@@ -214,8 +164,7 @@ def _item_objections(node: ast.Subscript) -> Iterable[_Objection]:
     index = getattr(node.slice, "operand", node.slice)
     number = getattr(index, "value", None)
     if isinstance(number, str) and number.isidentifier():
-        field = f"{format_tree(node.value)}.{number}"
-        hint = f"a field of a struct is written {field}; the entries of a dict are read together, as in all(sizes > 0)"
+        hint = "fields of structs are behind a dot; the entries of a dict are read together, as in all(sizes > 0)"
         yield "NQX114", f"expected a field behind a dot, got the subscript {number!r}", hint
     elif type(number) is not int or not _is_constant(node.slice):
         message = "expected one whole number as subscript, got another expression"
@@ -227,35 +176,21 @@ def _item_objections(node: ast.Subscript) -> Iterable[_Objection]:
 
 def _call_objections(node: ast.Call) -> Iterable[_Objection]:
     known = f"functions: {', '.join(FUNCTIONS)}"
-    if isinstance(node.func, ast.Attribute) and node.func.attr in FUNCTIONS:
-        name, inner = node.func.attr, node.func.value
-        if node.args and getattr(inner, "id", None) in _MODULES:
-            inner = node.args[0]
-        text = f"{name}({format_tree(inner)})" if is_path(inner) else f"{name}(...)"
-        yield "NQX114", f"expected a function, got the method {name}", f"call it as {text}"
-        return
     if not isinstance(node.func, ast.Name):
         name = getattr(node.func, "attr", "")
-        hint = _instead(name, node.args) or known
-        yield "NQX114", "expected the name of a function before (, got another expression", hint
+        got = f"the method {name!r}" if name else "another expression"
+        yield "NQX114", f"expected the name of a function before (, got {got}", known
         return
     name, count = node.func.id, len(node.args)
     record = FUNCTIONS.get(name)
     if record is None:
-        hint = _instead(name, node.args) or did_you_mean(name, FUNCTIONS) or known
+        hint = did_you_mean(name, FUNCTIONS) or known
         yield "NQX116", f"expected a known function, got {name!r}", hint
     elif node.keywords:
         yield "NQX114", f"expected arguments without names for {name}(), got name=value", None
     elif not count or (record.single and count > 1):
         wanted = "one argument" if record.single else "at least one argument"
         yield "NQX114", f"expected {wanted} for {name}(), got {count}", None
-
-
-def _instead(name: str, arguments: Sequence[ast.expr]) -> str | None:
-    """The hint about a function of Python or numpy; None for others."""
-    if name not in _INSTEAD or len(arguments) != 1 or not is_path(arguments[0]):
-        return None
-    return f"write `{_INSTEAD[name].format(format_tree(arguments[0]))}`"
 
 
 def _is_list_of_constants(node: ast.expr) -> bool:

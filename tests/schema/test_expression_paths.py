@@ -53,8 +53,11 @@ STRUCTS = {
 
 def findings(expression, place="constraints", struct="Root", **more):
     structs = json.loads(json.dumps(STRUCTS))
+    dims = {"n": {}, "d": {}}
     if place == "constraints":
         structs[struct]["constraints"] = [{"expr": expression}]
+    elif place == "equals":
+        dims["n"] = {"equals": expression}
     else:
         structs[struct]["fields"]["made"] = {"kind": "opaque", "derived": expression}
     data = {
@@ -62,13 +65,16 @@ def findings(expression, place="constraints", struct="Root", **more):
         "schema": "test.paths",
         "version": 1,
         "root": "Root",
-        "dims": {"n": {}, "d": {}},
+        "dims": dims,
         "enums": {"Mode": ["fast", "slow"]},
         "structs": structs,
         **more,
     }
     source = read_text(json.dumps(data))
-    found = lint_document(parse_document(source), source)
+    try:
+        found = lint_document(parse_document(source), source)
+    except SchemaError as error:  # it is no expression
+        found = error.diagnostics
     return [d for d in found if d.severity == "error"]
 
 
@@ -172,23 +178,44 @@ WRONG = [
     ("sum(shaped) > 1", "NQX115", "got a struct in", "did you mean 'shaped.w'?"),
     ("adam", "NQX115", "expected one truth value, got a struct", "write `adam != None`"),
     ("five > 0", "NQX115", "one for each element", "write `all(five > 0)`"),
-    ("all(five == six)", "NQX115", "got [5] and [6]", None),
-    ("len(step) == 3", "NQX115", "got int in `len(step)`", None),
-    ("len(scalar) == 1", "NQX115", "got an array in `len(scalar)`", None),
+    ("all(five == six)", "NQX115", "got [5] and [6]", "write `shape(five) == shape(six)`"),
+    ("len(step) == 3", "NQX115", "got int in `len(step)`", "write `step == 3`"),
+    ("len(scalar) == 1", "NQX115", "got an array in `len(scalar)`", "write `scalar == 1`"),
     ("shape(x)[2] == 3", "NQX115", "an axis 2, got 2 axes", "write `shape(x)[1] == 3`"),
-    ("shape(step)[0] == 3", "NQX115", "an axis 0, got no axes", None),
-    ("phase > 0", "NQX115", "got complex and int", None),
-    ("key > 0", "NQX115", "got a random key and int", None),
-    ("len(key) == 0", "NQX115", "got a random key", None),
-    ("name + 1 == 'a'", "NQX115", "got text and int in `name + 1`", None),
-    ("-name == 'a'", "NQX115", "expected arrays or numbers, got text in `-name`", None),
-    ("step > None", "NQX115", "expected two values to order, got None", None),
-    ("max(step, name) > 1", "NQX115", "got int and text", None),
-    ("sum(mixed) > 1", "NQX115", "got items of several types", None),
+    ("shape(step)[0] == 3", "NQX115", "an axis 0, got no axes", "write `step == 3`"),
+    ("phase > 0", "NQX115", "got complex and int", "write `abs(phase) > 0`"),
+    ("key > 0", "NQX115", "got a random key and int", "names of arrays or numbers: "),
+    ("len(key) == 0", "NQX115", "got a random key", "functions of a random key: size, shape, ndim"),
+    ("name + 1 == 'a'", "NQX115", "got text and int in `name + 1`", "write `name + '1' == 'a'`"),
+    (
+        "-name == 'a'",
+        "NQX115",
+        "expected arrays or numbers, got text in `-name`",
+        "names of arrays or numbers: ",
+    ),
+    ("step > None", "NQX115", "expected two values to order, got None", "write `step != None`"),
+    ("max(step, name) > 1", "NQX115", "got int and text", "write `max(step, len(name)) > 1`"),
+    ("sum(mixed) > 1", "NQX115", "got items of several types", "names of arrays or numbers: "),
     ("shaped == [1]", "NQX115", "got a list and a list", None),
     ("layer == 3 or shapd.width == 3", "NQX116", "got 'layer'", "fields: "),
-    ("name.upper == 'X'", "NQX114", "got str", None),
+    ("name.upper == 'X'", "NQX114", "got str", "did you mean 'name'?"),
     ("n.x > 0", "NQX116", "got the size 'n'", "did you mean 'n'?"),
+    ("dims.d > 0", "NQX116", "got 'dims'", "did you mean 'd'?"),
+    ("self.step > 0", "NQX116", "got 'self'", "did you mean 'step'?"),
+    ("adam.kind == Mode.fast", "NQX116", "got 'Mode'", "write `adam.kind == 'fast'`"),
+    ("nz > 0", "NQX116", "got 'nz'", "did you mean 'n'?"),
+    ("hidden > 0", "NQX116", "got 'hidden'", "; sizes: d, "),
+    ("len(shaped) == nshaped", "NQX116", "got 'nshaped'", "; sizes: d, "),
+    (
+        "isfinite(name)",
+        "NQX115",
+        "got text in",
+        "functions of text: len, size, shape, ndim, min, max, all, any",
+    ),
+    ("sum(name) > 1", "NQX115", "got text in", "write `len(name) > 1`"),
+    ("name > step", "NQX115", "got text and int", "write `len(name) > step`"),
+    ("step == '3' or step > '3'", "NQX115", "got int and text", "write `step == '3' or step > 3`"),
+    ("x.dtype == 'float32'", "NQX114", "a field 'dtype'", "functions of x: len, "),
     ("adam.kind == 'fats'", "NQX115", "expected one of fast, slow", "did you mean 'fast'?"),
     ("all(stages.blocks.mode == 'slwo')", "NQX115", "expected one of fast, slow", "'slow'"),
     ("all(modes == 'slwo')", "NQX115", "expected one of fast, slow", "'slow'"),
@@ -206,24 +233,47 @@ def test_errors(expression, code, message, hint):
     assert found.line
 
 
+# Texts that are no expressions, and the expression that the hint proposes for each.
 SYNTAX = [
-    ("adam['step'] > 1", "NQX114", "got the subscript 'step'", "is written adam.step"),
-    ("all(b.width > 0 for b in shaped)", "NQX114", "comprehension", "`shaped.width > 0`"),
+    ("adam['step'] > 1", "NQX114", "got the subscript 'step'", "write `adam.step > 1`"),
+    ("sizes['a'] == 1", "NQX114", "got the subscript 'a'", "write `all(sizes == 1)`"),
+    ("all(b.width > 0 for b in shaped)", "NQX114", "comprehension", "`all(shaped.width > 0)`"),
+    ("sum([b.width for b in shaped]) > 1", "NQX114", "comprehension", "`sum(shaped.width) > 1`"),
+    ("all(v > 0 for v in sizes.values())", "NQX114", "comprehension", "`all(sizes > 0)`"),
+    ("all(b.widht > 0 for b in shaped)", "NQX114", "comprehension", "`all(shaped.width > 0)`"),
     ("sum(i for s in shaped for i in s) > 1", "NQX114", "comprehension", "all(layers.width > 0)"),
     ("all(a > b for a, b in pairs)", "NQX114", "comprehension", "all(layers.width > 0)"),
-    ("x.sum() > 1", "NQX114", "got the method sum", "call it as sum(x)"),
-    ("np.sum(x) > 1", "NQX114", "got the method sum", "call it as sum(x)"),
-    ("np.mean(x) > 1", "NQX114", "the name of a function", "write `sum(x) / size(x)`"),
-    ("mean(adam.mu) > 1", "NQX116", "got 'mean'", "write `sum(adam.mu) / size(adam.mu)`"),
-    ("int(rate) > 1", "NQX116", "got 'int'", "write `rate // 1`"),
-    ("isnan(rate)", "NQX116", "got 'isnan'", "write `rate != rate`"),
-    (
-        "step in sizes",
-        "NQX114",
-        "constants after `in`",
-        "of the items of a list any(sizes == step)",
-    ),
-    ("step not in extent", "NQX114", "after `not in`", "all(extent != step)"),
+    ("x.sum() > 1", "NQX114", "got the method 'sum'", "write `sum(x) > 1`"),
+    ("np.sum(x) > 1", "NQX114", "got the method 'sum'", "write `sum(x) > 1`"),
+    ("sum(x, axis=0) > 1", "NQX114", "got '='", "write `sum(x) > 1`"),
+    ("np.mean(x) > 1", "NQX114", "the name of a function", "write `sum(x) / size(x) > 1`"),
+    ("mean(adam.mu) > 1", "NQX116", "got 'mean'", "`sum(adam.mu) / size(adam.mu) > 1`"),
+    ("mean(name) > 1", "NQX116", "got 'mean'", "write `len(name) / size(name) > 1`"),
+    ("mean(shaped) > 1", "NQX116", "got 'mean'", "sum(shaped.w) / size(shaped.w) > 1)`"),
+    ("sqrt(x) > 1", "NQX116", "got 'sqrt'", "write `all(x ** 0.5 > 1)`"),
+    ("sqrt(name) > 1", "NQX116", "got 'sqrt'", "functions: len, "),
+    ("int(step / 2) > 1", "NQX116", "got 'int'", "write `step / 2 // 1 > 1`"),
+    ("isnan(x)", "NQX116", "got 'isnan'", "write `any(x != x)`"),
+    ("isnan(step)", "NQX116", "got 'isnan'", "write `step != step`"),
+    ("prod(extent) == 3", "NQX116", "got 'prod'", "`extent[0] * extent[1] * extent[2] == 3`"),
+    ("np.prod(shape(x)) == 4", "NQX114", "got the method 'prod'", "write `size(x) == 4`"),
+    ("prod(x) == 4", "NQX116", "got 'prod'", "functions: len, "),
+    ("step in sizes", "NQX114", "constants after `in`", "write `any(sizes == step)`"),
+    ("step not in extent", "NQX114", "after `not in`", "write `all(extent != step)`"),
+    ("step in {1, 2}", "NQX114", "got '{'", "write `step in (1, 2)`"),
+    ("step in (d, 2)", "NQX114", "constants after `in`", "write `step == d or step == 2`"),
+    ("step > 1 && !flag", "NQX114", "got '&'", "write `step > 1 and not flag`"),
+    ("flag || step = 3", "NQX114", "got '|'", "write `flag or step == 3`"),
+    ("step ^ 2 => 4", "NQX114", "got '^'", "write `step ** 2 >= 4`"),
+    ("optimizer is not null", "NQX114", "got `is not`", "write `optimizer != None`"),
+    ("(step > 1 and flag", "NQX114", "balanced brackets", "write `step > 1 and flag`"),
+    ("step > 1 and", "NQX114", "nothing more", "write `step > 1`"),
+    ("step > 1 if flag", "NQX114", "got 'step", "write `step > 1 if flag else True`"),
+    ("shaped[0:2].width > 1", "NQX114", "got ':'", "write `all(shaped.width > 1)`"),
+    ("shaped[d].width > 1", "NQX114", "whole number as subscript", "`all(shaped.width > 1)`"),
+    ("step +", "NQX114", "nothing more", "sizes: "),
+    ("1e999 > step", "NQX114", "too large for a float", "fields: adam, "),
+    ("name.startswith('a')", "NQX114", "the method 'startswith'", "functions: len, "),
 ]
 
 
@@ -234,7 +284,42 @@ def test_syntax_of_python_that_has_another_form_here(expression, code, message, 
     with pytest.raises(SchemaError, match=re.escape(message)) as error:
         parse(expression)
     assert error.value.code == code
-    assert hint in error.value.diagnostics[0].hint
+    (found,) = findings(expression)
+    assert (found.code, found.message) == (code, error.value.diagnostics[0].message)
+    assert hint in found.hint
+    for text in proposed(expression, found):
+        assert findings(text) == []
+
+
+EQUATIONS = [
+    ("prod(extent)", "write `extent[0] * extent[1] * extent[2]`"),
+    ("x.shape[0]", "write `shape(x)[0]`"),
+    ("sum(v for v in extent)", "write `sum(extent)`"),
+    ("step", "give the field `kind: static`"),
+    ("adam.step", "give the field `kind: static`"),
+    ("name", "dims: n, d; static ints: extent[0], "),
+    ("nope", "declare it under `dims:`; dims: n, d; static ints: extent[0], "),
+    ("2 *", "static ints: extent[0], extent[1], extent[2]"),
+]
+
+
+@pytest.mark.parametrize(("equation", "hint"), EQUATIONS)
+def test_equations_name_what_is_possible(equation, hint):
+    found = findings(equation, "equals")[0]
+    assert hint in found.hint
+
+
+def test_only_the_first_texts_of_a_file_are_repaired():
+    structs = {"Root": {"fields": {"n": "int"}, "constraints": [{"expr": "n = 1"}] * 40}}
+    found = findings("n > 0", "derived", structs=structs, dims={})
+    hints = [each.hint for each in found]
+    assert hints == ["write `n == 1`"] * 30 + ["compare with =="] * 10
+
+
+def test_a_text_beside_a_malformed_type_keeps_the_hint_of_the_parser():
+    structs = {"Root": {"fields": {"n": "list["}, "constraints": [{"expr": "n = 1"}]}}
+    found = findings("n > 0", "derived", structs=structs, dims={})
+    assert [each.hint for each in found][1:] == ["compare with =="]
 
 
 def test_derived_fields_may_hold_the_values_of_all_items():
@@ -322,8 +407,8 @@ expressions = st.one_of(
 def proposed(expression, finding):
     """The expressions that a finding proposes: whole, or for the path or name that its message shows."""
     part = re.search(r"in `(.*)`$", finding.message)
-    bad = part[1] if part else re.search(r"got '(.*)'$", finding.message)[1]
     for good in re.findall(r"did you mean '(.*)'\?", finding.hint or ""):
+        bad = part[1] if part else re.search(r"got '(.*)'$", finding.message)[1]
         names = rf"(?<![\w.]){re.escape(bad)}(?![\w(])"
         yield re.sub(names, good, expression)
     yield from re.findall(r"write `(.*)`", finding.hint or "")

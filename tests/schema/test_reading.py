@@ -172,7 +172,7 @@ IN_PLACE = {
     "a dim of an equation": (wrong("{equals: 2 * n}", "2 * n"), "write {equals: 2 * n}, or bounds such as {min: 1, max: 64}"),
     "a dim that names itself": (wrong("{min: 1}", "{n: 3}"), "write {equals: 3}, or bounds such as {min: 1, max: 64}"),
     "a constraint of text": (wrong("{expr: size(x) > 0, message: empty}", "size(x) > 0"), 'write {expr: "size(x) > 0"}'),
-    "a type in braces": (wrong("{type: Mode,", "{type: float32[n],"), 'inside {...} put a type that holds brackets in quotes, such as "float32[n, 3]"'),
+    "a type in braces": (wrong("{type: Mode,", "{type: float32[n],"), 'inside {...} put text that holds brackets in quotes, such as "float32[n, 3]"'),
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ column. The checks are in the tables of ``document.py``, ``types.py``, ``express
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections import ChainMap
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -14,9 +15,14 @@ from typing import Any, cast
 from neuralqx_struct.errors import Diagnostic, Severity, closest
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
+from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.text import KeyPath, path_text
 from neuralqx_struct.types import INT, walk_type
+
+_LONGEST_WORD = 200  # comparing takes time by the square of the length
+_MOST_WORDS = 200
+_SHORT_WORD = 3  # of which one letter is much
 
 #: A size without a name.
 ANY_SIZE = "_"
@@ -70,7 +76,7 @@ def root_ints(document: Document) -> set[str]:
     """The static ints of the root, which ``equals`` and the root's own shapes may name."""
     root = document.structs.get(document.root)
     static = {n: d for n, d in root.fields.items() if d.kind == "static"} if root else {}
-    return {name for name, d in static.items() if INT in walk_type(d.declared)}
+    return {name for name, d in static.items() if INT in d.declared.branches}
 
 
 def sizes_of(document: Document, struct_name: str) -> ChainMap[str, Any]:
@@ -83,6 +89,13 @@ def sizes_of(document: Document, struct_name: str) -> ChainMap[str, Any]:
         own |= root_ints(document)
     # A chain, as a file can have thousands of dims and of structs.
     return ChainMap(dict.fromkeys(own - {ANY_SIZE}), cast("dict[str, Any]", document.dims))
+
+
+def passed_on(document: Document, struct_name: str) -> set[str]:
+    """The names of sizes that a struct passes to the structs in its fields."""
+    fields = document.structs[struct_name].fields.values()
+    sizes = (size for field in fields for size in arguments_of(field, document.is_struct))
+    return {name for size in sizes for name in size.names} - {ANY_SIZE}
 
 
 def shown_by(document: Document, struct_name: str) -> set[str]:
@@ -101,6 +114,8 @@ def shown_by(document: Document, struct_name: str) -> set[str]:
             names = {name for size in sizes for name in size.names} - hidden
             found |= names if name == struct_name else names & document.dims.keys()
             waiting += [inner.refers for inner in walk_type(declaration.declared)]
+    if struct_name == document.root:
+        found |= given_values(document).keys()
     solve_dims(document, found)
     return found
 
@@ -153,6 +168,17 @@ class Speller:
     def closest(self, word: str, *known: Iterable[str], cutoff: float = 0.6) -> str | None:
         """The known word that is most like ``word``, if one is alike."""
         return closest(word, itertools.chain(*known), cutoff) if self.takes_one() else None
+
+    def near(self, word: str, *known: Iterable[str]) -> list[str]:
+        """The known words that are most like ``word``, the nearest first."""
+        if not self.takes_one() or len(word) > _LONGEST_WORD:
+            return []
+        names = [*map(str, itertools.chain(*known))]
+        if len(names) > _MOST_WORDS:
+            names = [name for name in names if name[:1] == word[:1]][:_MOST_WORDS]
+        cutoff = 0.5 if len(word) <= _SHORT_WORD else 0.6
+        close = difflib.get_close_matches(word, names, n=4, cutoff=cutoff)
+        return sorted(close, key=lambda name: (name[:1] != word[:1], abs(len(name) - len(word))))
 
     def hint(
         self, word: str, *known: Iterable[str], label: str = "", first: int | None = None

@@ -6,17 +6,21 @@ Other values would be traced under transformations of JAX, where sizes have to b
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.functions import names_read
 from neuralqx_struct.expressions.operators import cut
 from neuralqx_struct.expressions.paths import is_given
+from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import PathError, single_types
 from neuralqx_struct.schema.lint import Speller, root_ints
 from neuralqx_struct.schema.lint.paths import MOST_TRIED, Names, Problem
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import INT
+
+MOST_LISTED = 20  # values that a hint lists
 
 
 class EquationNames:
@@ -56,7 +60,14 @@ class EquationNames:
         """The hint about an unknown name: a value inside a field of the root that has it."""
         tried = (path for path in self.names.paths if path.endswith(f".{name}"))
         found = next(filter(self.fits, tried), None)
-        return f"did you mean {found!r}?" if found else "declare it under `dims:`"
+        return f"did you mean {found!r}?" if found else f"declare it under `dims:`; {self.known()}"
+
+    def known(self) -> str:
+        """The names of numbers that an equation may have."""
+        ints = islice(filter(self.fits, self.names.paths), MOST_LISTED)
+        groups = {"dims": self.document.dims, "static ints": ints}
+        shown = [f"{label}: {listed(names)}" for label, names in groups.items()]
+        return "; ".join(text for text in shown if not text.endswith(": "))
 
     def is_number(self, expression: Expression) -> bool:
         """True if an expression of fields is a whole number, and the same under transformations of JAX."""
@@ -86,10 +97,11 @@ class EquationNames:
         if any(option.extents for _, option in found.options):
             tried = [f"shape({name})[0]", *tried]
         inside = [path for path in self.names.paths if path.startswith(f"{name}.")]
-        for text in (*inside[:MOST_TRIED], *tried):
-            if text and self.fits(text):
-                return f"write `{cut(text)}`"
-        return "give the field `kind: static`" if found.text == INT.format() else None
+        meant = (text for text in (*inside[:MOST_TRIED], *tried) if text and self.fits(text))
+        proposal = next((f"write `{cut(text)}`" for text in meant), None)
+        if found.text == INT.format():
+            return "give the field `kind: static`" + (f", or {proposal}" if proposal else "")
+        return proposal or self.known()
 
     def fits(self, text: str) -> bool:
         """True if an expression may be in an equation."""

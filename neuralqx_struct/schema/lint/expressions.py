@@ -37,6 +37,7 @@ from neuralqx_struct.schema.lint import (
     extents_of,
     fields_of,
     finding,
+    passed_on,
     root_ints,
     shown_by,
     shown_cycle,
@@ -44,6 +45,7 @@ from neuralqx_struct.schema.lint import (
     unknown,
 )
 from neuralqx_struct.schema.lint.equations import EquationNames
+from neuralqx_struct.schema.lint.operand_kinds import can_be
 from neuralqx_struct.schema.lint.paths import Names
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import linear_form
@@ -75,16 +77,27 @@ def _check_derived(document: Document) -> Findings:
                 derived[name] = declaration.derivation
         if not derived:
             continue
-        sizes = sizes_of(document, struct_name)
-        names = _names_of(document, struct_name, speller, whole="")
-        shown: set[str] | None = None
+        names = names_of(document, struct_name, speller, whole="")
+        sizes = names.sizes
+        sizes_shown: set[str] | None = None
         for name, expression in derived.items():
             where = (*at, name, "derived")
-            yield from _problems(where, names, expression)
+            found = [*_problems(where, names, expression)]
+            yield from found
+            declaration = struct.fields[name]
+            if not found and declaration.type is not None:
+                form = names.form_of(expression)
+                if not can_be(form, declaration.declared, document):
+                    got = "a value for each item" if form.many else form.text
+                    message = (
+                        f"expected {declaration.text}, got {got} in `{shown(expression.tree)}`"
+                    )
+                    hint = "declare the type that the expression has"
+                    yield finding("NQX115", where, message, hint)
             named = [h for h in sorted(expression.heads) if h in sizes and h not in struct.fields]
-            if named and shown is None:
-                shown = shown_by(document, struct_name)
-            for inner in unknown(named, shown or ()):
+            if named and sizes_shown is None:
+                sizes_shown = shown_by(document, struct_name)
+            for inner in unknown(named, sizes_shown or ()):
                 message = f"expected a size that the arrays of {struct_name} show, got {inner!r}"
                 hint = f"derive it in a struct that holds an array with the size {inner}"
                 yield finding("NQX116", where, message, hint)
@@ -100,7 +113,7 @@ def _check_constraints(document: Document) -> Findings:
     for struct_name, struct in document.structs.items():
         if not struct.constraints:
             continue
-        names = _names_of(document, struct_name, speller)
+        names = names_of(document, struct_name, speller)
         for index, constraint in enumerate(struct.constraints):
             expression = constraint.expression
             where = ("structs", struct_name, "constraints", index, "expr")
@@ -108,9 +121,13 @@ def _check_constraints(document: Document) -> Findings:
             yield from _members(names, expression, where)
 
 
-def _names_of(document: Document, struct: str, speller: Speller, *, whole: str = "all") -> Names:
-    """The names of the expressions of a struct."""
+_NUMBERS = ("int", "float", "complex")
+
+
+def names_of(document: Document, struct: str, speller: Speller, *, whole: str = "all") -> Names:
+    """The names of the expressions of a struct; ``whole`` as for :class:`Names`."""
     sizes = sizes_of(document, struct)
+    sizes = sizes.new_child(dict.fromkeys(passed_on(document, struct)))
     listed = (document.structs[struct].fields, sizes)
     return Names(document, struct, sizes, listed, "a field or dim", speller, whole)
 

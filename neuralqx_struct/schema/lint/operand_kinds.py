@@ -178,8 +178,8 @@ def fits(value: Value, takes: frozenset[str]) -> bool:
     return value.is_unknown or value.operand in takes
 
 
-def fit_together(one: Value, other: Value, takes: frozenset[str]) -> bool:
-    """True if an operator takes two values together."""
+def fit_together(one: Value, other: Value, takes: frozenset[str], *, alike: bool = False) -> bool:
+    """True if an operator takes two values together; with ``alike`` no values that are never equal."""
     for value in (one, other):
         inside = [*value.singles()] if value.kind in COLLECTIONS else []
         if not fits(value, takes) or (inside and not any(fits(each, takes) for each in inside)):
@@ -187,7 +187,28 @@ def fit_together(one: Value, other: Value, takes: frozenset[str]) -> bool:
     if one.is_unknown or other.is_unknown:
         return True
     arrays = "array" in (one.kind, other.kind)
-    return (takes == COMPARED and not arrays) or ALIKE[one.operand] == ALIKE[other.operand]
+    if ALIKE[one.operand] == ALIKE[other.operand]:
+        return True
+    either = alike and not one.kind == other.kind == "mixed"
+    sequences = {one.kind, other.kind} == {"list", "tuple"}
+    return takes == COMPARED and not arrays and (not either or sequences)
+
+
+def can_be(form: Form, declared: Type, document: Document) -> bool:
+    """True if a value of a form may be one of a declared type."""
+    wanted = [branch.operands(document) & KINDS for branch in declared.solid]
+    groups = {_SORTS.get(kind, ALIKE[kind]) for kinds in wanted for kind in kinds}
+    groups |= {"null"} if declared.nullable else set()
+    found = (
+        {"list"}
+        if form.many
+        else {_SORTS.get(v.kind, ALIKE.get(v.operand, "")) for v in form.values}
+    )
+    return not all(wanted) or "" in found or "mixed" in found or not found.isdisjoint(groups)
+
+
+#: Kinds of operands that derived fields make of others, by those.
+_SORTS = {"tuple": "list", "bytes": "text", "path": "text", "dtype": "text"}
 
 
 def joins(left: Form, right: Form) -> bool:

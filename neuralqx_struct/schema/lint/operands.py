@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.operators import (
+    ALIKE,
     COMPARED,
     OPERATORS,
     TRUE_OR_FALSE,
@@ -21,6 +22,7 @@ from neuralqx_struct.expressions.operators import (
     spine,
 )
 from neuralqx_struct.expressions.paths import head_of, names_in, path_of, steps_of
+from neuralqx_struct.schema.lint.operand_fixes import around, call, nearer, null_check, shapes_of
 from neuralqx_struct.schema.lint.operand_kinds import (
     BOOL,
     COLLECTIONS,
@@ -52,6 +54,7 @@ class Operation(NamedTuple):
         got: The description of those that are there.
         unsure: True if it has a value for arrays of one element.
         tried: Trees that may be meant in its place, the nearest first; they are judged like any other.
+        takes: The kinds of operands that it takes; empty where others do not help.
     """
 
     node: ast.expr
@@ -59,6 +62,7 @@ class Operation(NamedTuple):
     got: str
     unsure: bool = False
     tried: Callable[[], Iterator[ast.expr]] = lambda: iter(())
+    takes: frozenset[str] = frozenset()
 
     @property
     def message(self) -> str:
@@ -78,10 +82,11 @@ class Judgement:
 
     Args:
         reach: The form of a name or a path.
+        alike: Whether values that are never equal cannot be compared: proposals compare no others.
     """
 
-    def __init__(self, reach: Callable[[str], Form]) -> None:
-        self.reach = reach
+    def __init__(self, reach: Callable[[str], Form], *, alike: bool = False) -> None:
+        self.reach, self.alike = reach, alike
         self.found: list[Operation] = []
 
     def add(self, node: ast.expr, wanted: str, got: str, **more: Any) -> Form:
@@ -135,7 +140,8 @@ class Judgement:
         """The form of an operation on one value."""
         fitting = [value for value in singles_of(form) if fits(value, takes)]
         if not fitting:
-            return self.add(node, f"{listed_kinds(takes)}", form.text, tried=lambda: _nearer(node))
+            tried = partial(nearer, node, [form])
+            return self.add(node, listed_kinds(takes), form.text, tried=tried, takes=takes)
         return Form(tuple(dict.fromkeys(made_by(value, makes) for value in fitting)), form.many)
 
     def calculated(self, node: ast.BinOp, first: ast.expr, left: Form) -> Form:
@@ -162,17 +168,25 @@ class Judgement:
         many = left.many or right.many
         ones = [*singles_of(left)] if many else left.values
         others = [*singles_of(right)] if many else right.values
-        pairs = [(a, b) for a in ones[:MOST] for b in others[:MOST] if fit_together(a, b, takes)]
+        pairs = [(a, b) for a in ones[:MOST] for b in others[:MOST] if self.fit(a, b, takes)]
         if not pairs:
             got = f"{left.text} and {right.text}"
             wanted = f"two operands that fit together, of {listed_kinds(takes)}"
-            return self.add(node, wanted, got, tried=lambda: _nearer(node))
+            tried = partial(nearer, node, [left, right])
+            known = {ALIKE[v.operand] for v in (*ones, *others) if v.kind and v.operand in takes}
+            likely = frozenset(kind for kind in takes if ALIKE[kind] in known)
+            return self.add(node, wanted, got, tried=tried, takes=likely or takes)
         results = [joined(a, b, made) for a, b in pairs]
         shaped = [value for value in results if value is not None]
         if not shaped:
             got = " and ".join(str([*(value.axes or ())]) for value in pairs[0])
-            return self.add(node, "arrays of shapes that fit together", got)
+            tried = partial(shapes_of, node)
+            return self.add(node, "arrays of shapes that fit together", got, tried=tried)
         return Form(tuple(dict.fromkeys(shaped)), many)
+
+    def fit(self, one: Value, other: Value, takes: frozenset[str]) -> bool:
+        """True if an operator takes two values together."""
+        return fit_together(one, other, takes, alike=self.alike)
 
     def compared(self, node: ast.Compare) -> Form:
         """The form of a comparison, or a chain of them."""
@@ -187,7 +201,7 @@ class Judgement:
                 made.append(self.member(node, left, after))
             elif _is_null(before) or _is_null(right):
                 if "null" not in record.takes:
-                    self.add(one, "two values to order", "None", tried=lambda: _nearer(node))
+                    self.add(one, "two values to order", "None", tried=partial(null_check, one))
                 made.append(Form((BOOL,), left.many or after.many))
             elif lists_items(left, right):
                 tried = partial(_one_by_one, one)
@@ -201,8 +215,9 @@ class Judgement:
     def member(self, node: ast.Compare, left: Form, choices: Form) -> Form:
         """The form of ``x in (...)``."""
         pairs = ((a, b) for a in singles_of(left.spread()) for b in choices.values[0].items)
-        if choices.values[0].items and not any(fit_together(a, b, COMPARED) for a, b in pairs):
-            self.add(node, "two values to compare", f"{left.text} and {choices.text}")
+        if choices.values[0].items and not any(self.fit(a, b, COMPARED) for a, b in pairs):
+            got = f"{left.text} and {choices.text}"
+            self.add(node, "two values to compare", got, takes=COMPARED - {"array"})
         return Form((BOOL,), left.spread().many)
 
     def called(self, node: ast.Call) -> Form:
@@ -222,7 +237,8 @@ class Judgement:
         empty = any(not value.items and value.kind in COLLECTIONS for value in held)
         if not inside and not (held and empty):
             wanted = f"items of {listed_kinds(record.takes)}"
-            return self.add(node, wanted, form.text, tried=lambda: _nearer(node))
+            tried = partial(nearer, node, [form])
+            return self.add(node, wanted, form.text, tried=tried, takes=record.takes)
         made = [Value("array") if value.kind == "array" else value for value in inside]
         return Form(tuple(dict.fromkeys(made_by(value, record.makes) for value in made)) or (INT,))
 
@@ -237,17 +253,19 @@ class Judgement:
         values = [value for form in forms for value in form.values]
         for place, form in enumerate(forms):
             others = [v for other in (*forms[:place], *forms[place + 1 :]) for v in other.values]
-            pairs = (fit_together(a, b, takes) for a in form.values for b in others)
+            pairs = (self.fit(a, b, takes) for a in form.values for b in others)
             if not form.many and not any(pairs):
                 got = " and ".join(each.text for each in forms)
-                return self.add(node, "values to order", got)
+                tried = partial(nearer, node, forms)
+                return self.add(node, "values to order", got, tried=tried, takes=takes)
         return Form(tuple(dict.fromkeys(v for v in values if fits(v, takes))))
 
     def measured(self, node: ast.Call, form: Form, takes: frozenset[str], *, shape: bool) -> Form:
         """The form of a function of shapes."""
         fitting = [value for value in form.values if fits(value, takes)]
         if not fitting:
-            return self.add(node, listed_kinds(takes), form.text, tried=lambda: _nearer(node))
+            tried = partial(nearer, node, [form])
+            return self.add(node, listed_kinds(takes), form.text, tried=tried, takes=takes)
         if not shape:
             return Form((INT,), form.many)
         made = [Value("tuple", axes_of(value), (INT,)) for value in fitting]
@@ -262,7 +280,9 @@ class Judgement:
             most = max(count or 0 for count in counts)
             got = f"{most} axes" if most else "no axes"
             last = most - 1 if index >= 0 else -most
-            tried = [ast.Subscript(node.value, ast.Constant(last), ast.Load())] if most else []
+            tried = [ast.Subscript(node.value, ast.Constant(last), ast.Load())]
+            if not most:
+                tried = [*getattr(node.value, "args", ())]
             return self.add(node, f"an axis {index}", got, tried=lambda: iter(tried))
         return Form((INT,), form.many)
 
@@ -308,30 +328,15 @@ def _is_null(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _call(name: str, node: ast.expr) -> ast.Call:
-    return ast.Call(ast.Name(name, ast.Load()), [node], [])
-
-
-def around(name: str, node: ast.expr) -> Iterator[ast.expr]:
-    """Yields a function of a part."""
-    yield _call(name, node)
-
-
 def _one_by_one(node: ast.expr) -> Iterator[ast.expr]:
     """Yields the comparison of each item with its place in a list."""
     if not isinstance(node, ast.Compare) or not isinstance(node.left, ast.Name):
         return
     head, steps = head_of(node.left.id), steps_of(node.left.id)
     items = node.comparators[0].elts  # type: ignore[attr-defined]
-    count = ast.Compare(_call("len", ast.Name(head)), [ast.Eq()], [ast.Constant(len(items))])
+    count = ast.Compare(call("len", ast.Name(head)), [ast.Eq()], [ast.Constant(len(items))])
     each = [
         ast.Compare(ast.Name(path_of(head, (place, *steps))), node.ops, [item])
         for place, item in enumerate(items)
     ]
     yield ast.BoolOp(ast.And(), [count, *each])
-
-
-def _nearer(node: ast.expr) -> Iterator[ast.expr]:
-    """Yields simpler parts that may be meant: the argument of a function of items."""
-    if isinstance(node, ast.Call) and FUNCTIONS[node.func.id].folds:  # type: ignore[attr-defined]
-        yield node.args[0]

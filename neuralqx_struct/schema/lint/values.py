@@ -18,6 +18,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.bounds import plain_misses
+from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.lint import (
     Findings,
     arguments_of,
@@ -155,7 +156,10 @@ def _can_be_asked(declaration: FieldDeclaration) -> bool:
 def _fixed_sizes(document: Document, struct: str, field: str) -> set[str]:
     """The names of the sizes that the other fields of an instance may fix."""
     others = document.structs[struct].fields
-    found = root_ints(document) if struct == document.root else set[str]()
+    found = set[str]()
+    if struct == document.root:
+        given = given_values(document).items()
+        found = root_ints(document) | {name for name, each in given if field not in each.heads}
     for name, other in others.items():
         sized = other.has_default and any(option.element for option in other.declared.branches)
         if name != field and other.stored and not (sized and other.default is not None):

@@ -279,7 +279,7 @@ _ERRORS: Mapping[str, tuple[str, str, str, str]] = {
 _LAYOUT: Mapping[str, tuple[str, str]] = {
     "open bracket": ("expected a closing {closing} for this {opened}, got {got}", "close the bracket, or put a comma between the items"),
     "no comma": ("expected , or {closing}, got {got}", "put a comma between the items, and text that holds one in quotes"),
-    "open type": ("expected , or {closing}, got {got}", "inside {...} put a type that holds brackets in quotes, such as \"float32[n, 3]\""),
+    "open type": ("expected , or {closing}, got {got}", "inside {...} put text that holds brackets in quotes, such as \"float32[n, 3]\""),
     "stray bracket": ("expected the end of the value, got {got} without its opening bracket", "remove it, or open the bracket"),
     "after value": ("expected the end of the value, got {got} after it", "double a quote inside quotes, or use the other kind of quotes"),
     "two colons": ("expected one 'key: value' on the line, got {got} again", "put a value that holds ': ' in quotes"),
