@@ -119,7 +119,8 @@ def as_declared(
                 if branch.meaning == "dict":
                     return dict(zip(seen.items, made, strict=True))
                 return builder.sequence(branch.sort, made)
-        if seen.sort in _KEPT or any(each.accepts(document, seen) for each in wanted.branches):
+        accepted = any(each.accepts(document, seen) for each in wanted.branches)
+        if seen.sort in _KEPT or (accepted and type(value) is not int):  # 1 is a float, as 1.0
             return value
         whole = int(value) if type(value) is float and value.is_integer() else value
         for plain in (value, whole):  # 4 // 2.0 is 2.0

@@ -185,3 +185,42 @@ def test_sizes_of_defaults_that_equations_give_backwards_or_inner_structs_show()
     made = s.load_schema(json.dumps(data | {"structs": structs}, indent=1))
     state = made.A(heads=2, x=jnp.ones(6), b=made.B(w=jnp.ones(5)))
     assert (state.rope.shape, state.more.shape) == ((3, 3), (5,))
+
+
+IMAGES = """
+language: "1"
+schema: tests.images
+version: 1
+root: Net
+dims: {patches: {equals: "(image[0] // patch) * (image[1] // patch)"}}
+structs:
+  Dense: {params: [a, b], fields: {kernel: "float32[a, b]", scale: {type: float, kind: static, default: 1}}}
+  Net:
+    fields:
+      image: {type: "tuple[int, int]", kind: static}
+      patch: {type: int, kind: static, default: 4}
+      positions: {type: "float32[patches + 1, 2]", default: zeros}
+      inner: Dense[n, hidden]
+      gates: {type: int, derived: 4 * hidden}
+    constraints: [{expr: hidden <= 8}]
+"""
+
+
+def test_sizes_that_equations_read_from_items_of_the_root():
+    schema = s.load_schema(IMAGES)
+    made = schema.Net(image=(8, 12), inner=schema.Dense(kernel=jnp.ones((3, 5))))
+    assert made.positions.shape == (7, 2)
+    assert type(made.inner.scale) is float
+    loop = IMAGES.replace("image[1] // patch", "shape(positions)[0]")
+    with pytest.raises(s.SchemaError, match=r"patches \+ 1 is known only from an instance"):
+        s.load_schema(loop)
+
+
+def test_sizes_that_are_only_passed_on_are_known_in_expressions():
+    schema = s.load_schema(IMAGES)
+    made = schema.Net(image=(8, 8), inner=schema.Dense(kernel=jnp.ones((3, 5))))
+    assert made.gates == 20
+    with pytest.raises(s.ValidationError, match="expected hidden <= 8, got hidden = 9"):
+        schema.Net(image=(8, 8), inner=schema.Dense(kernel=jnp.ones((3, 9))))
+    with pytest.raises(s.SchemaError, match="b is a size of Dense alone; declare it under `dims:`"):
+        s.load_schema(IMAGES.replace("hidden <= 8", "b <= 8"))

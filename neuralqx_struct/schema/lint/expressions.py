@@ -93,6 +93,9 @@ def _check_derived(document: Document) -> Findings:
                         f"expected {declaration.text}, got {got} in `{shown(expression.tree)}`"
                     )
                     hint = "declare the type that the expression has"
+                    whole = f"sum({expression.text})"
+                    if form.many and declaration.text in _NUMBERS and names.is_fine(whole):
+                        hint = f"write `{whole}`"
                     yield finding("NQX115", where, message, hint)
             named = [h for h in sorted(expression.heads) if h in sizes and h not in struct.fields]
             if named and sizes_shown is None:
