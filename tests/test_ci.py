@@ -1,5 +1,6 @@
 """What other repositories run: the hooks of pre-commit, the steps of the action, and the files about the project."""
 
+import json
 import os
 import re
 import shlex
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 
+import jsonschema
 import pytest
 import yaml
 
@@ -146,6 +148,28 @@ def test_the_action_and_its_page_install_everything_but_jax():
     for file in ("action.yml", "docs/ci.md"):
         line = re.search(r"pip install (?:--quiet )?(numpy .*)", (ROOT / file).read_text())[1]
         assert {re.match(r"[\w-]+", word)[0] for word in shlex.split(line)} == wanted
+
+
+def test_the_entry_for_schemastore(repository):
+    """By the rules of its catalogue: members, words of names, patterns of files, a published address."""
+    (entry,) = json.loads((ROOT / "docs" / "schemastore.json").read_text())
+    assert entry.keys() == {"name", "description", "fileMatch", "url"}
+    assert "schema" not in f"{entry['name']} {entry['description']}".lower()
+    published = entry["url"].removeprefix("https://neuralqx.github.io/neuralqx-struct/")
+    schema = json.loads((ROOT / published).read_text())
+    assert schema["$schema"] == "http://json-schema.org/draft-07/schema#"
+    assert schema["$id"] == entry["url"]
+    # Files of these names are read, and match the schema.
+    assert all(re.fullmatch(r"\*\.struct\.(ya?ml|json)", each) for each in entry["fileMatch"])
+    folder = repository / "schemas" / "point"
+    for file in [*folder.glob("v*.yaml")]:
+        file.rename(file.with_suffix(".struct.yaml"))
+        data = yaml.safe_load(file.with_suffix(".struct.yaml").read_text())
+        jsonschema.Draft7Validator(schema).validate(data)
+    code, text = run("neuralqx-struct schema list schemas; neuralqx-struct schema lint", repository)
+    assert (code, "lab.point  versions 1, 2" in text) == (0, True), text
+    code, text = run("neuralqx-struct schema show lab.point@1", repository)
+    assert (code, "lab.point version 1" in text) == (0, True), text
 
 
 def test_files_about_the_project_name_its_version_and_license():

@@ -178,7 +178,7 @@ def _read_group(folder: Path, revision: str, names: list[str]) -> Series:
 
 
 def _is_version(name: str) -> bool:
-    stem = Path(name).stem
+    stem = Path(name).stem.removesuffix(".struct")
     return stem[:1] == "v" and stem[1:].isdecimal()
 
 

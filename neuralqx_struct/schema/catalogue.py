@@ -121,7 +121,7 @@ def _file_of(place: Path, where: str, version: int) -> Path:
     files = version_files(place) if place.is_dir() else [place]
     by_version: dict[int, Path] = {}
     for file in files:
-        named = re.fullmatch(r"v(\d{1,18})", file.stem)
+        named = re.fullmatch(r"v(\d{1,18})(\.struct)?", file.stem)
         held = _member(file, "version")
         number = int(named[1]) if held is None and named else held
         if type(number) is int:

@@ -322,7 +322,7 @@ def schema_folders(path: Path) -> list[Path]:
 
 
 def _is_version(file: Path) -> bool:
-    return re.fullmatch(r"v\d+", file.stem) is not None
+    return re.fullmatch(r"v\d+(\.struct)?", file.stem) is not None
 
 
 def refuse_bundle(path: Path) -> None:

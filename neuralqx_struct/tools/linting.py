@@ -345,7 +345,7 @@ def _check_reserved(older: Document, newer: Document) -> Findings:
 
 
 def _check_file_name(source: Source, version: int) -> Findings:
-    named = re.fullmatch(r"v(\d+)", Path(source.name).stem)
+    named = re.fullmatch(r"v(\d+)(\.struct)?", Path(source.name).stem)
     if named and int(named[1]) != version:
         message = f"expected version {int(named[1])}, as the file is named, got {version}"
         hint = f"rename the file to v{version}"
