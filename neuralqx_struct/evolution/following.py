@@ -113,7 +113,11 @@ def _follow_renames(
             if len(path) == 4 and path[-1] in gone and not holds(before, path):
                 renamed[path] = gone[path[-1]]
     elif not record.checks_values or getattr(step, "lossy", False):
-        found.made |= dict.fromkeys((path for path in paths if len(path) == 4), step)
+        # A constraint on a value at its new place is one on the same value.
+        same = [(*owner, each) for each in record.spreads(step)[1]] if record.places(step) else []
+        made = [path for path in paths if len(path) == 4]
+        made = [path for path in made if path not in same or holds(before, path)]
+        found.made |= dict.fromkeys(made, step)
     come = [path for path in paths if len(path) == 4 and not holds(before, path)]
     fresh = [path for path in come if renamed.keys().isdisjoint({path, path[:2]})]
     found.fresh |= dict.fromkeys(fresh, step)

@@ -20,10 +20,11 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.pairings import pair_all, rename_holders
 from neuralqx_struct.evolution.proposals import Place, Way, Work, are, place_of, with_name
-from neuralqx_struct.evolution.sizes import equations, readable_as, substitute
+from neuralqx_struct.evolution.sizes import equations, readable_as, same_type, substitute
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types import Type
+from neuralqx_struct.types import Type, walk_type
 
 _MOST_HOLDERS = 16  # nested structs that are flattened at once
 
@@ -107,7 +108,12 @@ def _holders(name: str, here: Document, there: Document) -> list[Holder]:
     """
     own, others = here.structs[name].stored, there.structs[name].stored
     known = equations(here, there)
-    unmatched = [d.declared for other, d in others.items() if other not in own]
+    unmatched = [
+        inner
+        for other, declaration in others.items()
+        if other not in own or not same_type(own[other].declared, declaration.declared, known)
+        for inner in walk_type(declaration.declared)
+    ]
     found: list[Holder] = []
     todo: list[tuple[str, Type, tuple[Holder, str] | None]] = [
         (each, declaration.declared, None) for each, declaration in own.items()
@@ -117,8 +123,9 @@ def _holders(name: str, here: Document, there: Document) -> list[Holder]:
         if struct not in here.structs or struct == name or len(found) == _MOST_HOLDERS:
             continue
         whole = outer is not None or not _is_struct(others.get(each), there)
+        whole = whole or _is_around(struct, here, others[each].declared, known)
         if whole and any(readable_as(other, declared, known) for other in unmatched):
-            continue  # it was renamed
+            continue  # it was renamed, or went into a collection
         if not whole and others[each].declared.refers != struct:
             continue
         leaves = [*here.structs[struct].stored]
@@ -159,6 +166,14 @@ def _is_struct(declaration: FieldDeclaration | None, document: Document) -> bool
     return declaration is not None and declaration.declared.refers in document.structs
 
 
+def _is_around(
+    struct: str, document: Document, inner: Type, known: Mapping[str, Expression]
+) -> bool:
+    """True if a struct has a field of some type: it may have come around what was in its place."""
+    fields = document.structs[struct].stored.values()
+    return any(readable_as(inner, field.declared, known) for field in fields)
+
+
 def _leaves(holders: Iterable[Holder], document: Document) -> list[Type]:
     """The types of the fields that nested structs bring into a flat declaration."""
     return [declared for holder in holders for declared in holder.types(document).values()]
@@ -169,7 +184,8 @@ def _apart(holders: Iterable[Holder], others: Sequence[Type], work: Work) -> lis
     found: list[Holder] = []
     for holder in holders:
         outer = holder.outer is None or any(each is holder.outer[0] for each in found)
-        same = (readable_as(holder.declared, other, work.known) for other in others)
+        inside = (inner for other in others for inner in walk_type(other))
+        same = (readable_as(holder.declared, inner, work.known) for inner in inside)
         if outer and not (holder.whole and any(same)):
             found.append(holder)
     return found

@@ -17,7 +17,7 @@ from typing import Literal
 from neuralqx_struct.errors import MigrationError
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.proof import Stage, resolved, result_of, stages_of
-from neuralqx_struct.evolution.steps import kind, step_text
+from neuralqx_struct.evolution.steps import cost, step_text
 from neuralqx_struct.evolution.steps.operations import Cost
 from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.schema.migration import Step
@@ -61,7 +61,7 @@ class Hop:
     @property
     def cost(self) -> Cost:
         """``manifest`` if no array is read."""
-        return highest(kind(step).cost for step in self.steps)
+        return highest(map(cost, self.steps))
 
     def __str__(self) -> str:
         how = "" if self.declared else ", by aliases, defaults and exact promotion"

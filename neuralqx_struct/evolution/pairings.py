@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import LIKELY, MOST_PAIRS, likeness, probable_renames
 from neuralqx_struct.evolution.partings import combined
 from neuralqx_struct.evolution.proposals import Pairing, Way, Work, place_of, ways_to
+from neuralqx_struct.evolution.sequences import collected, layered
 from neuralqx_struct.evolution.sizes import readable_as, same_type
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.schema.migration import Step
@@ -79,7 +80,7 @@ def _pairing(name: str, work: Work) -> Pairing:
     old, new = work.have.structs[name].stored, work.want.structs[name].stored
     gone = {field: d for field, d in old.items() if field not in new}
     come = {field: d for field, d in new.items() if field not in old}
-    if 0 < len(gone) + len(come) <= _MOST:
+    if len(gone) + len(come) <= _MOST:
         kept = {each for each in old if each in new and _is_reached(name, each, work)}
         gone = {field: d for field, d in old.items() if field not in kept}
         come = {field: d for field, d in new.items() if field not in kept}
@@ -115,6 +116,9 @@ def _ways(pairing: Pairing) -> Iterator[Way]:
         for alias in declaration.aliases:
             for way in _renamed(pairing, alias, b):
                 yield replace(way, words="")  # the alias answers the question
+    yield from collected(pairing)
+    yield from layered(pairing)
+    yield from _swapped(pairing)
     likely = probable_renames(work.have.structs[name], work.want.structs[name], work.known)
     for a, b, _ in likely:
         yield from _renamed(pairing, a, b)
@@ -128,6 +132,24 @@ def _ways(pairing: Pairing) -> Iterator[Way]:
         ):
             if same_type(old.declared, new.declared, work.known):
                 yield from _renamed(pairing, a, b)
+    yield from collected(pairing, named=True)
+
+
+def _swapped(pairing: Pairing) -> Iterator[Way]:
+    """Yields the renames of two fields of which each has the former type of the other."""
+    work, known = pairing.work, pairing.work.known
+    both = [name for name in pairing.gone if name in pairing.come]
+    for a, b in combinations(both, 2):
+        pairs = ((a, b), (b, a))
+        if a not in pairing.gone or b not in pairing.gone:
+            continue  # swapped with another one
+        types = [(pairing.gone[x].declared, pairing.come[y].declared) for x, y in pairs]
+        if all(readable_as(have, want, known) for have, want in types):
+            aside, within = f"{a}_before_{b}", work.within(pairing.name)
+            names = ((a, aside), (b, a), (aside, b))
+            steps = [build.rename(field=old, to=new, within=within) for old, new in names]
+            words = f"{a} and {b} have each the type of the other: did they swap their names?"
+            yield Way((a, b), (a, b), tuple(steps), words)
 
 
 def _renamed(pairing: Pairing, a: str, b: str, most: int = 2) -> Iterator[Way]:
@@ -166,7 +188,8 @@ def _partners(pairing: Pairing) -> Iterator[Way]:
         # Numbers and texts are common; only their names show which one it was.
         both = (old.declared, new.declared)
         structs = [{inner.refers for inner in walk_type(each)} - {""} for each in both]
-        shown = all(each.axes for each in both) or not structs[0].isdisjoint(structs[1])
+        numbers = [any(inner.axes for inner in walk_type(each)) for each in both]
+        shown = all(numbers) or not structs[0].isdisjoint(structs[1])
         shown = shown or any(each.key_impl for each in both) or _share_a_word(a, b)
         if shown and next(_renamed(pairing, a, b, most=1), None) is not None:
             changed.append((a, b))

@@ -19,12 +19,12 @@ from typing import Any
 
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.joints import Joint, Known, elements, joints
-from neuralqx_struct.evolution.proposals import Fields, Pairing, Way, are, ways_to, with_name
-from neuralqx_struct.evolution.sizes import readable_as, same_type
+from neuralqx_struct.evolution.proposals import Fields, Pairing, Way, are, with_name
+from neuralqx_struct.evolution.sizes import same_type
 from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.expressions.polynomials import Polynomial, summed
 from neuralqx_struct.schema.migration import Step
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Type
 
 _MOST_PARTS = 10  # arrays that may be joined; with more, only some of them are tried
@@ -101,7 +101,7 @@ def _merged(parting: _Parting, pairing: Pairing) -> Way | None:
     chains: list[list[Step]] = []
     after: Document | None = work.have
     for name, wanted in zip(parts, joint.parts, strict=True):
-        chain = _chain(name, pairing.gone[name].with_type(wanted), pairing, after)
+        chain = pairing.chain(name, pairing.gone[name].with_type(wanted), after)
         if chain is None:
             return None
         chains.append(chain)
@@ -133,7 +133,7 @@ def _split(parting: _Parting, pairing: Pairing) -> Way | None:
     after = work.after([apart])
     chains: list[list[Step]] = []
     for name in parts:
-        chain = None if after is None else _chain(name, pairing.come[name], pairing, after)
+        chain = pairing.chain(name, pairing.come[name], after)
         if chain is None:
             return None
         chains.append(chain)
@@ -152,18 +152,6 @@ def _split(parting: _Parting, pairing: Pairing) -> Way | None:
     behind = [step for chain in chains for step in chain]
     ways.append(Way((parting.whole,), parts, (apart, *behind), question))
     return next(filter(pairing.settles, ways), None)
-
-
-def _chain(
-    name: str, wanted: FieldDeclaration, pairing: Pairing, have: Document | None
-) -> list[Step] | None:
-    """The shortest steps that give a field a type; None if there are none."""
-    if have is None:
-        return None
-    declared = have.structs[pairing.name].stored[name].declared
-    if readable_as(declared, wanted.declared, pairing.work.known):
-        return []
-    return next(ways_to(pairing.name, name, wanted, pairing.work, have=have), None)
 
 
 def _once(chains: Sequence[Sequence[Step]], parts: Sequence[str], whole: str) -> list[Step]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
+from neuralqx_struct.evolution.differences import new_sizes
 from neuralqx_struct.evolution.sizes import equations, readable_as
 from neuralqx_struct.evolution.steps import apply_to_document, copied_fields, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Gap, Scope
@@ -96,11 +97,18 @@ class Work:
     want: Document
     found: list[Suggestion] = field(default_factory=list)
     budget: int = 3_000_000
+    _known: tuple[Document, Mapping[str, Expression]] | None = field(default=None, init=False)
 
     @property
     def known(self) -> Mapping[str, Expression]:
         """Expressions that names of sizes are equal to."""
-        return equations(self.want, self.have)
+        if self._known is None or self._known[0] is not self.have:
+            self._known = self.have, self.known_after(self.have)
+        return self._known[1]
+
+    def known_after(self, have: Document) -> Mapping[str, Expression]:
+        """As :attr:`known`, in the declaration after some steps."""
+        return {**new_sizes(have, self.want), **equations(self.want, have)}
 
     def within(self, struct: str) -> str | None:
         """The ``in`` of a step on a struct; the root needs none."""
@@ -203,9 +211,20 @@ class Pairing:
         after = self.work.after(way.steps)
         if after is None:
             return False
-        made, known = after.structs[self.name].stored, self.work.known
+        made, known = after.structs[self.name].stored, self.work.known_after(after)
         pairs = [(made[name].declared, self.come[name].declared) for name in way.come]
         return all(readable_as(have, want, known) for have, want in pairs)
+
+    def chain(
+        self, name: str, wanted: FieldDeclaration, have: Document | None
+    ) -> list[Step] | None:
+        """The shortest steps that give a field of a declaration a type; None if there are none."""
+        if have is None:
+            return None
+        declared = have.structs[self.name].stored[name].declared
+        if readable_as(declared, wanted.declared, self.work.known):
+            return []
+        return next(ways_to(self.name, name, wanted, self.work, have=have), None)
 
     def removals(self, name: str) -> list[Step]:
         """The steps that remove a field, those that keep the downgrade first."""
@@ -301,7 +320,7 @@ def ways_to(
         ways: dict[tuple[str, ...], list[Step]] = {}
         for steps, after in chains:
             made = after.structs[name].stored[each].declared
-            if readable_as(made, want, equations(work.want, after)):
+            if readable_as(made, want, work.known_after(after)):
                 sort = tuple(sorted(f"{step.name} {loses_values(step)}" for step in steps))
                 ways.setdefault(sort, steps)
         yield from sorted(ways.values(), key=lambda way: any(map(loses_values, way)))

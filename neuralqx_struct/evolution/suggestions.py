@@ -231,10 +231,10 @@ def _no_step(have: Type, want: Type, work: Work) -> str:
             "declare `equals:` under dims if they are"
         )
     if have.refers in work.have.enums and want.refers in work.want.enums:
-        way = (
-            f"keep the name {have.refers}, or make the field of {want.refers} with a `python` step"
+        return (
+            f"they have other members: rename those of {have.refers} with `map_enum`, "
+            f"then `convert` the field to {want.refers}"
         )
-        return f"no step renames an enum: {way}"
     return "no step turns one into the other; give the new field another name, or write a `python` step"
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.changes import LIMITS, Changes, Direction, Entry, Path
 from neuralqx_struct.evolution.differences import new_sizes
+from neuralqx_struct.evolution.elements import passed_on
 from neuralqx_struct.evolution.following import (
     constraints_of,
     follow_aliases,
@@ -29,10 +30,12 @@ from neuralqx_struct.evolution.implied_limits import refuses
 from neuralqx_struct.evolution.moved_values import renamed_text
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind
+from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.paths import head_of
 from neuralqx_struct.schema.bounds import bounded, limits_of
 from neuralqx_struct.schema.field_paths import renamed
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes.scopes import named_from_root
 from neuralqx_struct.schema.text import path_keys
 
@@ -88,10 +91,12 @@ def compare_limits(found: Changes, old: Document, new: Document) -> None:
             is_known = holds(old, was) and here not in found.fresh
             if is_known:
                 source.setdefault(name, was[1])
-            step = found.made.get(here)
-            if step and any(kind(step).functions(step)) and _is_limited(declaration):
+            step = found.made.get(here) or found.fresh.get(here)
+            if step and _may_exceed(step) and _is_limited(declaration):
                 message = f"the step {step.name} may give a value beyond the limits of the field"
                 found.add("NQX270", here, message, direction="both")
+            elif step and any(kind(step).spreads(step)[0]):
+                _lost_limits(found, name, field, step, old)
             elif is_known:
                 before = old.structs[was[1]].fields[was[3]]
                 if _limits(before) != _limits(declaration):
@@ -99,6 +104,22 @@ def compare_limits(found: Changes, old: Document, new: Document) -> None:
                     _compare_limits_of(found, here, both, (bounds_before(was), bounds_after(here)))
     for name, former in source.items():
         _compare_constraints(found, name, old, former, new)
+
+
+def _may_exceed(step: Step) -> bool:
+    """True for a step that computes values, or takes them from fields with other limits."""
+    return any(kind(step).functions(step)) or any(kind(step).spreads(step)[0])
+
+
+def _lost_limits(found: Changes, name: str, field: str, step: Step, old: Document) -> None:
+    """Adds a change for each limit on a field whose value is only a part of another one now, or has become several."""
+    owner = old.structs.get(found.former_path(("structs", name))[1])
+    fields = {} if owner is None else owner.fields
+    for source in kind(step).spreads(step)[0]:
+        declaration = fields.get(source)
+        if declaration is not None and _is_limited(declaration):
+            message = f"the limits of {source} are gone, whose value the step {step.name} puts into {field}"
+            found.add("NQX271", ("structs", name, "fields", field), message)
 
 
 #: The members of a field that limit its values.
@@ -170,6 +191,8 @@ def _compare_constraints(
     before = {renamed_text(c.expression, names): c.message for c in old.constraints}
     implied = {renamed_text(expression, names) for expression in inner}
     after = {c.expression.text: c.message for c in new.constraints}
+    spread, spread_back = _spread(found, name, old, new, before.keys())
+    spread_back |= {renamed_text(parse(text), names) for text in spread_back}
     for text in sorted(after.keys() & before.keys()):
         if after[text] != before[text]:
             message = f"the message of constraint {text} changed"
@@ -177,12 +200,42 @@ def _compare_constraints(
     made = {path[3]: step for path, step in found.made.items() if path[1] == name}
     for constraint in new.constraints:
         heads = sorted({head_of(path) for path in constraint.expression.names} & made.keys())
-        if heads and constraint.expression.text in {*before, *implied}:
-            message = f"constraint {constraint.expression.text} is on {heads[0]}, which the step {made[heads[0]].name} makes"
+        text = constraint.expression.text
+        if heads and text in {*before, *implied} - spread:
+            message = (
+                f"constraint {text} is on {heads[0]}, which the step {made[heads[0]].name} makes"
+            )
             found.add("NQX270", at, message, direction="both")
     gone: Entry = ("NQX271", "constraint {} was removed", {})
     come: Entry = ("NQX270", "constraint {} was added", {})
     left: set[str] = set()
     if kept:
         left = before.keys() - after.keys() - {e.text for e in inner_constraints(reader, name)}
-    found.entries(at, sorted(left), sorted(after.keys() - before.keys() - implied), gone, come)
+        left -= spread_back
+    fresh = after.keys() - before.keys() - implied - spread
+    found.entries(at, sorted(left), sorted(fresh), gone, come)
+
+
+def _spread(
+    found: Changes,
+    name: str,
+    old: StructDeclaration,
+    new: StructDeclaration,
+    texts: Iterable[str],
+) -> tuple[set[str], set[str]]:
+    """The constraints that follow from old ones on the parts of a value, or on the whole, and those from new ones back."""
+    there, back = set[str](), set[str]()
+    before = [*map(parse, {*texts, *(c.expression.text for c in old.constraints)})]
+    after = [constraint.expression for constraint in new.constraints]
+    steps = {id(s): s for path, s in (found.fresh | found.made).items() if path[1] == name}
+    for step in steps.values():
+        record = kind(step)
+        sources, results = record.spreads(step)
+        now = {path[-1] for path, each in found.fresh.items() if each is step and path[1] == name}
+        kept = {each for each in results if ("structs", name, "fields", each) in found.made}
+        ends = [*sources], sorted(now | kept)
+        items = record.spares_arrays(step)
+        if sources and len(ends[1]) == len(results):
+            there |= passed_on(before, *ends, old, items=items)
+            back |= passed_on(after, *ends[::-1], new, items=items)
+    return there, back

@@ -209,8 +209,8 @@ def renamed(document: Document, struct: str, path: str, rename: Callable[[str, s
     return path_of(head, steps)
 
 
-#: The names on the way from a struct to a field of it after a step, by those before it.
-Places = Mapping[tuple[str, ...], tuple[str, ...]]
+#: The names and positions on the way from a struct to a field of it after a step, by those before it.
+Places = Mapping[tuple[PathStep, ...], tuple[PathStep, ...]]
 
 
 def moved(document: Document, struct: str, path: str, owner: str, places: Places) -> str:

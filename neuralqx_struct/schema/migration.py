@@ -146,11 +146,11 @@ class Cast(Step):
 
 
 class Convert(Step):
-    """Numbers change their form: int, float, list of numbers or array; exactly unless ``exact: false``."""
+    """Numbers change their form: int, float, list of numbers or array, exactly unless ``exact: false``; or text: str, enum, literals."""
 
     field: Name
     to: StrictStr = Field(
-        description="The new type, such as float, float32[], float64[n] or list[int]."
+        description="The new type, such as float, float32[], float64[n], list[int], str or the name of an enum."
     )
     exact: StrictBool = Field(
         default=True, description="Refuse a number that the new type cannot hold."
@@ -174,23 +174,27 @@ class Reshape(Step):
     shape: Listed[Size]
 
 
+#: The ways in which several fields are one.
+How = Literal["concat", "stack", "complex", "list", "tuple", "dict"]
+
+
 class Split(Step):
-    """One array becomes several along an axis, or a complex array its real and imaginary parts."""
+    """One array becomes several along an axis, or real and imaginary part; or the values of a list, tuple or dict become fields."""
 
     field: Name
     axis: StrictInt = 0
     into: dict[Name, Size] | Listed[Name] = Field(
-        description="Sizes by name; two names with how: complex; names with how: stack."
+        description="Sizes by name; two names with how: complex; names with how: stack, list, tuple or dict."
     )
-    how: Literal["concat", "stack", "complex"] = "concat"
+    how: How = "concat"
 
 
 class Merge(Step):
-    """Several arrays become one: joined along an axis, stacked along a new one, or as real and imaginary part."""
+    """Several arrays become one: joined along an axis, stacked along a new one, or as real and imaginary part; or several fields one list, tuple or dict."""
 
-    fields: Listed[Name] = Field(min_length=2)
+    fields: Listed[Name] = Field(min_length=1)
     into: Name
-    how: Literal["concat", "stack", "complex"]
+    how: How
     axis: StrictInt = 0
 
 

@@ -53,6 +53,7 @@ __all__ = [
     "INT",
     "NO_VALUE",
     "RECORDS",
+    "STR",
     "TYPES",
     "Array",
     "DictOf",

@@ -12,7 +12,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.paths import Path, format_path
-from neuralqx_struct.types.records import NO_VALUE, Extent, Rule, Type
+from neuralqx_struct.types.records import NO_VALUE, TYPES, Extent, Rule, Type
 from neuralqx_struct.types.scalars import kind_rule
 from neuralqx_struct.types.text import (
     Builder,
@@ -76,6 +76,13 @@ def _with_numbers(value: Any) -> Any:
 def is_identity(value: Any) -> bool:
     """True for ``{eye: n}``, the identity matrix."""
     return isinstance(value, dict) and value.keys() == {"eye"}
+
+
+def _listed(declared: Array | Key) -> Type | None:
+    """The type of the entries along the first axis, as a list of them."""
+    if not declared.shape or declared.shape[0] is ...:
+        return None
+    return TYPES["list"](replace(declared, shape=declared.shape[1:]), declared.shape[0])  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +159,10 @@ class Array(Type):
 
     def with_axes(self, axes: tuple[Expression, ...]) -> Type:
         return replace(self, shape=(*axes, *self.shape))
+
+    @property
+    def listed(self) -> Type | None:  # type: ignore[override]
+        return _listed(self)
 
     def accepts(self, document: Any, seen: Any) -> bool:
         if seen.sort != "array" or not _has_dtype(self, seen):
@@ -312,6 +323,10 @@ class Key(Type):
 
     def with_axes(self, axes: tuple[Expression, ...]) -> Type:
         return replace(self, shape=(*axes, *self.shape))
+
+    @property
+    def listed(self) -> Type | None:  # type: ignore[override]
+        return _listed(self)
 
     def check(self, walk: Any, seen: Any, path: Any, dims: Any) -> None:
         if seen.sort != "key" or self.impl not in (None, seen.dtype):

@@ -9,7 +9,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, from_ast
-from neuralqx_struct.types.records import NO_VALUE, TYPES, Extent, Node, Rule, Type, type_names
+from neuralqx_struct.types.records import NO_VALUE, Extent, Node, Rule, Type, type_names
 from neuralqx_struct.types.scalars import ANY_NODE, kind_rule
 from neuralqx_struct.types.text import (
     Builder,
@@ -32,7 +32,6 @@ class Collection(Type):
     many = '"*" '
 
     def parts_for(self, count: int) -> tuple[Type, ...] | None:
-        """The type of each of so many values; None if there cannot be so many."""
         return self.parts * count
 
     def check(self, walk: Any, seen: Any, path: Any, dims: Any) -> None:
@@ -129,7 +128,8 @@ class ListOf(Collection):
         return None if self.length is None else constant_size(self.length)
 
     def stacked(self, size: Expression) -> Type | None:
-        return TYPES["stacked"](self.item, (size,)) if self.item.refers else None
+        layered = self.item.refers or self.item.element or self.item.key_impl
+        return self.item.with_axes((size,)) if layered else None
 
     @property
     def fixed_parts(self) -> tuple[Type, ...]:

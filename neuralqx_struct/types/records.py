@@ -124,6 +124,10 @@ class Type(ABC):
     #: The type of the values under keys that payloads choose.
     below: Type | None = None
 
+    def parts_for(self, count: int) -> tuple[Type, ...] | None:
+        """The type of each of so many values inside; None if there cannot be so many."""
+        return None
+
     def with_sizes(self, change: Callable[[Any], Any]) -> Type:
         """The type with every size replaced by ``change(size)``."""
         return self
@@ -133,10 +137,10 @@ class Type(ABC):
         return self.with_parts(tuple(part.with_axes(axes) for part in self.parts))
 
     def stacked(self, size: Expression) -> Type | None:
-        """The type of the items of a list as one struct with a leading axis, if that exists."""
+        """The type of the items of a list as one struct or array with a leading axis, if that exists."""
         return None
 
-    #: The type of the layers of a stacked struct as a list of them.
+    #: The type of the layers of a stacked struct, or of an array, as a list of them.
     listed: Type | None = None
 
     def with_texts(self, names: Mapping[str, str]) -> Type:

@@ -38,7 +38,7 @@ def converted(old, new, node, **step):
 
 REFUSED = [
     ("float", {"to": "float[n]"}, "NQX101", "without [...]"),
-    ("float", {"to": "str"}, "NQX304", "number"),
+    ("float", {"to": "str"}, "NQX304", "text"),
     ("float", {"to": "float32[n, m]"}, "NQX304", "one axis"),
     ("float", {"to": "list[list[int]]"}, "NQX304", "one axis"),
     ("str", {"to": "float"}, "NQX304", "single numbers"),

@@ -338,14 +338,13 @@ def test_members_that_no_step_renames_are_to_be_kept():
     assert found.hint.endswith("Keep the members, or give the enum a `default:` member.")
 
 
-def test_an_enum_under_another_name_is_told_to_keep_it():
+def test_an_enum_under_another_name_is_converted():
     old, new = doc({"a": "E"}, enums={"E": ["p"]}), doc({"a": "list[F]"}, 2, [], enums={"F": ["p"]})
-    assert "keep" not in prove(old, new)[0].hint
-    (found,) = prove(old, doc({"a": "F"}, 2, [], enums={"F": ["p"]}))
-    assert (
-        found.hint
-        == "a was E and is F: no step renames an enum: keep the name E, or make the field of F with a `python` step."
-    )
+    assert "convert" not in prove(old, new)[0].hint
+    (found,) = prove(old, doc({"a": "F"}, 2, [], enums={"F": ["p", "q"]}))
+    assert found.hint == "write `- convert: {field: a, to: F}`"
+    (found,) = prove(old, doc({"a": "F"}, 2, [], enums={"F": ["q"]}))
+    assert found.hint.endswith("rename those of E with `map_enum`, then `convert` the field to F.")
 
 
 def test_proof_suggests_a_rename_on_both_sides():
@@ -386,7 +385,8 @@ def test_fields_of_a_struct_under_another_name_get_their_steps():
     old = doc({"x": "B"}, structs={"B": {"y": "int"}})
     new = doc({"x": "C"}, 2, [], structs={"C": {}})
     renamed, removed = suggest(old, new)
-    assert [step.name for step in renamed.steps] == ["rename_struct"]
+    assert renamed.question == "x was B and is C: was the struct renamed?"
+    assert [step.name for step in renamed.answers[0].steps] == ["rename_struct"]
     assert removed.answers[0].steps == (s.remove(field="y", undo_default=0, within="C"),)
 
 

@@ -18,7 +18,8 @@ VALUES = {
     "remove": {"rank": 0},
     "fill": {"energy": 1.5},
     "rename_path": {"state": {"mean": np.ones(3, "float32"), "nu": np.zeros(3, "float32")}},
-    "convert": {"history": [0.5, 1.5]},
+    "split": {"parts": {"decoder": 0.5, "encoder": 1.5}},
+    "convert": {"history": [0.5, 1.5], "acts": ("relu", "gelu", "relu")},
 }
 #: The other places are slow: Orbax needs long, and a step that moves no array bytes is the same in npz and safetensors.
 FAST = {(name, "npz") for name in STEPS}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tests.histories.constraints import intact
 from tests.histories.edits import UNSTEPPED
+from tests.histories.items import COLLECTED
 from tests.histories.making import Maker
 from tests.histories.stacks import stack, unstack
 from tests.histories.steps import STEPPED
@@ -97,7 +98,7 @@ def next_version(make, old):
         for held in struct.fields.values():
             held.members.pop("aliases", None)
     edits = []
-    kinds = [*STEPPED, stack, stack, unstack] if make.chance(0.6) else UNSTEPPED
+    kinds = [*STEPPED, *COLLECTED, stack, stack, unstack] if make.chance(0.6) else UNSTEPPED
     for _ in range(make.one([1, 1, 2, 3])):
         before = copy.deepcopy(new)
         edit = make.one(kinds)(make, new)

@@ -24,6 +24,13 @@ STOPS = {
     "convert": {"NQX213", "NQX214", "NQX412", "NQX413"},
     "stack": {"NQX412", "NQX413", "NQX432"},
     "unstack": {"NQX412", "NQX413", "NQX432"},
+    "stack arrays": {"NQX412", "NQX413", "NQX432"},
+    "unstack array": {"NQX412", "NQX413", "NQX432"},
+    "merge list": {"NQX411"},
+    "merge dict": {"NQX411"},
+    "split list": {"NQX411"},
+    "split dict": {"NQX411"},
+    "convert text": {"NQX421"},
 }
 #: The payloads that are tried for a verdict of which no sample is an example.
 PROBES = 60

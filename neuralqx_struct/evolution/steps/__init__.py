@@ -213,7 +213,8 @@ def inverse(step: Step, before: Document, after: Document) -> list[Step]:
 
 def cost(step: Step) -> Cost:
     """The bytes that a step moves: those of the manifest alone, or those of arrays, too."""
-    return kind(step).cost
+    record = kind(step)
+    return "manifest" if record.spares_arrays(step) else record.cost
 
 
 def step_name(step: Step) -> str:

@@ -20,6 +20,14 @@ from neuralqx_struct.evolution.sizes import same_size, same_type
 from neuralqx_struct.evolution.steps.arrays import require_admission, rounded
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import Gap, Scope, StepKind, may_stop, refuse
+from neuralqx_struct.evolution.steps.texts import (
+    convert_text,
+    convert_text_nodes,
+    is_text,
+    review_text,
+    text_difference,
+    text_sources,
+)
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import LIST, elements_of
@@ -82,22 +90,31 @@ def _changed_type(declared: Type, to: Type) -> Type:
     return declared.with_parts(tuple(_changed_type(part, to) for part in declared.parts))
 
 
+def _to(step: Convert) -> Type:
+    """The type in the step; raises SchemaError for text that is no type."""
+    try:
+        return parse_type(step.to)
+    except SchemaError as error:
+        found = error.diagnostics[0]
+        return refuse(found.code, "to", found.message, found.hint)
+
+
+def _makes_text(step: Convert, *documents: Document) -> bool:
+    """True if the new type is one of text."""
+    return any(is_text(_to(step), document) for document in documents)
+
+
 def _wanted(step: Convert) -> Type:
     """The type that numbers get.
 
     Raises:
         SchemaError: The text is no type, or NQX304: a type of something else.
     """
-    try:
-        to = parse_type(step.to)
-    except SchemaError as error:
-        found = error.diagnostics[0]
-        refuse(found.code, "to", found.message, found.hint)
+    to = _to(step)
     if to.axes is None or (to.axes > 1):
-        message = (
-            f"expected a number, a list of numbers or an array of at most one axis, got {step.to}"
-        )
-        refuse("NQX304", "to", message, "write a type such as float, list[int] or float64[n]")
+        wanted = "a number, a list of numbers, an array of at most one axis, or a type of text"
+        hint = "write a type such as float, list[int], float64[n], str or the name of an enum"
+        refuse("NQX304", "to", f"expected {wanted}, got {step.to}", hint)
     if len(to.dtypes) > 1:
         refuse("NQX304", "to", f"expected one dtype, got {to.element}", "name one of its dtypes")
     return to
@@ -105,6 +122,8 @@ def _wanted(step: Convert) -> Type:
 
 def _convert(step: Convert, scope: Scope) -> Document:
     require_admission(step)
+    if _makes_text(step, scope.document, scope.target):
+        return convert_text(step, _to(step), scope)
     to, declared = _wanted(step), scope.type(step.field)
     if to.element or scope.field(step.field).kind == "node":
         require_single(scope.document, scope.name, "field")
@@ -130,7 +149,12 @@ def _require_sizes(scope: Scope, declared: Type, member: str, code: str) -> None
 
 
 def _convert_back(step: Convert, scope: Scope, after: Document) -> list[Step]:
-    sources = dict.fromkeys(_sources(scope.type(step.field), _wanted(step)))
+    is_of_text = _makes_text(step, scope.document, after)
+    declared = scope.type(step.field)
+    found = (
+        text_sources(declared, scope.document) if is_of_text else _sources(declared, _wanted(step))
+    )
+    sources = dict.fromkeys(found)
     first, *others = sources
     if others or len(first.dtypes) > 1:
         shown = ", ".join(map(format_type, sources))
@@ -167,7 +191,10 @@ def _same_extents(have: Type, to: Type, known: Mapping[str, Expression]) -> bool
 
 
 def _review(step: Convert, scope: Scope) -> Iterator[Diagnostic]:
-    """Yields NQX320 where a number may not fit, or a list not be as long as another array."""
+    """Yields NQX320 where a value may not fit, or a list not be as long as another array."""
+    if _makes_text(step, scope.document, scope.target):
+        yield from review_text(step, _to(step), scope)
+        return
     to, declared = _wanted(step), scope.type(step.field)
     sources = [source for source in _sources(declared, to) if source != to]
     if step.exact and not all(_holds_all(source, to) for source in sources):
@@ -199,6 +226,9 @@ def review_length(
 
 
 def _suggest(gap: Gap) -> Iterator[Step]:
+    texts = text_difference(gap)
+    if texts is not None:
+        yield convert(field=gap.field, to=format_type(texts), within=gap.within)
     to = _difference(gap.have, gap.want, gap)
     if to is not None:
         step = convert(field=gap.field, to=format_type(to), within=gap.within)
@@ -225,6 +255,8 @@ def _difference(have: Type, want: Type, gap: Gap) -> Type | None:
 
 
 def _convert_payload(step: Convert, place: Place) -> Node:
+    if _makes_text(step, place.before, place.after):
+        return convert_text_nodes(step, _to(step), place)
     to = _wanted(step)
     declared = place.before.structs[place.struct].fields[step.field].declared
 
@@ -344,9 +376,10 @@ CONVERT = StepKind(
     rewrite=_convert_payload,
     inverse=_convert_back,
     cost="streaming",
+    spares_arrays=lambda step: _to(step).axes is None,
     suggest=_suggest,
     review=_review,
-    answer="the same numbers in another form",
+    answer="the same values in another form",
     checks_values=True,
     rounded=rounded,
 )

@@ -26,8 +26,8 @@ from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.manifest.kinds import FULL, PRNG_KEY
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.migration import Step, UnwrapKey, WrapKey
-from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types import Array, Key, Node, Type
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.types import Array, Key, Node, Type, walk_type
 from neuralqx_struct.types.text import format_type
 
 #: How many uint32 words a key of each implementation has (jax.random.key_impl, JAX documentation "Random numbers").
@@ -73,8 +73,15 @@ def _wrap_key_payload(step: WrapKey, place: Place) -> Node:
 
 def _suggest_wrap_key(gap: Gap) -> Iterator[Step]:
     impl = gap.want.key_impl
-    if impl not in ("", "_"):
-        yield wrap_key(field=gap.field, impl=impl, within=gap.within)
+    words = constant(gap.have.extents[-1]) if gap.have.extents else None
+    impls = [impl] if impl != "_" else [name for name, n in KEY_WORDS.items() if n == words]
+    for each in impls if impl else ():
+        yield wrap_key(field=gap.field, impl=each, within=gap.within)
+
+
+def _question(wanted: FieldDeclaration) -> str:
+    keys = [inner.key_impl for inner in walk_type(wanted.declared) if inner.key_impl]
+    return "which implementation of random keys are its words of?" if "_" in keys else ""
 
 
 wrap_key = builder(WrapKey)
@@ -85,6 +92,8 @@ WRAP_KEY = StepKind(
     inverse=lambda step, *_: [UnwrapKey(field=step.field)],
     cost="manifest",
     suggest=_suggest_wrap_key,
+    question=_question,
+    answer="of this one",
 )
 
 

@@ -8,7 +8,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
@@ -20,7 +20,6 @@ from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import Places
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
-from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.types import Array, Extent, Node, Null, Type, map_type, walk_type
 from neuralqx_struct.types.builders import NodeBuilder
 from neuralqx_struct.types.text import format_type, read_value, union_of
@@ -262,6 +261,7 @@ class StepKind(Generic[S]):
         inverse: Returns the steps that undo it, from the scope that it changed and the declaration after it; their ``in``
             is that of the step. Raises SchemaError NQX307 or NQX308 where that is impossible.
         cost: The bytes that it moves.
+        spares_arrays: Returns True for a step that moves those of the manifest alone all the same.
         structs: Returns the names of the structs whose instances it rewrites.
         functions: Returns the registered functions that it runs.
         suggest: Yields steps that may turn one type into another; the caller tries them.
@@ -272,6 +272,7 @@ class StepKind(Generic[S]):
         rounded: Returns the same step with values changed that it would refuse, if it refuses some.
         drops_values: True if it removes stored values.
         carried: Returns the names of fields whose data goes on under another name or in another struct.
+        spreads: Returns the fields whose elements, unchanged, are those of other fields after it, and these others.
         places: Returns the new places of fields whose values the step does not change.
         renames_field: True if ``field`` becomes ``to``.
         renames_struct: True if ``struct`` becomes ``to``.
@@ -283,6 +284,7 @@ class StepKind(Generic[S]):
     rewrite: Callable[[S, Place], Node]
     inverse: Callable[[S, Scope, Document], list[Step]]
     cost: Cost
+    spares_arrays: Callable[[S], bool] = lambda _: False
     structs: Callable[[S, Document], Iterable[str]] = lambda step, document: (
         step.within or document.root,
     )
@@ -295,6 +297,7 @@ class StepKind(Generic[S]):
     rounded: Callable[[S], S | None] = lambda _: None
     drops_values: bool = False
     carried: Callable[[S], Iterable[str]] = _none
+    spreads: Callable[[S], tuple[Sequence[str], Sequence[str]]] = lambda _: ((), ())
     places: Callable[[S], Places] = lambda _: {}
     renames_field: bool = False
     renames_struct: bool = False
@@ -327,8 +330,9 @@ def find_struct(document: Document, name: str, member: str) -> StructDeclaration
     if name not in document.structs:
         known = f"structs here: {listed(document.structs)}"
         hint = did_you_mean(name, document.structs) or known
-        message = f"expected a struct of version {document.version}, got {name!r}"
-        refuse("NQX304", member, message, hint)
+        refuse(
+            "NQX304", member, f"expected a struct of version {document.version}, got {name!r}", hint
+        )
     return document.structs[name]
 
 
@@ -378,23 +382,3 @@ def only_branch(
 def array_branch(declared: Type, member: str = "field") -> tuple[Array, Callable[[Type], Type]]:
     """As :func:`only_branch`, for arrays."""
     return only_branch(declared, lambda one: one.element, "an array field", member)
-
-
-def with_named(document: Document, declared: Type, target: Document) -> Document:
-    """The declaration with the structs and enums of a type that payloads lack, or that have more members now."""
-    if not any(inner.refers for inner in walk_type(declared)):
-        return document
-    structs, enums = dict(document.structs), dict(document.enums)
-    held_structs, held_enums = map(set, reachable(document))
-    todo = [declared]
-    while todo:
-        for inner in walk_type(todo.pop()):
-            name = inner.refers
-            known = set(enums[name].members) if name in held_enums else set()
-            if name in target.enums and known <= set(target.enums[name].members):
-                enums[name] = target.enums[name]
-            elif name in target.structs and name not in held_structs:
-                held_structs.add(name)
-                structs[name] = target.structs[name]
-                todo += [field.declared for field in structs[name].stored.values()]
-    return document.model_copy(update={"structs": structs, "enums": enums})

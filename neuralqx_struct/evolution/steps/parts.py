@@ -19,6 +19,18 @@ from neuralqx_struct.evolution.payload_tree import Place, Thunk
 from neuralqx_struct.evolution.sizes import constant, extent, may_be_negative, same_size, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.steps.containers import (
+    CONTAINERS,
+    merge_back,
+    merge_fields,
+    merge_nodes,
+    merged_places,
+    review_split_values,
+    split_back,
+    split_nodes,
+    split_places,
+    split_values,
+)
 from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
@@ -107,6 +119,8 @@ def _parts(step: Split, array: Array, scope: Scope) -> dict[str, Array]:
 
 
 def _split(step: Split, scope: Scope) -> Document:
+    if step.how in CONTAINERS:
+        return split_values(step, scope)
     source = scope.field(step.field)
     array, rebuilt = array_branch(source.declared)
     parts = _parts(step, array, scope)
@@ -120,6 +134,8 @@ def _split(step: Split, scope: Scope) -> Document:
 
 
 def _split_payload(step: Split, place: Place) -> Node:
+    if step.how in CONTAINERS:
+        return split_nodes(step, place)
     node, names = place.field(step.field), list(step.into)
     if node is None:
         made = dict.fromkeys(names)
@@ -177,6 +193,9 @@ def _piece(array: np.ndarray, index: tuple[Any, ...]) -> np.ndarray:
 
 def _review_split(step: Split, scope: Scope) -> Iterator[Diagnostic]:
     """Yields NQX320 where a size may be negative, or is shown by lists and dicts alone."""
+    if step.how in CONTAINERS:
+        yield from review_split_values(step, scope)
+        return
     sizes = [extent(size) for size in step.into.values()] if isinstance(step.into, dict) else []
     yield from scope.review_sizes(sizes, "into")
     for size in sizes:
@@ -185,6 +204,8 @@ def _review_split(step: Split, scope: Scope) -> Iterator[Diagnostic]:
 
 
 def _split_back(step: Split, scope: Scope, _: Document) -> list[Step]:
+    if step.how in CONTAINERS:
+        return [merge_back(step)]
     array, _rebuilt = array_branch(scope.type(step.field))
     if _may_differ(array):
         message = f"expected parts of one dtype to join again, got {format_type(array)}"
@@ -204,6 +225,9 @@ SPLIT = StepKind(
     rewrite=_split_payload,
     inverse=_split_back,
     cost="streaming",
+    spares_arrays=lambda step: step.how in CONTAINERS,
+    spreads=lambda step: ((), ()) if step.how == "complex" else ([step.field], [*step.into]),
+    places=split_places,
     review=_review_split,
 )
 
@@ -251,6 +275,9 @@ def _check_shapes(arrays: Sequence[Array], free: int | None, known: Mapping[str,
 def _merge(step: Merge, scope: Scope) -> Document:
     if len(set(step.fields)) != len(step.fields):
         refuse("NQX304", "fields", f"expected distinct fields, got {step.fields}")
+    if step.how in CONTAINERS:
+        scope.require_free(step.into, "into", leaving=step.fields)
+        return merge_fields(step, scope)
     sources = [scope.field(name, "fields") for name in step.fields]
     branches = [array_branch(source.declared, "fields") for source in sources]
     scope.require_free(step.into, "into", leaving=step.fields)
@@ -267,6 +294,8 @@ def _merge(step: Merge, scope: Scope) -> Document:
 
 
 def _merge_payload(step: Merge, place: Place) -> Node:
+    if step.how in CONTAINERS:
+        return merge_nodes(step, place)
     nodes = {name: place.field(name) for name in step.fields}
     first, leaving = step.fields[0], tuple(step.fields)
     there = [name for name, node in nodes.items() if node is not None]
@@ -325,6 +354,8 @@ _JOIN: Mapping[str, Callable[[Sequence[Thunk], str, Sequence[int], int], np.ndar
 
 
 def _merge_back(step: Merge, scope: Scope, after: Document) -> list[Step]:
+    if step.how in CONTAINERS:
+        return [split_back(step)]
     names: dict[str, int | str] | list[str] = list(step.fields)
     if step.how == "concat":
         arrays = {name: array_branch(scope.type(name))[0] for name in step.fields}
@@ -337,7 +368,7 @@ def _merge_back(step: Merge, scope: Scope, after: Document) -> list[Step]:
 
 def _review_merge(step: Merge, scope: Scope) -> Iterator[Diagnostic]:
     """Yields NQX320 for optional fields, as one may be null and another not."""
-    if scope.type(step.fields[0]).nullable:
+    if scope.type(step.fields[0]).nullable and step.how not in CONTAINERS:
         names = " and ".join(step.fields)
         yield may_stop(f"in which some of {names} are null, but not all", "fields")
 
@@ -349,5 +380,8 @@ MERGE = StepKind(
     rewrite=_merge_payload,
     inverse=_merge_back,
     cost="streaming",
+    spares_arrays=lambda step: step.how in CONTAINERS,
+    spreads=lambda step: ((), ()) if step.how == "complex" else (step.fields, [step.into]),
+    places=merged_places,
     review=_review_merge,
 )

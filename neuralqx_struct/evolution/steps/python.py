@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.steps.additions import with_named
 from neuralqx_struct.evolution.steps.builders import built
 from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
     refuse,
-    with_named,
 )
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.manifest.kinds import ARRAY, iter_nodes

@@ -1,4 +1,4 @@
-"""The steps stack and unstack, inverse to each other: between a list of structs and one struct with a leading axis.
+"""The steps stack and unstack, inverse to each other: between a list of structs, or of arrays, and one with a leading axis.
 
 Example:
     >>> from neuralqx_struct.types.text import format_type, parse_type
@@ -31,13 +31,16 @@ from neuralqx_struct.evolution.steps.parts import joined
 from neuralqx_struct.evolution.values import compact, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import (
+    ARRAY,
     FIELDS,
     FULL,
     LIST,
     MANY,
     ONE,
     PAIRS,
+    PRNG_KEY,
     STRUCT,
+    elements_of,
     iter_nodes,
     kind_of,
     parts_of,
@@ -72,8 +75,8 @@ def _size(step_size: int | str | None, listed: Type) -> Expression:
 
 
 def _stacked_type(declared: Type, size: int | str | None) -> tuple[Type, Type]:
-    """The type after the step, and the stacked struct in it."""
-    words = "a list of structs"
+    """The type after the step, and the stacked struct or array in it."""
+    words = "a list of structs or arrays"
     listed, rebuilt = only_branch(declared, lambda one: one.stacked(extent(1)), words)
     made = listed.stacked(_size(size, listed))
     return rebuilt(made), made
@@ -82,20 +85,24 @@ def _stacked_type(declared: Type, size: int | str | None) -> tuple[Type, Type]:
 def _stack(step: Stack, scope: Scope) -> Document:
     declared = scope.type(step.field)
     made, stacked = _stacked_type(declared, step.size)
-    struct = stacked.parts[0].refers
-    if not scope.document.is_struct(struct):
-        refuse("NQX304", "field", f"expected a list of structs, got {format_type(declared)}")
+    struct = stacked.parts[0].refers if stacked.parts else ""
+    if struct and not scope.document.is_struct(struct):
+        shown = format_type(declared)
+        refuse("NQX304", "field", f"expected a list of structs or arrays, got {shown}")
     known = scope.target if struct in scope.target.structs else scope.document
     for reason, remedy in stacked.objections(known):
         refuse("NQX137", "field", f"expected {reason}", remedy)
-    named = [size for size in stacked.extents if size is not ... and not size.text.isidentifier()]
+    named = [
+        size for size in stacked.extents[:1] if size is not ... and not size.text.isidentifier()
+    ]
     scope.require_sizes(named, "size")
     return scope.with_type(step.field, lambda _: made)
 
 
 def _unstack(step: Unstack, scope: Scope) -> Document:
     def listed(declared: Type) -> Type:
-        stacked, rebuilt = only_branch(declared, lambda one: one.listed, "a stacked struct")
+        words = "a stacked struct, or an array with an axis"
+        stacked, rebuilt = only_branch(declared, lambda one: one.listed, words)
         return rebuilt(stacked.listed)
 
     return scope.with_type(step.field, listed)
@@ -112,7 +119,7 @@ def _review_stack(step: Stack, scope: Scope) -> Iterator[Diagnostic]:
     where = "whose list is empty, or has layers that differ in shapes, static fields or structure"
     yield may_stop(where, "field")
     _, stacked = _stacked_type(declared, step.size)
-    (size,) = map(str, stacked.extents)
+    size = str(stacked.extents[0])
     if not declared.solid[0].extents:
         yield from review_length(size, scope, "size")
 
@@ -120,8 +127,8 @@ def _review_stack(step: Stack, scope: Scope) -> Iterator[Diagnostic]:
 def _review_unstack(step: Unstack, scope: Scope) -> Iterator[Diagnostic]:
     """Yields NQX320: without layers nothing would show their shapes."""
     stacked, _rebuilt = only_branch(scope.type(step.field), lambda one: one.listed, "")
-    if not all(constant(size) for size in stacked.extents):
-        yield may_stop("whose stacked struct has no layers", "field")
+    if not constant(stacked.extents[0]):
+        yield may_stop("whose stacked struct or array has no layers", "field")
 
 
 def _suggest_stack(gap: Gap) -> Iterator[Step]:
@@ -161,7 +168,10 @@ def _stack_payload(step: Stack, place: Place) -> Node:
     if not items:
         message = "expected at least one layer to stack, got none"
         raise place.error("NQX432", message, step.field)
-    return place.with_fields({step.field: _one(items, place, (step.field,))})
+    # Numbers of numpy may be arrays without axes; inside of a struct they may be settings.
+    arrays = stacked.element and all(map(elements_of, items))
+    made = (_one_array if arrays else _one)(items, place, (step.field,))
+    return place.with_fields({step.field: made})
 
 
 def _differ(place: Place, at: Path, reason: str) -> Exception:
@@ -217,11 +227,12 @@ def _one_part(holds: str, values: Sequence[Any], place: Place, at: Path) -> Any:
 
 def _one_array(nodes: Sequence[Node], place: Place, at: Path) -> Node:
     first, count = nodes[0], len(nodes)
-    forms = {(node["dtype"], tuple(node["shape"])): shown_node(node) for node in nodes}
+    forms = {(node["dtype"], *node.get("shape", ())): shown_node(node) for node in nodes}
     if len(forms) > 1:
         raise _differ(place, at, " and ".join([*forms.values()][:3]))
     lead = len(place.lead)
-    shape = [*first["shape"][:lead], count, *first["shape"][lead:]]
+    whole = first.get("shape", ())
+    shape = [*whole[:lead], count, *whole[lead:]]
     marks = {
         mark: first[mark]
         for mark in ("leaf", "weak_type")
@@ -245,8 +256,8 @@ def _unstack_payload(step: Unstack, place: Place) -> Node:
         for path, each in iter_nodes(node)
         if (kind := kind_of(each)) is not None and kind.sort == "array"
     ]
-    if not STRUCT.matches(node) or not arrays:
-        message = f"expected a struct of arrays, got {shown_node(node)}"
+    if not arrays or not any(kind.matches(node) for kind in (STRUCT, ARRAY, FULL, PRNG_KEY)):
+        message = f"expected an array or a struct of arrays, got {shown_node(node)}"
         raise place.error("NQX411", message, step.field)
     counts: dict[int, Path] = {}
     for path, each in arrays:
@@ -296,7 +307,7 @@ STACK = StepKind(
     cost="streaming",
     suggest=_suggest_stack,
     review=_review_stack,
-    answer="one struct with a leading axis",
+    answer="one with a leading axis",
 )
 
 unstack = builder(Unstack)

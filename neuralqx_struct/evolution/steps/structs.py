@@ -263,5 +263,7 @@ RENAME_STRUCT = StepKind(
     cost="manifest",
     structs=lambda step, _: (step.struct,),
     suggest=_suggest_rename_struct,
+    question=lambda _: "was the struct renamed?",
+    answer="yes",
     renames_struct=True,
 )

@@ -1,0 +1,69 @@
+"""Constraints and limits on values that a step takes apart or joins: those on all elements follow."""
+
+import pytest
+
+from neuralqx_struct.evolution import steps
+from neuralqx_struct.evolution.diff import diff
+from neuralqx_struct.evolution.value_limits import broken_limits
+from tests.builders import doc
+
+ARRAYS = {"w": "float32[4]"}, {"a": "float32[2]", "b": "float32[2]"}
+SPLIT = steps.split(field="w", into={"a": 2, "b": 2})
+MERGE = steps.merge(fields=["a", "b"], into="w", how="concat")
+ITEMS = {"w": "list[L]"}, {"a": "L", "b": "L"}
+APART = steps.split(field="w", into=["a", "b"], how="list")
+LISTED = steps.merge(fields=["a", "b"], into="w", how="list")
+NUMBERS = {"w": "dict[str, int]", "top": "int"}, {"a": "int", "b": "int", "top": "int"}
+BY_NAME = steps.merge(fields=["a", "b"], into="w", how="dict")
+
+# fields before and after, the step, the constraints before and after, those that a payload may break
+FOLLOWED = {
+    "split": (*ARRAYS, SPLIT, ["all(w >= 0)"], ["all(a >= 0)", "all(b >= 0)"], ""),
+    "merged": (*ARRAYS[::-1], MERGE, ["all(a >= 0)", "all(b >= 0)"], ["all(w >= 0)"], ""),
+    "functions of elements": (*ARRAYS, SPLIT, ["all(abs(w) < 1)"], ["all(abs(b) < 1)"], ""),
+    "merged, one without": (*ARRAYS[::-1], MERGE, ["all(a >= 0)"], ["all(w >= 0)"], "all(w >= 0)"),
+    "a sum": (*ARRAYS, SPLIT, ["sum(w) == 1"], ["sum(a) == 1"], "sum(a) == 1"),
+    "a share": (*ARRAYS, SPLIT, ["all(w < sum(w))"], ["all(a < sum(a))"], "all(a < sum(a))"),
+    "items": (*ITEMS, APART, ["all(w.x > 1)"], ["a.x > 1", "b.x > 1"], ""),
+    "one item": (*ITEMS, APART, ["w[0].x > 1"], ["a.x > 1", "b.x > 1"], "b.x > 1"),
+    "listed": (*ITEMS[::-1], LISTED, ["a.x > 1", "b.x > 1"], ["all(w.x > 1)"], ""),
+    "beside a number": (*NUMBERS[::-1], BY_NAME, ["a < top", "b < top"], ["all(w < top)"], ""),
+    "another one": (*ITEMS[::-1], LISTED, ["a.x > 1", "b.x > 1"], ["all(w.x > 2)"], "all(w.x > 2)"),
+}  # fmt: skip
+
+
+def documents(old, new, step, before, after):
+    def struct(fields, texts):
+        return {"A": {"fields": fields, "constraints": [{"expr": text} for text in texts]}}
+
+    inner = {"L": {"fields": {"x": "int"}}}
+    first = doc({}, raw={**inner, **struct(old, before)})
+    return first, doc({}, 2, [step], raw={**inner, **struct(new, after)})
+
+
+@pytest.mark.parametrize("case", FOLLOWED.values(), ids=FOLLOWED)
+def test_constraints_on_all_elements_follow(case):
+    *given, breaks = case
+    old, new = documents(*given)
+    broken = [d.message for d in broken_limits(old, new, "backward", [new])]
+    assert broken == ([f"constraint {breaks} was added"] if breaks else [])
+
+
+def test_a_part_under_the_name_of_the_whole_has_no_constraint_of_it_but_those_on_all_elements():
+    step = steps.split(field="w", into={"w": 2, "b": 2})
+    fields = {"w": "float32[2]", "b": "float32[2]"}
+    both = ["sum(w) == 1", "all(w > 0)"]
+    old, new = documents(ARRAYS[0], fields, step, both, both)
+    (found,) = broken_limits(old, new, "backward", [new])
+    assert found.message == "constraint sum(w) == 1 is on w, which the step split makes"
+
+
+def test_limits_of_items_are_new_or_gone():
+    limited = {"a": {"type": "int", "ge": 0}, "b": "int"}
+    old, new = doc({"w": "list[int, 2]"}), doc(limited, 2, [APART])
+    (found,) = broken_limits(old, new, "backward", [new])
+    assert found.path == "$.structs.A.fields.a" and "split may give" in found.message
+    old, new = doc(limited), doc({"w": "list[int, 2]"}, 2, [LISTED])
+    (found,) = broken_limits(old, new, "forward", [new])
+    assert "limits of a are gone" in found.message
+    assert [c.code for c in diff(old, new) if c.code in ("NQX270", "NQX271")] == ["NQX271"]

@@ -1,0 +1,106 @@
+"""The step convert for text: str, enums and literals."""
+
+import pytest
+
+from neuralqx_struct.errors import MigrationError, SchemaError
+from neuralqx_struct.evolution import steps
+from neuralqx_struct.evolution.plans import apply, plan
+from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.evolution.suggestions import suggest
+from neuralqx_struct.manifest.kinds import ENUM, LIST, NUMPY_SCALAR
+from neuralqx_struct.schema.series import series_of
+from tests.builders import conforms, doc, payload
+
+ENUMS = {"E": ["x", "y"], "F": ["y", "x", "z"]}
+LITERALS = "literal['x', 'y']"
+
+
+def versions(old, new, to):
+    step = steps.convert(field="a", to=to)
+    return doc({"a": old}, enums=ENUMS), doc({"a": new}, 2, [step], enums=ENUMS)
+
+
+def converted(old, new, to, node):
+    first, second = versions(old, new, to)
+    held = payload(first, {"a": node})
+    after = apply(held, plan(series_of([first, second]), 1, 2))
+    assert conforms(second, after) == []
+    back = apply(after, plan(series_of([first, second]), 2, 1))
+    assert conforms(first, back) == []
+    return after.document["manifest"]["fields"]["a"], back.document["manifest"]["fields"]["a"]
+
+
+NUMPY = NUMPY_SCALAR.node(dtype="<U1", value="y")
+MEMBER = ENUM.node(type="m:E", name="y")
+FORMS = [
+    ("str", "E", "E", "x", "x"),
+    ("E", "str", "str", MEMBER, "y"),
+    ("E", "F", "F", "y", "y"),
+    ("E", LITERALS, LITERALS, MEMBER, "y"),
+    (LITERALS, "E", "E", NUMPY, "y"),
+    ("str | null", "E | null", "E", None, None),
+    ("list[E]", "list[str]", "str", LIST.node(items=["x", MEMBER]), LIST.node(items=["x", "y"])),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "to", "node", "made"), FORMS)
+def test_texts_get_another_type_and_come_back(old, new, to, node, made):
+    assert converted(old, new, to, node) == (made, made)
+    first, second = versions(old, new, to)
+    assert plan(series_of([first, second]), 1, 2).cost == "manifest"
+    ((found,),) = [[*each.steps] for each in suggest(first, second)]
+    assert (found.name, found.to) == ("convert", to)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "to", "stops"),
+    [
+        ("E", "F", "F", [2]),
+        ("str", "E", "E", [1]),
+        ("F", "E", "E", [1]),
+        (LITERALS, "E", "E", []),
+        ("E", "str", "str", [2]),
+    ],
+)
+def test_lint_says_where_a_text_may_be_no_member(old, new, to, stops):
+    """1: on the way up; 2: on the way back."""
+    found = prove(*versions(old, new, to))
+    assert {d.code for d in found} <= {"NQX320"}
+    assert [2 if "downgrade" in d.message else 1 for d in found] == stops
+
+
+def test_a_text_that_is_no_member_stops():
+    first, second = versions("str", "E", "E")
+    with pytest.raises(MigrationError, match="expected one of x, y, got 'xx'") as caught:
+        apply(payload(first, {"a": "xx"}), plan(series_of([first, second]), 1, 2))
+    assert caught.value.code == "NQX421"
+
+
+def test_a_value_that_is_no_text_stops():
+    first, second = versions("str", "E", "E")
+    with pytest.raises(MigrationError, match="expected text, got 3"):
+        apply(payload(first, {"a": 3}), plan(series_of([first, second]), 1, 2))
+
+
+REFUSED = [
+    ("int", {"to": "E"}, "NQX304", "holds text"),
+    ("E", {"to": "E"}, "NQX306", "effect"),
+    ("str", {"to": "E", "exact": False, "lossy": True}, "NQX306", "nothing rounds"),
+    ("str | E", {"to": "str"}, "NQX304", "text | null"),
+]
+
+
+@pytest.mark.parametrize(("old", "step", "code", "word"), REFUSED)
+def test_declarations_that_are_refused(old, step, code, word):
+    old, new = doc({"a": old}, enums=ENUMS), doc({}, 2, enums=ENUMS)
+    with pytest.raises(SchemaError) as caught:
+        steps.apply_to_document(old, steps.convert(field="a", **step), new)
+    (found,) = caught.value.diagnostics
+    assert (found.code, word in found.message) == (code, True)
+
+
+def test_members_of_another_name_are_renamed_first():
+    old = doc({"a": "literal['fast', 'slow']"})
+    (found,) = suggest(old, doc({"a": "E"}, 2, enums={"E": ["quick", "slow"]}))
+    assert [step.name for step in found.answers[0].steps] == ["map_enum", "convert"]
+    assert "what becomes of the strings that are gone?" in found.question
