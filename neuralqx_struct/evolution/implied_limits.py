@@ -72,8 +72,9 @@ def _is_about_ints(writer: FieldDeclaration, name: str) -> bool:
 
 def _is_whole(declaration: FieldDeclaration) -> bool:
     """True if all numbers among the values are whole."""
-    numbers = [option for option in declaration.declared.solid if "number" in option.bounds]
-    return all(option.families and {*option.families} <= _WHOLE for option in numbers)
+    solid = declaration.declared.solid
+    numbers = [option for option in solid if option.families or "number" in option.bounds]
+    return all(option.families and {*option.families} <= _WHOLE | {"bool"} for option in numbers)
 
 
 def _low(declaration: FieldDeclaration) -> _End:
