@@ -3,7 +3,7 @@
 Owns the parser of references (:class:`SchemaRef`), the process-wide table of known classes, aliases of moved and renamed
 classes, and the trust policy of readers. Reading a file never imports a module that the file names: :func:`find_class`
 looks among the imported modules, and imports only those that the caller trusts. :func:`resolve_class`, which users call
-with references of their own, imports.
+with references of their own, imports. :func:`shipped` finds the files that are installed with the package.
 
 Example:
     >>> class_ref(dict)
@@ -21,6 +21,7 @@ import re
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import SerializationError, StructError
@@ -276,3 +277,22 @@ def identity_like(reference: str) -> str:
     snake = re.sub(word_start, "_", name.rpartition(".")[2]).lower()
     parts = (re.sub(r"\W", "_", part, flags=re.ASCII) for part in (*module.split("."), snake))
     return ".".join(re.sub(r"^(?=\d)", "_", part) for part in parts if part) or "tree"
+
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def shipped(name: str) -> Path:
+    """The path of a file that is installed with the package: in a wheel below it, in a checkout beside it.
+
+    Example:
+        >>> shipped("schemas/manifest/1.json").name
+        '1.json'
+
+    Raises:
+        FileNotFoundError: It is in neither place: the installation is incomplete.
+    """
+    for top in (_PACKAGE / "shipped", _PACKAGE.parent):
+        if (top / name).exists():
+            return top / name
+    raise FileNotFoundError(f"{name}: expected it beside {_PACKAGE}, got nothing; install it again")

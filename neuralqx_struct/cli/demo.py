@@ -17,8 +17,8 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from neuralqx_struct.cli.documentation import shipped
 from neuralqx_struct.errors import StructError
+from neuralqx_struct.references import shipped
 
 Progress = Callable[[int, int, str], None]
 

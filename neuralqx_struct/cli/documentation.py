@@ -1,4 +1,4 @@
-"""Files of the documentation and the schemas that travel with the package, and the pages of codes.
+"""The pages of codes, which travel with the package.
 
 Example:
     >>> page_of("NQX101").name
@@ -8,36 +8,26 @@ Example:
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Final, NamedTuple
+
+from neuralqx_struct.references import shipped
 
 #: The address of the documentation.
 SITE: Final = "https://neuralqx.github.io/neuralqx-struct"
-_PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class Page(NamedTuple):
-    """The page about a code: the name of its diagnostic, the first sentence, and the address."""
+    """The page about a code.
+
+    Attributes:
+        name: The name of the diagnostic.
+        summary: The first sentence.
+        url: The address on the site.
+    """
 
     name: str
     summary: str
     url: str
-
-
-def shipped(name: str) -> Path:
-    """The path of a file that is installed with the package: in a wheel below it, in a checkout beside it.
-
-    Example:
-        >>> shipped("schemas/manifest/1.json").name
-        '1.json'
-
-    Raises:
-        FileNotFoundError: It is in neither place: the installation is incomplete.
-    """
-    for top in (_PACKAGE / "shipped", _PACKAGE.parent):
-        if (top / name).exists():
-            return top / name
-    raise FileNotFoundError(f"{name}: expected it beside {_PACKAGE}, got nothing; install it again")
 
 
 def page_of(code: str) -> Page:

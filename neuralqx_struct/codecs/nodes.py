@@ -254,6 +254,10 @@ _REMEDIES: Mapping[str, str] = {
     "flax.nnx.pytreelib:Pytree": "save nnx.state(module), which holds its arrays, and merge it after loading",
     "flax.nnx.graphlib:GraphDef": "save the state alone, and make the graph anew with nnx.split",
     "flax.linen.module:Module": "save its params alone; the module is code",
+    "netket.vqs.base:VariationalState": "save to_struct(state) of neuralqx_struct.integrations.netket, the inverse of from_struct",
+    "netket._src.driver.abstract_variational_driver:AbstractDriver": (
+        "save to_struct(driver.state, driver) of neuralqx_struct.integrations.netket, or pass its SeriesCallback to driver.run"
+    ),
     "numpy:void": "save the fields of the record one by one",
     "jax:ShapeDtypeStruct": "save arrays; shapes and dtypes alone are what load(path, abstract=True) gives",
     "jax:P": "save tuple(spec), and make the PartitionSpec of it with a converter",

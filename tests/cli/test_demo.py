@@ -5,8 +5,8 @@ import pytest
 
 from neuralqx_struct.cli import demo
 from neuralqx_struct.cli.demo import free_folder, run
-from neuralqx_struct.cli.documentation import shipped
 from neuralqx_struct.errors import StructError
+from neuralqx_struct.references import shipped
 
 
 def test_the_main_job(tmp_path, monkeypatch):

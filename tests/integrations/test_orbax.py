@@ -262,6 +262,29 @@ def test_a_preempted_program_saves_at_once(tmp_path, monkeypatch):
     assert s.verify(tmp_path / "m/4/default") == []
 
 
+@pytest.mark.slow
+def test_sigterm_makes_the_manager_save_at_once(tmp_path):
+    """The signal of a scheduler, as JAX and Orbax learn of it: the step that they agree on is saved, and is whole."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = str(ROOT / "tests/programs/orbax_preempted.py")
+    ran = subprocess.run(
+        [sys.executable, program, str(tmp_path / "m"), str(port)],
+        capture_output=True,
+        text=True,
+        timeout=250,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    step = int(ran.stdout)
+    with ocp.CheckpointManager(tmp_path / "m") as manager:
+        assert manager.all_steps() == [0, step] and step >= 3
+        assert manager.restore(step, args=StructRestore())["step"] == step
+    assert s.verify(tmp_path / f"m/{step}/default") == []
+
+
 def test_a_refused_value_leaves_a_manager_that_goes_on(tmp_path):
     with ocp.CheckpointManager(tmp_path / "m") as manager:
         manager.save(0, args=StructSave(small()))
