@@ -19,7 +19,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 import neuralqx_struct as s
-from benchmarks.rounds import measure, report
+from benchmarks.rounds import Job, measure, report
 
 MODEL = Path(__file__).parents[1] / "tests/models/minilm"
 WIDTH, INNER, LAYERS = 384, 1536, 6
@@ -65,29 +65,35 @@ def by_hand(source: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def main(rounds: int) -> None:
-    """Measures both, as numpy arrays and on the device."""
+def jobs(folder: Path) -> tuple[dict[str, Job], dict[str, Job]]:
+    """Both ways, to numpy arrays and to arrays of the device, for a file in a folder."""
     schema = s.load_schema(MODEL)
     values = {"n_heads": 12, "eps": 1e-12}
+    source = folder / "model.safetensors"
+    save_file(weights(), source, {"format": "pt"})
+
+    def adopted(**options):
+        return schema.from_layout(source, "hf", values, **options)
+
+    numpy = {
+        "by hand": lambda: by_hand(source),
+        "layout": lambda: adopted(as_numpy=True),
+        "load_file alone": lambda: load_file(source),
+    }
+    device = {
+        "by hand": lambda: jax.block_until_ready(jax.tree.map(jnp.asarray, by_hand(source))),
+        "layout": lambda: jax.block_until_ready(jax.tree.leaves(adopted())),
+    }
+    return numpy, device
+
+
+def main(rounds: int) -> None:
+    """Measures both, as numpy arrays and on the device."""
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "model.safetensors"
-        save_file(weights(), source, {"format": "pt"})
-
-        def adopted(**options):
-            return schema.from_layout(source, "hf", values, **options)
-
-        numpy = {
-            "by hand": lambda: by_hand(source),
-            "layout": lambda: adopted(as_numpy=True),
-            "load_file alone": lambda: load_file(source),
-        }
-        device = {
-            "by hand": lambda: jax.block_until_ready(jax.tree.map(jnp.asarray, by_hand(source))),
-            "layout": lambda: jax.block_until_ready(jax.tree.leaves(adopted())),
-        }
+        numpy, device = jobs(Path(folder))
         results = {
-            "numpy arrays": measure(numpy, "by hand", rounds, calls=1),
-            "JAX arrays": measure(device, "by hand", rounds, calls=1),
+            "numpy arrays": measure(numpy, "by hand", rounds),
+            "JAX arrays": measure(device, "by hand", rounds),
         }
     report("foreign", results, "by hand", ["jax", "numpy", "safetensors"])
 

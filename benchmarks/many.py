@@ -40,11 +40,11 @@ def layers(count):
     return {f"layer{i}": {f"w{j}": data[10 * i + j] for j in range(10)} for i in names}
 
 
-def versions():
+def versions(size=4):
     """A schema of two versions, of which the second renames the field that holds all arrays."""
     documents = []
     for version, name in enumerate(("params", "weights"), 1):
-        structs = {"Many": {"fields": {name: "dict[str, float32[4]]"}}}
+        structs = {"Many": {"fields": {name: f"dict[str, float32[{size}]]"}}}
         data = {"language": "1", "schema": "lab.many", "version": version, "root": "Many"}
         data["structs"] = structs
         if version == 2:
@@ -54,12 +54,12 @@ def versions():
     return documents
 
 
-def payload(count):
-    """A payload of the first version, with this many arrays."""
-    first, second = versions()
-    data = np.arange(count * 4, dtype=np.float32).reshape(count, 4)
+def payload(count, size=4):
+    """A payload of the first version, with this many arrays of so many floats."""
+    first, second = versions(size)
+    data = np.arange(count * size, dtype=np.float32).reshape(count, size)
     arrays = {f"params.layer{i}.weight": data[i] for i in range(count)}
-    record = {"dtype": "float32", "shape": [4]}
+    record = {"dtype": "float32", "shape": [size]}
     items = [[name[7:], {"__kind__": "array", "name": name, **record}] for name in arrays]
     fields = {"params": {"__kind__": "dict", "items": items}}
     document = {

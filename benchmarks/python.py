@@ -200,7 +200,7 @@ def main() -> None:
     }
     results["construct with hooks"] = measure(hooked, against, rounds)
     definitions = {name: make for name, make in CANDIDATES.items() if name in classes}
-    results["define two classes"] = measure(definitions, against, max(3, rounds // 10), calls=1)
+    results["define two classes"] = measure(definitions, against, max(3, rounds // 10))
     built = {name: candidate["construct"] for name, candidate in table.items()}
     results["memory of an instance"] = memories(built, against)
     results["memory of an instance that was read"] = memories(
