@@ -9,6 +9,7 @@ The formats take turns in every round; times are those on the processors, which 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import shutil
 import tempfile
@@ -162,7 +163,7 @@ def crossings(ours: dict[int, float], theirs: dict[int, float]) -> list[tuple[in
     logs = [math.log(ours[n] / theirs[n]) for n in common]
     found = []
     for (a, b), (small, large) in zip(
-        zip(logs, logs[1:], strict=False), zip(common, common[1:], strict=False), strict=True
+        itertools.pairwise(logs), itertools.pairwise(common), strict=True
     ):
         if (a > 0) != (b > 0):
             size = math.exp(math.log(small) + a / (a - b) * math.log(large / small))

@@ -191,7 +191,7 @@ def page(results: Results, old: str) -> str:
     for name, make in TABLES.items():
         found = f"<!-- table: {name} -->\n\n{make(results)}\n\n<!-- end -->"
         pattern = rf"<!-- table: {name} -->.*?<!-- end -->"
-        old = re.sub(pattern, lambda _, found=found: found, old, flags=re.S)
+        old = re.sub(pattern, lambda _, found=found: found, old, flags=re.DOTALL)
     return old
 
 

@@ -192,6 +192,7 @@ def _in_jax(dtype: np.dtype[Any]) -> bool:
     return True
 
 
+@functools.lru_cache(maxsize=4096)  # making one takes longer than all else that a leaf needs
 def _abstract(shape: tuple[int, ...], dtype: Any, *, weak_type: bool = False) -> Any:
     make: Any = jax.ShapeDtypeStruct  # JAX leaves its constructor untyped
     return make(shape, dtype, weak_type=weak_type)
