@@ -118,6 +118,7 @@ def read(
     mmap: bool = True,
     limits: Limits | None = None,
     progress: Progress | None = None,
+    part: bool = False,
 ) -> Payload:
     """Reads a bundle: the manifest now, each array on access.
 
@@ -127,13 +128,14 @@ def read(
         mmap: Map the arrays; otherwise they are copied into private memory.
         limits: Sizes above which it is refused.
         progress: Called with bytes verified and bytes in all, now and when arrays are read.
+        part: Only some arrays will be read: records of the others are not validated, nor compared with the file.
 
     Raises:
         SerializationError: There is no bundle, or its manifest has problems: all of them.
         IntegrityError: Its parts do not agree with each other.
         UntrustedError: It holds pickles, links, or sizes that readers refuse.
     """
-    with opened(path, limits) as found:
+    with opened(path, limits, part=part and progress is None) as found:
         return found.payload(verify=verify, mmap=mmap, progress=progress)
 
 

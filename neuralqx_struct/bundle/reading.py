@@ -18,20 +18,28 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from neuralqx_struct.bundle.arrays import BundleArrays
 from neuralqx_struct.bundle.disk import BundleReplacedError, missing, refused_reading
 from neuralqx_struct.bundle.forms import form_of
 from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST, Opened, manifest_bytes
 from neuralqx_struct.bundle.urls import Place, place_of
-from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
+from neuralqx_struct.errors import (
+    Diagnostic,
+    IntegrityError,
+    SerializationError,
+    StructError,
+    has_errors,
+)
 from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, Limits
-from neuralqx_struct.manifest.arrays import HeldArrays, Region, StoredArrays
+from neuralqx_struct.manifest.arrays import HeldArrays, StoredArrays
+from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.payload import Payload, check_arrays, raise_findings
 from neuralqx_struct.manifest.text import check_digest, read_document
 from neuralqx_struct.stores.store import (
@@ -72,12 +80,13 @@ class OpenBundle:
         is_sound: True if at most its digest, or checksums of arrays, are wrong.
     """
 
-    def __init__(self, path: Place, held: Opened, limits: Limits) -> None:
+    def __init__(self, path: Place, held: Opened, limits: Limits, *, part: bool = False) -> None:
         self.path = path
         self.held = held
         self._limits = limits
+        self._part = part and isinstance(path, Path) and held.is_folder
         self.data = manifest_bytes(held, limits)
-        self.document, self.findings = _examined(self.data, limits)
+        self.document, self.findings = _examined(self.data, limits, part=self._part)
         self.is_sound = all(d.code == "NQX407" for d in self.findings)
         self._records: dict[str, dict[str, Any]] = {}
         if self.is_sound and held.has_files:
@@ -145,7 +154,8 @@ class OpenBundle:
         """The manifest with the arrays; see :func:`read`."""
         document = self.sound_document()
         records = document["arrays"]
-        access = Access(verify, mmap, records.keys(), ticking(progress, records))
+        whole = partial(_require_sound, self.path, document, self._limits) if self._part else None
+        access = Access(verify, mmap, records.keys(), ticking(progress, records), whole)
         homes: dict[str, tuple[StoredArrays, str]] = {}
         found: list[Diagnostic] = []
         for file, own in self._records.items():
@@ -162,8 +172,13 @@ class OpenBundle:
                     replace(d, file=where) if d.file in (None, file) else d
                     for d in error.diagnostics
                 )
-        payload = Payload(document, _BundleArrays(homes))
-        self._raise(found or check_arrays(payload, self._limits))
+        payload = Payload(document, BundleArrays(homes))
+        found = found or check_arrays(payload, self._limits)
+        if self._part and has_errors(found):  # a reader of all arrays states what is wrong
+            self._part = False
+            self.findings += check_manifest(document, limits=self._limits)
+            return self.payload(verify=verify, mmap=mmap)
+        self._raise(found)
         return payload
 
     def size_findings(self) -> list[Diagnostic]:
@@ -214,6 +229,12 @@ class OpenBundle:
         return found
 
 
+def _require_sound(path: Place, document: dict[str, Any], limits: Limits) -> None:
+    """Raises every problem of a manifest of which only a part was checked."""
+    with naming(path):
+        raise_findings(check_manifest(document, limits=limits))
+
+
 def _least(record: Mapping[str, Any]) -> int:
     """The least size of the file of an array; compressed arrays have no offset and may be of any size."""
     nbytes: int = record.get("nbytes", 1)
@@ -222,7 +243,7 @@ def _least(record: Mapping[str, Any]) -> int:
 
 @contextmanager
 def opened(
-    path: str | Place, limits: Limits | None = None, *, alone: bool = False
+    path: str | Place, limits: Limits | None = None, *, alone: bool = False, part: bool = False
 ) -> Iterator[OpenBundle]:
     """Opens a bundle for all that is done inside.
 
@@ -230,13 +251,14 @@ def opened(
         path: The folder or zip, or the ``manifest.json`` in a folder.
         limits: Sizes above which it is refused.
         alone: Open a ``manifest.json`` without the files beside it.
+        part: Only some arrays will be read, without progress: in a folder, the records of the others need not be validated.
 
     Raises:
         SerializationError: There is no bundle, or its manifest cannot be parsed.
     """
     path = place_of(path) if alone else around(path)
     with naming(path):
-        found = _settled(path, limits or DEFAULT_LIMITS)
+        found = _settled(path, limits or DEFAULT_LIMITS, part=part)
     try:
         yield found
     finally:
@@ -264,7 +286,7 @@ def read_again(work: Callable[_P, _T]) -> Callable[_P, _T]:
     return called
 
 
-def _settled(path: Place, limits: Limits) -> OpenBundle:
+def _settled(path: Place, limits: Limits, *, part: bool) -> OpenBundle:
     """Opens a bundle; again, if a writer replaced it before all files were open, and then locked from the start."""
     left = _ATTEMPTS
     form = form_of(path)
@@ -281,7 +303,7 @@ def _settled(path: Place, limits: Limits) -> OpenBundle:
             time.sleep(_PAUSE)
             continue
         try:
-            found = OpenBundle(path, held, limits)
+            found = OpenBundle(path, held, limits, part=part)
         except (StructError, OSError):
             if not left or not _outlived(held, path):
                 held.close()
@@ -298,10 +320,12 @@ def _outlived(held: Opened, path: Place) -> bool:
     return held.replaced() or (held.path != path and isinstance(path, Path) and path.exists())
 
 
-def _examined(data: bytes, limits: Limits) -> tuple[dict[str, Any], list[Diagnostic]]:
+def _examined(
+    data: bytes, limits: Limits, *, part: bool
+) -> tuple[dict[str, Any], list[Diagnostic]]:
     """The document, and every problem of it that can be found without the arrays."""
     try:
-        document, found = read_document(data, limits=limits)
+        document, found = read_document(data, limits=limits, part=part)
     except SerializationError as error:
         problem = check_digest(data)
         if problem is not None and b'"digest"' in data[-200:]:
@@ -345,55 +369,3 @@ def around(path: str | Place) -> Place:
     path = place_of(path)
     inside = path.suffix == ".json" and (not isinstance(path, Path) or os.path.isfile(path))  # noqa: PTH113 - see _named
     return path.parent if inside else path
-
-
-# Arrays
-
-
-class _BundleArrays(StoredArrays):
-    """The arrays of all files of a bundle in one mapping; errors name the file."""
-
-    __slots__ = ("_homes",)
-
-    def __init__(self, homes: Mapping[str, tuple[StoredArrays, str]]) -> None:
-        super().__init__(homes)
-        self._homes = homes
-
-    @property
-    def far(self) -> bool:
-        """True if an array is far."""
-        return any(arrays.far for arrays in self._files())
-
-    def expect(self, names: Iterable[str]) -> None:
-        """Announces arrays to their files."""
-        wanted = [name for name in names if name in self._homes]
-        for each in self._files():
-            each.expect(name for name in wanted if self._homes[name][0] is each)
-
-    def _files(self) -> Iterable[StoredArrays]:
-        return {id(arrays): arrays for arrays, _ in self._homes.values()}.values()
-
-    def __getitem__(self, name: str) -> Array:
-        arrays, file = self._homes[name]
-        try:
-            return arrays[name]
-        except SerializationError as error:
-            raise error.in_file(file) from error.__cause__
-        except OSError as error:  # a broken disk, where arrays are copied
-            raise refused_reading(error, Path(file)) from error
-
-    def at_hand(self, name: str) -> bool:
-        """True for an array that its file has at hand."""
-        return self._homes[name][0].at_hand(name)
-
-    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
-        arrays, file = self._homes[name]
-        try:
-            yield from arrays.parts(name, regions)
-        except SerializationError as error:
-            raise error.in_file(file) from error.__cause__
-
-    def verify(self, name: str) -> Diagnostic | None:
-        arrays, file = self._homes[name]
-        problem = arrays.verify(name)
-        return None if problem is None else problem.in_file(file)

@@ -190,7 +190,12 @@ def load(
     options: DecodeOptions | None = None
     try:
         held = bundle.read(
-            path, verify=verify and not abstract, mmap=mmap, limits=limits, progress=progress
+            path,
+            verify=verify and not abstract,
+            mmap=mmap,
+            limits=limits,
+            progress=progress,
+            part=select is not None,
         )
         options = decode_options(
             load_cls,

@@ -17,23 +17,8 @@ from typing import Final
 
 from neuralqx_struct.errors import Diagnostic
 
-_PACKAGES: Final = (
-    "jax",
-    "jaxlib",
-    "numpy",
-    "pydantic",
-    "pyyaml",
-    "jsonschema",
-    "ml_dtypes",
-    "typer",
-    "isal",
-    "safetensors",
-    "orbax-checkpoint",
-    "h5py",
-    "fsspec",
-    "torch",
-    "treescope",
-)
+#: The name of a package at the start of a requirement.
+_REQUIRED: Final = re.compile(r"[A-Za-z0-9._-]+")
 _FRAMES = 6
 _SECRETS = (
     (re.compile(r"(?<=://)[^/@\s]+(?=@)"), "***"),
@@ -78,13 +63,21 @@ def _versions() -> str:
 
 
 def _packages() -> str:
-    found = []
-    for name in _PACKAGES:
-        try:
-            found.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            continue
-    return ", ".join(found)
+    """The packages that this one names as its requirements, as far as they are installed."""
+    try:
+        wanted = metadata.requires("neuralqx-struct") or []
+    except metadata.PackageNotFoundError:  # run from its source
+        wanted = []
+    found = dict.fromkeys(name[0] for each in wanted if (name := _REQUIRED.match(each)))
+    versions = ((name, _version(name)) for name in sorted(found))
+    return ", ".join(f"{name} {version}" for name, version in versions if version)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _frames(error: BaseException) -> list[str]:

@@ -29,6 +29,7 @@ from neuralqx_struct.errors import (
     Severity,
     StructError,
     closest_version,
+    has_errors,
 )
 from neuralqx_struct.evolution.diff import edited_version
 from neuralqx_struct.evolution.hops import Hop, Unknown
@@ -348,11 +349,9 @@ def _check_result(payload: Payload, series: Series | None) -> None:
         document = carried_series(payload.document)[written["id"]].at(written["version"])
     root = payload.document["manifest"]
     if isinstance(root, dict) and root.get("type") == document.ref(document.root):
-        found = [
-            d for d in conform(document, document.root, root, see_node) if d.severity == "error"
-        ]
-        if found:
-            raise MigrationError(found)
+        found = conform(document, document.root, root, see_node)
+        if has_errors(found):
+            raise MigrationError(d for d in found if d.severity == "error")
 
 
 def _write(
@@ -391,8 +390,7 @@ def _renamed(
     manifest = payload.document["manifest"]
     for _, node in ARRAY.within(manifest):
         node["name"] = names.get(node["name"], node["name"])
-    records = payload.document["arrays"].items()
-    arrays = {names.get(name, name): record for name, record in records}
+    arrays = {names.get(name, name): each for name, each in payload.document["arrays"].items()}
     made = {free: partial(payload.arrays.__getitem__, name) for name, free in names.items()}
     changed = HeldArrays({}, made=made, names=made)
     return {**payload.document, "arrays": arrays}, changed

@@ -42,7 +42,8 @@ from neuralqx_struct.manifest import MOST_FINDINGS, Limits
 from neuralqx_struct.manifest.arrays import HeldArrays, Region, StoredArrays
 from neuralqx_struct.manifest.payload import raise_findings
 from neuralqx_struct.stores.archive import STORED, Member, damaged, inflated_start, read_directory
-from neuralqx_struct.stores.files import Entry, FileArrays
+from neuralqx_struct.stores.entries import Entry
+from neuralqx_struct.stores.files import FileArrays
 from neuralqx_struct.stores.npz import MAGIC, Parsed, parse_header, write_members
 from neuralqx_struct.stores.store import WHOLE, about, about_each, require_possible
 

@@ -29,7 +29,13 @@ from neuralqx_struct.manifest import (
 )
 from neuralqx_struct.manifest.constraints import LABEL, NODE_MODELS, PLAIN, mode_of, validator
 from neuralqx_struct.manifest.kinds import KINDS, children, nodes_below
-from neuralqx_struct.manifest.models import MOST_DIMS, Manifest, Node
+from neuralqx_struct.manifest.models import (
+    MOST_DIMS,
+    ArrayRecord,
+    Manifest,
+    Node,
+    PartialManifest,
+)
 from neuralqx_struct.printing import is_unicode
 
 FINITE_HINT: Final = 'write {"__kind__": "float", "value": "nan"}, "inf" or "-inf"'
@@ -355,13 +361,16 @@ def check_manifest(document: Any, *, limits: Limits = DEFAULT_LIMITS) -> list[Di
     return found
 
 
-def validated_json(data: bytes, members: int, *, limits: Limits) -> dict[str, Any] | None:
+def validated_json(
+    data: bytes, members: int, *, limits: Limits, part: bool = False
+) -> dict[str, Any] | None:
     """Parses and validates the text of a manifest in one step, several times as fast as one after the other.
 
     Args:
         data: The text, without NaN.
         members: How many members its objects have: of members with one name the parser keeps the last.
         limits: Largest manifest that is accepted.
+        part: Leave the records of arrays to :func:`is_record`.
 
     Returns:
         The manifest, or None if anything is wrong or unusual: :func:`check_manifest` explains what.
@@ -371,9 +380,24 @@ def validated_json(data: bytes, members: int, *, limits: Limits) -> dict[str, An
     if limits.depth < _PARSER_DEPTH:
         return None
     try:
-        document: dict[str, Any] = validator(Manifest).validate_json(data, strict=True)
+        model = validator(PartialManifest if part else Manifest)
+        document: dict[str, Any] = model.validate_json(data, strict=True)
     except ValidationError:
+        return None
+    if part and not all(map(_is_usual, document["arrays"].values())):
         return None
     found = _findings_of(document)
     unique = _beyond_models(document, limits, found)
     return None if found or unique != members else document
+
+
+def _is_usual(record: Any) -> bool:
+    """True for a record that can be compared with nodes before it is validated."""
+    if type(record) is not dict or ("file" in record and not is_record(record)):
+        return False
+    return type(record.get("dtype")) is str and type(record.get("shape")) is list
+
+
+def is_record(value: Any) -> bool:
+    """True for the valid record of an array."""
+    return bool(validator(ArrayRecord).isinstance_python(value, strict=True))

@@ -380,6 +380,13 @@ class Manifest(_Header, Record):
     digest: NotRequired[Digest]
 
 
+#: A manifest whose records are validated one by one, when their arrays are read.
+PartialManifest = TypedDict(  # type: ignore[misc]
+    "PartialManifest",
+    {**Manifest.__annotations__, "arrays": dict[str, Any]},
+    extra_items=Extension,
+)
+
 # Older versions of Pydantic do not inherit extra_items, and would accept every other member.
 for _model in list(globals().values()):
     if is_typeddict(_model) and Record in get_original_bases(_model):

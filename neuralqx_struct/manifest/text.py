@@ -46,13 +46,14 @@ def _require_small(data: bytes, limits: Limits) -> None:
 
 @collector_paused()
 def read_document(
-    data: bytes, *, limits: Limits = DEFAULT_LIMITS
+    data: bytes, *, limits: Limits = DEFAULT_LIMITS, part: bool = False
 ) -> tuple[dict[str, Any], list[Diagnostic]]:
     """Parses and checks a manifest.
 
     Args:
         data: The bytes of ``manifest.json``.
         limits: Largest manifest that is accepted.
+        part: Leave the records of arrays unchecked, if nothing else is wrong.
 
     Returns:
         The document, and all findings of :func:`~.check.check_manifest`.
@@ -62,7 +63,7 @@ def read_document(
     """
     _require_small(data, limits)
     members = _count_members(data)
-    found = None if members is None else validated_json(data, members, limits=limits)
+    found = None if members is None else validated_json(data, members, limits=limits, part=part)
     if found is not None:
         return found, []
     document = parse_manifest(data, limits=limits)

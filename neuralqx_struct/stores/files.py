@@ -1,7 +1,6 @@
 """Arrays in one file that can be mapped: reading, checking and writing them.
 
-A store of such files supplies a :class:`FileFormat`: how its directory is read and how an array is
-located. :func:`file_store` makes the operations of a :class:`~neuralqx_struct.stores.store.Store` of it.
+A store of such files supplies a :class:`~neuralqx_struct.stores.entries.FileFormat`. :func:`file_store` makes the operations of a :class:`~neuralqx_struct.stores.store.Store` of it.
 """
 
 from __future__ import annotations
@@ -9,17 +8,17 @@ from __future__ import annotations
 import mmap as mmap_module
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
-from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.manifest.payload import raise_findings
 from neuralqx_struct.stores.archive import damaged, inflated
 from neuralqx_struct.stores.checksums import checksum, crc32
+from neuralqx_struct.stores.entries import Entry, FileFormat, PartialEntries, agreeing
 from neuralqx_struct.stores.store import (
     WHOLE,
     Access,
@@ -30,9 +29,7 @@ from neuralqx_struct.stores.store import (
     Tick,
     Written,
     about,
-    about_each,
     checksum_finding,
-    unrecorded,
 )
 
 if TYPE_CHECKING:
@@ -41,32 +38,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _PREADV: Callable[[int, list[memoryview], int], int] | None = getattr(os, "preadv", None)
-
-
-class Entry(NamedTuple):
-    """The place and the type of one array in a file, after all checks.
-
-    Attributes:
-        dtype: Its logical dtype.
-        shape: Its shape.
-        start: Its first byte in the file; in the expanded data if it is deflated.
-        nbytes: Its size.
-        crc32: Checksum of its bytes; None if there is none.
-        lead: Size of the header right before its bytes.
-        with_lead: True if ``crc32`` covers that header too, as zip's own checksum does.
-        order: Memory order of the bytes.
-        packed: First byte, stored and expanded size of the deflated data that hold header and array.
-    """
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    start: int
-    nbytes: int
-    crc32: int | None
-    lead: int = 0
-    with_lead: bool = False
-    order: Literal["C", "F"] = "C"
-    packed: tuple[int, int, int] | None = None
 
 
 class _PrivateBytes:
@@ -255,56 +226,19 @@ class FileArrays(StoredArrays):
         return None if entry.crc32 is None else crc
 
 
-def _same_names(names: Collection[str]) -> Mapping[str, str]:
-    return dict(zip(names, names, strict=True))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileFormat:
-    """The layout of arrays in one kind of file.
-
-    Attributes:
-        write: Writes arrays to an open file and returns their records. Arguments: file, arrays,
-            compress, tick.
-        index: Returns a description of each array in a file, by its key there.
-        entry: Compares the description of an array with its record and returns its entry. Arguments:
-            view of the file, description, record.
-        keys: Returns the keys of arrays in the file, by name.
-        name: Returns the name of an array from its key.
-    """
-
-    write: Callable[[BinaryIO, Mapping[str, Array], bool, Tick | None], Written]
-    index: Callable[[memoryview], dict[str, Any]]
-    entry: Callable[[memoryview, Any, Mapping[str, Any]], Entry]
-    keys: Callable[[Collection[str]], Mapping[str, str]] = _same_names
-    name: Callable[[str], str] = str
-
-
 def compare(
     layout: FileFormat, source: Source, records: Records, access: Access
 ) -> tuple[FileArrays, list[Diagnostic]]:
     """The arrays of a file that agree with their records, and findings about the others; reads no array."""
     found: list[Diagnostic] = []
-    entries: dict[str, Entry] = {}
+    entries: Mapping[str, Entry] = {}
     view, private = memoryview(b""), None
     try:
         view, private = opened(source, mmap=access.mmap)
-        with collector_paused():
-            unclaimed = layout.index(view)
-            keys = layout.keys(records)
-            for name, record in records.items():
-                item = unclaimed.pop(keys[name], None)
-                if item is None:
-                    message = "expected an array of this name in the file, got none"
-                    found.append(about("NQX409", name, message))
-                    continue
-                try:
-                    entries[name] = layout.entry(view, item, record)
-                except StructError as error:
-                    found += about_each(name, error)
-            for key in layout.keys(access.superseded).values() if unclaimed else ():
-                unclaimed.pop(key, None)
-        found += unrecorded(map(layout.name, unclaimed))
+        if access.whole is not None and layout.locate is not None:
+            entries = PartialEntries(layout, view, records, access)
+        else:
+            entries, found = agreeing(layout, view, records, access)
     except StructError as error:
         found += error.diagnostics
     return FileArrays(view, private, entries, access), found

@@ -22,7 +22,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple
 
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_named, storage_dtype
-from neuralqx_struct.errors import IntegrityError, UntrustedError
+from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.stores.archive import (
     STORED,
@@ -33,7 +33,8 @@ from neuralqx_struct.stores.archive import (
     read_directory,
 )
 from neuralqx_struct.stores.archive_writer import ArchiveWriter
-from neuralqx_struct.stores.files import Entry, FileFormat, file_store
+from neuralqx_struct.stores.entries import Entry, FileFormat
+from neuralqx_struct.stores.files import file_store
 from neuralqx_struct.stores.store import (
     Tick,
     Written,
@@ -239,6 +240,22 @@ def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry
     return Entry(dtype, shape, lead, nbytes, crc, lead, foreign, order, packed)
 
 
+def _located(view: memoryview, record: Mapping[str, Any]) -> Entry | None:
+    """The entry of an array of ours, right behind its header; its checksum shows that its bytes are the right ones."""
+    offset = record.get("offset")
+    if offset is None or "crc32" not in record:
+        return None
+    try:
+        dtype, shape, nbytes, head = _kind(record["dtype"], tuple(record["shape"]))
+    except SerializationError:
+        return None
+    lead = len(head)
+    fits = record.get("nbytes") == nbytes and lead <= offset <= len(view) - nbytes
+    if not fits or view[offset - lead : offset] != head:
+        return None
+    return Entry(dtype, shape, offset, nbytes, record["crc32"], lead)
+
+
 def _compare(parsed: Parsed, logical: str, kind: _Kind) -> None:
     """Checks a header that differs from ours: it may be the same in other words, or neuraLQX's raw form."""
     dtype = kind.dtype
@@ -255,7 +272,12 @@ def _compare(parsed: Parsed, logical: str, kind: _Kind) -> None:
 
 
 _FORMAT: Final = FileFormat(
-    write=_write, index=_index, entry=_entry, keys=_member_names, name=_array_name
+    write=_write,
+    index=_index,
+    entry=_entry,
+    keys=_member_names,
+    name=_array_name,
+    locate=_located,
 )
 
 

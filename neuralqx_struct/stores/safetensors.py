@@ -26,7 +26,8 @@ from neuralqx_struct.manifest import Findings, Limits, collector_paused
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.stores.archive import ALIGNMENT, damaged
 from neuralqx_struct.stores.checksums import write_all, write_checked
-from neuralqx_struct.stores.files import Entry, FileFormat, file_store
+from neuralqx_struct.stores.entries import Entry, FileFormat
+from neuralqx_struct.stores.files import file_store
 from neuralqx_struct.stores.store import (
     Tick,
     Written,

@@ -74,12 +74,15 @@ class Access:
         mmap: Return read-only views of the mapped file; otherwise copies in private memory.
         superseded: Arrays that the file may hold although the manifest takes them from another file.
         tick: Called while bytes are verified.
+        whole: Raises every problem of the manifest. If it is given, only some arrays will be read: a record is validated
+            when its array is, and the others are not compared with the file.
     """
 
     verify: bool = True
     mmap: bool = True
     superseded: Collection[str] = frozenset()
     tick: Tick | None = None
+    whole: Callable[[], None] | None = None
 
 
 WHOLE: Final = Access()

@@ -12,7 +12,8 @@ from neuralqx_struct import bundle, stores
 from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.stores.checksums import crc32
-from neuralqx_struct.stores.files import Entry, FileFormat, file_store
+from neuralqx_struct.stores.entries import Entry, FileFormat
+from neuralqx_struct.stores.files import file_store
 from neuralqx_struct.stores.npz import NPZ
 from neuralqx_struct.stores.orbax import ORBAX
 from neuralqx_struct.stores.safetensors import SAFETENSORS
