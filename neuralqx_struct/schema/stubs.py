@@ -227,13 +227,15 @@ class _Stub:
         """The default of a constructor argument; a placeholder where Python writes another value."""
         if not field.has_default:
             return ""
-        value, text = field.default, _python(field.default)
+        value = field.default
         builder = LiveBuilder(owner)
         try:
-            shown = read_value(value, field.declared, builder) is value and builder.shared
+            read = read_value(value, field.declared, builder)
+            shown = builder.shared and (read is value or type(read) is float)
         except SchemaError:  # an opaque field holds any value
-            shown = value is None
-        return f" = {text}" if shown and len(text) < _LONGEST_DEFAULT else f" = {self.given}"
+            read, shown = value, value is None
+        text = _python(read) if shown else self.given
+        return f" = {text if len(text) < _LONGEST_DEFAULT else self.given}"
 
     def type(self, owner: Document, declared: Type) -> str:
         """The annotation of a type."""

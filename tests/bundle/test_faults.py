@@ -174,7 +174,7 @@ def test_a_source_that_is_removed(places, tmp_path, monkeypatch, name, moment):
     elif moment == "open":
         monkeypatch.setattr(OpenBundle, "payload", lambda *a, **k: remove() or payload(*a, **k))
     else:
-        monkeypatch.setattr(reading, "_examined", lambda *a: remove() or examined(*a))
+        monkeypatch.setattr(reading, "_examined", lambda *a, **k: remove() or examined(*a, **k))
     (tmp_path / "target").mkdir()
     done = run(words, places, tmp_path / "target" / "out")
     assert "NQX000" not in done.output

@@ -201,10 +201,10 @@ def test_a_bundle_that_is_always_replaced_while_it_is_opened_is_read(tmp_path, m
     path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1), store=store)
     examined, calls = reading._examined, []
 
-    def replace(*arguments):
+    def replace(*arguments, **options):
         calls.append(len(calls))
         bundle.write(path, replacing_writer.payload(len(calls) + 1), overwrite=True, store=store)
-        return examined(*arguments)
+        return examined(*arguments, **options)
 
     monkeypatch.setattr(reading, "_examined", replace)
     assert step_of(bundle.read(path)) == len(calls) == 2
@@ -216,12 +216,12 @@ def test_a_locked_folder_that_is_found_by_its_name_is_opened_again(tmp_path, mon
     path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1), store="orbax")
     examined, calls = reading._examined, []
 
-    def replace(*arguments):
+    def replace(*arguments, **options):
         calls.append(len(calls))
         if len(calls) < 4:
             step = len(calls) + 1
             bundle.write(path, replacing_writer.payload(step), overwrite=True, store="orbax")
-        return examined(*arguments)
+        return examined(*arguments, **options)
 
     monkeypatch.setattr(reading, "_examined", replace)
     assert step_of(bundle.read(path)) == len(calls) == 4

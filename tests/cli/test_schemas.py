@@ -153,7 +153,7 @@ def test_json_schema_of_one_schema(schema, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("which", "code", "exit_code"),
-    [("nope", "NQX400", 2), ("nope@2", "NQX400", 2), ("{}@7", "NQX404", 1)],
+    [("nope", "NQX400", 2), ("nope@2", "NQX400", 2), ("{}@7", "NQX404", 2)],
 )
 def test_json_schema_of_what_is_not_there(schema, which, code, exit_code):
     result, data = report("schema", "json-schema", which.format(schema))
