@@ -16,6 +16,7 @@ from __future__ import annotations
 import builtins
 import json
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
@@ -231,7 +232,8 @@ class _Stub:
         builder = LiveBuilder(owner)
         try:
             read = read_value(value, field.declared, builder)
-            shown = builder.shared and (read is value or type(read) is float)
+            plain = isfinite(read) if type(read) is float else read is value
+            shown = builder.shared and plain
         except SchemaError:  # an opaque field holds any value
             read, shown = value, value is None
         text = _python(read) if shown else self.given

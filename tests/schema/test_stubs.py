@@ -68,6 +68,7 @@ def test_the_module_gives_the_classes_of_its_version(vmc_folder, tmp_path, versi
     [
         ("int", "int", None),
         ({"type": "float", "default": 1}, "float", "1.0"),
+        ({"type": "float", "default": float("inf")}, "float", "DEFAULT"),
         ({"type": "int", "default": True}, "int", "DEFAULT"),
         ({"type": "complex", "default": 1.5}, "complex", "DEFAULT"),
         ({"type": "str", "default": "a'\"b"}, "str", "'a\\'\"b'"),
