@@ -15,7 +15,7 @@ import numpy as np
 
 from neuralqx_struct.classes.documents import class_schema, document_of
 from neuralqx_struct.codecs.jax import StructEncoder
-from neuralqx_struct.codecs.nodes import known_remedy
+from neuralqx_struct.codecs.remedies import known_remedy
 from neuralqx_struct.errors import Diagnostic, within_stack
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.schema.model import Document

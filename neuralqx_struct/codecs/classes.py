@@ -24,7 +24,8 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from neuralqx_struct.codecs.nodes import Codec, Codecs, Decoder, Encoder, known_remedy, unsaveable
+from neuralqx_struct.codecs.nodes import Codec, Codecs, Decoder, Encoder, unsaveable
+from neuralqx_struct.codecs.remedies import known_remedy
 from neuralqx_struct.errors import (
     Diagnostic,
     SerializationError,

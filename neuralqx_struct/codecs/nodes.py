@@ -15,7 +15,6 @@ Example:
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from neuralqx_struct.codecs.remedies import REMEDY, remedy_for
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
@@ -41,7 +41,7 @@ def invalid_node(message: str, error: Exception | None = None) -> SerializationE
 
 def unsaveable(message: str, hint: str | None = None) -> SerializationError:
     """The error of a value that cannot be saved; the encoder adds its path, and goes on to find others."""
-    problem = Diagnostic("NQX430", "error", message, hint=hint or _REMEDY)
+    problem = Diagnostic("NQX430", "error", message, hint=hint or REMEDY)
     return SerializationError(problem)
 
 
@@ -157,7 +157,7 @@ class Encoder:
             depth = len(self._open)
             if codec is None:
                 message = f"expected a value that can be saved, got {_named(value)}"
-                raise unsaveable(message, _remedy(value))
+                raise unsaveable(message, remedy_for(value))
             if id(value) in self._open:
                 message = f"expected a tree, got a {type(value).__name__} that contains itself"
                 raise unsaveable(message, _NO_LOOP)
@@ -241,50 +241,8 @@ class Encoder:
             raise SerializationError(self.problems)
 
 
-_REMEDY = "mark its field serialize=False, register the type with register_pytree_type, or convert it first"
 _NO_LOOP = "save the parts without the link back, and make the link after loading"
 _FEWER = "save numbers as an array; a container met many times is saved as often; or pass limits= for more"
-_CODE = (
-    "functions and classes are code and not saved by their definition: give them names at the top level of a module, mark "
-    "the field serialize=False and load with fill=, or keep the arrays alone, as equinox.partition(module, "
-    "equinox.is_array) and flax's state.params do"
-)
-# What to do with values of well-known classes, by the names of the classes that they derive from.
-_REMEDIES: Mapping[str, str] = {
-    "flax.nnx.pytreelib:Pytree": "save nnx.state(module), which holds its arrays, and merge it after loading",
-    "flax.nnx.graphlib:GraphDef": "save the state alone, and make the graph anew with nnx.split",
-    "flax.linen.module:Module": "save its params alone; the module is code",
-    "netket.vqs.base:VariationalState": "save to_struct(state) of neuralqx_struct.integrations.netket, the inverse of from_struct",
-    "netket._src.driver.abstract_variational_driver:AbstractDriver": (
-        "save to_struct(driver.state, driver) of neuralqx_struct.integrations.netket, or pass its SeriesCallback to driver.run"
-    ),
-    "numpy:void": "save the fields of the record one by one",
-    "jax:ShapeDtypeStruct": "save arrays; shapes and dtypes alone are what load(path, abstract=True) gives",
-    "jax:P": "save tuple(spec), and make the PartitionSpec of it with a converter",
-    "jax.sharding:PartitionSpec": "save tuple(spec), and make the PartitionSpec of it with a converter",  # its name before JAX 0.10.2
-    "optax._src.base:GradientTransformation": "save the optimiser's state alone; the transformation is code",
-    "flax.training.train_state:TrainState": "save its step, params and opt_state; the transformation and the functions are code",
-    "decimal:Decimal": "save str(value) and make the number of it with a converter",
-    "fractions:Fraction": "save value.as_integer_ratio() and make the number of it with a converter",
-    "uuid:UUID": "save str(value) and make the UUID of it with a converter",
-}
-
-
-def known_remedy(cls: type) -> str | None:
-    """Returns how to save instances of a well-known class that cannot be saved, or None."""
-    names = (f"{base.__module__}:{base.__qualname__}" for base in cls.__mro__)
-    return next((_REMEDIES[name] for name in names if name in _REMEDIES), None)
-
-
-_FUNCTIONS = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-
-
-def _remedy(value: Any) -> str:
-    if isinstance(value, str):
-        return "half of a surrogate pair is no text: save value.encode('utf-8', 'surrogatepass')"
-    if isinstance(value, _FUNCTIONS):
-        return _CODE
-    return known_remedy(type(value)) or (_CODE if callable(value) else _REMEDY)
 
 
 def _named(value: Any) -> str:

@@ -387,9 +387,7 @@ def _require_used(
 ) -> None:
     """Checks that every value of the caller has a field or a size."""
     unused = [key for key in values if key not in given.used]
-    if not unused:
-        return
-    known = value_names(document, layout)
+    known = value_names(document, layout) if unused else ()
     problems = []
     for key in unused:
         if key in known:

@@ -42,9 +42,6 @@ FINITE_HINT: Final = 'write {"__kind__": "float", "value": "nan"}, "inf" or "-in
 _MORE_HINT: Final = "pass limits= for more"
 
 
-# Errors of Pydantic as findings.
-
-
 _PARSER_DEPTH: Final = 200  # JSON levels that Pydantic's parser reads
 # Older versions of Pydantic use the first for both.
 _TOO_DEEP: Final = ("recursion_loop", "recursion_depth_exceeded")
@@ -373,7 +370,7 @@ def validated_json(
         part: Leave the records of arrays to :func:`is_record`.
 
     Returns:
-        The manifest, or None if anything is wrong or unusual: :func:`check_manifest` explains what.
+        The manifest, or None if anything is unusual.
     """
     from pydantic import ValidationError
 
