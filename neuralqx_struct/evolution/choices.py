@@ -12,7 +12,8 @@ from itertools import product
 
 from neuralqx_struct.evolution.changes import Changes
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.sizes.scopes import Unproved, reachable
+from neuralqx_struct.schema.sizes.proofs import Unproved
+from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.types import Array, Type, map_type, walk_type
 
 

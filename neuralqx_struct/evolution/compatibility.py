@@ -30,6 +30,7 @@ from neuralqx_struct.evolution.against import Baseline, baseline, schemas_below
 from neuralqx_struct.evolution.changes import LIMITS, Direction
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
+from neuralqx_struct.evolution.held_structs import beyond_root, held_structs
 from neuralqx_struct.evolution.hops import Hop, Unknown
 from neuralqx_struct.evolution.plans import plan
 from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
@@ -41,9 +42,7 @@ from neuralqx_struct.schema.lock import edit_since, lock_entry, payload_fingerpr
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, series_of, undo_hint
-from neuralqx_struct.schema.sizes.scopes import named_from_root, reachable
 from neuralqx_struct.schema.uses import Find
-from neuralqx_struct.types import walk_type
 
 _MOST = 1000  # versions that are looked for between two
 
@@ -81,7 +80,7 @@ def skew_between(older: Document, newer: Document, find: Find) -> Findings:
                 if refused and start < end:
                     raise MigrationError(refused)
             series, ends = series_of(known.values()), (known[start], known[end])
-            apart = [*_beyond_root(series, *ends, "error", _held_structs(newer, ends[1]))]
+            apart = [*beyond_root(series, *ends, "error", held_structs(newer, ends[1]))]
             if apart and start < end:
                 raise MigrationError(apart)
         except StructError as error:
@@ -228,48 +227,13 @@ def _problems(
     for identity, used in reader.used.items():
         start = writer.used.get(identity)
         if start is not None and start.version != used.version and identity in known.others:
-            own, held = known.others[identity], _held_structs(reader, used, roots)
+            own, held = known.others[identity], held_structs(reader, used, roots)
             for each in (
                 *_problems(own, start, used, unknown, steps=steps, roots=held),
-                *_beyond_root(own, start, used, unknown, held),
+                *beyond_root(own, start, used, unknown, held),
             ):
                 message = f"{each.path} of {identity}: {each.message}"
                 yield replace(each, path="$.uses", file=None, line=None, message=message)
-
-
-def _held_structs(
-    document: Document, used: Document, roots: Iterable[str] | None = None
-) -> set[str]:
-    """The structs of a used document that payloads of its user hold in fields; in a pytree, all."""
-    found: set[str] = set()
-    for holder in named_from_root(document, pytrees=True, roots=roots)[0]:
-        for declaration in document.structs[holder].stored.values():
-            for inner in walk_type(declaration.declared):
-                owner, name = document.place_of(inner.refers)
-                if inner.takes_all:
-                    found |= used.structs.keys()
-                elif owner is used and name in used.structs:
-                    found.add(name)
-    return found
-
-
-def _beyond_root(
-    known: Series, writer: Document, reader: Document, unknown: Unknown, held: Iterable[str]
-) -> Iterator[Diagnostic]:
-    """Yields the differences of structs that only other schemas hold: aliases, defaults and promotion do not reach them."""
-    try:
-        hops = plan(known, writer.version, reader.version, unknown=unknown).hops
-    except (MigrationError, SchemaError):
-        return  # reported by its own versions
-    for hop in hops:
-        result = result_of(hop.stages, hop.old)
-        apart = {*held} - {*reachable(hop.new)[0]}
-        for name in sorted(apart & result.structs.keys() & hop.new.structs.keys()):
-            have, want = (each.model_copy(update={"root": name}) for each in (result, hop.new))
-            for problem in differences(have, want):
-                if not problem.extra or unknown == "error":
-                    hint = f"write a step `in: {problem.struct or name}` of {reader.id}"
-                    yield replace(problem, hint=hint).to_diagnostic("NQX301")
 
 
 def _by_steps(

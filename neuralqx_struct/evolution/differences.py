@@ -31,13 +31,13 @@ from neuralqx_struct.schema.model import (
     StructDeclaration,
 )
 from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes.proofs import shown_places, unproved_sizes
 from neuralqx_struct.schema.sizes.scopes import (
     held_once,
     reachable,
     shared_sizes,
     sizes_of_struct,
     start_of,
-    unproved_sizes,
 )
 from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types import walk_type
@@ -143,7 +143,7 @@ def new_sizes(have: Document, want: Document) -> dict[str, Expression]:
                 own |= b in want.structs[name].params
                 facing.setdefault(b, []).append("" if own else a.text)
     taken = {*have.dims} - have.fresh
-    taken = taken.union(*_struct_sizes(have))
+    taken = taken.union(*(struct.sizes for struct in have.structs.values()))
     for each in shared_sizes(have).keys() - have.fresh:
         equation = have.dims[each].equation
         taken |= equation.names if equation else frozenset()
@@ -157,11 +157,7 @@ def new_sizes(have: Document, want: Document) -> dict[str, Expression]:
 
 def size_names(document: Document) -> set[str]:
     """The names of all sizes of a document."""
-    return set(document.dims).union(*_struct_sizes(document))
-
-
-def _struct_sizes(document: Document) -> list[frozenset[str]]:
-    return [names for struct in document.structs.values() for names in struct.sizes]
+    return set(document.dims).union(*(struct.sizes for struct in document.structs.values()))
 
 
 def _facing(have: FieldDeclaration, want: FieldDeclaration) -> Iterator[tuple[Expression, str]]:
@@ -386,9 +382,7 @@ def _compare_dim(found: Changes, name: str, former: str, old: Document, new: Doc
 def _local_sizes(document: Document) -> set[str]:
     """The names of sizes that a payload may show more than once, each with a value of its own."""
     holders: dict[str, set[str]] = {}
-    for name in reachable(document)[0]:
-        struct = document.structs[name]
-        for size in set[str]().union(*struct.sizes) - {*struct.params}:
-            holders.setdefault(size, set()).add(name)
+    for place in shown_places(document):
+        holders.setdefault(place.size, set()).add(place.struct)
     once = held_once(document)
     return {size for size, structs in holders.items() if not once(structs)}

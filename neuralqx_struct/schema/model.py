@@ -232,12 +232,11 @@ class StructDeclaration(Declaration):
         return MappingProxyType({name: d for name, d in self.fields.items() if d.stored})
 
     @cached_property
-    def sizes(self) -> frozenset[frozenset[str]]:
-        """The names in each size of the arrays and keys that payloads hold."""
+    def sizes(self) -> frozenset[str]:
+        """The names in the sizes of its fields: of shapes, lengths and arguments."""
         inside = (inner for d in self.stored.values() for inner in walk_type(d.declared))
-        return frozenset(
-            size.names for inner in inside for size in inner.extents if size is not ...
-        )
+        sizes = (size for inner in inside for size in (*inner.extents, *inner.arguments))
+        return frozenset[str]().union(*(size.names for size in sizes if size is not ...))
 
     @cached_property
     def conditions(self) -> tuple[Expression, ...]:

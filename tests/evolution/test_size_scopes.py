@@ -7,6 +7,8 @@ import pytest
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as s
+from neuralqx_struct.evolution.compatibility import verdict
+from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema.reading import document_from_data
@@ -177,3 +179,60 @@ def test_structs_in_structs_in_structs_are_looked_at_a_few_times():
     document = doc({**dict.fromkeys("abcdefgh", "S0"), "w": "int8[k]"}, structs=structs)
     with bounded(), pytest.raises(SchemaError, match="got n"):
         s.apply_to_document(document, s.reshape(field="w", shape=["n"]), document)
+
+
+#: Types before and after, the minimum that a dim ``n`` gets, and whether every payload has it where it shows ``n``.
+IN_LISTS = {
+    "a list of that length": ("list[B, n]", "list[B]", 1, True),
+    "a list of twice that length": ("list[B, 2 * n]", "list[B]", 1, True),
+    "a list of a product": ("list[B, n * p]", "list[B]", 1, True),
+    "a list inside": ("list[dict[str, B | null], n] | null", "list[dict[str, B | null]] | null", 1, True),
+    "a list around": ("list[list[B, p], n]", "list[list[B, p]]", 1, True),
+    "arrays alone": ("list[int8[n], n]", "list[int8[n]]", 1, True),
+    "an argument": ("list[C[n], n]", "list[C[n]]", 1, True),
+    "arguments without a shape": ("list[C[n + 1], n]", "list[C[n + 1]]", 2, False),
+    "a length that stays": ("list[B, n]", "list[B, n]", 1, False),
+    "a higher minimum": ("list[B, n]", "list[B]", 2, False),
+    "a list of a sum": ("list[B, n + p]", "list[B]", 1, False),
+    "a list of another length": ("list[B, p]", "list[B]", 1, False),
+    "a list of any length": ("list[B]", "list[B]", 1, False),
+    "an instance beside it": ("tuple[list[B, n], B]", "tuple[list[B], B]", 1, False),
+    "an equation of another list": ("list[D, n]", "list[D]", 1, True),
+    "a stacked struct": ("B[n]", "B[n]", 1, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_LISTS)
+def test_an_empty_list_shows_no_size_of_its_items(name):
+    before, after, least, accepted = IN_LISTS[name]
+    raw = {
+        "B": {"fields": {"w": "int8[n]"}},
+        "C": {"params": ["s"], "fields": {"w": "int8[s]"}},
+        "D": {"fields": {"w": "int8[q]"}},
+    }
+    dims = {"n": {}, "p": {}, "q": {"equals": "3 * n"}}
+    old = doc({"p": "int8[p]", "x": before}, 1, raw=raw, dims=dims)
+    new = doc({"p": "int8[p]", "x": after}, 2, raw=raw, dims={**dims, "n": {"min": least}})
+    assert ([d.code for d in verdict(old, new, "backward")] == []) is accepted
+    if accepted:
+        assert conforms(new, payload(new, {"p": np.zeros(0, "i1"), "x": []})) == []
+
+
+def test_a_name_that_arguments_have_is_taken():
+    raw = {"B": {"params": ["s"], "fields": {"w": "int8[s]"}}}
+    old = doc({"e": "int8[k]", "d": "B[2 * k]"}, 1, raw=raw)
+    new = doc({"e": "int8[n]", "d": "B[2 * k]"}, 2, raw=raw)
+    renamed = doc({"e": "int8[n]", "d": "B[2 * n]"}, 2, raw=raw)
+    assert [d.code for d in verdict(old, new, "forward")] == ["NQX301"]
+    assert verdict(old, renamed, "full") == []
+
+
+def test_a_size_that_arguments_have_becomes_one_for_the_tree():
+    fields = {"a": "int8[n]", "x": "list[D]"}
+    raw = {
+        "B": {"params": ["s"], "fields": {"w": "int8[s]"}},
+        "D": {"fields": {"b": "B[n]"}},
+    }
+    old, new = doc(fields, 1, raw=raw), doc(fields, 2, raw=raw, dims={"n": {}})
+    assert "NQX270" in {change.code for change in diff_documents(old, new)}
+    assert [d.code for d in verdict(old, new, "full")] == ["NQX270"]

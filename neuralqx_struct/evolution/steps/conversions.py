@@ -36,7 +36,7 @@ from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.migration import Convert, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.schema.sizes.scopes import int_fields, sizes_of_struct
+from neuralqx_struct.schema.sizes.scopes import int_fields
 from neuralqx_struct.schema.stacks import require_single
 from neuralqx_struct.types import Node, Type, walk_type
 from neuralqx_struct.types.text import format_type, number_value, parse_type
@@ -218,7 +218,6 @@ def review_length(
         single: Whether the field holds one such list at most; several may differ.
     """
     taken = {*size_names(scope.document), *scope.target.dims, *scope.struct.params}
-    taken.update(sizes_of_struct(scope.document, scope.name))  # arguments of structs too
     taken.update(int_fields(scope.document), int_fields(scope.target))
     own = single and size.isidentifier() and size not in taken
     if size != ANY and not own:

@@ -1,0 +1,319 @@
+"""Proofs of sizes: the facts by which payloads of one version have the sizes that another one wants.
+
+Example:
+    >>> from neuralqx_struct.schema.sizes.scopes import start_of
+    >>> list(unproved_sizes(start_of(v3, v3), v3, {}))
+    []
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions.paths import head_of
+from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
+from neuralqx_struct.schema.field_paths import given_fields, given_values, once
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes.scopes import (
+    given_sizes,
+    held_once,
+    int_fields,
+    reachable,
+    shared_sizes,
+)
+from neuralqx_struct.types import Type, walk_type
+
+#: Path, message and hint of a size that a payload may not have.
+Unproved = tuple[tuple[str, ...], str, str]
+
+
+def unproved_sizes(
+    have: Document, want: Document, new: Mapping[str, Expression]
+) -> Iterator[Unproved]:
+    """Yields the facts about sizes of ``want`` that payloads of ``have`` may not have.
+
+    Args:
+        have: The declaration that payloads conform to.
+        want: The declaration of their reader.
+        new: The sizes of ``have`` that names of ``want`` alone are equal to.
+    """
+    equations = {name: dim.equation for name, dim in have.dims.items() if dim.equation is not None}
+    known = {**equations, **new}
+    once_before, once_now = held_once(have), held_once(want)
+    hidden, shown = hidden_dims(want), shown_places(want)
+    places = {(place.struct, place.size) for place in shown}
+    for name, naming in shared_sizes(want).items():
+        dim, at = want.dims[name], ("dims", name)
+        structs = {struct for struct in naming if (struct, name) in places}
+        names = new[name].names if name in new else {name}
+        is_given = name in int_fields(want)
+        once = structs <= {want.root} if is_given else once_before(structs) and once_now(structs)
+        if not names <= have.dims.keys() and not once:
+            message = f"expected one size {name} for the whole tree, got one for each instance"
+            hint = f"keep {name} a size of each instance: declare the dim under another name"
+            yield at, message, hint
+            continue
+        equation, had = dim.equation, known.get(name)
+        own = new.get(name, parse(name))
+        form = polynomial(parse(name), known)
+        solved = equation is None or not hidden.keys().isdisjoint({name, *equation.names})
+        if equation is not None and not solved and form != polynomial(equation, known):
+            got = had.text if had else "any size"
+            yield at, f"expected {name} = {equation.text}, got {got}", _KEEP
+        size = hidden.get(name, own)
+        if size is None:
+            continue  # no payload has a number for it
+        if name in hidden and form == polynomial(size, known):
+            size = own
+        least = _least(size, have, known)
+        if dim.min and dim.min > least:
+            filled = _positive_at(_showing(want, name, shown), have, want, known)
+            least = min((_least(size, have, known, sure) for sure in filled), default=least)
+        if dim.min and dim.min > least:
+            yield at, f"expected {name} >= {dim.min}, got {name} >= {least}", _KEEP
+        most = _most(size, have)
+        if dim.max is not None and (most is None or most > dim.max):
+            got = "any size" if most is None else f"{name} <= {most}"
+            yield at, f"expected {name} <= {dim.max}, got {got}", _KEEP
+    tied, now = have.tied or {}, given_fields(have, want)
+    for name, expression in given_values(want).items():
+        paths = {path for path in given_fields(want) if head_of(path) in expression.heads}
+        if any(path not in now or tied.get(path) is not now[path] for path in paths):
+            message = f"expected {name} to have the value that it had, got another field"
+            hint = "keep the names on its way, or give the dim another name"
+            yield ("structs", want.root, "fields", head_of(name)), message, hint
+    for name in sorted(given_sizes(want) - _given_to(have, new)):
+        message = f"expected {name} to be the size of that name, got any int"
+        hint = "rename the field or the size: a static int of the root gives the size of its name"
+        yield ("structs", want.root, "fields", name), message, hint
+
+
+def hidden_dims(document: Document) -> dict[str, Expression | None]:
+    """The dims that no payload shows and that refuse none, each with the size that an equation gives it, if one does.
+
+    An equation with such a dim has a solution for it, whatever the other sizes are: ``a = n + 1``, not ``n = a + 1``.
+    """
+    forms: dict[str, Polynomial] = {}
+    inside: dict[str, set[str]] = {}
+    holding: dict[str, set[str]] = {}
+    for name, dim in document.dims.items():
+        if dim.equation is not None:
+            forms[name] = polynomial(parse(f"{name} - ({dim.equation.text})"), {})
+            inside[name] = {name, *dim.equation.names}
+            for inner in inside[name]:
+                holding.setdefault(inner, set()).add(name)
+    shown = {place.size for place in shown_places(document)} | given_values(document).keys()
+    found: dict[str, Expression | None] = {}
+    waiting = [name for name in document.dims if name not in shown]
+    while waiting:
+        name = waiting.pop()
+        equations = holding.get(name, set())
+        if name in found or len(equations) > 1:
+            continue
+        found[name] = None
+        for equation in [*equations]:
+            solution = _solution(forms[equation], name)
+            if solution is None:
+                del found[name]
+                continue
+            found[name] = solution
+            for inner in inside[equation]:
+                holding[inner].discard(equation)
+                if inner not in shown:
+                    waiting.append(inner)
+    for name in reversed([*found]):  # a size that follows from one without a number has none
+        size = found[name]
+        if size is not None and any(found.get(inner, size) is None for inner in size.names):
+            found[name] = None
+    return found
+
+
+def _solution(form: Polynomial, name: str) -> Expression | None:
+    """The size of a dim for which a polynomial is zero, if every value of the others gives one."""
+    sign = form.get((name,), 0)
+    rest = {atoms: -sign * count for atoms, count in form.items() if atoms != (name,)}
+    if abs(sign) != 1 or not _is_sum(rest) or any(name in atoms for atoms in rest):
+        return None
+    terms = [" * ".join([str(count), *atoms]) for atoms, count in rest.items()]
+    return parse(" + ".join(terms) or "0")
+
+
+class Place(NamedTuple):
+    """Where payloads show a size: the struct and field, and the sort of the type there."""
+
+    struct: str
+    field: str
+    sort: str
+    size: str
+
+
+@once
+def shown_places(document: Document) -> set[Place]:
+    """The places of sizes that payloads show: in shapes, and as parameters of structs with such shapes."""
+    found: set[Place] = set()
+    waiting = [Place(document.root, name, "", name) for name in int_fields(document)]
+    passed: dict[tuple[str, str], list[Place]] = {}
+    for name in reachable(document)[0]:
+        for key, field in document.structs[name].stored.items():
+            for part in walk_type(field.declared):
+                at = (name, key, part.sort)
+                sizes = [size for size in part.extents if size is not ...]
+                waiting += [Place(*at, inner) for size in sizes for inner in size.names]
+                struct = document.structs.get(part.refers)
+                params = struct.params if struct else [""] * len(part.arguments)
+                for parameter, size in zip(params, part.arguments, strict=False):
+                    names = [Place(*at, inner) for inner in size.names]
+                    passed.setdefault((part.refers, parameter), []).extend(names)
+                    if struct is None or not _is_sum(polynomial(size, {})):
+                        waiting += names  # of another document, or a size that may not exist
+    while waiting:
+        place = waiting.pop()
+        if place not in found:
+            found.add(place)
+            waiting += passed.get((place.struct, place.size), ())
+    return {place for place in found if place.size not in document.structs[place.struct].params}
+
+
+def _showing(document: Document, name: str, shown: set[Place]) -> list[Place]:
+    """The places where payloads show a dim, or one that an equation joins with it; none if a field gives it too."""
+    joined, before = {name}, 0
+    while len(joined) > before:
+        before = len(joined)
+        for dim, declared in document.dims.items():
+            names = {dim, *declared.equation.names} if declared.equation else set[str]()
+            if not joined.isdisjoint(names):
+                joined |= names
+    if not joined <= document.dims.keys():
+        return []
+    return [place for place in shown if place.size in joined]
+
+
+def _is_sum(form: Polynomial) -> bool:
+    """True for sums of products of sizes: they are never negative, nor fractions."""
+    return all(count > 0 and all(map(str.isidentifier, atoms)) for atoms, count in form.items())
+
+
+_KEEP = "keep it, or put the sizes that are meant into arrays of a new name"
+
+
+def _given_to(have: Document, new: Mapping[str, Expression]) -> set[str]:
+    """The static ints of the root that are the sizes of their names, once sizes have their new names."""
+    tied = (have.tied or {}).items()
+    sizes = {id(field): size for size, field in tied if size.isidentifier()}
+    found: set[str] = set()
+    for name, field in have.structs[have.root].stored.items():
+        size = new[name].text if name in new else name
+        if sizes.get(id(field)) == size:
+            found.add(name)
+    return found
+
+
+def _positive_at(
+    places: list[Place], have: Document, want: Document, known: Mapping[str, Expression]
+) -> Iterator[frozenset[str]]:
+    """Yields the dims that are at least one wherever a payload shows something at a place: an empty list shows nothing.
+
+    Args:
+        places: The places, of ``want``.
+        have: The declaration that payloads conform to: of its lists these are the lengths.
+        want: The declaration of the reader.
+        known: Expressions of the dims of ``have``.
+    """
+
+    def around(struct: str, field: str, sort: str) -> frozenset[str]:
+        held = have.structs[struct].stored.get(field) if struct in have.structs else None
+        if held is None:
+            return frozenset()
+        mine = have.dims.keys() - {*have.structs[struct].params}
+        found = [lengths for part, lengths in _in_lists(held.declared, ()) if part.sort == sort]
+        sure = [{name for size in each for name in _factors(size, known)} for each in found]
+        return frozenset(mine.intersection(*sure)) if sure else frozenset()
+
+    inside = {want.root: frozenset[str]()}
+    waiting = [want.root] if places else []
+    while waiting:
+        name = waiting.pop()
+        for key, field in want.structs[name].stored.items():
+            for part in walk_type(field.declared):
+                sure = inside[name] | around(name, key, part.sort)
+                for inner in (
+                    want.structs if part.takes_all else {part.refers} & want.structs.keys()
+                ):
+                    before = inside.get(inner)
+                    inside[inner] = sure if before is None else sure & before
+                    if inside[inner] != before:
+                        waiting.append(inner)
+    for place in places:
+        yield inside[place.struct] | around(place.struct, place.field, place.sort)
+
+
+def _in_lists(
+    declared: Type, lengths: tuple[Expression, ...]
+) -> Iterator[tuple[Type, tuple[Expression, ...]]]:
+    """Yields the types in a type, with the lengths of the lists around them."""
+    yield declared, lengths
+    own = () if declared.stacks else [size for size in declared.extents if size is not ...]
+    for part in declared.parts:
+        yield from _in_lists(part, (*lengths, *own))
+
+
+def _factors(size: Expression, known: Mapping[str, Expression]) -> set[str]:
+    """The names that are at least one where a size is."""
+    forms = [polynomial(size, {}), polynomial(size, known)]
+    sums = [[{*atoms} for atoms in form] for form in forms if form and _is_sum(form)]
+    return set[str]().union(*(set.intersection(*atoms) for atoms in sums))
+
+
+def _least(
+    size: Expression,
+    have: Document,
+    known: Mapping[str, Expression],
+    positive: frozenset[str] = frozenset(),
+) -> int:
+    """A lower bound of a size: minima of dims hold for every dim that is computed from them; ``positive`` are at least one."""
+    least: dict[str, int] = {}
+    started: set[str] = set()
+    waiting = [*size.names]
+    while waiting:
+        name = waiting[-1]
+        equation = known.get(name)
+        inner = equation.names - least.keys() - started if equation else frozenset[str]()
+        if inner and name not in started:
+            waiting += inner
+        else:
+            dim = have.dims.get(waiting.pop())
+            least[name] = max((dim.min if dim else None) or 0, name in positive)
+            if equation:
+                form = polynomial(equation, {})
+                least[name] = _next(form, max(least[name], _bound(form, least)))
+        started.add(name)
+    # What cancels is gone only where equations are put in.
+    return max(_bound(polynomial(size, known), least), _bound(polynomial(size, {}), least))
+
+
+def _next(form: Polynomial, least: int) -> int:
+    """The smallest number from a lower bound on that a sum of products of sizes can be: 2 * n is even."""
+    constant = form.get((), 0)
+    step = math.gcd(*(count for atoms, count in form.items() if atoms))
+    whole = all(atom.isidentifier() for atoms in form for atom in atoms)
+    return least + (constant - least) % step if whole and step else least
+
+
+def _bound(form: Polynomial, least: Mapping[str, int]) -> int:
+    """A lower bound of a sum of products; 0 if something is subtracted."""
+    if any(count < 0 for count in form.values()):
+        return 0
+    return sum(
+        count * math.prod(least.get(atom, 0) for atom in atoms) for atoms, count in form.items()
+    )
+
+
+def _most(size: Expression, have: Document) -> int | None:
+    """An upper bound of a size, if one is known."""
+    if size.text.isdecimal():
+        return int(size.text)
+    dim = have.dims.get(size.text)
+    return None if dim is None else dim.max
