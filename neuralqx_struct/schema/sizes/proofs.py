@@ -45,6 +45,7 @@ def unproved_sizes(
     once_before, once_now = held_once(have), held_once(want)
     hidden, shown = hidden_dims(want), shown_places(want)
     places = {(place.struct, place.size) for place in shown}
+    filled: dict[str, set[frozenset[str]]] | None = None
     for name, naming in shared_sizes(want).items():
         dim, at = want.dims[name], ("dims", name)
         structs = {struct for struct in naming if (struct, name) in places}
@@ -70,8 +71,8 @@ def unproved_sizes(
             size = own
         least = _least(size, have, known)
         if dim.min and dim.min > least:
-            filled = _positive_at(_showing(want, name, shown), have, want, known)
-            least = min((_least(size, have, known, sure) for sure in filled), default=least)
+            filled = _filled(have, want, known) if filled is None else filled
+            least = min((_least(size, have, known, sure) for sure in filled[name]), default=least)
         if dim.min and dim.min > least:
             yield at, f"expected {name} >= {dim.min}, got {name} >= {least}", _KEEP
         most = _most(size, have)
@@ -177,20 +178,6 @@ def shown_places(document: Document) -> set[Place]:
     return {place for place in found if place.size not in document.structs[place.struct].params}
 
 
-def _showing(document: Document, name: str, shown: set[Place]) -> list[Place]:
-    """The places where payloads show a dim, or one that an equation joins with it; none if a field gives it too."""
-    joined, before = {name}, 0
-    while len(joined) > before:
-        before = len(joined)
-        for dim, declared in document.dims.items():
-            names = {dim, *declared.equation.names} if declared.equation else set[str]()
-            if not joined.isdisjoint(names):
-                joined |= names
-    if not joined <= document.dims.keys():
-        return []
-    return [place for place in shown if place.size in joined]
-
-
 def _is_sum(form: Polynomial) -> bool:
     """True for sums of products of sizes: they are never negative, nor fractions."""
     return all(count > 0 and all(map(str.isidentifier, atoms)) for atoms, count in form.items())
@@ -211,43 +198,85 @@ def _given_to(have: Document, new: Mapping[str, Expression]) -> set[str]:
     return found
 
 
-def _positive_at(
-    places: list[Place], have: Document, want: Document, known: Mapping[str, Expression]
-) -> Iterator[frozenset[str]]:
-    """Yields the dims that are at least one wherever a payload shows something at a place: an empty list shows nothing.
+#: Different places of a dim above which only what is sure at all of them counts.
+_MOST = 8
+
+
+def _filled(
+    have: Document, want: Document, known: Mapping[str, Expression]
+) -> dict[str, set[frozenset[str]]]:
+    """The dims that are at least one wherever a payload shows a dim of ``want``, as a set for each of the places.
+
+    An empty list shows nothing, so the length of a list around a place is at least one. Other places of a dim are those
+    of the dims that equations join with it; it has none where a field gives one of them.
 
     Args:
-        places: The places, of ``want``.
         have: The declaration that payloads conform to: of its lists these are the lengths.
         want: The declaration of the reader.
         known: Expressions of the dims of ``have``.
     """
-
-    def around(struct: str, field: str, sort: str) -> frozenset[str]:
-        held = have.structs[struct].stored.get(field) if struct in have.structs else None
-        if held is None:
-            return frozenset()
-        mine = have.dims.keys() - {*have.structs[struct].params}
-        found = [lengths for part, lengths in _in_lists(held.declared, ()) if part.sort == sort]
-        sure = [{name for size in each for name in _factors(size, known)} for each in found]
-        return frozenset(mine.intersection(*sure)) if sure else frozenset()
-
+    around: dict[tuple[str, str, str], frozenset[str]] = {}
+    holding: dict[str, list[tuple[str, frozenset[str]]]] = {}
+    for struct in reachable(want)[0]:
+        for field, declaration in want.structs[struct].stored.items():
+            sure = _in_field(have, struct, field, known)
+            for part in walk_type(declaration.declared):
+                around[struct, field, part.sort] = own = sure.get(part.sort, frozenset())
+                held = {*want.structs} if part.takes_all else {part.refers} & want.structs.keys()
+                holding.setdefault(struct, []).extend((name, own) for name in held)
     inside = {want.root: frozenset[str]()}
-    waiting = [want.root] if places else []
+    waiting = [want.root]
     while waiting:
-        name = waiting.pop()
-        for key, field in want.structs[name].stored.items():
-            for part in walk_type(field.declared):
-                sure = inside[name] | around(name, key, part.sort)
-                for inner in (
-                    want.structs if part.takes_all else {part.refers} & want.structs.keys()
-                ):
-                    before = inside.get(inner)
-                    inside[inner] = sure if before is None else sure & before
-                    if inside[inner] != before:
-                        waiting.append(inner)
-    for place in places:
-        yield inside[place.struct] | around(place.struct, place.field, place.sort)
+        struct = waiting.pop()
+        for inner, own in holding.get(struct, ()):
+            before, now = inside.get(inner), inside[struct] | own
+            inside[inner] = now if before is None else now & before
+            if inside[inner] != before:
+                waiting.append(inner)
+    found: dict[str, set[frozenset[str]]] = {name: set() for name in want.dims}
+    for place in shown_places(want):
+        own = around.get((place.struct, place.field, place.sort), frozenset())
+        found.setdefault(place.size, set()).add(inside[place.struct] | own)
+    for joined in _joined(want):
+        every = set[frozenset[str]]().union(*(found.get(name, ()) for name in joined))
+        found.update(dict.fromkeys(joined, every if joined <= want.dims.keys() else set()))
+    for name, places in found.items():
+        if len(places) > _MOST:
+            found[name] = {frozenset[str].intersection(*places)}
+    return found
+
+
+def _in_field(
+    have: Document, struct: str, field: str, known: Mapping[str, Expression]
+) -> dict[str, frozenset[str]]:
+    """The dims that are at least one wherever values of a field have parts, by the sort of the part."""
+    declaration = have.structs[struct].stored.get(field) if struct in have.structs else None
+    if declaration is None:
+        return {}
+    dims = have.dims.keys() - {*have.structs[struct].params}
+    found: dict[str, frozenset[str]] = {}
+    for part, lengths in _in_lists(declaration.declared, ()):
+        sure = dims & {name for size in lengths for name in _factors(size, known)}
+        found[part.sort] = frozenset(sure & found.get(part.sort, sure))
+    return found
+
+
+def _joined(document: Document) -> Iterator[set[str]]:
+    """Yields the names that equations of dims join with each other."""
+    beside: dict[str, list[frozenset[str]]] = {}
+    for name, dim in document.dims.items():
+        if dim.equation is not None:
+            names = dim.equation.names | {name}
+            for each in names:
+                beside.setdefault(each, []).append(names)
+    while beside:
+        found, waiting = set[str](), [next(iter(beside))]
+        while waiting:
+            name = waiting.pop()
+            found.add(name)
+            for names in beside.pop(name, ()):
+                waiting += names
+        yield found
 
 
 def _in_lists(
