@@ -198,6 +198,8 @@ def stacked(values, count):
         return stacked([value.whole() for value in values], count)
     if isinstance(first, list):
         return [stacked(each, count) for each in zip(*values, strict=True)]
+    if isinstance(first, Items):
+        return Items(stacked([value.items for value in values], count))
     if isinstance(first, dict):
         return {key: stacked([v[key] for v in values], count) for key in first}
     return first
