@@ -293,7 +293,7 @@ def _factors(size: Expression, known: Mapping[str, Expression]) -> set[str]:
     """The names that are at least one where a size is."""
     forms = [polynomial(size, {}), polynomial(size, known)]
     sums = [[{*atoms} for atoms in form] for form in forms if form and _is_sum(form)]
-    return set[str]().union(*(set.intersection(*atoms) for atoms in sums))
+    return set[str]().union(*(set[str].intersection(*atoms) for atoms in sums))
 
 
 def _least(
