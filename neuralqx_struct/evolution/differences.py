@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import cache, partial
 from itertools import product, starmap
 from typing import Any
 
@@ -131,17 +132,19 @@ def new_sizes(have: Document, want: Document) -> dict[str, Expression]:
     Only names that are new: ``[n, m]`` and ``[m, n]`` stay different.
     """
     facing: dict[str, list[str]] = {}
+    times = cache(partial(sizes_of_struct, want))
     for name in have.structs.keys() & want.structs.keys():
         old, new = have.structs[name].stored, want.structs[name].stored
-        times = sizes_of_struct(want, name)
         for field in old.keys() & new.keys():
             for a, b in _facing(old[field], new[field]):
                 # One size for all instances cannot be one that each has to itself.
                 own = b in want.dims and name != have.root and not a.names <= have.dims.keys()
-                own |= a.text == ANY and times[b] != 1
+                own |= a.text == ANY and times(name)[b] != 1
                 own |= not a.names.isdisjoint(have.structs[name].params)
                 own |= b in want.structs[name].params
                 facing.setdefault(b, []).append("" if own else a.text)
+    if not facing:
+        return {}
     taken = {*have.dims} - have.fresh
     taken = taken.union(*(struct.sizes for struct in have.structs.values()))
     for each in shared_sizes(have).keys() - have.fresh:
