@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -177,7 +178,7 @@ def _parameter(argument: Argument) -> inspect.Parameter:
     if argument.choices:
         options["autocompletion"] = complete
     # Typer before 0.29 makes a path of every word for a parameter that is a Path, of a URL too.
-    single: Any = str if argument.reads else argument.type
+    single: Any = str if argument.reads or argument.type is Path else argument.type
     kind: Any = list[single] if argument.many else single
     default = inspect.Parameter.empty if argument.required else argument.default
     if default is None:
