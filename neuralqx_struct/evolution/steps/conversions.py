@@ -8,6 +8,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named, promotes, rounds
@@ -25,6 +26,7 @@ from neuralqx_struct.evolution.steps.texts import (
     convert_text_nodes,
     is_text,
     review_text,
+    sole_types,
     text_difference,
     text_sources,
 )
@@ -68,20 +70,8 @@ def _is_source(have: Type, to: Type) -> bool:
 
 
 def _sources(declared: Type, to: Type) -> Iterator[Type]:
-    """Yields the types inside a type that a conversion changes, and those that are the new one already.
-
-    Raises:
-        SchemaError: NQX304: one is among several options, which only values could tell apart.
-    """
-    if _is_source(declared, to):
-        yield declared
-        return
-    for part in declared.parts:
-        found = [*_sources(part, to)]
-        if found and len(declared.solid) > 1:
-            message = f"expected a number, or `number | null`, got {format_type(declared)}"
-            refuse("NQX304", "field", message, "write a `python` step")
-        yield from found
+    """Yields the types inside a type that a conversion changes, and those that are the new one already."""
+    return sole_types(declared, partial(_is_source, to=to), "a number, or `number | null`")
 
 
 def _changed_type(declared: Type, to: Type) -> Type:

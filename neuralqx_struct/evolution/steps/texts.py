@@ -8,7 +8,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
@@ -52,18 +52,32 @@ def convert_text(step: Convert, to: Type, scope: Scope) -> Document:
 
 
 def text_sources(declared: Type, document: Document) -> Iterator[Type]:
-    """Yields the types inside a type that a conversion of text changes.
+    """Yields the types inside a type that a conversion of text changes; NQX304 if one is among several options."""
+
+    def holds_text(part: Type) -> bool:
+        return len(part.branches) == 1 and is_text(part, document)
+
+    return sole_types(declared, holds_text, "text, or `text | null`")
+
+
+def sole_types(declared: Type, wanted: Callable[[Type], bool], expected: str) -> Iterator[Type]:
+    """Yields the outermost types inside a type that are wanted.
+
+    Args:
+        declared: The type.
+        wanted: Returns True for them.
+        expected: Where they may be, for messages.
 
     Raises:
         SchemaError: NQX304: one is among several options, which only values could tell apart.
     """
-    if len(declared.branches) == 1 and is_text(declared, document):
+    if wanted(declared):
         yield declared
         return
     for part in declared.parts:
-        found = [*text_sources(part, document)]
+        found = [*sole_types(part, wanted, expected)]
         if found and len(declared.solid) > 1:
-            message = f"expected text, or `text | null`, got {format_type(declared)}"
+            message = f"expected {expected}, got {format_type(declared)}"
             refuse("NQX304", "field", message, "write a `python` step")
         yield from found
 
