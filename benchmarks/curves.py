@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import neuralqx_struct as s
-from benchmarks.formats import FORMATS, LIMITS, PACKAGES, Format
-from benchmarks.many import payload
+from benchmarks.formats import FORMATS, PACKAGES, Format
+from benchmarks.many import LIMITS, payload
 from benchmarks.rounds import Job, figures, written
 from neuralqx_struct import bundle
 

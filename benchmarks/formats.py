@@ -19,12 +19,10 @@ import safetensors
 import safetensors.numpy
 
 import neuralqx_struct as s
-from neuralqx_struct.manifest import Limits
+from benchmarks.many import LIMITS
 
 Tree = Mapping[str, Any]
 PACKAGES = ("neuralqx-struct", "jax", "numpy", "safetensors", "equinox", "flax", "orbax-checkpoint")
-#: Those of a manifest of any size that is measured here.
-LIMITS = Limits(manifest_bytes=16 << 30, nodes=1 << 40)
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ def flat(tree: Tree, prefix: str = "") -> dict[str, np.ndarray]:
     return found
 
 
-def _npz(path: Path, names: list[str] | None = None) -> dict[str, np.ndarray]:
+def npz(path: Path, names: list[str] | None = None) -> dict[str, np.ndarray]:
     with np.load(path) as file:
         return {name: file[name] for name in names or file.files}
 
@@ -88,8 +86,8 @@ FORMATS = {
     ),
     "np.savez": Format(
         lambda path, tree: np.savez(path.with_suffix(".npz"), **flat(tree)),
-        lambda path, _: _npz(path.with_suffix(".npz")),
-        lambda path, name: _npz(path.with_suffix(".npz"), [name]),
+        lambda path, _: npz(path.with_suffix(".npz")),
+        lambda path, name: npz(path.with_suffix(".npz"), [name]),
     ),
     "safetensors": Format(
         lambda path, tree: safetensors.numpy.save_file(flat(tree), path),

@@ -25,7 +25,7 @@ import safetensors.numpy
 
 import neuralqx_struct as s
 from benchmarks import foreign, peers, pytree
-from benchmarks.formats import PACKAGES
+from benchmarks.formats import PACKAGES, npz
 from benchmarks.many import payload
 from benchmarks.rounds import Job, compiled, measure, written
 from neuralqx_struct import bundle
@@ -153,11 +153,6 @@ def manifest_of_structs(folder: Path) -> Jobs:
 def touch(arrays: Mapping[str, np.ndarray]) -> int:
     """Read one number of each page."""
     return sum(int(a.reshape(-1).view(np.uint8)[::4096].max()) for a in arrays.values())
-
-
-def npz(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path) as file:
-        return {name: file[name] for name in file.files}
 
 
 def many_against_npz(folder: Path) -> Jobs:

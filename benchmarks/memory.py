@@ -22,8 +22,8 @@ import numpy as np
 
 import neuralqx_struct as s
 from benchmarks.curves import arrays
-from benchmarks.formats import FORMATS, LIMITS, PACKAGES
-from benchmarks.many import payload
+from benchmarks.formats import FORMATS, PACKAGES
+from benchmarks.many import LIMITS, payload
 from benchmarks.rounds import written
 from neuralqx_struct import bundle
 

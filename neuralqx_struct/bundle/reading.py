@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from neuralqx_struct.bundle.arrays import BundleArrays
 from neuralqx_struct.bundle.disk import BundleReplacedError, missing, refused_reading
@@ -53,11 +53,6 @@ from neuralqx_struct.stores.store import (
     ticking,
     total_bytes,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
