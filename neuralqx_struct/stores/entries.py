@@ -123,7 +123,7 @@ class PartialEntries(Mapping[str, Entry]):
     ) -> None:
         self._layout, self._view, self._records = layout, view, records
         self._access = access
-        self._found: Mapping[str, Entry] = {}
+        self._found: dict[str, Entry] = {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._records)
@@ -141,7 +141,7 @@ class PartialEntries(Mapping[str, Entry]):
         if found is None:
             self._found = self._compared()
             return self._found[name]
-        self._found = {**self._found, name: found}
+        self._found[name] = found
         return found
 
     def _compared(self) -> dict[str, Entry]:
