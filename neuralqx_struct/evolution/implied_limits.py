@@ -1,6 +1,6 @@
 """Limits on the values of one field that its other declaration keeps anyway, so that they refuse nothing.
 
-``gt: -1`` of an int says what ``ge: 0`` says, and ``choices: [2, 4]`` keeps ``multiple_of: 2``. A verdict asks for each limit of a
+``gt: -1`` of an int means the same as ``ge: 0``, and ``choices: [2, 4]`` keeps ``multiple_of: 2``. A verdict asks for each limit of a
 reader whether it refuses a value that the writer allows (:func:`refuses`).
 
 Example:
