@@ -244,7 +244,7 @@ def _by_steps(
     for hop, following in zip_longest(hops, hops[1:]):
         found = [*_of_hop(hop)]
         have = result_of(hop.stages, have)
-        if following is None or following.stages:  # nothing checks the sizes in between
+        if following is None or not following.only_drops:  # nothing checks the sizes in between
             found += [fact.to_diagnostic(limit) for fact in unproved(have, hop.new)]
         source = known.sources.get(max(hop.old.version, hop.new.version))
         for each in found:

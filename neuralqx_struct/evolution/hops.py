@@ -17,7 +17,7 @@ from typing import Literal
 from neuralqx_struct.errors import MigrationError
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.proof import Stage, resolved, result_of, stages_of
-from neuralqx_struct.evolution.steps import cost, step_text
+from neuralqx_struct.evolution.steps import cost, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Cost
 from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.schema.migration import Step
@@ -57,6 +57,11 @@ class Hop:
     def steps(self) -> tuple[Step, ...]:
         """The steps alone."""
         return tuple(stage.step for stage in self.stages)
+
+    @property
+    def only_drops(self) -> bool:
+        """True if it has no step but those that remove values, which need no sizes."""
+        return all(kind(step).drops_values for step in self.steps)
 
     @property
     def cost(self) -> Cost:

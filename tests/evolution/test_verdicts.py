@@ -214,6 +214,15 @@ def test_sizes_of_versions_in_between_are_not_checked():
     assert verdict([second, first], series, "backward") != []
 
 
+def test_sizes_are_not_checked_before_values_are_only_dropped():
+    fields = {"a": "int8[p]", "b": "int8[n]"}
+    old = doc(fields, dims={"p": {}, "n": {}})
+    tied = doc(fields, 2, dims={"p": {}, "n": {"equals": "p"}})
+    new = doc({"b": "int8[n]"}, 3, dims={"p": {}, "n": {"equals": "p"}})
+    assert verdict(old, series_of([old, tied, new]), unknown="drop") == []
+    assert has_errors(verdict(old, series_of([old, tied, new])))
+
+
 def test_limits_follow_renames_by_steps():
     first = doc(
         {"a": "int"}, structs={"A": {"fields": {"a": "int"}, "constraints": [{"expr": "a > 0"}]}}
