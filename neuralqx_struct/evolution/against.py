@@ -109,9 +109,9 @@ def schemas_below(path: Path) -> dict[str, Series]:
     if not path.exists():
         raise SchemaMissingError.at(path)
     folders = [path]
-    if path.is_dir() and not _versions(path):
+    if path.is_dir() and not is_schema_folder(path):
         folders = [
-            inner for inner in sorted(path.iterdir()) if inner.is_dir() and _versions(inner)
+            inner for inner in sorted(path.iterdir()) if inner.is_dir() and is_schema_folder(inner)
         ] or [path]
     found = [load_series(folder) for folder in folders]
     return {series.id: series for series in found}
@@ -120,12 +120,12 @@ def schemas_below(path: Path) -> dict[str, Series]:
 def folder_of_schemas(path: Path) -> Path:
     """The folder in which the folders of schemas lie, from the path of some, of one, or of one version."""
     folder = path if path.is_dir() else path.parent
-    return folder.absolute().parent if _versions(folder) else folder
+    return folder.absolute().parent if is_schema_folder(folder) else folder
 
 
-def _versions(folder: Path) -> list[Path]:
-    """The files named after versions; published JSON Schemas lie in folders without."""
-    return [p for p in folder.iterdir() if p.suffix in SUFFIXES and _is_version(p.name)]
+def is_schema_folder(folder: Path) -> bool:
+    """True if files are named after versions; published JSON Schemas lie in folders without."""
+    return any(p.suffix in SUFFIXES and _is_version(p.name) for p in folder.iterdir())
 
 
 def _at_revision(revision: str, path: Path) -> dict[str, Series]:

@@ -26,7 +26,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
-from neuralqx_struct.evolution.against import Baseline, baseline, schemas_below
+from neuralqx_struct.evolution.against import (
+    Baseline,
+    baseline,
+    is_schema_folder,
+    schemas_below,
+)
 from neuralqx_struct.evolution.changes import LIMITS, Direction
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
@@ -37,6 +42,7 @@ from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_o
 from neuralqx_struct.evolution.value_limits import broken_limits
 from neuralqx_struct.evolution.waivers import Accepted
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.lint import Findings, finding
 from neuralqx_struct.schema.lock import edit_since, lock_entry, payload_fingerprint
 from neuralqx_struct.schema.migration import MODES
@@ -333,11 +339,11 @@ def breaking(
         for judged in _judged(before, series, mode, unknown, category):
             located = judged if source is None or judged.file else source.located(judged)
             found.append(accepted.waived(located, identity))
-    # One file need not be all schemas that there are.
-    for identity in before.series if path.is_dir() and len(now) != 1 else ():
+    whole = path.is_dir() and not is_schema_folder(path)  # one schema need not be all there are
+    for identity in before.series if whole or before.series.keys().isdisjoint(now) else ():
         if identity not in now:
-            message = f"expected the schema {identity}, which {before.name} has, got none"
-            hint = "keep its files: payloads need them to be read"
+            message = f"expected the schema {identity}, which {before.name} has, got {listed(now)}"
+            hint = "keep its files and its identity: payloads need them to be read"
             gone = Diagnostic("NQX404", "error", message, file=str(path), hint=hint)
             found.append(accepted.waived(gone, identity))
     return [*found, *accepted.unused(now)]

@@ -99,10 +99,14 @@ def differences(have: Document, want: Document) -> list[Difference]:
         message = f"expected root {want.root}, got {have.root}"
         found.append(Difference(("root",), message, hint))
     (have_structs, have_enums), (want_structs, want_enums) = reachable(have), reachable(want)
+    scopes: dict[tuple[bool, frozenset[str]], dict[str, Expression]] = {}
     for name in want_structs:
         if name in have_structs:
-            known = {**new, **equations(want, have, struct=name)}
-            found += _in_struct(name, have.structs[name], want.structs[name], known)
+            struct = want.structs[name]
+            scope = (name == want.root, frozenset(struct.params).intersection(want.dims))
+            if scope not in scopes:
+                scopes[scope] = {**new, **equations(want, have, struct=name)}
+            found += _in_struct(name, have.structs[name], struct, scopes[scope])
     found += starmap(Difference, mixed_dtypes(have, want))
     for name in want_enums:
         if name in have_enums:

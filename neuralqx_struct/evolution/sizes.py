@@ -297,6 +297,8 @@ class _Names:
         if not mark:
             return size
         known = {name: names.get(name) or self.outside(name, mark) for name in size.names}
+        if all(each.text == name for name, each in known.items()):
+            return size
         if max((len(each.text) for each in known.values()), default=0) > _LONGEST:
             return _named(ANY)  # sums of sums grow fast
         tree = _replaced(size, known)

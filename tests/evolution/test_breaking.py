@@ -195,6 +195,18 @@ def test_a_schema_that_is_gone(repository, tmp_path):
     shutil.rmtree(second)
     (found,) = s.breaking(repository, against=before)
     assert found.code == "NQX404" and "expected the schema lab.second" in found.message
+    shutil.rmtree(third)
+    assert len(s.breaking(repository, against=before)) == 2
+
+
+@pytest.mark.parametrize("path", [".", "net", "net/v1.yaml"])
+@pytest.mark.parametrize("against", [".", "net", "net/v1.yaml", "git:main"])
+def test_another_identity_is_not_compatible(repository, tmp_path, path, against):
+    before = shutil.copytree(repository, tmp_path / "before")
+    (repository / "net" / "v1.yaml").write_text(V1.replace("lab.net", "lab.nets"))
+    reference = against if against.startswith("git:") else before / against
+    (found,) = s.breaking(repository / path, against=reference)
+    assert found.code == "NQX404" and found.message.endswith("has, got lab.nets")
 
 
 def test_manifest_changes_are_a_category_of_their_own(repository, tmp_path):

@@ -1,11 +1,14 @@
 """Sizes made to hurt: equations that grow without end when they are written out, solved or printed."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from neuralqx_struct.evolution import steps
+from neuralqx_struct.evolution import differences as differences_module
+from neuralqx_struct.evolution import sizes, steps
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
 from tests.builders import bounded, doc, payload
@@ -67,3 +70,16 @@ def test_parameters_that_become_too_long_when_they_are_bound():
             with bounded():
                 assert lint_series(series_of([old, new]))
                 assert s.diff(old, new)
+
+
+def test_equations_are_bound_once_for_all_structs(monkeypatch):
+    """Four hundred structs, each with a size of four hundred dims that follow from each other."""
+    bound = Mock(side_effect=sizes.equations)
+    monkeypatch.setattr(differences_module, "equations", bound)
+    dims = {f"d{i}": {"equals": f"d{i + 1} + 1"} for i in range(400)} | {"d400": {"min": 1}}
+    held = {f"S{i}": {"fields": {"a": f"float32[d{i}]"}} for i in range(400)}
+    fields = {f"s{i}": f"S{i}" for i in range(400)}
+    old, new = (doc({**fields, name: "int"}, raw=held, dims=dims) for name in "pq")
+    with bounded():
+        assert len(differences_module.differences(old, new)) == 2
+    assert bound.call_count == 2

@@ -9,6 +9,7 @@ Example:
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ def unproved_sizes(
     hidden, shown = hidden_dims(want), shown_places(want)
     places = {(place.struct, place.size) for place in shown}
     filled: dict[str, set[frozenset[str]]] | None = None
+    minima: dict[frozenset[str], dict[str, int]] = defaultdict(dict)
     for name, naming in shared_sizes(want).items():
         dim, at = want.dims[name], ("dims", name)
         structs = {struct for struct in naming if (struct, name) in places}
@@ -69,10 +71,12 @@ def unproved_sizes(
             continue  # no payload has a number for it
         if name in hidden and form == polynomial(size, known):
             size = own
-        least = _least(size, have, known)
+        least = _least(size, have, known, minima)
         if dim.min and dim.min > least:
             filled = _filled(have, want, known) if filled is None else filled
-            least = min((_least(size, have, known, sure) for sure in filled[name]), default=least)
+            least = min(
+                (_least(size, have, known, minima, sure) for sure in filled[name]), default=least
+            )
         if dim.min and dim.min > least:
             yield at, f"expected {name} >= {dim.min}, got {name} >= {least}", _KEEP
         most = _most(size, have)
@@ -300,12 +304,16 @@ def _least(
     size: Expression,
     have: Document,
     known: Mapping[str, Expression],
+    minima: dict[frozenset[str], dict[str, int]],
     positive: frozenset[str] = frozenset(),
 ) -> int:
-    """A lower bound of a size: minima of dims hold for every dim that is computed from them; ``positive`` are at least one."""
-    least: dict[str, int] = {}
+    """A lower bound of a size: minima of dims hold for every dim that is computed from them; ``positive`` are at least one.
+
+    ``minima`` keeps those of the names for the next size.
+    """
+    least = minima[positive]
     started: set[str] = set()
-    waiting = [*size.names]
+    waiting = [*size.names - least.keys()]
     while waiting:
         name = waiting[-1]
         equation = known.get(name)
