@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.curves import OURS, crossings, slope
-from neuralqx_struct.markup import tag, text
+from neuralqx_struct.printing import escaped, tag
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 FOLDER = PAGE.with_suffix("")
@@ -163,7 +163,7 @@ def plot(row: Mapping[str, Mapping[int, float]], unit: str) -> str:
         parts.append(
             tag("path", "", d=f"M{x0 + wide + 14} {y - 4}h22", stroke=colour, stroke_width=width)
         )
-        parts.append(tag("text", text(name), x=x0 + wide + 42, y=y))
+        parts.append(tag("text", escaped(name), x=x0 + wide + 42, y=y))
     style = ".grid{stroke:#8884}text{font:13px system-ui,sans-serif;fill:#808080}"
     box = f"0 0 {x0 + wide + 210} {y0 + tall + 46}"
     inside = tag("style", style) + "".join(parts)

@@ -1,15 +1,19 @@
-"""Short texts of values for ``repr`` and messages: never long, never slow, never failing.
+r"""Short texts of values for ``repr``, messages and HTML: never long, never slow, never failing.
 
 Only the items of a container that fit on a line are looked at, so a dict of 100,000 arrays costs as much as its first six.
 Objects with fields inherit from :class:`Shown`. ``struct/display.py`` shows the same parts in rich and in notebooks.
 
 Integers of any size have decimal digits here too: Python's own conversion refuses more than 4300 digits.
 
+HTML of reports and notebooks is made here as well: everything that comes from a file goes through :func:`escaped`.
+
 Example:
     >>> brief(list(range(100)))
     '[0, 1, 2, ..., 99]'
     >>> read_decimal(write_decimal(-(10**5000))) == -(10**5000)
     True
+    >>> print(escaped("<b>\u202e"))
+    &lt;b&gt;\u202e
 """
 
 from __future__ import annotations
@@ -17,11 +21,12 @@ from __future__ import annotations
 import collections
 import dataclasses
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+from neuralqx_struct.errors import printable
 from neuralqx_struct.paths import PathTree
 
 _MANY = 6
@@ -278,3 +283,34 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def escaped(value: object) -> str:
+    """Text as HTML: markup has no meaning, and characters that steer or reorder text are escaped."""
+    from html import escape  # few programs write HTML
+
+    return escape(printable(str(value)))
+
+
+def tag(name: str, content: str, **attributes: object) -> str:
+    """An element around HTML; ``class_`` is the attribute ``class``."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"'
+        for key, value in attributes.items()
+        if value not in (None, "")
+    )
+    return f"<{name}{given}>{content}</{name}>"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
+    """A table; its cells are HTML, and a wide one scrolls inside its own frame."""
+    title = tag("caption", escaped(caption)) if caption else ""
+    header = "".join(tag("th", escaped(cell), scope="col") for cell in head)
+    body = "".join(tag("tr", "".join(tag("td", cell) for cell in row)) for row in rows)
+    inside = f"{title}<thead><tr>{header}</tr></thead><tbody>{body}</tbody>"
+    return tag("div", tag("table", inside), class_="wide")
+
+
+def items(lines: Iterable[str]) -> str:
+    """A list of HTML lines."""
+    return tag("ul", "".join(tag("li", line) for line in lines))

@@ -35,8 +35,7 @@ from neuralqx_struct.bundle.steps import listed
 from neuralqx_struct.bundle.urls import Options
 from neuralqx_struct.checkpoint import ExportOptions, LoadOptions, load, save
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.markup import table
-from neuralqx_struct.printing import brief
+from neuralqx_struct.printing import brief, table
 
 __all__ = ["Series"]
 

@@ -10,9 +10,14 @@ from neuralqx_struct.printing import (
     brief,
     brief_array,
     brief_integer,
+    escaped,
+    items,
     read_decimal,
+    table,
+    tag,
     write_decimal,
 )
+from tests.builders import ReadPage
 
 
 class Broken:
@@ -66,3 +71,23 @@ def test_large_ones(value):
 
 def test_messages():
     assert (brief_integer(-12), brief_integer(10**5000)) == ("-12", "an int of 16610 bits")
+
+
+@given(st.text())
+def test_no_text_becomes_markup_or_steers(value):
+    found = ReadPage(tag("p", escaped(value), title=value))
+    (name, attributes), *more = found.seen
+    assert (name, more) == ("p", [])
+    shown = "".join(found.texts)
+    assert attributes.get("title", "") == shown
+    assert not set(shown) & set("\x00\x1b\u202e\u2028")
+
+
+def test_elements():
+    assert tag("a", "x", class_="k", aria_label="l", href=None) == (
+        '<a class="k" aria-label="l">x</a>'
+    )
+    assert items(["a", "b"]) == "<ul><li>a</li><li>b</li></ul>"
+    found = ReadPage(table(["a"], [["1"], ["2"]], "of <b>"))
+    assert [name for name, _ in found.seen].count("td") == 2
+    assert "of <b>" in found.texts

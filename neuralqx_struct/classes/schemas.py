@@ -27,8 +27,7 @@ from neuralqx_struct.classes.compiler import classes_of
 from neuralqx_struct.errors import SchemaError, SerializationError, did_you_mean, has_errors
 from neuralqx_struct.fieldspec import Values
 from neuralqx_struct.manifest.payload import Payload
-from neuralqx_struct.markup import table, text
-from neuralqx_struct.printing import brief
+from neuralqx_struct.printing import brief, escaped, table
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, layout_files, load_series, series_of
 from neuralqx_struct.schema.uses import remember
@@ -216,7 +215,13 @@ class Schema:
 
     def _repr_html_(self) -> str:
         rows = (
-            (text(name), text(field_name), text(field.text), text(field.kind), text(field.doc))
+            (
+                escaped(name),
+                escaped(field_name),
+                escaped(field.text),
+                escaped(field.kind),
+                escaped(field.doc),
+            )
             for name, struct in self.document.structs.items()
             for field_name, field in struct.fields.items()
         )

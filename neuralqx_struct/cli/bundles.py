@@ -11,9 +11,8 @@ from typing import Any
 from neuralqx_struct.cli import reports
 from neuralqx_struct.cli.arguments import parse_bytes, parse_limits, parse_value
 from neuralqx_struct.cli.reports import each
-from neuralqx_struct.cli.results import ArgumentError, Report, failure
+from neuralqx_struct.cli.results import ArgumentError, Report, failure, require_free, written
 from neuralqx_struct.cli.schemas import existing
-from neuralqx_struct.cli.targets import require_free, written
 from neuralqx_struct.errors import Diagnostic, has_errors
 
 

@@ -1,18 +1,105 @@
-"""Results of commands: the report, the options of its printing, and the report of an error.
+"""Results of commands: the report, the options of its printing, the report of an error, and the files written.
 
 Example:
+    >>> hidden("s3://key:secret@host/run?signature=abc")
+    's3://***@host/run?***'
     >>> failure("NQX400", "expected a folder, got none").exit_code
     2
+    >>> written("lab.state", None).text
+    'lab.state'
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import platform
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
+
+#: The name of a package at the start of a requirement.
+_REQUIRED: Final = re.compile(r"[A-Za-z0-9._-]+")
+_FRAMES = 6
+_SECRETS = (
+    (re.compile(r"(?<=://)[^/@\s]+(?=@)"), "***"),
+    (re.compile(r"(://[^\s?]*)\?[^\s'\"]+"), r"\1?***"),
+    (re.compile(r"(?i)\b(password|secret|token|key)=[^\s,'\")]+"), r"\1=***"),
+)
+
+
+def crash(line: str, error: BaseException) -> Diagnostic:
+    """The finding for an error that no part of the program expects.
+
+    Args:
+        line: The command line.
+        error: The error.
+    """
+    facts = [
+        f"expected no failure inside the program, got {type(error).__name__}: {error}",
+        f"command: {line}",
+        f"versions: {_versions()}",
+        f"packages: {_packages()}",
+        "raised at:",
+        *(f"  {frame}" for frame in _frames(error)),
+    ]
+    hint = "please report these lines with the input that led to them; --verbose prints the whole traceback"
+    return Diagnostic("NQX000", "error", hidden("\n".join(facts)), hint=hint)
+
+
+def hidden(text: str) -> str:
+    """A text without the passwords and keys in its URLs and words, and without the path of the home folder."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    home = str(Path("~").expanduser())
+    return text.replace(home, "~") if len(home) > 1 else text
+
+
+def _versions() -> str:
+    from neuralqx_struct import __version__
+
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"neuralqx-struct {__version__}, {python}, {system}"
+
+
+def _packages() -> str:
+    """The packages that this one names as its requirements, as far as they are installed."""
+    try:
+        wanted = metadata.requires("neuralqx-struct") or []
+    except metadata.PackageNotFoundError:  # run from its source
+        wanted = []
+    found = dict.fromkeys(name[0] for each in wanted if (name := _REQUIRED.match(each)))
+    versions = ((name, _version(name)) for name in sorted(found))
+    return ", ".join(f"{name} {version}" for name, version in versions if version)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _frames(error: BaseException) -> list[str]:
+    """The innermost frames: the file below the folder that Python imports it from, the line and the function."""
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    return [f"{_relative(frame.filename)}:{frame.lineno} in {frame.name}" for frame in frames]
+
+
+def _relative(file: str) -> str:
+    folders = sorted((folder for folder in sys.path if folder), key=len, reverse=True)
+    for folder in folders:
+        if file.startswith(f"{folder}/"):
+            return file[len(folder) + 1 :]
+    return file
+
 
 REPORT_VERSION = 1
 
@@ -133,7 +220,6 @@ def of_error(command: str, error: Exception, line: str = "") -> Report:
         return failure("NQX400", message, file=file)
     if isinstance(error, ImportError):
         return _of_import(command, error)
-    from neuralqx_struct.cli.crashes import crash  # rare
 
     return Report(failures=(crash(line or command, error),))
 
@@ -159,3 +245,43 @@ def _of_import(command: str, error: ImportError) -> Report:
         message = f"expected the package {error.name}, which {command} needs, got none"
         return failure("NQX400", message, "install it: pip install jax")
     return failure("NQX400", shown, "install it, or check --trust")
+
+
+def require_free(out: Path | None, *, overwrite: bool) -> None:
+    """Raises an error if ``--out`` names what exists and may not be replaced."""
+    # Behind a URL the writer looks itself; a device or a pipe takes every text.
+    if overwrite or not isinstance(out, Path) or not os.path.lexists(out):
+        return
+    if out.is_file() or out.is_dir() or out.is_symlink():
+        from neuralqx_struct.bundle import BundleExistsError
+
+        message = "expected a new path, got one that exists"
+        hint = "pass --overwrite, or choose another --out"
+        raise BundleExistsError(message, file=str(out), hint=hint)
+
+
+def written(
+    text: str, out: Path | None, *, found: Sequence[Diagnostic] = (), **members: Any
+) -> Report:
+    """Writes a text into a file, or prints it; returns the report."""
+    members = {"text": text, "out": out, **members}
+    if out is None:
+        return Report(text.rstrip("\n"), tuple(found), members, layout="document")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.exists() and not out.is_file():  # a device or a pipe
+        out.write_text(text, encoding="utf-8")
+    else:
+        replace_text(Path(os.path.realpath(out)), text)
+    return Report(f"written to {out}", tuple(found), members, layout="verdict")
+
+
+def replace_text(out: Path, text: str) -> None:
+    """Writes a text file completely, or leaves the old one."""
+    temporary = out.with_name(f".{out.name[:100]}.tmp-{os.urandom(6).hex()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(out)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(out)) from error
+    finally:
+        temporary.unlink(missing_ok=True)

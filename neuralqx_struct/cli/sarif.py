@@ -4,6 +4,8 @@ Each code is a rule with its page; places are lines of files, whose paths are re
 encoded as a URI demands it.
 
 Example:
+    >>> page_of("NQX101").name
+    'unknown-type'
     >>> uri_of("my schemas/v1.yaml"), uri_of("s3://bucket/a#b")
     ('my%20schemas/v1.yaml', 's3://bucket/a%23b')
 """
@@ -12,13 +14,43 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from neuralqx_struct.cli.documentation import SITE, page_of
 from neuralqx_struct.cli.results import Report
 from neuralqx_struct.errors import Diagnostic, printable, printable_lines
+from neuralqx_struct.references import shipped
+
+#: The address of the documentation.
+SITE: Final = "https://neuralqx.github.io/neuralqx-struct"
+
+
+class Page(NamedTuple):
+    """The page about a code.
+
+    Attributes:
+        name: The name of the diagnostic.
+        summary: The first sentence.
+        url: The address on the site.
+    """
+
+    name: str
+    summary: str
+    url: str
+
+
+def page_of(code: str) -> Page:
+    """The page about a code that has one."""
+    text = shipped(f"docs/diagnostics/{code}.md").read_text(encoding="utf-8")
+    title, _, rest = text.partition("\n")
+    first = rest.strip().partition("\n\n")[0]
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)|\s+", lambda found: found[1] or " ", first)
+    name = title.removeprefix("# ").partition(" ")[2]
+    summary = re.split(r"(?<=\.) ", plain)[0]
+    return Page(name, summary, f"{SITE}/diagnostics/{code}.html")
+
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 

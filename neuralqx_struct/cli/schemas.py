@@ -12,8 +12,7 @@ from typing import Any
 
 from neuralqx_struct.cli.arguments import parse_limits, parse_value
 from neuralqx_struct.cli.reports import each
-from neuralqx_struct.cli.results import Report, failure
-from neuralqx_struct.cli.targets import replace_text, require_free, written
+from neuralqx_struct.cli.results import Report, failure, replace_text, require_free, written
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean, has_errors, shell_word
 from neuralqx_struct.references import shipped
 

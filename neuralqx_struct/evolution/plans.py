@@ -27,8 +27,8 @@ from neuralqx_struct.evolution.values import map_texts
 from neuralqx_struct.manifest.arrays import HeldArrays
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import Payload
-from neuralqx_struct.markup import table, text
 from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.printing import escaped, table
 from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.lock import payload_fingerprint
@@ -71,8 +71,8 @@ class Plan:
         rows = (
             (
                 f"{hop.old.version} → {hop.new.version}",
-                text(hop.cost),
-                text(step_text(step).removeprefix("- ")),
+                escaped(hop.cost),
+                escaped(step_text(step).removeprefix("- ")),
             )
             for hop in self.hops
             for step in hop.steps or ()

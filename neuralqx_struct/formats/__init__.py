@@ -25,6 +25,7 @@ from typing import Any, cast
 
 from neuralqx_struct.bundle.atomic import staged
 from neuralqx_struct.bundle.storage import MANIFEST
+from neuralqx_struct.bundle.uploads import uploaded
 from neuralqx_struct.bundle.urls import Options, Place, RemotePath, is_url, place_of
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -36,7 +37,6 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.formats.equinox import EQUINOX
 from neuralqx_struct.formats.hdf5 import HDF5
 from neuralqx_struct.formats.msgpack import MSGPACK
-from neuralqx_struct.formats.names import joined, require_separator, split
 from neuralqx_struct.formats.npz import NPY, NPZ
 from neuralqx_struct.formats.orbax import ORBAX
 from neuralqx_struct.formats.safetensors import SAFETENSORS
@@ -50,12 +50,14 @@ from neuralqx_struct.formats.table import (
     Writing,
     candidate,
     described,
+    joined,
     native,
     register,
     remote_candidate,
+    require_separator,
+    split,
 )
 from neuralqx_struct.formats.torch import TORCH
-from neuralqx_struct.formats.uploads import uploaded
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.printing import brief_scalar, is_unicode, listed
 from neuralqx_struct.stores.store import Progress, about_each

@@ -28,7 +28,6 @@ from typing import Any, Final
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import SerializationError, StructError, within_stack
-from neuralqx_struct.formats.names import joined
 from neuralqx_struct.formats.npz import Found, file_of, found_array, stored_dtype
 from neuralqx_struct.formats.ranges import Blocks, View
 from neuralqx_struct.formats.table import (
@@ -38,6 +37,7 @@ from neuralqx_struct.formats.table import (
     Plain,
     Reading,
     checked,
+    joined,
     ranges_of,
 )
 from neuralqx_struct.manifest import Findings, Limits

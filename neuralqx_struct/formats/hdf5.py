@@ -30,7 +30,6 @@ from neuralqx_struct.errors import (
     UntrustedError,
 )
 from neuralqx_struct.formats import hdf5_reader
-from neuralqx_struct.formats.names import joined
 from neuralqx_struct.formats.ranges import Ranges, array_in, part_in
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
@@ -40,6 +39,7 @@ from neuralqx_struct.formats.table import (
     Format,
     Plain,
     Reading,
+    joined,
     ranges_of,
     unreadable,
 )

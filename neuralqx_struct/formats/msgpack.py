@@ -19,9 +19,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SerializationError
-from neuralqx_struct.formats.msgpack_codes import Codes, head, plain, text
-from neuralqx_struct.formats.msgpack_tree import ARRAY, BOX, CHUNKED, COMPLEX, SCALAR, Leaf, Tree
-from neuralqx_struct.formats.names import joined, split
+from neuralqx_struct.formats.msgpack_tree import (
+    ARRAY,
+    BOX,
+    CHUNKED,
+    COMPLEX,
+    SCALAR,
+    Codes,
+    Leaf,
+    Tree,
+    head,
+    plain,
+    text,
+)
 from neuralqx_struct.formats.table import (
     Candidate,
     ForeignArray,
@@ -31,7 +41,9 @@ from neuralqx_struct.formats.table import (
     Reading,
     Writing,
     checked,
+    joined,
     ranges_of,
+    split,
 )
 from neuralqx_struct.stores.store import about, bytes_of
 

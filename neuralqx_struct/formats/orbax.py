@@ -27,7 +27,6 @@ from neuralqx_struct.errors import (
     UntrustedError,
     shell_word,
 )
-from neuralqx_struct.formats.names import joined
 from neuralqx_struct.formats.orbax_files import Files, files_of
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
@@ -37,6 +36,7 @@ from neuralqx_struct.formats.table import (
     Format,
     Plain,
     Reading,
+    joined,
     unreadable,
 )
 from neuralqx_struct.manifest import Findings, Limits, shown

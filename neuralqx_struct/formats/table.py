@@ -1,12 +1,13 @@
-"""The record of a kind of foreign file, and an open file of any kind: named arrays that are read on access.
+r"""The record of a kind of foreign file, and an open file of any kind: named arrays that are read on access.
 
 Each kind is one :class:`Format` in a module of its own; ``formats/__init__.py`` has the rows.
+In the names of nested files, a separator or a backslash in a key has a backslash before it, so that each name has one list of keys.
 
 Example:
-    >>> import numpy as np
-    >>> array = ForeignArray("float32", (2, 3), lambda: np.zeros((2, 3), "float32"))
-    >>> array.nbytes, array.part((slice(0, 1), slice(None))).shape
-    (24, (1, 3))
+    >>> joined(["encoder", "layers.0", "kernel"]) == r"encoder.layers\.0.kernel"
+    True
+    >>> split(r"encoder.layers\.0.kernel")
+    ['encoder', 'layers.0', 'kernel']
 """
 
 from __future__ import annotations
@@ -288,9 +289,6 @@ def register(formats: Iterable[Format]) -> None:
         FORMATS[each.name] = each
 
 
-# Files
-
-
 def candidate(path: Path) -> Candidate:
     """The facts about a file or folder by which its kind is found.
 
@@ -335,10 +333,8 @@ def _refused(error: OSError, path: Path) -> SerializationError:
         return error
     if isinstance(error, FileNotFoundError):
         hint = path_meant(path)
-        missing = BundleMissingError(
-            "expected a file or folder, got none", file=str(path), hint=hint
-        )
-        return numbered(missing, errno.ENOENT, path)
+        none = BundleMissingError("expected a file or folder, got none", file=str(path), hint=hint)
+        return numbered(none, errno.ENOENT, path)
     message = f"expected to read the file, got: {error.strerror or error}"
     hint = "check the owner and the mode of the file, or the disk"
     return numbered(BundleReadError(message, file=str(path), hint=hint), error.errno, path)
@@ -372,3 +368,32 @@ def mapped(path: Path) -> memoryview:
     except IntegrityError as error:
         raise error.in_file(str(path)) from None
     return view
+
+
+def require_separator(separator: str) -> None:
+    """Checks that keys can be joined with a separator.
+
+    Raises:
+        SerializationError: It is not one character, or a backslash.
+    """
+    if len(separator) != 1 or separator == "\\":
+        message = f"expected one character but the backslash as separator, got {separator!r}"
+        raise SerializationError(message, code="NQX614", hint="use '.' or '/'")
+
+
+def joined(keys: Iterable[str], separator: str = ".") -> str:
+    """The name of an array from its keys, of which there is at least one; the inverse of :func:`split`."""
+    escaped = f"\\{separator}"
+    return separator.join(key.replace("\\", "\\\\").replace(separator, escaped) for key in keys)
+
+
+def split(name: str, separator: str = ".") -> list[str]:
+    """The keys of an array from its name; the inverse of :func:`joined`."""
+    keys = [""]
+    characters = iter(name)
+    for character in characters:
+        if character == separator:
+            keys.append("")
+        else:
+            keys[-1] += next(characters, "\\") if character == "\\" else character
+    return keys

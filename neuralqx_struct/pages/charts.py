@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import isqrt
 from typing import Final, NamedTuple
 
-from neuralqx_struct.markup import tag, text
+from neuralqx_struct.printing import escaped, tag
 from neuralqx_struct.tools.rows import Row, size_text
 
 _WIDTH: Final = 1000
@@ -170,11 +170,11 @@ def _rest(area: _Area, total: float) -> _Area:
 
 
 def _drawn(node: _Node, area: _Area, colour: str) -> str:
-    title = tag("title", text(f"{node.path}  {size_text(node.size)}"))
+    title = tag("title", escaped(f"{node.path}  {size_text(node.size)}"))
     place = f'x="{area.x:.1f}" y="{area.y:.1f}" width="{area.width:.1f}" height="{area.height:.1f}"'
     drawn = f'<rect {place} fill="{colour}">{title}</rect>'
     letters = int(area.width / 7) - 1  # of the font of the page
     if area.height < 16 or letters < 4:
         return drawn
     name = node.path if len(node.path) <= letters else f"…{node.path[1 - letters :]}"
-    return f'{drawn}<text x="{area.x + 4:.1f}" y="{area.y + 13:.1f}">{text(name)}</text>'
+    return f'{drawn}<text x="{area.x + 4:.1f}" y="{area.y + 13:.1f}">{escaped(name)}</text>'

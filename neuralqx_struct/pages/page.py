@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
-from neuralqx_struct.markup import tag, text
+from neuralqx_struct.printing import escaped, tag
 
 _PLACE: Final = files(__package__)
 
@@ -50,15 +50,16 @@ def page(title: str, lead: str, sections: Iterable[Section]) -> str:
     script = _PLACE.joinpath("page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    links = "".join(tag("a", text(each.title), href=f"#{each.anchor}") for each in parts)
+    links = "".join(tag("a", escaped(each.title), href=f"#{each.anchor}") for each in parts)
     body = "".join(
-        tag("section", tag("h2", text(each.title)) + each.content, id=each.anchor) for each in parts
+        tag("section", tag("h2", escaped(each.title)) + each.content, id=each.anchor)
+        for each in parts
     )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{text(policy)}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escaped(policy)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text(title)}</title><style>{style}</style></head>\n"
-        f"<body><header><h1>{text(title)}</h1>{lead}<nav>{links}</nav></header>\n"
+        f"<title>{escaped(title)}</title><style>{style}</style></head>\n"
+        f"<body><header><h1>{escaped(title)}</h1>{lead}<nav>{links}</nav></header>\n"
         f"<main>{body}</main>\n<script>{script}</script></body></html>\n"
     )

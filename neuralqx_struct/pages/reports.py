@@ -20,10 +20,10 @@ from neuralqx_struct.evolution.folders import is_bundle
 from neuralqx_struct.formats import is_foreign
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import STRUCT
-from neuralqx_struct.markup import table, tag, text
 from neuralqx_struct.pages import sections
 from neuralqx_struct.pages.charts import areas
 from neuralqx_struct.pages.page import Section, page
+from neuralqx_struct.printing import escaped, table, tag
 from neuralqx_struct.schema.series import Series, carried_series, load_series
 from neuralqx_struct.tools.inspection import Inspection, inspect
 from neuralqx_struct.tools.rows import size_text
@@ -82,7 +82,7 @@ def _schema(series: Series) -> str:
     given = {"newest version": head.version, "versions": len(series.versions), "root": head.root}
     lead = sections.facts({**given, "compatibility": head.compatibility})
     if head.doc:
-        lead += tag("p", text(head.doc))
+        lead += tag("p", escaped(head.doc))
     parts = [*sections.declarations(head), sections.versions(series)]
     return page(f"{series.id} (schema)", lead, parts)
 
@@ -94,7 +94,7 @@ def _checkpoint(path: Place, limits: Limits | None) -> str:
     document = {} if record.format is not None else bundle.read_manifest(path, limits=limits)
     parts += _declared(document)
     if record.metadata:
-        rows = ([text(key), text(value)] for key, value in record.metadata.items())
+        rows = ([escaped(key), escaped(value)] for key, value in record.metadata.items())
         parts.append(Section("Metadata", table(("name", "value"), rows)))
     return page(Path(record.file).name, _lead(record), parts)
 

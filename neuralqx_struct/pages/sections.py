@@ -15,10 +15,9 @@ from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.changes import Change
 from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.evolution.steps import step_text
-from neuralqx_struct.markup import items, table, tag, text
 from neuralqx_struct.pages.charts import areas, bars
 from neuralqx_struct.pages.page import Section
-from neuralqx_struct.printing import brief
+from neuralqx_struct.printing import brief, escaped, items, table, tag
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.tools.inspection import Inspection
@@ -32,7 +31,7 @@ _MOST_ROWS: Final = 20_000  # browsers take seconds for more
 def facts(given: Mapping[str, object]) -> str:
     """Short facts side by side."""
     cells = (
-        tag("div", tag("b", text(value)) + tag("span", text(name)), class_="fact")
+        tag("div", tag("b", escaped(value)) + tag("span", escaped(name)), class_="fact")
         for name, value in given.items()
     )
     return tag("div", "".join(cells), class_="facts")
@@ -40,7 +39,7 @@ def facts(given: Mapping[str, object]) -> str:
 
 def soft(line: str) -> str:
     """A remark."""
-    return tag("p", text(line), class_="soft")
+    return tag("p", escaped(line), class_="soft")
 
 
 # Checkpoints
@@ -67,10 +66,10 @@ def _cells(row: Row, name: str) -> list[str]:
     size = size_text(row.nbytes) if row.nbytes else ""
     found = row.statistics or ArrayStatistics(0)
     return [
-        tag("span", f"{indent}{text(name)}", title=row.path),
-        text(row.description),
+        tag("span", f"{indent}{escaped(name)}", title=row.path),
+        escaped(row.description),
         size,
-        text(", ".join(row.tags)),
+        escaped(", ".join(row.tags)),
         "" if found.mean is None else f"{found.minimum:.4g} … {found.maximum:.4g}",
         "" if found.mean is None else f"{found.mean:.4g} ± {found.deviation:.3g}",
         _remarks(found),
@@ -93,15 +92,17 @@ def _remarks(found: ArrayStatistics) -> str:
 def findings(title: str, found: Sequence[Diagnostic], good: str) -> Section:
     """Findings about an input, or a line that there are none."""
     if not found:
-        return Section(title, tag("p", text(good), class_="good"))
+        return Section(title, tag("p", escaped(good), class_="good"))
     return Section(title, items(_finding(each) for each in found))
 
 
 def _finding(found: Diagnostic) -> str:
-    where = tag("code", text(found.path)) + " " if found.path else ""
+    where = tag("code", escaped(found.path)) + " " if found.path else ""
     lines = found.message.split("\n")
-    more = "".join(tag("p", text(line), class_="soft") for line in (*lines[1:], found.hint) if line)
-    return f"{where}{tag('span', text(lines[0]), class_=found.severity)} [{text(found.code)}]{more}"
+    more = "".join(
+        tag("p", escaped(line), class_="soft") for line in (*lines[1:], found.hint) if line
+    )
+    return f"{where}{tag('span', escaped(lines[0]), class_=found.severity)} [{escaped(found.code)}]{more}"
 
 
 # Schemas
@@ -113,16 +114,16 @@ def declarations(document: Document, sizes: Mapping[str, int] | None = None) -> 
         head = ("dim", "equals", "least", "most", *(("size",) if sizes else ()), "meaning")
         yield Section("Dims", table(head, _dims(document, sizes)))
     tables = (
-        tag("h3", text(name))
-        + (tag("p", text(struct.doc)) if struct.doc else "")
+        tag("h3", escaped(name))
+        + (tag("p", escaped(struct.doc)) if struct.doc else "")
         + table(
             ("field", "type", "kind", "default", "unit", "tags", "meaning"), _fields(struct.fields)
         )
-        + items(tag("code", text(each.expression.text)) for each in struct.constraints)
+        + items(tag("code", escaped(each.expression.text)) for each in struct.constraints)
         for name, struct in document.structs.items()
     )
     enums = (
-        tag("h3", text(name)) + tag("p", text(", ".join(enum.members)))
+        tag("h3", escaped(name)) + tag("p", escaped(", ".join(enum.members)))
         for name, enum in document.enums.items()
     )
     yield Section("Structs", "".join((*tables, *enums)))
@@ -131,23 +132,23 @@ def declarations(document: Document, sizes: Mapping[str, int] | None = None) -> 
 def _dims(document: Document, sizes: Mapping[str, int] | None) -> Iterator[list[str]]:
     for name, dim in document.dims.items():
         least, most = ("" if each is None else str(each) for each in (dim.min, dim.max))
-        equals = "" if dim.equals is None else text(dim.equals)
+        equals = "" if dim.equals is None else escaped(dim.equals)
         own = [str(sizes.get(name, ""))] if sizes else []
-        yield [text(name), equals, least, most, *own, text(dim.doc)]
+        yield [escaped(name), equals, least, most, *own, escaped(dim.doc)]
 
 
 def _fields(fields: Mapping[str, FieldDeclaration]) -> Iterator[list[str]]:
     for name, field in fields.items():
-        default = text(brief(field.default)) if field.has_default else ""
-        derived = f"= {text(field.derived)}" if field.derived is not None else ""
+        default = escaped(brief(field.default)) if field.has_default else ""
+        derived = f"= {escaped(field.derived)}" if field.derived is not None else ""
         yield [
-            text(name),
-            text(field.text) or derived,
-            text(field.kind),
+            escaped(name),
+            escaped(field.text) or derived,
+            escaped(field.kind),
             default,
-            text(field.unit or ""),
-            text(", ".join(field.tags)),
-            tag("span", text(field.doc), class_="long"),
+            escaped(field.unit or ""),
+            escaped(", ".join(field.tags)),
+            tag("span", escaped(field.doc), class_="long"),
         ]
 
 
@@ -162,9 +163,9 @@ def versions(series: Series, now: int | None = None) -> Section:
     before: Document | None = None
     for version, document in series.documents.items():
         mark = " (this checkpoint)" if version == now else ""
-        part = tag("h3", text(f"Version {version}{mark}"))
+        part = tag("h3", escaped(f"Version {version}{mark}"))
         if document.doc:
-            part += tag("p", text(document.doc))
+            part += tag("p", escaped(document.doc))
         if before is not None:
             part += _hop(before, document)
         parts.append(part)
@@ -180,13 +181,13 @@ def _hop(before: Document, document: Document) -> str:
 
 def text_lines(lines: str) -> str:
     """Several lines of text as HTML."""
-    return "\n".join(map(text, lines.split("\n")))
+    return "\n".join(map(escaped, lines.split("\n")))
 
 
 def changes(found: Iterable[Change]) -> str:
     """Changes between two versions."""
     lines = [
-        f"{tag('code', text(each.path))} {tag('span', text(each.message), class_=each.severity)} [{each.code}]"
+        f"{tag('code', escaped(each.path))} {tag('span', escaped(each.message), class_=each.severity)} [{each.code}]"
         for each in found
     ]
     return items(lines) if lines else soft("no changes")
@@ -201,7 +202,7 @@ def differences(found: ValueDifferences) -> Section:
         (leaf for leaf in found.leaves if leaf.state != "equal"),
         key=lambda leaf: -(leaf.relative or 0.0),
     )
-    line = tag("p", text(found.summary))
+    line = tag("p", escaped(found.summary))
     if not apart:
         return Section("Values", line)
     head = ("path", "state", "first", "second", "elements", "largest", "relative", "NaN")
@@ -214,10 +215,10 @@ def _leaf(leaf: ComparedLeaf) -> list[str]:
     share = f"{leaf.different / leaf.size:.3%}" if leaf.different and leaf.size else ""
     nan = f"{leaf.old_nan}, now {leaf.new_nan}" if leaf.old_nan or leaf.new_nan else ""
     return [
-        text(leaf.path),
+        escaped(leaf.path),
         tag("span", leaf.state, class_=kind),
-        text(leaf.old or ""),
-        text(leaf.new or ""),
+        escaped(leaf.old or ""),
+        escaped(leaf.new or ""),
         share,
         _number(leaf.absolute),
         _number(leaf.relative),

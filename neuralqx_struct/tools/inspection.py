@@ -25,9 +25,8 @@ from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printabl
 from neuralqx_struct.formats import FORMATS, ForeignArray, is_foreign, opened, split
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import ArrayType, kind_of, show
-from neuralqx_struct.markup import table, text
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.printing import brief, brief_array, brief_scalar
+from neuralqx_struct.printing import brief, brief_array, brief_scalar, escaped, table
 from neuralqx_struct.tools.leaves import foreign_name, leaves_of, nodes_with_declarations
 from neuralqx_struct.tools.rows import Row, cells_of, cut, depth_within, folded, lines_of, size_text
 
@@ -106,7 +105,7 @@ class Inspection:
 
     def _repr_html_(self) -> str:
         head = ("path", "type", "size", "tags", "values")
-        cells = ([text(cell) for cell in row] for row in cells_of(self.rows[:_MOST_SHOWN]))
+        cells = ([escaped(cell) for cell in row] for row in cells_of(self.rows[:_MOST_SHOWN]))
         left = len(self.rows) - _MOST_SHOWN
         more = f"; {left} more rows" if left > 0 else ""
         return table(head, cells, f"{self.file}: {self._origin()}{more}")

@@ -15,7 +15,7 @@ import typer
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from neuralqx_struct.cli import crashes, demo, reports, results
+from neuralqx_struct.cli import demo, reports, results
 from neuralqx_struct.cli.commands import plain_values, run_plain
 from neuralqx_struct.cli.parser import app
 from neuralqx_struct.cli.reports import progress_bar
@@ -463,8 +463,8 @@ main()
 def test_reports_hide_secrets():
     line = "convert https://me:pass@host/a?sig=1 --value token=abc 'https://host/b?x'"
     shown = "convert https://***@host/a?*** --value token=*** 'https://host/b?***'"
-    assert crashes.hidden(line) == shown
-    assert crashes.hidden(str(Path("~/ckpt").expanduser())) == "~/ckpt"
+    assert results.hidden(line) == shown
+    assert results.hidden(str(Path("~/ckpt").expanduser())) == "~/ckpt"
 
 
 def test_an_interrupt_ends_quietly(monkeypatch, ckpt):

@@ -12,9 +12,9 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.cli import demo
-from neuralqx_struct.cli.manual import command_help, group_help, usage
+from neuralqx_struct.cli.parser import command_help, group_help, usage
+from neuralqx_struct.cli.results import require_free
 from neuralqx_struct.cli.table import COMMANDS, GROUPS
-from neuralqx_struct.cli.targets import require_free
 from neuralqx_struct.formats import write
 from tests.builders import ROOT, invoke
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError
-from neuralqx_struct.formats.msgpack_codes import Codes, head, plain, text
+from neuralqx_struct.formats.msgpack_tree import Codes, head, plain, text
 from neuralqx_struct.manifest import Limits
 from tests.builders import bounded, same
 

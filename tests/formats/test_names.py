@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuralqx_struct.errors import SerializationError
-from neuralqx_struct.formats.names import joined, require_separator, split
+from neuralqx_struct.formats.table import joined, require_separator, split
 
 KEYS = st.lists(st.text("ab./\\é", max_size=4), min_size=1, max_size=4)
 
