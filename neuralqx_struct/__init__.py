@@ -81,8 +81,8 @@ if TYPE_CHECKING:
     from neuralqx_struct.tools.inference import infer as infer
     from neuralqx_struct.tools.inspection import inspect as inspect
     from neuralqx_struct.tools.validation import validate as validate
+    from neuralqx_struct.tools.validation import verify as verify
     from neuralqx_struct.tools.value_differences import diff_values as diff_values
-    from neuralqx_struct.tools.verification import verify as verify
     from neuralqx_struct.trees import combine as combine
     from neuralqx_struct.trees import map_where as map_where
     from neuralqx_struct.trees import merge as merge
@@ -152,9 +152,8 @@ _HOME = {
     "neuralqx_struct.series": ("Series",),
     "neuralqx_struct.stacking": ("stack", "unstack"),
     "neuralqx_struct.trees": ("combine", "map_where", "merge", "partition", "split"),
-    "neuralqx_struct.tools.validation": ("validate",),
+    "neuralqx_struct.tools.validation": ("validate", "verify"),
     "neuralqx_struct.tools.value_differences": ("diff_values",),
-    "neuralqx_struct.tools.verification": ("verify",),
     "neuralqx_struct.checkpoint.dicts": ("from_dict",),
     "neuralqx_struct.checkpoint.schemas": ("schema_of",),
     "neuralqx_struct.classes.documents": ("dump_schema",),

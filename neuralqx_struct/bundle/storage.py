@@ -35,7 +35,7 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
 from neuralqx_struct.stores.files import opened
-from neuralqx_struct.stores.orbax_folder import OpenFolder
+from neuralqx_struct.stores.orbax_layout import OpenFolder
 from neuralqx_struct.stores.store import Access, Records, Source, Store
 
 MANIFEST: Final = "manifest.json"

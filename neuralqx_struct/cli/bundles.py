@@ -56,13 +56,13 @@ def validate(
 def verify(paths: Sequence[Path], limits: Sequence[str]) -> Report:
     """Reads every byte and compares it with its checksum."""
     from neuralqx_struct.bundle import BundleMissingError
-    from neuralqx_struct.tools import verification
+    from neuralqx_struct.tools import validation
 
     most = parse_limits(limits)
 
     def check(path: Path) -> list[Diagnostic]:
         with reports.progress_bar(f"verifying {path.name}") as advance:
-            found = verification.verify(path, limits=most, progress=advance)
+            found = validation.verify(path, limits=most, progress=advance)
         if has_errors(found) and isinstance(path, Path) and not os.path.lexists(path):
             raise BundleMissingError(found)
         return found

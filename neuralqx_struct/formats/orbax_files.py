@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.errors import IntegrityError, StructError
 from neuralqx_struct.formats.table import mapped
-from neuralqx_struct.stores.orbax_folder import driver_path, faults_named, require_plain_files
+from neuralqx_struct.stores.orbax_layout import driver_path, faults_named, require_plain_files
 
 _RANGE: Final = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 _SMALL: Final = (

@@ -22,14 +22,13 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.pages import sections
 from neuralqx_struct.pages.charts import areas
-from neuralqx_struct.pages.page import Section, page
+from neuralqx_struct.pages.sections import Section, page
 from neuralqx_struct.printing import escaped, table, tag
 from neuralqx_struct.schema.series import Series, carried_series, load_series
 from neuralqx_struct.tools.inspection import Inspection, inspect
 from neuralqx_struct.tools.rows import size_text
-from neuralqx_struct.tools.validation import validate
+from neuralqx_struct.tools.validation import validate, verify
 from neuralqx_struct.tools.value_differences import diff_values
-from neuralqx_struct.tools.verification import verify
 
 __all__ = ["inspection_page", "report"]
 

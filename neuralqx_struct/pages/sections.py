@@ -1,6 +1,10 @@
-"""Sections of reports: content of a checkpoint, sizes, dims, damage, declarations, history of versions, differences.
+"""Pages of reports and their sections: content, sizes, dims, damage, declarations, history of versions, differences.
+
+The policy in a page lets it load nothing.
 
 Example:
+    >>> page("a < b", "", [Section("First part", "text")]).count('id="first-part"')
+    1
     >>> from neuralqx_struct.schema.series import load_series
     >>> [section.title for section in declarations(load_series("schemas/vmc_state").head)][:2]
     ['Dims', 'Structs']
@@ -8,7 +12,11 @@ Example:
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic
@@ -16,14 +24,61 @@ from neuralqx_struct.evolution.changes import Change
 from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.evolution.steps import step_text
 from neuralqx_struct.pages.charts import areas, bars
-from neuralqx_struct.pages.page import Section
 from neuralqx_struct.printing import brief, escaped, items, table, tag
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.tools.inspection import Inspection
-from neuralqx_struct.tools.rows import Row, short_names, size_text
-from neuralqx_struct.tools.statistics import ArrayStatistics
+from neuralqx_struct.tools.rows import ArrayStatistics, Row, short_names, size_text
 from neuralqx_struct.tools.value_differences import ComparedLeaf, ValueDifferences
+
+_PLACE: Final = files(__package__)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page.
+
+    Attributes:
+        title: Its heading.
+        content: Its HTML.
+    """
+
+    title: str
+    content: str
+
+    @property
+    def anchor(self) -> str:
+        """The name that links use."""
+        return self.title.lower().replace(" ", "-")
+
+
+def page(title: str, lead: str, sections: Iterable[Section]) -> str:
+    """The document.
+
+    Args:
+        title: Its title, as text.
+        lead: HTML below the title.
+        sections: Its parts, which the navigation lists.
+    """
+    parts = [*sections]
+    style = _PLACE.joinpath("page.css").read_text(encoding="utf-8")
+    script = _PLACE.joinpath("page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    links = "".join(tag("a", escaped(each.title), href=f"#{each.anchor}") for each in parts)
+    body = "".join(
+        tag("section", tag("h2", escaped(each.title)) + each.content, id=each.anchor)
+        for each in parts
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escaped(policy)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escaped(title)}</title><style>{style}</style></head>\n"
+        f"<body><header><h1>{escaped(title)}</h1>{lead}<nav>{links}</nav></header>\n"
+        f"<main>{body}</main>\n<script>{script}</script></body></html>\n"
+    )
+
 
 _MOST_ROWS: Final = 20_000  # browsers take seconds for more
 

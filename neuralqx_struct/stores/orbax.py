@@ -22,16 +22,19 @@ from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError
 from neuralqx_struct.manifest.arrays import Region, StoredArrays
 from neuralqx_struct.manifest.payload import raise_findings
 from neuralqx_struct.stores.checksums import checksum
-from neuralqx_struct.stores.orbax_folder import OpenFolder, faults_named, ocdbt, require_plain_files
 from neuralqx_struct.stores.orbax_layout import (
     STEP_METADATA,
     Corner,
+    OpenFolder,
     Pieces,
     extent,
+    faults_named,
     inside,
     key_of,
+    ocdbt,
     package,
     region_text,
+    require_plain_files,
     stored_as,
 )
 from neuralqx_struct.stores.orbax_writing import begin

@@ -1,4 +1,4 @@
-"""Layout of arrays in an Orbax checkpoint: keys, dtypes, and pieces with a checksum each.
+"""Layout of an Orbax checkpoint: its folder, keys, dtypes, and pieces of arrays with a checksum each.
 
 A key is an array's name, percent-encoded except for letters, digits and ``_.-~``. A dtype that zarr has no
 name for is stored as bytes. An array that several devices wrote is cut into pieces of equal shape: its
@@ -11,22 +11,29 @@ Example:
     >>> pieces = Pieces.of({"shape": [4, 4], "chunk": [2, 4], "chunk_crc32": [7, 8]})
     >>> list(pieces.corners((slice(1, 3), slice(0, 1)))), pieces.checksum((2, 0))
     ([(0, 0), (2, 0)], 8)
+    >>> ocdbt("/runs/1/arrays.orbax")
+    {'driver': 'ocdbt', 'base': {'driver': 'file', 'path': '/runs/1/arrays.orbax/'}}
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from math import prod
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from neuralqx_struct.dtypes import NUMPY_DTYPES, dtype_named
+from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError, UntrustedError
 from neuralqx_struct.manifest.arrays import Region
 from neuralqx_struct.stores.checksums import joined
-from neuralqx_struct.stores.store import imported
+from neuralqx_struct.stores.store import BundleReadError, about, imported
 
 _NATIVE: Final = NUMPY_DTYPES | {"bfloat16"}
 #: The file of each step, and of each checkpoint without a manager.
@@ -151,3 +158,110 @@ def region_text(region: Region) -> str:
         '[0:2, 4:8]'
     """
     return f"[{', '.join(f'{part.start}:{part.stop}' for part in region)}]"
+
+
+_DESCRIPTORS: Final = "/proc/self/fd"
+#: The errors that tensorstore raises for damaged files.
+_FAULTS: Final = (ValueError, KeyError, OSError, RuntimeError, NotImplementedError, TypeError)
+
+
+class OpenFolder(os.PathLike[str]):
+    """A folder in an open bundle, found again by the descriptor of the bundle while the bundle changes its name.
+
+    Args:
+        bundle: The descriptor of the bundle, of which this object keeps a copy, and so its lock.
+        place: The path of the folder in it.
+        locked: No writer removes its files.
+
+    Attributes:
+        stable: Its files are found, and those of the bundle, whatever writers do.
+    """
+
+    def __init__(self, bundle: int, place: Path, *, locked: bool) -> None:
+        self._place = place
+        self._descriptor = os.dup(bundle)
+        path = Path(_DESCRIPTORS, str(self._descriptor), place.name)
+        by_descriptor = path.is_dir()
+        self._path = path if by_descriptor else place
+        self.stable = by_descriptor and locked
+
+    def __fspath__(self) -> str:
+        return str(self._path)
+
+    def __str__(self) -> str:
+        return str(self._place)
+
+    def require_same(self, *, failed: bool) -> None:
+        """Checks that the files are still those of the bundle that was opened.
+
+        Args:
+            failed: Reading failed; else files that were found by descriptor, under a lock, are the same.
+
+        Raises:
+            BundleReadError: A writer has replaced the bundle, or it was removed.
+        """
+        if self.stable and not failed:
+            return
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self._place.parent.stat(), os.fstat(self._descriptor)):
+                return
+        message = "expected the bundle to stay while it is read, got it replaced or removed"
+        raise BundleReadError(message, file=str(self._place.parent), hint="read it again")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+
+def ocdbt(root: os.PathLike[str]) -> dict[str, Any]:
+    """The description of the key-value store of a checkpoint for tensorstore."""
+    return {"driver": "ocdbt", "base": {"driver": "file", "path": f"{driver_path(root)}/"}}
+
+
+def driver_path(root: os.PathLike[str]) -> str:
+    """A path as tensorstore takes it: absolute, and without ``..``."""
+    path = Path(root).absolute()
+    return os.path.realpath(path) if ".." in path.parts else str(path)
+
+
+@contextmanager
+def faults_named(root: os.PathLike[str], name: str | None = None) -> Iterator[None]:
+    """Raises errors of tensorstore as errors about an array, or about the checkpoint."""
+    fault: Exception | None = None
+    try:
+        yield
+    except StructError:
+        raise
+    except _FAULTS as error:
+        fault = error
+    if isinstance(root, OpenFolder):
+        root.require_same(failed=fault is not None)
+    if fault is not None:
+        subject = "a checkpoint" if name is None else "an array"
+        reason = str(fault).partition("\n")[0].replace(os.fspath(root), str(root))
+        message = f"expected {subject} that tensorstore reads, got: {reason[:300]}"
+        problem = Diagnostic("NQX408", "error", message, hint="restore it from a copy")
+        if name is not None:
+            problem = about(problem.code, name, message, problem.hint)
+        raise IntegrityError(problem) from fault
+
+
+def require_plain_files(root: os.PathLike[str]) -> int:
+    """Checks that a checkpoint holds only files and folders.
+
+    Returns:
+        The size of all files.
+
+    Raises:
+        UntrustedError: It holds a link or a device.
+    """
+    total = 0
+    for folder, folders, files in os.walk(root):
+        for entry in (*folders, *files):
+            found = os.lstat(os.path.join(folder, entry))  # noqa: PTH118 - one call a file
+            if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+                hint = "bundles and checkpoints hold plain files only, no links"
+                message = f"expected plain files, got {entry!r} that is none"
+                raise UntrustedError(message, code="NQX504", hint=hint)
+            total += found.st_size
+    return total

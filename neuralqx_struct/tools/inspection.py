@@ -32,7 +32,7 @@ from neuralqx_struct.tools.rows import Row, cells_of, cut, depth_within, folded,
 
 if TYPE_CHECKING:
     from neuralqx_struct.filters.partition import Selection
-    from neuralqx_struct.tools.statistics import ArrayStatistics
+    from neuralqx_struct.tools.rows import ArrayStatistics
 
 __all__ = ["Inspection", "Row", "inspect"]
 
@@ -279,7 +279,7 @@ def _with_statistics(
     limits: Limits | None,
 ) -> Inspection:
     """The record with the statistics of each array that it shows; reads the arrays one at a time."""
-    from neuralqx_struct.tools.statistics import statistics_of
+    from neuralqx_struct.tools.rows import statistics_of
 
     shown = format_path if record.format is None else foreign_name
     wanted = {row.path for row in record.rows}

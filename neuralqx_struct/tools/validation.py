@@ -1,6 +1,6 @@
 """Validation of bundles: the manifest against the published format and its schema, without JAX, numpy or an array byte.
 
-Damage of array files is found by ``bundle.verify``.
+:func:`verify` finds damage of array files and of files of other programs: it reads their bytes.
 
 Example:
     >>> from neuralqx_struct import bundle
@@ -8,6 +8,11 @@ Example:
     >>> import tempfile
     >>> path = bundle.write(f"{tempfile.mkdtemp()}/ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
     >>> validate(path)
+    []
+    >>> import numpy as np
+    >>> path = f"{tempfile.mkdtemp()}/weights.npz"
+    >>> np.savez(path, w=np.ones(2))
+    >>> verify(path)
     []
 """
 
@@ -32,8 +37,9 @@ from neuralqx_struct.references import SchemaRef, is_schema_ref
 
 if TYPE_CHECKING:
     from neuralqx_struct.schema.series import Series
+    from neuralqx_struct.stores.store import Progress
 
-__all__ = ["validate"]
+__all__ = ["validate", "verify"]
 
 Findings = list[Diagnostic]
 
@@ -301,3 +307,33 @@ def _outermost(root: Any) -> Iterator[tuple[Path, Any, SchemaRef]]:
             outer = path
         if outer == ():
             return
+
+
+def verify(
+    path: str | Place,
+    *,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    storage_options: Options | None = None,
+) -> list[Diagnostic]:
+    """Every damage in a bundle or a foreign file, at once; reads every byte that has a checksum.
+
+    Args:
+        path: A path or a URL: of a bundle (folder or zip), the ``manifest.json`` in a folder, or a file of another program such as
+            ``model.safetensors``, of which sizes and places are checked too.
+        limits: Sizes above which it is refused.
+        progress: Called with bytes verified and bytes in all.
+        storage_options: Options of fsspec for a URL, such as keys.
+
+    Returns:
+        The findings: ``info`` for unused arrays, ``warning`` for files that the manifest does not name and for arrays
+        of dtypes that cannot be read.
+    """
+    from neuralqx_struct import formats  # checks of manifests need none of them
+
+    path = place_of(path, storage_options)
+    if formats.is_foreign(path):
+        return formats.verify(
+            path, limits=limits, progress=progress, storage_options=storage_options
+        )
+    return bundle.verify(path, limits=limits, progress=progress)

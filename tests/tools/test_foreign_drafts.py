@@ -1,4 +1,4 @@
-"""neuralqx_struct.tools.foreign_drafts: drafts of schema and layout that adopt their own file without an edit."""
+"""neuralqx_struct.tools.inference: drafts of schema and layout that adopt their own file without an edit."""
 
 import equinox as eqx
 import flax.linen as nn
@@ -22,9 +22,9 @@ from neuralqx_struct.formats import ForeignArray, ForeignFile
 from neuralqx_struct.layouts.lint import lint_layout
 from neuralqx_struct.layouts.payloads import adopted, released
 from neuralqx_struct.schema.series import load_series
-from neuralqx_struct.tools.foreign_drafts import drafted
+from neuralqx_struct.tools.foreign_forms import separator_of
+from neuralqx_struct.tools.inference import drafted
 from neuralqx_struct.tools.linting import lint_series
-from neuralqx_struct.tools.name_trees import separator_of
 from tests.builders import bounded, invoke
 
 
