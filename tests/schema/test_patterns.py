@@ -23,6 +23,11 @@ from tests.builders import bounded
         r".*",
         "^x$",
         r"\S*\s\D*",
+        r"[a-z]\w*(\.[a-z]\w*)*",
+        r"(?:\d{2}:)+",
+        r"(v\d+)?",
+        r"(-(a|bc)+)*",
+        r"(?:ab){2,3}",
     ],
 )
 def test_ordinary_patterns_are_taken(pattern):
@@ -33,7 +38,14 @@ def test_ordinary_patterns_are_taken(pattern):
     ("pattern", "code"),
     [
         (r"(a+)+", "NQX117"),
-        (r"(a|a)*b", "NQX117"),
+        (r"(a|b+)*", "NQX117"),
+        (r"(a?){2}", "NQX117"),
+        (r"((a*)b?)*", "NQX117"),
+        (r"(ab)*+", "NQX117"),
+        ("(ab){0,400}", "NQX117"),
+        ("((ab){30}c){30}", "NQX117"),
+        ("(" * 110 + "a" + ")*" * 110, "NQX117"),
+        ("(" + "ab|" * 60 + "c)*", "NQX117"),
         (r"(a)\1", "NQX117"),
         (r"(?=a)b", "NQX117"),
         (r"(?i:a)", "NQX117"),
@@ -97,10 +109,11 @@ _PARTS = st.tuples(_ITEMS, _REPEATS).map("".join) | st.sampled_from(
 _PATTERNS = st.recursive(
     st.lists(_PARTS, max_size=5).map("".join),
     lambda inner: st.builds(
-        "{}{}{}){}".format,
+        "{}{}{}){}{}".format,
         inner,
         st.sampled_from(["(", "(?:", "(?P<name>"]),
         st.lists(inner, min_size=1, max_size=3).map("|".join),
+        _REPEATS,
         inner,
     ),
     max_leaves=6,
@@ -125,6 +138,10 @@ def test_matching_agrees_with_the_engine_of_python(pattern, text):
         "a{0,4096}+" * 100,
         "".join(f"[a{chr(256 + n)}]*" for n in range(190)),
         r"\b" * 500,
+        "(a|aa*c" + "|aa*c" * 6 + ")*",
+        "(a|b|(aa*c|a{0,4095}ab)*x" + "|a{1,4000}c" * 4 + ")*",
+        "(a|b|(a|b|(a|b)*c)*c)*",
+        "(){4000}" * 120,
     ],
 )
 @pytest.mark.parametrize("text", ["a" * LONGEST_TEXT, "ab" * (LONGEST_TEXT // 2)])
@@ -132,6 +149,12 @@ def test_the_worst_patterns_are_matched_in_bounded_time(pattern, text):
     assert objection_to(pattern) is None
     with bounded():
         matches(pattern, text)
+
+
+@pytest.mark.parametrize("pattern", ["(?:|a)", "(?:a?)b", "(?:a{0,2}b){2}", "(?:|a)*"])
+@pytest.mark.parametrize("text", ["", "a", "b", "aab", "abab"])
+def test_groups_of_one_character(pattern, text):
+    assert matches(pattern, text) is (re.fullmatch(pattern, text) is not None)
 
 
 def test_a_pattern_that_lint_refuses_matches_nothing():
