@@ -232,8 +232,8 @@ def _bounds(member: FieldDeclaration) -> Iterable[Rule]:
 
 
 def _is_portable(pattern: str) -> bool:
-    """True for a pattern that means the same in ECMA 262, and has few repeats: other engines may try all their ways."""
-    foreign = re.search(r"\(\?|\\[AZdDsSwWbB]", pattern)
+    """True for a pattern that means the same in ECMA 262, and has few repeats, none of groups: other engines may try all their ways."""
+    foreign = re.search(r"\(\?|\\[AZdDsSwWbB]|\)[*+?{]", pattern)
     return foreign is None and len(re.findall(r"[*+?{|]", pattern)) <= 3
 
 

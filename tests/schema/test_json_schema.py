@@ -279,7 +279,8 @@ def test_other_tools_read_it(tmp_path, root):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "exported"), [("[a-z]+-[0-9]*", True), ("[a-z]*[a-z]*A" * 20, False)]
+    ("pattern", "exported"),
+    [("[a-z]+-[0-9]*", True), ("[a-z]*[a-z]*A" * 20, False), ("(a|aa)*b", False)],
 )
 def test_other_engines_get_no_pattern_that_they_would_match_for_ever(pattern, exported):
     field = f'  Net: {{fields: {{name: {{type: str, kind: static, pattern: "{pattern}"}}}}}}'

@@ -104,7 +104,7 @@ CASES = [
     ("NQX115", "error", 8, "positive", fields("x: {type: int, multiple_of: 0}")),
     ("NQX115", "error", 8, "3 to 2", fields("x: {type: int, ge: 3, le: 2}")),
     ("NQX114", "error", 8, "unterminated", fields('x: {type: str, pattern: "[a"}')),
-    ("NQX117", "error", 8, "a group is repeated", fields('x: {type: str, pattern: "(a+)+b"}')),
+    ("NQX117", "error", 8, "a quantifier repeats another one", fields('x: {type: str, pattern: "(a+)+b"}')),
     ("NQX116", "error", 8, "did you mean 'y'", fields("x: {type: int, derived: yy + 1}", "y: int")),
     ("NQX116", "error", 9, "a size that the arrays of A show", "dims: {n: {}}\n" + fields("x: {type: int, derived: n + 1}") + "  B: {fields: {a: A, x: 'int8[n]'}}\n"),
     ("NQX116", "error", 10, "did you mean 'alpha'", fields("alpha: int") + "    constraints:\n      - {expr: alhpa > 0}\n"),
