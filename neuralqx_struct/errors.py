@@ -76,20 +76,21 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
 )
 
 
-#: Characters that steer a terminal, begin a line, or change the direction of text.
+#: Characters that steer a terminal, begin a line, change the direction of text, are invisible, or are no characters.
 _STEERING = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 
 
-def printable(text: str) -> str:
-    r"""Text of a file as one line that steers no terminal: its control characters are escaped.
+def printable(text: object) -> str:
+    r"""Text of a file as one line that steers no terminal: its control and invisible characters are escaped.
 
     Example:
         >>> print(printable("a\n::error::b"))
         a\n::error::b
     """
-    return _STEERING.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    return _STEERING.sub(lambda found: found.group().encode("unicode_escape").decode(), str(text))
 
 
 def printable_lines(text: str) -> str:

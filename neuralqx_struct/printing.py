@@ -289,7 +289,7 @@ def escaped(value: object) -> str:
     """Text as HTML: markup has no meaning, and characters that steer or reorder text are escaped."""
     from html import escape  # few programs write HTML
 
-    return escape(printable(str(value)))
+    return escape(printable(value))
 
 
 def tag(name: str, content: str, **attributes: object) -> str:

@@ -30,7 +30,7 @@ from neuralqx_struct.bundle.reading import OpenBundle, around, naming, opened
 from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST
 from neuralqx_struct.bundle.urls import Place, place_of
 from neuralqx_struct.bundle.writing import write
-from neuralqx_struct.errors import StructError
+from neuralqx_struct.errors import StructError, printable
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.arrays import HeldArrays
 from neuralqx_struct.manifest.check import check_manifest
@@ -79,8 +79,8 @@ class Converted:
     def __str__(self) -> str:
         how = "the files of the source got a second name" if self.linked else f"store {self.store}"
         plural = "" if self.arrays == 1 else "s"
-        text = f"written to {self.out}: {self.arrays} array{plural}, {self.nbytes} bytes ({how})"
-        return f"{text}\nleft out {', '.join(self.dropped)}" if self.dropped else text
+        text = f"written to {printable(self.out)}: {self.arrays} array{plural}, {self.nbytes} bytes ({how})"
+        return f"{text}\nleft out {printable(', '.join(self.dropped))}" if self.dropped else text
 
 
 def convert(

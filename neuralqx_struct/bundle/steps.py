@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from neuralqx_struct.errors import printable
 from neuralqx_struct.stores.orbax_layout import UNFINISHED
 
 # The second form is a step whose writer was stopped between the two renames that replace it.
@@ -104,5 +105,5 @@ def _order(name: str) -> tuple[int, str]:
 def listed(steps: Sequence[object]) -> str:
     """The numbers of steps, or names, for a message; those in the middle are left out."""
     if len(steps) <= _FIRST + _LAST:
-        return ", ".join(map(str, steps))
+        return ", ".join(map(printable, steps))
     return f"{listed(steps[:_FIRST])}, ..., {listed(steps[-_LAST:])}"

@@ -30,7 +30,7 @@ from neuralqx_struct.bundle.copies import link_tree, linked, pieces_of
 from neuralqx_struct.bundle.disk import missing
 from neuralqx_struct.bundle.steps import Contents, contents
 from neuralqx_struct.bundle.urls import Place
-from neuralqx_struct.errors import SerializationError, UntrustedError
+from neuralqx_struct.errors import SerializationError, UntrustedError, shell_word
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
@@ -342,5 +342,5 @@ def _without_manifest(held: Opened) -> SerializationError:
     if found is None:
         return no_bundle(path, f"one with {', '.join(names[:8]) or 'nothing'} in it")
     call = f', or call neuralqx_struct.Series({str(path)!r}).load("latest")' if found.series else ""
-    hint = f"name one, such as {found.last}{call}; migrate_all takes the whole folder"
+    hint = f"name one, such as {shell_word(found.last)}{call}; migrate_all takes the whole folder"
     return no_bundle(path, found.text, hint)

@@ -13,7 +13,7 @@ from neuralqx_struct.cli.arguments import parse_bytes, parse_limits, parse_value
 from neuralqx_struct.cli.reports import each
 from neuralqx_struct.cli.results import ArgumentError, Report, failure, require_free, written
 from neuralqx_struct.cli.schemas import existing
-from neuralqx_struct.errors import Diagnostic, has_errors
+from neuralqx_struct.errors import Diagnostic, has_errors, printable
 
 
 def demo(folder: Path | None) -> Report:
@@ -100,10 +100,11 @@ def inspect(
 
         report = written(inspection_page(record), html, found=found)
         return replace(report, members={"bundle": record.to_json(), "out": html})
-    if depth is None and len(record.rows) > _SCREEN:
-        text = f"{record.outline(most=_SCREEN)}; --depth all shows every row"
+    if depth is None:
+        note = "; --depth all shows every row" if len(record.rows) > _SCREEN else ""
+        text = f"{record.outline(most=_SCREEN)}{note}"
     else:
-        text = record.outline(None if depth in (None, "all") else int(depth))
+        text = record.outline(None if depth == "all" else int(depth))
     return Report(text, tuple(found), {"bundle": record.to_json()})
 
 
@@ -147,7 +148,7 @@ def breaking(path: Path, against: str, limits: Sequence[str], **options: Any) ->
     from neuralqx_struct.evolution.compatibility import breaking as check
 
     found = check(existing(path), against=against, limits=parse_limits(limits), **options)
-    text = "" if has_errors(found) else f"{path}: compatible with {against}"
+    text = "" if has_errors(found) else f"{printable(path)}: compatible with {printable(against)}"
     return Report(text, tuple(found), {"path": path, "against": against}, layout="verdict")
 
 
@@ -206,7 +207,7 @@ def infer(
             hint = "a schema and a layout are two files: name a folder"
             raise ArgumentError(f"expected a folder, got the file {out}\n{hint}", "--out")
         return written(found.schema, out, found=found.findings, **members)
-    files = ", ".join(map(str, found.write(out, overwrite=overwrite)))
+    files = ", ".join(map(printable, found.write(out, overwrite=overwrite)))
     return Report(
         f"written to {files}",
         found.findings,
@@ -241,7 +242,7 @@ def migrate(
         "limits": parse_limits(limits),
     }
     members: dict[str, Any] = {"out": None if dry_run else target, "dry_run": dry_run}
-    end = "nothing was written (--dry-run)" if dry_run else f"written to {target}"
+    end = "nothing was written (--dry-run)" if dry_run else f"written to {printable(target)}"
     if folders.holds_bundles(source):
         with reports.progress_bar("migrating bundles") as advance:
             folder = folders.migrate_all(source, target, **options, progress=advance)

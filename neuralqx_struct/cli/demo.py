@@ -7,7 +7,6 @@ step uses the public functions that a user would call, and prints the command th
 from __future__ import annotations
 
 import importlib
-import shlex
 import shutil
 import sys
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from neuralqx_struct.errors import StructError
+from neuralqx_struct.errors import StructError, shell_word
 from neuralqx_struct.references import shipped
 
 Progress = Callable[[int, int, str], None]
@@ -218,7 +217,7 @@ def by_hand(*words: object) -> str:
     program = (
         [sys.executable, "-m", "neuralqx_struct"] if started.suffix == ".py" else [sys.argv[0]]
     )
-    return f"  by hand: {shlex.join([*program, *map(str, words)])}"
+    return f"  by hand: {' '.join(map(shell_word, [*program, *words]))}"
 
 
 def in_python(folder: Path, line: str) -> str:

@@ -27,10 +27,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from neuralqx_struct.cli.arguments import COMMON, HELP, SETUP, Argument
 from neuralqx_struct.cli.commands import EXIT_CODES, Command
-from neuralqx_struct.cli.reports import FORMATS
+from neuralqx_struct.cli.reports import FORMATS, plain
 from neuralqx_struct.cli.results import ArgumentError, failure
 from neuralqx_struct.cli.table import COMMANDS, GROUPS
-from neuralqx_struct.errors import closest
+from neuralqx_struct.errors import closest, printable
 
 PROGRAM: Final = "neuralqx-struct"
 _WIDEST = 100
@@ -41,6 +41,12 @@ _LEFT = 28  # columns of a name; the help of a longer one begins below it
 def usage(command: Command) -> str:
     """The command with its arguments, as help and documentation show it."""
     return " ".join([PROGRAM, command.name, *_pieces(command)])
+
+
+def usage_lines(command: Command, width: int | None = None) -> str:
+    """The usage in lines of at most ``width`` columns, as help and errors show it."""
+    begin = f"Usage: {PROGRAM} {command.name}"
+    return _filled([begin, *_pieces(command)], width or _terminal_width(), "", " " * 7)
 
 
 def group_usage(name: str) -> str:
@@ -55,7 +61,7 @@ def command_help(command: Command, width: int | None = None) -> str:
     positions = [argument for argument in command.arguments if not argument.flag]
     options = [argument for argument in command.arguments if argument.flag]
     blocks = [
-        _filled([f"Usage: {PROGRAM} {command.name}", *_pieces(command)], width, "", " " * 7),
+        usage_lines(command, width),
         _filled(f"{command.help}{needs}".split(), width, _INDENT, _INDENT),
         _section("Arguments", map(_row, positions), width),
         _section("Options", map(_row, options), width),
@@ -160,7 +166,7 @@ class Group(TyperGroup):
                 known |= {name: name for name in self.commands}
                 meant = closest(args[0], known)
                 hint = "" if meant is None else f"; did you mean {known[meant]!r}?"
-                error.message = f"no such command: {args[0]}{hint}"  # type: ignore[attr-defined]
+                error.message = f"no such command: {printable(args[0])}{hint}"  # type: ignore[attr-defined]
             raise
 
 
@@ -204,17 +210,20 @@ def _refuse(error: Any, words: Sequence[str]) -> int:
             report = failure("NQX400", error.format_message(), "--help lists the arguments")
             typer.echo(FORMATS[style](command, report))
             return report.exit_code
-    error.show()
+    shown = ""
+    if context is not None:
+        shown = f"{context.get_usage()}\nTry '{context.command_path} -h' for help.\n\n"
+    typer.echo(f"{shown}Error: {plain(error.format_message())}", err=True)
     return int(error.exit_code)
 
 
-def _helped(kind: Any, shown: str, text: Callable[[], str]) -> Any:
+def _helped(kind: Any, shown: Callable[[], str], text: Callable[[], str]) -> Any:
     """A class of commands of typer with our own usage and help."""
 
     class Helped(kind):  # type: ignore[misc]
         def get_usage(self, ctx: Any) -> str:
             del ctx
-            return f"Usage: {shown}"
+            return shown()
 
         def get_help(self, ctx: Any) -> str:
             del ctx
@@ -224,7 +233,9 @@ def _helped(kind: Any, shown: str, text: Callable[[], str]) -> Any:
 
 
 def _group(kind: Any, name: str) -> Any:
-    return _helped(kind, group_usage(name), partial(group_help, name, GROUPS, COMMANDS))
+    return _helped(
+        kind, lambda: f"Usage: {group_usage(name)}", partial(group_help, name, GROUPS, COMMANDS)
+    )
 
 
 def build_app() -> typer.Typer:
@@ -246,7 +257,7 @@ def build_app() -> typer.Typer:
             groups[name] = group
     for command in COMMANDS.values():
         group_name, _, name = command.name.rpartition(" ")
-        own = _helped(TyperCommand, usage(command), partial(command_help, command))
+        own = _helped(TyperCommand, partial(usage_lines, command), partial(command_help, command))
         groups[group_name].command(name, cls=own, help=command.summary)(_callback(command))
     return app
 

@@ -40,7 +40,7 @@ _OUTPUT: Final = ContextVar("output", default=_DEFAULT)
 _COLOURS = {"error": "31", "warning": "33", "info": "36"}
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Lines none of which is a command of GitHub's runner, which reads the output in every format."""
     return re.sub(r"(?m)^[^\S\n]*:(?=:)|##(?=\[)", r"\g<0> ", printable_lines(text))
 
@@ -64,7 +64,7 @@ def _lines(findings: Iterable[Diagnostic], stream: Any) -> list[str]:
         # A position has the severity behind it.
         if finding.line is None and finding.severity != "error":
             text = f"{finding.severity}: {text}"
-        first, newline, rest = _plain(text).partition("\n")
+        first, newline, rest = plain(text).partition("\n")
         if coloured:
             first = f"\x1b[{_COLOURS[finding.severity]}m{first}\x1b[0m"
         lines.append(f"{first}{newline}{rest}")
@@ -77,7 +77,7 @@ _LONGEST_TREE = 5000  # lines; rich is slow
 def _text(_command: str, report: Report) -> str:
     if report.layout == "document":
         return printable_lines(report.text)
-    text = _plain(report.text)
+    text = plain(report.text)
     is_short = text.count("\n") < _LONGEST_TREE
     if report.layout == "outline" and is_short and _coloured(sys.stdout):
         text = _tree(text)
@@ -128,7 +128,7 @@ _ANNOTATIONS = {"error": "error", "warning": "warning", "info": "notice"}
 def _github(_command: str, report: Report) -> str:
     lines = [_annotation(finding) for finding in report.everything]
     if report.text:
-        lines.append(_escaped(_plain(report.text)))
+        lines.append(_escaped(plain(report.text)))
     return "\n".join(lines)
 
 
@@ -143,7 +143,7 @@ def _annotation(finding: Diagnostic) -> str:
     message = f"{finding.path}: {finding.message}" if finding.path else finding.message
     if finding.hint:
         message += f"\n{finding.hint}"
-    text = _line_escaped(_plain(message))
+    text = _line_escaped(plain(message))
     return f"::{_ANNOTATIONS[finding.severity]} {','.join(known)}::{text}"
 
 
@@ -156,7 +156,7 @@ def _line_escaped(text: str) -> str:
 
 
 def _property(value: object) -> str:
-    return _line_escaped(_plain(printable(str(value)))).replace(":", "%3A").replace(",", "%2C")
+    return _line_escaped(plain(printable(value))).replace(":", "%3A").replace(",", "%2C")
 
 
 def _sarif(command: str, report: Report) -> str:
@@ -191,7 +191,7 @@ def each(paths: Sequence[Path], check: Callable[[Path], list[Diagnostic]], good:
             continue
         found += own
         if not has_errors(own):
-            verdicts.append(f"{printable(str(path))}: {good}")
+            verdicts.append(f"{printable(path)}: {good}")
     members = {"paths": [*paths]}
     return Report("\n".join(verdicts), tuple(found), members, tuple(failures), "verdict")
 
@@ -281,7 +281,7 @@ def narrate(line: str) -> None:
     output = _OUTPUT.get()
     if not output.quiet:
         stream = sys.stdout if output.format == "text" else sys.stderr
-        print(line, file=stream, flush=True)
+        print(plain(line), file=stream, flush=True)
 
 
 def remark(line: str) -> None:

@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from neuralqx_struct.errors import Diagnostic, StructError, has_errors
+from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printable
 
 #: The name of a package at the start of a requirement.
 _REQUIRED: Final = re.compile(r"[A-Za-z0-9._-]+")
@@ -272,7 +272,7 @@ def written(
         out.write_text(text, encoding="utf-8")
     else:
         replace_text(Path(os.path.realpath(out)), text)
-    return Report(f"written to {out}", tuple(found), members, layout="verdict")
+    return Report(f"written to {printable(out)}", tuple(found), members, layout="verdict")
 
 
 def replace_text(out: Path, text: str) -> None:

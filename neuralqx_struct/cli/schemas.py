@@ -13,7 +13,14 @@ from typing import Any
 from neuralqx_struct.cli.arguments import parse_limits, parse_value
 from neuralqx_struct.cli.reports import each
 from neuralqx_struct.cli.results import Report, failure, replace_text, require_free, written
-from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean, has_errors, shell_word
+from neuralqx_struct.errors import (
+    Diagnostic,
+    SchemaError,
+    did_you_mean,
+    has_errors,
+    printable,
+    shell_word,
+)
 from neuralqx_struct.references import shipped
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -108,7 +115,7 @@ def show(path: Path) -> Report:
     versions = ", ".join(map(str, series.versions))
     lines = [f"{document.id} version {document.version} (of {versions})"]
     if document.doc:
-        lines.append(f"doc: {document.doc}")
+        lines.append(f"doc: {' '.join(document.doc.split())}")
     lines += [f"{name} fingerprint {value}" for name, value in fingerprints.items()]
     lines += outline(document)
     return Report("\n".join(lines), members=members, layout="outline")
@@ -140,7 +147,7 @@ def list_schemas(folder: Path) -> Report:
     lines = []
     for identity, series in schemas_below(folder).items():
         versions = ", ".join(map(str, series.versions))
-        lines.append(f"{identity}  versions {versions}  {series.folder}")
+        lines.append(f"{identity}  versions {versions}  {printable(series.folder)}")
         schemas.append({"id": identity, "versions": series.versions, "folder": series.folder})
     return Report("\n".join(lines), members={"schemas": schemas})
 
@@ -192,7 +199,8 @@ def new(identity: str, folder: Path, layout: str | None) -> Report:
 
         series = _series_without_errors(Catalogue(folder).find(identity))
         file = checked = new_layout(series, layout)
-    text = f"written to {file}\nchange it, then: neuralqx-struct schema lint {shell_word(checked)}"
+    command = f"neuralqx-struct schema lint {shell_word(checked)}"
+    text = f"written to {printable(file)}\nchange it, then: {command}"
     return Report(text, members={"file": file}, layout="verdict")
 
 
@@ -221,7 +229,7 @@ def fmt(paths: Sequence[Path], check: bool) -> Report:
         return found
 
     done = each(paths, rewrite, "in the canonical layout")
-    lines = [f"written to {file}" for file in changed if not check]
+    lines = [f"written to {printable(file)}" for file in changed if not check]
     members = {**done.members, "changed": changed}
     return replace(done, text="\n".join(lines) or done.text, members=members)
 
@@ -238,7 +246,7 @@ def freeze(path: Path, golden: bool, trust: Sequence[str]) -> Report:
         golden_bundles = write_golden(path, trust=trust)
     done = lock(path)
     members = {**asdict(done), "golden": golden_bundles}
-    lines = [str(done), *(f"written to {place}" for place in golden_bundles)]
+    lines = [str(done), *(f"written to {printable(place)}" for place in golden_bundles)]
     return Report("\n".join(lines), members=members, layout="verdict")
 
 
@@ -333,7 +341,7 @@ def revision(
     }
     if dry_run:
         return Report(made.text.rstrip("\n"), tuple(found), members, layout="document")
-    return Report(f"written to {where}", tuple(found), members, layout="verdict")
+    return Report(f"written to {printable(where)}", tuple(found), members, layout="verdict")
 
 
 # --- documentation of codes and results ---------------------------------------------------------------------------

@@ -22,7 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct import bundle
-from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors, shell_word
+from neuralqx_struct.errors import (
+    Diagnostic,
+    SchemaError,
+    StructError,
+    has_errors,
+    printable,
+    shell_word,
+)
 from neuralqx_struct.evolution.against import ask_git
 from neuralqx_struct.evolution.changes import Change
 from neuralqx_struct.evolution.diff import diff
@@ -58,7 +65,7 @@ class Frozen:
         if self.corrected:
             added += f"; recorded corrections of {_listed(self.corrected)}"
         kept = f"; frozen before: {_listed(self.kept)}" if self.kept else ""
-        return f"{self.lock}: {added}{kept}"
+        return f"{printable(self.lock)}: {added}{kept}"
 
 
 def _listed(versions: tuple[int, ...]) -> str:
@@ -147,7 +154,7 @@ class Release:
     def __str__(self) -> str:
         frozen = ", frozen" if self.frozen else ""
         date = f"{self.date:%Y-%m-%d %H:%M} ({self.dated_by}{frozen})"
-        lines = [f"version {self.version}  {date}  {self.file}"]
+        lines = [f"version {self.version}  {date}  {printable(self.file)}"]
         counts = Counter((change.severity, change.code) for change in self.changes)
         for severity, meaning in _MEANING.items():
             codes = []

@@ -28,7 +28,16 @@ from neuralqx_struct.manifest.kinds import ArrayType, kind_of, show
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief, brief_array, brief_scalar, escaped, table
 from neuralqx_struct.tools.leaves import foreign_name, leaves_of, nodes_with_declarations
-from neuralqx_struct.tools.rows import Row, cells_of, cut, depth_within, folded, lines_of, size_text
+from neuralqx_struct.tools.rows import (
+    Row,
+    cells_of,
+    cut,
+    depth_within,
+    folded,
+    lines_of,
+    shortened,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from neuralqx_struct.filters.partition import Selection
@@ -84,7 +93,9 @@ class Inspection:
             18 nodes, 9 arrays, 296 B; down to depth 0
         """
         rows, foreign, note = self.rows, self.format is not None, ""
-        metadata = [f"metadata {key}: {brief(value)}" for key, value in self.metadata.items()]
+        metadata = [
+            f"metadata {shortened(key)}: {brief(value)}" for key, value in self.metadata.items()
+        ]
         if most is not None and depth is None and len(rows) > most:
             depth = depth_within(rows, most, foreign=foreign)
         if depth is not None:
@@ -97,7 +108,7 @@ class Inspection:
         if self.schema is not None:
             lines.append("schema {id} version {version} ({fingerprint})".format(**self.schema))
         lines += metadata if most is None else metadata[:most]
-        lines += lines_of(rows)
+        lines += lines_of(rows, whole=most is None)
         more = f" (and {self.omitted} that are not listed)" if self.omitted else ""
         total = f"{len(self.rows)} nodes{more}, {self.arrays} arrays, {size_text(self.nbytes)}"
         lines.append(f"{total}{note}")

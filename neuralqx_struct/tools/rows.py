@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.errors import printable
 from neuralqx_struct.formats import joined, split
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ def _histogram(array: Array, low: float, high: float) -> tuple[int, ...]:
     return tuple(counts.tolist())
 
 
+_WIDEST: Final = 100  # columns of a cell beside which others are aligned
 _LAST: Final = 5  # rows at the end of a list that is cut
 
 
@@ -195,16 +197,26 @@ def cells_of(rows: Iterable[Row]) -> Iterator[tuple[str, str, str, str, str]]:
         yield row.path, row.description, size, ", ".join(row.tags), found
 
 
-def lines_of(rows: Iterable[Row]) -> list[str]:
-    """The lines of a table of rows."""
-    cells = [*cells_of(rows)]
-    widths = [max((len(each[column]) for each in cells), default=0) for column in range(4)]
+def lines_of(rows: Iterable[Row], *, whole: bool = True) -> list[str]:
+    """The lines of a table of rows; unless they are wanted whole, long cells are cut in the middle."""
+    shown = printable if whole else shortened
+    cells = [[*map(shown, each)] for each in cells_of(rows)]
+    widths = [
+        min(max((len(each[column]) for each in cells), default=0), _WIDEST) for column in range(4)
+    ]
     lines = []
     for path, text, size, tags, found in cells:
         line = f"  {path:<{widths[0]}}  {text:<{widths[1]}}  {size:>{widths[2]}}"
         more = f"  {tags:<{widths[3]}}" if widths[3] else ""
         lines.append(f"{line}{more}  {found}".rstrip())
     return lines
+
+
+def shortened(text: str) -> str:
+    """A text as one line that fits into a column of a table."""
+    text = printable(text)
+    half = _WIDEST // 2
+    return text if len(text) <= _WIDEST else f"{text[: half - 3]}...{text[-half:]}"
 
 
 def size_text(nbytes: int) -> str:

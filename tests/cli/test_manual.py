@@ -12,7 +12,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.cli import demo
-from neuralqx_struct.cli.parser import command_help, group_help, usage
+from neuralqx_struct.cli.parser import command_help, group_help, usage, usage_lines
 from neuralqx_struct.cli.results import require_free
 from neuralqx_struct.cli.table import COMMANDS, GROUPS
 from neuralqx_struct.formats import write
@@ -220,7 +220,7 @@ def test_wrong_arguments_could_not_run(name, here):
     done = invoke(*name.split(), "--nonsense")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "no such option: --nonsense" in done.stderr.lower()
-    assert done.stderr.startswith(f"Usage: {usage(COMMANDS[name])}\n")
+    assert done.stderr.startswith(f"{usage_lines(COMMANDS[name])}\nTry ")
 
 
 def test_every_command_has_its_calls():

@@ -2,18 +2,26 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
+import yaml
 
 import neuralqx_struct as s
+from neuralqx_struct import formats
 from neuralqx_struct.cli import reports
+from neuralqx_struct.cli.table import COMMANDS
 from neuralqx_struct.errors import Diagnostic, printable
 from neuralqx_struct.manifest.text import format_manifest
 from tests.builders import invoke
 
-EVIL = "x\n::error::forged ##[error]forged\x1b[31m\u200f\u202e\u2028\r[red]"
-STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+EVIL = (
+    "x\n::error::forged ##[error]forged\x1b[31m\u200f\u202e\u2028\r[red]\u200b\u2060\U000e0041<b>"
+)
+STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\U000e0000-\U000e007f]"
+)
 FORMATS = ["text", "json", "github", "sarif"]
 SCHEMA = {
     "language": "1",
@@ -29,10 +37,14 @@ SCHEMA = {
 }
 
 
-def assert_harmless(done):
+def assert_harmless(done, *, coloured=False, lines=True):
     output = done.stdout + done.stderr
+    if coloured:
+        output = re.sub(r"\x1b\[[0-9;]*m", "", output)
     assert not STEERING.search(output), output
-    assert not re.search(r"(?m)^\s*(::error::forged|forged)", output), output
+    if not lines:
+        return
+    assert not re.search(r"(?m)^\s*(: ?:error::)?forged", output), output
     assert "##[" not in output or output.startswith("{"), output
 
 
@@ -159,3 +171,122 @@ def test_reports_escape_text(layout):
     report = reports.Report(f"a\x1b\u200f\n{EVIL}", layout=layout)
     for style in ("text", "github"):
         assert not STEERING.search(reports.FORMATS[style]("x", report))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_words_of_a_command_line(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    command = COMMANDS[name]
+    for hostile in command.all_arguments:
+        words = [f"{hostile.flag}={EVIL}"] if hostile.flag else []
+        for each in command.arguments:
+            if (each.required or not words) and (not each.flag or each is not hostile):
+                words += filter(None, [each.flag, EVIL if each is hostile else "nowhere"])
+        assert_harmless(invoke(*name.split(), *words, *(["--nonsense"] if name == "demo" else [])))
+
+
+@pytest.mark.parametrize("words", [[EVIL], ["schema", EVIL], ["verify", f"--{EVIL}"]])
+def test_words_that_are_no_command(words):
+    for style in ([], ["--format", "github"]):
+        done = invoke(*words, *style)
+        assert done.exit_code == 2
+        assert_harmless(done)
+
+
+FOLDER = EVIL.replace("/", "") + "0" * 100
+
+
+def hostile_schema(number, **members):
+    step = {"rename": {"field": "x", "to": "y"}}
+    field = {"type": "float32[n]", "doc": EVIL, "unit": EVIL, "tags": ["a"], "examples": []}
+    return {
+        "language": "1",
+        "schema": "lab.a",
+        "version": number,
+        "doc": EVIL,
+        "root": "A",
+        "dims": {"n": {"doc": EVIL}},
+        "structs": {
+            "A": {
+                "doc": EVIL,
+                "fields": {
+                    ("x", "y")[number - 1]: field,
+                    "text": {"type": "str", "default": EVIL, "doc": EVIL},
+                    "old": {"type": "int", "default": 1},
+                },
+                "constraints": [{"expr": "old > 0", "message": EVIL}],
+            }
+        },
+        **({"migrations": [{"from": 1, "steps": [step]}]} if number > 1 else {}),
+    }
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A schema, bundles and foreign files that have hostile text wherever it is allowed."""
+    folder = tmp_path_factory.mktemp("hostile") / FOLDER
+    (folder / "a").mkdir(parents=True)
+    for number in (1, 2):
+        text = yaml.safe_dump(hostile_schema(number), sort_keys=False)
+        (folder / "a" / f"v{number}.yaml").write_text(text)
+    old = s.load_schema(folder / "a").at(1)
+    data = np.arange(3, dtype="float32")
+    old.A(x=data, text=EVIL).export(folder / "runs" / FOLDER, metadata={EVIL: EVIL})
+    for name, change in (("one", 0), ("two", 1)):
+        tree = {EVIL: data + change, "y" * 5000: data, "text": EVIL * (1 + change), 1: {EVIL: [2]}}
+        s.export(tree, folder / name, metadata={EVIL: EVIL, "z" * 5000: 1})
+        foreign = {EVIL: data + change, "y" * 5000: data}
+        formats.write(
+            folder / f"{name}.safetensors", "safetensors", foreign, metadata={"format": EVIL}
+        )
+    return folder
+
+
+ABOUT_FILES = {
+    "validate": ("runs", "one"),
+    "validate by a schema": (f"runs/{FOLDER}", "--schema", "a"),
+    "verify": ("one", "one.safetensors"),
+    "inspect": ("one", "--stats"),
+    "inspect all": ("one", "--stats", "--depth", "all"),
+    "inspect deep": (f"runs/{FOLDER}", "--depth", "0"),
+    "inspect foreign": ("one.safetensors", "--stats"),
+    "report": ("one", "--out", "new/page.html"),
+    "diff": ("a/v1.yaml", "a/v2.yaml"),
+    "diff values": ("one", "two", "--values"),
+    "diff foreign": ("one.safetensors", "two.safetensors", "--values"),
+    "breaking": ("a", "--against", f"runs/{FOLDER}"),
+    "migrate": (f"runs/{FOLDER}", "--out", "new/migrated", "--schema", "a"),
+    "migrate all": ("runs", "--out", "new/all", "--schema", "a"),
+    "convert": ("one", "--out", "new/one.zip"),
+    "infer": ("one",),
+    "infer foreign": ("one.safetensors", "--id", "lab.b", "--out", "new/b"),
+    "schema lint": ("a", "--file", "one.safetensors"),
+    "schema fmt": ("a", "--check"),
+    "schema list": (".",),
+    "schema show": ("a",),
+    "schema graph": ("a",),
+    "schema history": ("a",),
+    "schema stub": ("a",),
+    "schema json-schema": ("a",),
+    "schema new": ("lab.c", "--in", "new"),
+    "schema freeze": ("a", "--golden"),
+    "schema revision": ("a", "--edited", "a/v2.yaml", "--against", "a/v1.yaml", "--dry-run"),
+}
+
+
+@pytest.mark.parametrize("style", [("text", "--color", "always"), ("github",)], ids=lambda s: s[0])
+@pytest.mark.parametrize("name", ABOUT_FILES)
+def test_every_command_about_hostile_files(hostile, tmp_path, monkeypatch, name, style):
+    monkeypatch.chdir(shutil.copytree(hostile, tmp_path / FOLDER))
+    command = next(each for each in COMMANDS if name.startswith(each))
+    done = invoke(*command.split(), *ABOUT_FILES[name], "--format", *style)
+    assert done.exit_code in (0, 1) and done.stdout, done.output
+    is_file = name in ("schema stub", "schema revision")  # their texts may have any lines
+    assert_harmless(done, coloured="always" in style, lines=not is_file)
+    if name == "inspect":
+        assert max(map(len, done.stdout.splitlines())) < 500
+
+
+def test_all_commands_are_tested():
+    tested = {command for command in COMMANDS for name in ABOUT_FILES if name.startswith(command)}
+    assert COMMANDS.keys() - tested == {"demo", "explain", "schema export"}
