@@ -27,12 +27,11 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, Unpack, cast, overload
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.background import PendingBundle
 from neuralqx_struct.bundle.disk import numbered
-from neuralqx_struct.bundle.metrics import METRICS, Metrics, metrics_at, metrics_to_plain
-from neuralqx_struct.bundle.roots import root_of
+from neuralqx_struct.bundle.roots import METRICS, Metrics, metrics_at, metrics_to_plain, root_of
 from neuralqx_struct.bundle.steps import listed
 from neuralqx_struct.bundle.urls import Options
+from neuralqx_struct.bundle.writing import PendingBundle
 from neuralqx_struct.checkpoint import ExportOptions, LoadOptions, load, save
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import brief, table
@@ -284,7 +283,7 @@ class Series:
 
         Returns:
             The path of the step; with ``asynchronous`` a
-            :class:`~neuralqx_struct.bundle.background.PendingBundle`.
+            :class:`~neuralqx_struct.bundle.writing.PendingBundle`.
 
         Raises:
             SerializationError: As :func:`~neuralqx_struct.export`; of an earlier save in the background too.

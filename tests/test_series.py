@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.bundle import BundleMissingError, atomic
-from neuralqx_struct.bundle.metrics import metrics_of_plain, metrics_to_plain
+from neuralqx_struct.bundle.roots import metrics_of_plain, metrics_to_plain
 from neuralqx_struct.manifest import Limits
 from tests.builders import doc, payload
 

@@ -1,17 +1,31 @@
-"""Writes bundles, each completely or not at all. ``forms.py`` has the places, ``background.py`` writes meanwhile.
+"""Writes bundles, each completely or not at all: at once, or in a thread while the program goes on.
+
+``forms.py`` has the places of bundles. A store that many hosts share writes by itself (:attr:`Store.begin
+<neuralqx_struct.stores.store.Store>`): the first process opens the new bundle, every process writes its
+shards, and when all of them are on the disk the first one adds the manifest and lets the bundle replace
+its target. ``stores/hosts.py`` keeps the processes together. For the other stores the thread writes
+copies of the arrays, which the caller makes.
 
 Example:
     >>> import tempfile
     >>> payload = Payload({"version": 1, "manifest": 5, "arrays": {}}, {})
     >>> write(f"{tempfile.mkdtemp()}/ckpt", payload).name
     'ckpt'
+    >>> from neuralqx_struct.stores import store_named
+    >>> pending = begin(f"{tempfile.mkdtemp()}/ckpt", lambda: payload, store_named("npz"))
+    >>> pending.wait().name, pending.done
+    ('ckpt', True)
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from neuralqx_struct.bundle.forms import form_of, new_bundle
 from neuralqx_struct.bundle.members import NewBundle
@@ -19,6 +33,7 @@ from neuralqx_struct.bundle.urls import Place, place_of
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
 from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.manifest.payload import Payload, check, raise_findings
+from neuralqx_struct.stores.hosts import agreed, rank
 from neuralqx_struct.stores.store import Progress, Records, Store, Target, store_named, ticking
 
 
@@ -93,3 +108,223 @@ def filling(
         new.complete(payload.document, written, file, limits)
 
     return fill
+
+
+_LOG = logging.getLogger("neuralqx_struct")
+#: The bundles that this process writes now, by their absolute paths.
+_RUNNING: Final[dict[Place, PendingBundle]] = {}
+#: Those that failed, until somebody learns of it.
+_FAILED: Final[list[PendingBundle]] = []
+
+
+class PendingBundle:
+    """A bundle that is being written; :func:`~neuralqx_struct.export` returns it for ``asynchronous=True``.
+
+    Its arrays are safe already: they may be donated, and numpy arrays written into. The bundle replaces its
+    target when all of it is on the disk, whether or not anybody waits, or never. A failure is raised by
+    :meth:`wait`, else by the next export, and logged.
+
+    Attributes:
+        path: The path of the bundle.
+    """
+
+    def __init__(self, path: Place, finish: Callable[[], None], *, together: bool = False) -> None:
+        self.path = cast("Path", path)  # of a URL a RemotePath
+        self._failure: BaseException | None = None
+        self._agreed = not together
+        self._place = _place(path)
+        self._thread = threading.Thread(target=self._run, args=(finish,), name=f"export to {path}")
+        _RUNNING[self._place] = self
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        if not self.done:
+            state = "being written"
+        else:
+            state = "written" if self._failure is None else "failed"
+        return f"<PendingBundle {str(self.path)!r}: {state}>"
+
+    @property
+    def done(self) -> bool:
+        """True when this process has no more to do, whatever the result."""
+        return not self._thread.is_alive()
+
+    def wait(self) -> Path:
+        """Waits until the bundle is complete.
+
+        If several processes write the bundle, every one of them must call this, as it must call ``export``;
+        no process returns before all can read the bundle.
+
+        Returns:
+            The path.
+
+        Raises:
+            SerializationError: The bundle was not written, in whichever of the processes, and the target
+                is unchanged; raised again by further calls.
+        """
+        self._thread.join()
+        if not self._agreed:
+            self._agreed = True
+            try:
+                agreed(self._outcome)
+            except Exception as failure:
+                self._failure = failure
+                raise
+        self._outcome()
+        return self.path
+
+    def settle(self) -> None:
+        """Waits until this process has no more to do; :meth:`wait` has the result."""
+        self._thread.join()
+
+    def raise_failure(self) -> None:
+        """Raises the failure of this process, if there is one; it then counts as seen.
+
+        Raises:
+            SerializationError: As :meth:`wait`, which also asks the other processes.
+        """
+        if self in _FAILED:
+            _FAILED.remove(self)
+        if self._failure is not None:
+            raise self._failure
+
+    def _outcome(self) -> bytes:
+        self.raise_failure()
+        return b""
+
+    def _run(self, finish: Callable[[], None]) -> None:
+        try:
+            finish()
+        except BaseException as failure:  # noqa: BLE001 - raised by wait() and by the next export
+            self._failure = failure
+            _FAILED.append(self)
+            _LOG.error("%s: the bundle was not written: %s", self.path, failure)
+        finally:
+            if _RUNNING.get(self._place) is self:
+                del _RUNNING[self._place]
+
+
+def settle(path: str | Place) -> None:
+    """Waits for the bundle that this process writes to a path in the background; reports an earlier failure.
+
+    Raises:
+        SerializationError: A bundle was not written, to this path or another, and nobody has called its
+            :meth:`~PendingBundle.wait`; raised once.
+    """
+    running = _RUNNING.get(_place(place_of(path))) if _RUNNING else None
+    if running is not None:
+        running.settle()
+    if not _FAILED:
+        return
+    try:
+        _FAILED[0].raise_failure()
+    except BaseException as failure:
+        failure.add_note(
+            "this was an earlier export in the background; the present one has not begun"
+        )
+        raise
+
+
+def _place(path: Place) -> Place:
+    """The key of a path: the same for all of its names."""
+    return Path(os.path.realpath(path)) if isinstance(path, Path) else path
+
+
+def _folder(place: Target) -> bytes:
+    assert isinstance(place, Path)
+    return os.fsencode(place.absolute())
+
+
+def begin(
+    path: str | Place,
+    make: Callable[[], Payload],
+    store: Store,
+    *,
+    overwrite: bool = False,
+    compress: bool = False,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+    around: AbstractContextManager[object] | None = None,
+) -> PendingBundle:
+    """Begins to write a bundle.
+
+    Args:
+        path: The folder or zip.
+        make: Returns the payload, whose arrays nobody changes.
+        store: The store. If it writes in the background itself, every process of the program calls this with
+            the same arguments and a path that all see; of arrays that are spread over processes, each has
+            its own part.
+        overwrite: Replace an existing bundle.
+        compress: Compress the arrays.
+        progress: Called with (bytes done, bytes in all), also by the thread that writes.
+        limits: As for :func:`~neuralqx_struct.bundle.write`.
+        around: Entered before the bundle is begun and left when it is complete, or given up; in the first
+            process only.
+
+    Raises:
+        SerializationError: As :func:`~neuralqx_struct.bundle.write`, as far as it is known now; in all processes.
+    """
+    path = place_of(path)
+    around = around or nullcontext()
+    if store.begin is not None:
+        return _begin_together(
+            path,
+            make,
+            store,
+            overwrite=overwrite,
+            progress=progress,
+            limits=limits or DEFAULT_LIMITS,
+            around=around,
+        )
+    fill = filling(path, make(), store, compress=compress, progress=progress, limits=limits)
+    with ExitStack() as opened:
+        opened.enter_context(around)
+        new = opened.enter_context(new_bundle(path, overwrite=overwrite))
+        kept = opened.pop_all()
+
+    def complete() -> None:
+        with kept:
+            fill(new)
+
+    return PendingBundle(path, complete)
+
+
+def _begin_together(
+    path: Place,
+    make: Callable[[], Payload],
+    store: Store,
+    *,
+    overwrite: bool,
+    progress: Progress | None,
+    limits: Limits,
+    around: AbstractContextManager[object],
+) -> PendingBundle:
+    """As :func:`begin`, by all processes of the program."""
+    assert store.begin is not None
+    payload = Payload({}, {})
+    new: NewBundle | None = None
+    with ExitStack() as opened:
+
+        def open_first() -> bytes:
+            nonlocal payload, new
+            payload = make()
+            raise_findings(check(payload, limits), str(path))
+            form_of(path).require(store)
+            if rank():
+                return b""
+            opened.enter_context(around)
+            new = opened.enter_context(new_bundle(path, overwrite=overwrite))
+            return new.put(store.file, _folder)
+
+        target = Path(os.fsdecode(agreed(open_first)[0]))
+        tick = ticking(progress, payload.document["arrays"])
+        records = store.begin(target, payload.arrays, tick=tick)
+        kept = opened.pop_all()
+
+    def complete() -> None:
+        with kept:
+            written = records()
+            if new is not None:
+                new.complete(payload.document, written, store.file, limits)
+
+    return PendingBundle(path, complete, together=True)

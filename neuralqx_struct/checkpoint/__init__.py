@@ -21,8 +21,8 @@ import jax
 import numpy as np
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.background import PendingBundle, begin, settle
 from neuralqx_struct.bundle.urls import Options, Place, place_of
+from neuralqx_struct.bundle.writing import PendingBundle, begin, settle
 from neuralqx_struct.checkpoint.loading import (
     LoadOptions,
     ReadOptions,
@@ -149,7 +149,7 @@ def export(
         storage_options: Options of fsspec for a URL, such as keys.
 
     Returns:
-        The path, of a URL an object that ``load`` takes and whose text is the URL without passwords; with ``asynchronous`` a :class:`~neuralqx_struct.bundle.background.PendingBundle`, whose
+        The path, of a URL an object that ``load`` takes and whose text is the URL without passwords; with ``asynchronous`` a :class:`~neuralqx_struct.bundle.writing.PendingBundle`, whose
         ``wait()`` returns it.
 
     Raises:

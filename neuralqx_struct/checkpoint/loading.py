@@ -21,9 +21,8 @@ from typing import Any, TypeVar, Unpack, overload
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.checkpoint.likeness import require_like, shardings_like
-from neuralqx_struct.checkpoint.meshes import Rules, by_axes, check_rules
+from neuralqx_struct.checkpoint.meshes import Rules, by_axes, check_rules, placed, targets_of
 from neuralqx_struct.checkpoint.options import LoadOptions, ReadOptions, decode_options, with_reason
-from neuralqx_struct.checkpoint.placement import placed, targets_of
 from neuralqx_struct.classes.documents import (
     bound_document,
     bound_documents,

@@ -20,8 +20,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from neuralqx_struct.classes.defaults import SizedDefault, default_of, sized_fields
-from neuralqx_struct.classes.derivations import as_declared, derivation, sizes_of_instance
+from neuralqx_struct.classes.defaults import (
+    SizedDefault,
+    as_declared,
+    complete,
+    default_of,
+    derivation,
+    sized_fields,
+    sizes_of_instance,
+)
 from neuralqx_struct.errors import SchemaError, SerializationError
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.manifest import collector_paused
@@ -108,7 +115,6 @@ def _require_jax() -> None:
 
 def _compile(document: Document, name: str, *, stacked: bool) -> Any:
     from neuralqx_struct.classes.instance_checks import InstanceCheck
-    from neuralqx_struct.classes.sized_defaults import complete
     from neuralqx_struct.stacking import item_of
     from neuralqx_struct.struct import Struct
     from neuralqx_struct.struct.meta import StructMeta

@@ -1,22 +1,38 @@
-"""Defaults of schema-made classes: the values of files as arguments of ``field()``.
+"""Fields of schema-made classes: defaults as arguments of ``field()``, and derived fields as functions of instances.
 
 The sizes of an array such as ``float32[n]``, and the dtype of a choice, are those that the other fields of an instance fix:
 :class:`SizedDefault` takes the place of its default until they are known.
+
+Example:
+    >>> from neuralqx_struct.expressions import parse
+    >>> from types import SimpleNamespace
+    >>> derivation(parse("4 * alpha + 1"))(SimpleNamespace(alpha=2))
+    9
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError
+from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
+from neuralqx_struct.expressions.functions import names_read
+from neuralqx_struct.expressions.values import Items
+from neuralqx_struct.paths import FieldName
+from neuralqx_struct.schema.conformance import Seen, conform, size_scopes
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.types import Array, PyTree, Type
 from neuralqx_struct.types.arrays import is_identity
 from neuralqx_struct.types.builders import LiveBuilder, require_room
+from neuralqx_struct.types.collections import Collection
 from neuralqx_struct.types.text import format_type, read_value
 
 
@@ -106,3 +122,193 @@ def _known(sizes: list[int | None], declared: Array) -> tuple[int, ...]:
         message = f"expected fields that fix the sizes of the default {format_type(declared)}, got some that do not"
         raise SchemaError(message, code="NQX108", hint="pass the array")
     return known
+
+
+def complete(
+    document: Document,
+    struct: str,
+    makers: Mapping[str, Callable[[Solver], Any]],
+    values: dict[str, Any],
+) -> None:
+    """Puts values in place of the defaults of which only the sizes, or the dtype, were missing.
+
+    Args:
+        document: The schema.
+        struct: The struct.
+        makers: The functions that make the values for given sizes, by field.
+        values: The values of the fields, with a :class:`SizedDefault` for each that is missing; it is changed.
+
+    Raises:
+        ValidationError: NQX108: the other fields do not fix the sizes of some, with every problem of those fields before it.
+    """
+    from neuralqx_struct.classes.live_values import see_value
+
+    missing = [name for name in makers if isinstance(values.get(name), SizedDefault)]
+    if not missing:
+        return
+    items = {FieldName(name): each for name, each in values.items() if name not in missing}
+    whole = Seen("struct", struct, refs=(document.ref(struct),), items=items)
+
+    def read(value: Any) -> Seen:
+        return whole if value is values else see_value(value)
+
+    sizes = size_scopes(document, struct, values, read)[()]
+    unknown: list[Diagnostic] = []
+    for name in missing:
+        try:
+            values[name] = makers[name](sizes)
+        except SchemaError as error:
+            unknown += [replace(each, path=f"$.{name}") for each in error.diagnostics]
+    if unknown:  # a fault of the other fields may be the reason
+        raise ValidationError([*conform(document, struct, values, read, closed=False), *unknown])
+
+
+_MOST_RESULTS = 64  # of a derived field
+_MOST_AXES = 4  # in front of those that arrays declare
+_EXACT = frozenset({bool, int, str, type(None)})  # equal values of these types are the same value
+
+
+def derivation(
+    expression: Expression,
+    sizes: Callable[[Any], Mapping[str, Any]] | None = None,
+    *,
+    plain: bool = False,
+    shaped: Callable[[Any], Any] = lambda result: result,
+) -> Callable[[Any], Any]:
+    """The function of an instance that computes a derived field.
+
+    It keeps the results for plain values, and for the shapes of JAX arrays where nothing else of them counts.
+
+    Args:
+        expression: Its expression.
+        sizes: Returns the sizes of an instance that the expression names; None if it names fields alone.
+        plain: Whether a result without axes becomes a Python number, as static values need.
+        shaped: Returns the result as the declared type has it.
+    """
+    heads = [*expression.heads]
+    paths = [(ast.Name(name), name) for name in expression.names]
+    _, read = names_read(expression.tree)
+    results: dict[tuple[Any, ...], Any] = {}
+
+    def key_of(name: str, value: Any) -> Any:
+        """None, or a value that is equal only where the result is equal."""
+        if type(value) in _EXACT or (type(value) is float and value):  # 0.0 == -0.0
+            return type(value), value
+        shape = None if name in read else getattr(getattr(value, "aval", None), "shape", None)
+        return shape if shape is not None and _EXACT.issuperset(map(type, shape)) else None
+
+    def finished(result: Any) -> Any:
+        if type(result) is Items:
+            result = tuple(result.values)
+        return shaped(_number(result) if plain else result)
+
+    def derived(self: Any) -> Any:
+        known = sizes(self) if sizes is not None else {}
+        values = {name: known[name] if name in known else getattr(self, name) for name in heads}
+        try:
+            reached = [
+                (name, values[name] if name in values else evaluate_tree(node, values))
+                for node, name in paths
+            ]
+        except SchemaError:  # a condition around it may guard it
+            return finished(evaluate(expression, values))
+        key = tuple([key_of(name, value) for name, value in reached])
+        if key in results:
+            return results[key]
+        result = finished(evaluate(expression, values))
+        if None not in key and type(result) in (*_EXACT, float):
+            if len(results) >= _MOST_RESULTS:
+                results.clear()
+            results[key] = result
+        return result
+
+    derived.__doc__ = expression.text
+    derived.__nqx_pure__ = True  # type: ignore[attr-defined]
+    return derived
+
+
+def as_declared(
+    document: Document, declaration: FieldDeclaration, where: str
+) -> Callable[[Any], Any]:
+    """A function of results that gives each the containers and the numbers of the declared type.
+
+    Arrays and structs are kept as they are.
+
+    Args:
+        document: The schema.
+        declaration: The field.
+        where: Its name in errors.
+    """
+    builder = LiveBuilder(document)
+
+    def convert(value: Any, wanted: Type) -> Any:
+        from neuralqx_struct.classes.live_values import see_value
+
+        seen = see_value(value)
+        if seen.sort in ("list", "tuple", "dict"):
+            items = [*seen.items.values()]
+            for branch in sorted(wanted.branches, key=lambda each: each.meaning != seen.sort):
+                parts = branch.parts_for(len(items)) if isinstance(branch, Collection) else None
+                if parts is None or (branch.meaning == "dict") is not (seen.sort == "dict"):
+                    continue
+                made = [convert(item, part) for item, part in zip(items, parts, strict=True)]
+                if branch.meaning == "dict":
+                    return dict(zip(seen.items, made, strict=True))
+                return builder.sequence(branch.sort, made)
+        accepted = any(each.accepts(document, seen) for each in wanted.branches)
+        if seen.sort in _KEPT or (accepted and type(value) is not int):  # 1 is a float, as 1.0
+            return value
+        whole = int(value) if type(value) is float and value.is_integer() else value
+        for plain in (value, whole):  # 4 // 2.0 is 2.0
+            with suppress(SchemaError):
+                return read_value(plain, wanted, builder)
+        message = f"{where}: expected {format_type(wanted)}, got {seen.text}"
+        hint = "declare the type that the expression has, or change the expression"
+        raise ValidationError(message, code="NQX411", hint=hint)
+
+    if declaration.type is None:
+        return lambda value: value
+    return lambda value: convert(value, declaration.declared)
+
+
+#: The sorts of values of which a result may hold any.
+_KEPT = frozenset({"array", "key", "struct", "other"})
+
+
+def _number(result: Any) -> Any:
+    """The Python number of an array without axes; other results as they are."""
+    if not hasattr(result, "shape"):
+        return result
+    from neuralqx_struct.classes.live_values import number_of_array
+
+    return number_of_array(result)
+
+
+def sizes_of_instance(
+    document: Document, struct: str, names: frozenset[str]
+) -> Callable[[Any], Mapping[str, int]] | None:
+    """A function that returns some sizes of an instance of a struct; None without names."""
+    if not names:
+        return None
+
+    def sizes(instance: Any) -> dict[str, int]:
+        from neuralqx_struct.classes.live_values import see_value
+
+        missing: list[str] = []
+        for lead in range(_MOST_AXES):  # of an instance that was stacked, or made by jax.vmap
+            axes = (parse(ANY),) * lead
+            scope = size_scopes(document, struct, instance, see_value, axes).get(())
+            known = {} if scope is None else scope.sizes()
+            if names <= known.keys():
+                break
+            missing = missing or sorted(names - known.keys())
+        else:
+            wrong = type(instance).__nqx_check__(instance)
+            if wrong:  # an array of the wrong shape shows no size
+                raise ValidationError(wrong)
+            message = f"expected sizes that the arrays of {struct} show, got {', '.join(missing)}"
+            hint = "a list or a dict is empty, or an array null"
+            raise SchemaError(message, code="NQX116", hint=hint)
+        return {name: known[name] for name in names}
+
+    return sizes

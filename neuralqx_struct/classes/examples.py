@@ -17,8 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct.classes.documents import classes_in, described
-from neuralqx_struct.classes.draws import Draws, check_dtypes, exchanged, inside, turn
-from neuralqx_struct.classes.example_sizes import check_dims, shown_dims, unfit
+from neuralqx_struct.classes.draws import (
+    Draws,
+    check_dims,
+    check_dtypes,
+    exchanged,
+    inside,
+    shown_dims,
+    turn,
+    unfit,
+)
 from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree

@@ -22,7 +22,7 @@ from typing import Any, Final, Unpack, cast
 import jax
 import numpy as np
 
-from neuralqx_struct.bundle.background import PendingBundle
+from neuralqx_struct.bundle.writing import PendingBundle
 from neuralqx_struct.checkpoint import ExportOptions
 from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import SerializationError, ValidationError

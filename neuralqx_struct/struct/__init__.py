@@ -39,7 +39,7 @@ from neuralqx_struct.struct.pytree import MARK, is_frozen, put, store_pair
 
 if TYPE_CHECKING:
     from neuralqx_struct import checkpoint
-    from neuralqx_struct.bundle.background import PendingBundle
+    from neuralqx_struct.bundle.writing import PendingBundle
     from neuralqx_struct.manifest import Limits
 
 __all__ = ["Struct"]

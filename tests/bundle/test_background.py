@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct.bundle.background import PendingBundle
+from neuralqx_struct.bundle.writing import PendingBundle
 from neuralqx_struct.stores import orbax_writing
 from tests.builders import FORMS
 

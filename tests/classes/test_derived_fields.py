@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
-from neuralqx_struct.classes import derivations
-from neuralqx_struct.classes.derivations import derivation
+from neuralqx_struct.classes import defaults
+from neuralqx_struct.classes.defaults import derivation
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
@@ -133,7 +133,7 @@ KEPT = [
 def test_a_result_is_computed_once(text, given, monkeypatch):
     derived = derivation(parse(text))
     first = derived(SimpleNamespace(**given))
-    monkeypatch.setattr(derivations, "evaluate", None)
+    monkeypatch.setattr(defaults, "evaluate", None)
     assert derived(SimpleNamespace(**given)) == first
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, assert_type
 
 import neuralqx_struct as s
-from neuralqx_struct.bundle.background import PendingBundle
+from neuralqx_struct.bundle.writing import PendingBundle
 from neuralqx_struct.evolution.changes import Change
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.tools.inspection import Inspection
