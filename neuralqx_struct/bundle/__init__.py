@@ -22,7 +22,7 @@ from neuralqx_struct.bundle.disk import (
     BundleReplacedError,
     BundleWriteError,
 )
-from neuralqx_struct.bundle.reading import OpenBundle, around, opened, read_again
+from neuralqx_struct.bundle.reading import OpenBundle, around, kept, opened, read_again
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.bundle.writing import write
 from neuralqx_struct.errors import Diagnostic, StructError
@@ -37,6 +37,8 @@ __all__ = [
     "BundleWriteError",
     "OpenBundle",
     "Survey",
+    "around",
+    "kept",
     "opened",
     "read",
     "read_again",

@@ -20,9 +20,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 from neuralqx_struct.bundle.arrays import BundleArrays
@@ -236,6 +238,21 @@ def _least(record: Mapping[str, Any]) -> int:
     return record["offset"] + nbytes if "offset" in record else min(nbytes, 1)
 
 
+#: The bundles of :func:`kept`.
+_KEPT: ContextVar[Mapping[Place, OpenBundle]] = ContextVar("kept", default=MappingProxyType({}))
+
+
+@contextmanager
+def kept(path: Place, limits: Limits | None = None) -> Iterator[None]:
+    """Makes everything inside that opens a bundle use the same open files, whatever writers do to the path."""
+    with opened(path, limits) as found:
+        token = _KEPT.set({**_KEPT.get(), path: found})
+        try:
+            yield
+        finally:
+            _KEPT.reset(token)
+
+
 @contextmanager
 def opened(
     path: str | Place, limits: Limits | None = None, *, alone: bool = False, part: bool = False
@@ -252,6 +269,9 @@ def opened(
         SerializationError: There is no bundle, or its manifest cannot be parsed.
     """
     path = place_of(path) if alone else around(path)
+    if path in _KEPT.get():
+        yield _KEPT.get()[path]
+        return
     with naming(path):
         found = _settled(path, limits or DEFAULT_LIMITS, part=part)
     try:

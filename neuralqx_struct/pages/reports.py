@@ -8,6 +8,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from neuralqx_struct.tools.value_differences import diff_values
 __all__ = ["inspection_page", "report"]
 
 
+@bundle.read_again
 def report(
     path: str | Place,
     other: str | Place | None = None,
@@ -41,6 +43,8 @@ def report(
     storage_options: Options | None = None,
 ) -> str:
     """A page of HTML about a checkpoint or a schema; it needs no other file and no network.
+
+    A bundle is opened once: the page is about one checkpoint, also while a trainer replaces it.
 
     Args:
         path: A bundle, a file of another program such as ``model.safetensors``, or a schema file or folder.
@@ -62,11 +66,15 @@ def report(
         True
     """
     place = place_of(path, storage_options)
-    if other is not None:
-        return _comparison(place, place_of(other, storage_options), limits)
-    if isinstance(place, Path) and _is_schema(place):
+    if other is None and isinstance(place, Path) and _is_schema(place):
         return _schema(load_series(place))
-    return _checkpoint(place, limits)
+    places = [place] if other is None else [place, place_of(other, storage_options)]
+    with ExitStack() as stack:
+        for index, each in enumerate(places):
+            if not is_foreign(each):
+                places[index] = bundle.around(each)
+                stack.enter_context(bundle.kept(places[index], limits))
+        return (_checkpoint if other is None else _comparison)(limits, *places)
 
 
 def _is_schema(place: Path) -> bool:
@@ -86,7 +94,7 @@ def _schema(series: Series) -> str:
     return page(f"{series.id} (schema)", lead, parts)
 
 
-def _checkpoint(path: Place, limits: Limits | None) -> str:
+def _checkpoint(limits: Limits | None, path: Place) -> str:
     found: list[Diagnostic] = []
     record = inspect(path, stats=True, report=found, limits=limits)
     parts = [_state(path, record, limits), *sections.content(record)]
@@ -152,7 +160,7 @@ def inspection_page(record: Inspection) -> str:
     return page(Path(record.file).name, _lead(record), sections.content(record))
 
 
-def _comparison(old: Place, new: Place, limits: Limits | None) -> str:
+def _comparison(limits: Limits | None, old: Place, new: Place) -> str:
     found = diff_values(old, new, limits=limits)
     records = [inspect(each, limits=limits) for each in (old, new)]
     parts = [sections.differences(found)]

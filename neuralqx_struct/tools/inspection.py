@@ -13,7 +13,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,25 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printable
-from neuralqx_struct.formats import FORMATS, ForeignArray, is_foreign, opened, split
+from neuralqx_struct.formats import (
+    FORMATS,
+    ForeignArray,
+    ForeignFile,
+    is_foreign,
+    opened,
+    split,
+)
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import ArrayType, kind_of, show
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief, brief_array, brief_scalar, escaped, table
-from neuralqx_struct.tools.leaves import foreign_name, leaves_of, nodes_with_declarations
+from neuralqx_struct.tools.leaves import (
+    Leaf,
+    foreign_name,
+    leaves_in,
+    leaves_of,
+    nodes_with_declarations,
+)
 from neuralqx_struct.tools.rows import (
     Row,
     cells_of,
@@ -163,9 +176,15 @@ def inspect(
     """
     chosen = None if filter is None else _selection(filter)
     path = place_of(path, storage_options)
-    read = _foreign if is_foreign(path) else _bundle
-    record = read(path, chosen, report, limits)
-    return _with_statistics(path, record, report, limits) if stats else record
+    if is_foreign(path):
+        with opened(path, limits=limits) as file:
+            record = _foreign(path, file, chosen, report)
+            return _with_statistics(record, leaves_in(file), report) if stats else record
+    if not stats:
+        return _bundle(path, chosen, report, limits)
+    path = bundle.around(path)
+    with bundle.kept(path, limits), leaves_of(path, limits) as leaves:
+        return _with_statistics(_bundle(path, chosen, report, limits), leaves, report)
 
 
 def _bundle(
@@ -214,23 +233,18 @@ def _bundle(
 
 
 def _foreign(
-    path: Place,
-    chosen: Selection | None,
-    report: list[Diagnostic] | None,
-    limits: Limits | None,
+    path: Place, file: ForeignFile, chosen: Selection | None, report: list[Diagnostic] | None
 ) -> Inspection:
     """The content of a foreign file; filters see the keys of nested names as a path."""
-    with opened(path, limits=limits) as file:
-        leaves = [*file.arrays.items(), *file.values.items()]
-        rows: list[Row] = []
-        for name, leaf in leaves:
-            keys = tuple(split(name))
-            if chosen is not None and not chosen(keys, leaf):
-                continue
-            if isinstance(leaf, ForeignArray):
-                rows.append(Row(name, len(keys), brief_array(leaf), nbytes=leaf.nbytes))
-            else:
-                rows.append(Row(name, len(keys), type(leaf).__name__, brief_scalar(leaf)))
+    rows: list[Row] = []
+    for name, leaf in (*file.arrays.items(), *file.values.items()):
+        keys = tuple(split(name))
+        if chosen is not None and not chosen(keys, leaf):
+            continue
+        if isinstance(leaf, ForeignArray):
+            rows.append(Row(name, len(keys), brief_array(leaf), nbytes=leaf.nbytes))
+        else:
+            rows.append(Row(name, len(keys), type(leaf).__name__, brief_scalar(leaf)))
     if chosen is not None:
         _report_unmatched(chosen, str(path), report, declared=False)
     return Inspection(
@@ -284,10 +298,9 @@ def _nbytes(record: Mapping[str, Any], array: ArrayType) -> int:
 
 
 def _with_statistics(
-    path: Place,
     record: Inspection,
+    leaves: Iterable[tuple[tuple[Any, ...], Leaf]],
     report: list[Diagnostic] | None,
-    limits: Limits | None,
 ) -> Inspection:
     """The record with the statistics of each array that it shows; reads the arrays one at a time."""
     from neuralqx_struct.tools.rows import statistics_of
@@ -295,17 +308,16 @@ def _with_statistics(
     shown = format_path if record.format is None else foreign_name
     wanted = {row.path for row in record.rows}
     found: dict[str, ArrayStatistics | None] = {}
-    with leaves_of(path, limits) as leaves:
-        for keys, leaf in leaves:
-            name = shown(keys)
-            if leaf.array is None or name not in wanted:
-                continue
-            try:
-                found[name] = statistics_of(leaf.array.read())
-            except OSError:  # of the disk or the server, which will not read the others either
-                raise
-            except StructError as error:
-                if report is not None:
-                    report += [d if d.path else replace(d, path=name) for d in error.diagnostics]
+    for keys, leaf in leaves:
+        name = shown(keys)
+        if leaf.array is None or name not in wanted:
+            continue
+        try:
+            found[name] = statistics_of(leaf.array.read())
+        except OSError:  # of the disk or the server, which will not read the others either
+            raise
+        except StructError as error:
+            if report is not None:
+                report += [d if d.path else replace(d, path=name) for d in error.diagnostics]
     rows = (replace(row, statistics=found.get(row.path)) for row in record.rows)
     return replace(record, rows=(*rows,))

@@ -20,7 +20,7 @@ from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.filters.predicates import node_tags
-from neuralqx_struct.formats import ForeignArray, is_foreign, joined, opened, split
+from neuralqx_struct.formats import ForeignArray, ForeignFile, is_foreign, joined, opened, split
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import (
     FLOAT,
@@ -62,9 +62,14 @@ def leaves_of(
         yield list(_of_bundle(path, limits))
         return
     with opened(path, limits=limits) as file:
-        arrays = [(split(name), Leaf(brief_array(a), a)) for name, a in file.arrays.items()]
-        values = [(split(name), _plain(value)) for name, value in file.values.items()]
-        yield [(tuple(keys), leaf) for keys, leaf in (*arrays, *values)]
+        yield leaves_in(file)
+
+
+def leaves_in(file: ForeignFile) -> list[tuple[tuple[Any, ...], Leaf]]:
+    """The leaves of a foreign file with their paths."""
+    arrays = [(split(name), Leaf(brief_array(a), a)) for name, a in file.arrays.items()]
+    values = [(split(name), _plain(value)) for name, value in file.values.items()]
+    return [(tuple(keys), leaf) for keys, leaf in (*arrays, *values)]
 
 
 def foreign_name(path: Iterable[Any]) -> str:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -79,6 +80,14 @@ def look(path, _):
     s.inspect(path), s.infer(path), s.diff(path, path)
 
 
+def look_at_numbers(path, _):
+    record = s.inspect(path, stats=True)
+    (step,) = (row.value for row in record.rows if row.path == "$.step")
+    means = {row.statistics.mean for row in record.rows if row.statistics}
+    assert means == {float(step)}
+    return int(step)
+
+
 def link(path, out):
     done = convert(path, out)
     assert done.linked == (out.suffix == "")
@@ -105,6 +114,7 @@ READERS = [
     verify,
     validate,
     look,
+    look_at_numbers,
     link,
     change_store,
     migrate_manifest,
@@ -356,3 +366,17 @@ def test_names_in_a_folder_are_those_of_one_bundle(tmp_path, monkeypatch):
     assert names_at(tmp_path / "nothing") == names_at(path / "manifest.json") == []
     path.rename(tmp_path / ".ckpt.old-0123456789ab")
     assert names_at(path) == ["arrays.npz", "manifest.json"]
+
+
+@pytest.mark.parametrize("others", [[], ["ckpt"], ["other"]])
+@pytest.mark.parametrize("name", ["ckpt", "ckpt.zip", "ckpt/manifest.json"])
+def test_a_report_is_about_one_bundle(tmp_path, monkeypatch, name, others):
+    for path in ("ckpt", "ckpt.zip", "other"):
+        bundle.write(tmp_path / path, replacing_writer.payload(7))
+    opened = Mock(wraps=reading._settled)
+    monkeypatch.setattr(reading, "_settled", opened)
+    s.report(tmp_path / name, *(tmp_path / other for other in others))
+    paths = [call.args[0] for call in opened.call_args_list]
+    assert len(paths) == len({*paths}) == 1 + len({*others} - {name.split("/")[0]})
+    with bundle.opened(tmp_path / "other") as held:  # it is no longer kept
+        assert held.path == opened.call_args.args[0] == tmp_path / "other"
