@@ -216,7 +216,12 @@ def of_error(command: str, error: Exception, line: str = "") -> Report:
         return Report(diagnostics=error.diagnostics)
     if isinstance(error, OSError):
         file = None if error.filename is None else os.fsdecode(error.filename)
-        message = f"expected a file that can be used, got: {error.strerror or error}"
+        got = error.strerror or str(error)
+        if error.args and isinstance(
+            error.args[0], list
+        ):  # shutil.Error: of every file of a folder
+            _, file, got = error.args[0][0]
+        message = f"expected a file that can be used, got: {got}"
         return failure("NQX400", message, file=file)
     if isinstance(error, ImportError):
         return _of_import(command, error)
@@ -271,17 +276,7 @@ def written(
     if out.exists() and not out.is_file():  # a device or a pipe
         out.write_text(text, encoding="utf-8")
     else:
-        replace_text(Path(os.path.realpath(out)), text)
+        from neuralqx_struct.schema.text.loader import replace_text
+
+        replace_text(out, text)
     return Report(f"written to {printable(out)}", tuple(found), members, layout="verdict")
-
-
-def replace_text(out: Path, text: str) -> None:
-    """Writes a text file completely, or leaves the old one."""
-    temporary = out.with_name(f".{out.name[:100]}.tmp-{os.urandom(6).hex()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(out)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(out)) from error
-    finally:
-        temporary.unlink(missing_ok=True)

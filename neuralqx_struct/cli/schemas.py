@@ -12,7 +12,7 @@ from typing import Any
 
 from neuralqx_struct.cli.arguments import parse_limits, parse_value
 from neuralqx_struct.cli.reports import each
-from neuralqx_struct.cli.results import Report, failure, replace_text, require_free, written
+from neuralqx_struct.cli.results import Report, failure, require_free, written
 from neuralqx_struct.errors import (
     Diagnostic,
     SchemaError,
@@ -207,6 +207,7 @@ def new(identity: str, folder: Path, layout: str | None) -> Report:
 def fmt(paths: Sequence[Path], check: bool) -> Report:
     """Writes schema files in their canonical layout."""
     from neuralqx_struct.schema.series import schema_folders, version_files
+    from neuralqx_struct.schema.text.loader import replace_text
     from neuralqx_struct.tools.formatting import format_schema
 
     changed: list[Path] = []
@@ -219,13 +220,13 @@ def fmt(paths: Sequence[Path], check: bool) -> Report:
                 made = format_schema(text, str(file))
                 if made == text:
                     continue
-                changed.append(file)
                 if check:
                     message = "expected the canonical layout, got another"
                     hint = f"neuralqx-struct schema fmt {shell_word(file)}"
                     found.append(Diagnostic("NQX016", "error", message, file=str(file), hint=hint))
                 else:
                     replace_text(file, made)
+                changed.append(file)
         return found
 
     done = each(paths, rewrite, "in the canonical layout")

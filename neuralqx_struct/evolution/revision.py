@@ -34,7 +34,7 @@ from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.series import SchemaMissingError, Series, load_series
-from neuralqx_struct.schema.text.loader import Source, dump_yaml, read_file, read_text
+from neuralqx_struct.schema.text.loader import Source, dump_yaml, read_file, read_text, replace_text
 from neuralqx_struct.schema.uses import beside, link
 
 _PUBLISHED = "git:HEAD"
@@ -82,9 +82,9 @@ class Revision:
                 file=str(target),
                 hint=f"revise it with edited={str(target)!r}, or name another file",
             )
-        target.write_text(self.text, encoding="utf-8")
+        replace_text(target, self.text)
         if out is None and self.edited is not None and self.published is not None:
-            self.edited.write_text(self.published, encoding="utf-8")
+            replace_text(self.edited, self.published)
         return target
 
 

@@ -23,6 +23,7 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, layout_folder
 from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.schema.text import quoted
+from neuralqx_struct.schema.text.loader import replace_text
 from neuralqx_struct.types import Type, walk_type
 
 LAYOUT_SCHEMA_ID = "https://neuralqx.github.io/neuralqx-struct/schemas/layout-schema/1.json"
@@ -116,6 +117,5 @@ def new_layout(series: Series, name: str) -> Path:
     published = series.folder.parent / "layout-schema" / "1.json"
     modeline = "../../layout-schema/1.json" if published.is_file() else LAYOUT_SCHEMA_ID
     text = draft_layout(series.head, name, modeline)
-    folder.mkdir(exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    replace_text(file, text)
     return file

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -34,6 +35,7 @@ from neuralqx_struct.schema.model import (
     StructDeclaration,
 )
 from neuralqx_struct.schema.text import KeyPath
+from neuralqx_struct.schema.text.loader import replace_text
 
 LANGUAGE_SCHEMA_ID = "https://neuralqx.github.io/neuralqx-struct/schemas/struct-schema/1.json"
 #: The first line of a schema file, from which editors find the JSON Schema.
@@ -191,9 +193,11 @@ def new_schema(identity: str, folder: str | Path = "schemas") -> Path:
         root = f"{root}State" if root[0].isalpha() else f"State{root}"
     published = Path(folder) / "struct-schema" / "1.json"
     modeline = "../struct-schema/1.json" if published.is_file() else LANGUAGE_SCHEMA_ID
-    place.mkdir(parents=True)
     file = place / "v1.yaml"
-    file.write_text(
-        _DRAFT.format(modeline=modeline, identity=identity, root=root), encoding="utf-8"
-    )
+    try:
+        replace_text(file, _DRAFT.format(modeline=modeline, identity=identity, root=root))
+    except OSError:
+        with suppress(OSError):  # another attempt wants a new folder too
+            place.rmdir()
+        raise
     return file

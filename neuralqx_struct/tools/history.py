@@ -12,7 +12,6 @@ Example:
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -38,6 +37,7 @@ from neuralqx_struct.evolution.steps import step_text
 from neuralqx_struct.schema.lock import LOCK_NAME, format_lock, lock_entry, read_lock
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import SchemaMissingError, Series, load_series, schema_folders
+from neuralqx_struct.schema.text.loader import replace_text
 from neuralqx_struct.tools.linting import lint_series
 from neuralqx_struct.tools.validation import validate
 
@@ -109,7 +109,7 @@ def freeze(path: str | Path, *, dry_run: bool = False) -> Frozen:
     now = {version: lock_entry(series.at(version)) for version in wanted}
     entries = lock | now
     if entries != lock and not dry_run:
-        _replace(file, format_lock(series.id, entries))
+        replace_text(file, format_lock(series.id, entries))
     corrected = tuple(v for v in wanted if v in lock and lock[v]["full"] != now[v]["full"])
     return Frozen(file, added, tuple(sorted(lock)), corrected)
 
@@ -117,16 +117,6 @@ def freeze(path: str | Path, *, dry_run: bool = False) -> Frozen:
 def _folder(path: Path) -> Path:
     """The schema folder that a path belongs to."""
     return path if path.is_dir() else path.parent
-
-
-def _replace(file: Path, text: str) -> None:
-    """Writes a file completely or not at all."""
-    stage = file.with_name(f".{file.name}-{os.getpid()}")
-    try:
-        stage.write_text(text, encoding="utf-8")
-        stage.replace(file)
-    finally:
-        stage.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.fitting import numbered_names
 from neuralqx_struct.schema.language import MODELINE
 from neuralqx_struct.schema.series import carried_series
-from neuralqx_struct.schema.text.loader import dump_yaml, read_text
+from neuralqx_struct.schema.text.loader import dump_yaml, read_text, replace_text
 from neuralqx_struct.tools.drafts import draft, draft_of_structs
 from neuralqx_struct.tools.foreign_forms import (
     DEFAULT_SEPARATOR,
@@ -309,8 +309,7 @@ class Inferred(str):
                 message = "expected a new file, got one that exists"
                 raise bundle.BundleExistsError(message, file=str(path), hint=hint)
         for path, text in texts.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            replace_text(path, text)
         return [*texts]
 
 

@@ -1,8 +1,10 @@
 """Revisions: the next version's file from an edited schema, questions, and that every answer leads to a schema that lints."""
 
+import errno
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
@@ -194,6 +196,22 @@ def test_a_new_file_beside_the_others_is_completed_in_place(folder):
     assert [d.code for d in lint(folder)] == ["NQX318"]
     (folder / "v2.yaml").write_text(answered((folder / "v2.yaml").read_text()))
     assert not has_errors(lint(folder))
+
+
+def test_on_a_full_disk_the_edited_file_is_kept(folder, monkeypatch):
+    edited = V1.replace("version: 1", "version: 2").replace("weight:", "weights:")
+    (folder / "v2.yaml").write_text(edited)
+    revision = revise(folder)
+
+    def full(path, text, **_):
+        path.write_bytes(text[:5].encode())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*v2\.yaml'"):
+        revision.write()
+    assert (folder / "v2.yaml").read_text() == edited
+    assert len([*folder.iterdir()]) == 2
 
 
 def test_without_a_repository_the_edited_file_is_named(tmp_path):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema import text as limits
-from neuralqx_struct.schema.text.loader import dump_yaml, read_file, read_text
+from neuralqx_struct.schema.text.loader import dump_yaml, read_file, read_text, replace_text
 from tests.builders import ROOT, positions_of
 
 EXAMPLES = sorted((ROOT / "schemas" / "vmc_state").glob("v*.yaml"))
@@ -234,3 +236,27 @@ def test_a_separator_alone_is_a_marker_only_where_reading_fails():
     assert caught.value.diagnostics[0].code == "NQX017"
     assert read_text('a: "b\n\n=======\n\nc"\n').data == {"a": "b\n=======\nc"}
     assert read_text("a: |\n  <<<<<<< HEAD\n").data == {"a": "<<<<<<< HEAD\n"}
+
+
+@pytest.mark.parametrize("refused", ["write_text", "chmod", "replace"])
+def test_a_text_is_replaced_completely_or_not_at_all(tmp_path, monkeypatch, refused):
+    file, link = tmp_path / "v1.yaml", tmp_path / "link.yaml"
+    file.write_text("old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    replace_text(tmp_path / "new" / "v1.yaml", "new")
+    replace_text(link, "more")
+    assert (file.read_text(), file.stat().st_mode & 0o777, link.is_symlink()) == (
+        "more",
+        0o640,
+        True,
+    )
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", "hidden")
+
+    monkeypatch.setattr(Path, refused, full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*v1\.yaml'"):
+        replace_text(file, "new")
+    assert file.read_text() == "more"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.yaml", "new", "v1.yaml"]

@@ -19,6 +19,7 @@ import os
 import stat
 from array import array
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
@@ -43,7 +44,7 @@ from neuralqx_struct.schema.text.json_reader import read_json
 from neuralqx_struct.schema.text.yaml_reader import read_yaml
 from neuralqx_struct.schema.text.yaml_writer import dump_yaml
 
-__all__ = ["JsonValue", "Mark", "Source", "dump_yaml", "read_file", "read_text"]
+__all__ = ["JsonValue", "Mark", "Source", "dump_yaml", "read_file", "read_text", "replace_text"]
 
 Format = Literal["yaml", "json"]
 #: Feeds a text to the builder, and returns its suppressions.
@@ -52,6 +53,27 @@ _Reader = Callable[["Builder", str], Suppressions]
 _READERS: Mapping[str, _Reader] = {"yaml": read_yaml, "json": read_json}
 _FORMATS: Mapping[str, Format] = {".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 _DUPLICATE_KEY = {"yaml": "NQX002", "json": "NQX014"}
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Writes a text file completely, with the folders above it, or leaves the old one.
+
+    Raises:
+        OSError: The system refused it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = Path(os.path.realpath(path))
+    temporary = file.with_name(f".{file.name[:100]}.tmp-{os.urandom(6).hex()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        with suppress(FileNotFoundError):
+            temporary.chmod(stat.S_IMODE(file.stat().st_mode))
+        temporary.replace(file)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def read_text(text: str | bytes, name: str = "<text>", *, format: Format = "yaml") -> Source:  # noqa: A002
