@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from itertools import chain, islice
 from typing import Any
 
 from neuralqx_struct.schema.bounds import live_value, scalar_misses
@@ -49,11 +50,15 @@ def refuses(name: str, reader: FieldDeclaration, writer: FieldDeclaration) -> bo
 
 def _values(writer: FieldDeclaration, name: str) -> list[Any] | None:
     """All values that a limit is about, null aside; None where they are not known, or too many."""
-    found: Iterable[Any]
-    if writer.choices is not None:
-        if len(writer.choices) > _MOST:
+    found: Any
+    listed = [option.listed_values for option in writer.declared.solid]
+    if all(listed) or writer.choices is not None:
+        given = chain.from_iterable(listed) if all(listed) else writer.choices or ()
+        found = [*islice(given, _MOST + 1)]
+        if len(found) > _MOST:
             return None
-        found = [live_value(writer, each) for each in writer.choices]
+        if not all(listed):
+            found = [live_value(writer, each) for each in found]
     else:
         (low, _), (high, _) = _low(writer), _high(writer)
         if not _is_about_ints(writer, name) or -math.inf in (low, high) or -high - low >= _MOST:

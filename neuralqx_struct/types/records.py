@@ -242,6 +242,8 @@ class Type(ABC):
 
     #: Groups of constraints that fields of the type take: ``number``, ``text`` and ``length``.
     bounds: tuple[str, ...] = ()
+    #: All values, of a type that lists them.
+    listed_values: tuple[Any, ...] = ()
 
     def outside_jax(self, document: Any) -> bool:
         """True if some values are leaves that JAX refuses."""
