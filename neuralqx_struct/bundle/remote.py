@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cas
 
 from neuralqx_struct.bundle.copies import copy_region
 from neuralqx_struct.bundle.disk import BundleMissingError, BundleReplacedError
-from neuralqx_struct.bundle.steps import Contents, listed, numbers_of
+from neuralqx_struct.bundle.steps import Contents, contents
 from neuralqx_struct.bundle.storage import MANIFEST, Opened, Zip
 from neuralqx_struct.bundle.urls import RemotePath
 from neuralqx_struct.dtypes import dtype_named
@@ -210,12 +210,8 @@ class Remote(Opened):
         return BundleReplacedError(message, file=str(self.path), hint="read it again")
 
     def contents(self) -> Contents | None:
-        """The folders in it with the names of steps; whether they are bundles is not asked."""
-        steps = numbers_of(self._sizes)
-        if not steps:
-            return None
-        text = f"a series of the steps {listed(steps)}"
-        return Contents(text, self.path / str(steps[-1]), series=True)
+        """The bundles in it, and in the folders in it."""
+        return contents(self.path, MANIFEST)
 
     def close(self) -> None:
         """Closes files that were downloaded; maps of them stay."""

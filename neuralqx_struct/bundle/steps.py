@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.errors import printable
 from neuralqx_struct.stores.orbax_layout import UNFINISHED
 
@@ -59,15 +61,17 @@ class Contents(NamedTuple):
     series: bool
 
 
-def contents(root: Path, manifest: str) -> Contents | None:
+def contents(root: Place, manifest: str) -> Contents | None:
     """The bundles in a folder, or in the folders in it; None if there are none.
 
     Args:
         root: The folder.
         manifest: The file that each bundle has.
     """
-    inside = [name for name in sorted(os.listdir(root)) if Path(root, name, manifest).is_file()]  # noqa: PTH208 - names alone
-    steps = [number for number, path in step_paths(root).items() if path.name in inside]
+    names = _names_in(root, manifest) if isinstance(root, Path) else _names_below(root, manifest)
+    found = sorted(names, key=lambda name: (name.count("/"), *map(_order, name.split("/"))))
+    inside = sorted(name for name in found if "/" not in name)
+    steps = [number for number in numbers_of(inside) if str(number) in inside]
     if steps:
         return Contents(
             f"a series of the steps {listed(steps)}", root / str(steps[-1]), series=True
@@ -76,25 +80,39 @@ def contents(root: Path, manifest: str) -> Contents | None:
         return Contents(
             f"a folder of the bundles {listed(inside)}", root / inside[-1], series=False
         )
-    items = {step: _items(root / step, manifest) for step in sorted(os.listdir(root), key=_order)}  # noqa: PTH208 - names alone
-    found = {step: names for step, names in items.items() if names}
     if not found:
         return None
-    last = [*found][-1]
-    names = sorted({name for names in found.values() for name in names})
-    text = f"a folder of the steps {listed([*found])}, which hold the bundles {listed(names)}"
-    return Contents(text, root / last / found[last][0], series=False)
+    pairs = [name.split("/") for name in found]
+    items = sorted({item for _, item in pairs})
+    text = f"a folder of the steps {listed([*dict(pairs)])}, which hold the bundles {listed(items)}"
+    last = next(name for name in found if name.startswith(f"{pairs[-1][0]}/"))
+    return Contents(text, root / last, series=False)
 
 
-def _items(step: Path, manifest: str) -> list[str]:
-    """The names of the bundles in the folder of a finished step; none in folders that cannot be read, and in hidden ones."""
-    if step.name.startswith(".") or UNFINISHED in step.name or not step.is_dir():
-        return []
-    try:
-        names = os.listdir(step)  # noqa: PTH208 - names alone
-    except OSError:
-        return []
-    return [name for name in sorted(names) if Path(step, name, manifest).is_file()]
+def _names_in(root: Path, manifest: str) -> Iterator[str]:
+    """Yields the bundles in a folder on a disk, and in the finished steps in it; folders that cannot be read have none."""
+    for name in os.listdir(root):  # noqa: PTH208 - names alone
+        if Path(root, name, manifest).is_file():
+            yield name
+        elif _is_finished(name) and Path(root, name).is_dir():
+            with suppress(OSError):
+                inner = os.listdir(root / name)  # noqa: PTH208 - names alone
+                yield from (
+                    f"{name}/{item}" for item in inner if Path(root, name, item, manifest).is_file()
+                )
+
+
+def _names_below(root: RemotePath, manifest: str) -> Iterator[str]:
+    """Yields the same behind a URL, of one listing of all files."""
+    for file in root.files_below():
+        name, _, last = file.rpartition("/")
+        if name and last == manifest and name.count("/") < 2 and _is_finished(name):
+            yield name
+
+
+def _is_finished(step: str) -> bool:
+    """False for hidden folders, and for those of steps that Orbax has not finished."""
+    return not step.startswith(".") and UNFINISHED not in step.partition("/")[0]
 
 
 def _order(name: str) -> tuple[int, str]:

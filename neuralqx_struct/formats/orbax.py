@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from neuralqx_struct.bundle.steps import contents
@@ -95,7 +94,7 @@ def _item(path: Place) -> Place:
     items: list[Place] = [entry for entry in inner if (entry / _TREE).is_file()]
     if len(items) == 1:
         return items[0]
-    bundles = contents(path, MANIFEST) if isinstance(path, Path) and not items else None
+    bundles = None if items else contents(path, MANIFEST)
     if bundles is not None:
         message = f"expected a checkpoint of one tree of arrays, got {bundles.text}"
         raise SerializationError(message, code="NQX621", hint=f"open {shell_word(bundles.last)}")

@@ -19,10 +19,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count as numbers
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, ClassVar, Final, Unpack
 
 import numpy as np
 
@@ -49,6 +51,8 @@ _CheckpointArgs: Any = _ocp.args.CheckpointArgs
 _CheckpointableHandler: Any = _ocp.v1.handlers.CheckpointableHandler
 #: The names of barriers, which every process meets in the same order.
 _BARRIERS: Final = numbers()
+_TRIES: Final = 1000
+_PAUSE: Final = 0.01  # seconds
 
 
 class _Item:
@@ -133,22 +137,49 @@ def _local(directory: Any) -> Path:
     return Path(text).absolute()
 
 
+@asynccontextmanager
+async def _made(wait: Callable[[], Awaitable[Any]]) -> AsyncIterator[None]:
+    """Raises an error when Orbax has made the folder of the item.
+
+    A manager that is closed before never makes it. Threads of Orbax wait for it, and the interpreter for them: 5 minutes.
+    """
+    try:
+        yield
+    except Exception:
+        await wait()
+        raise
+
+
+async def _seen(place: Path) -> None:
+    """Waits until a folder is there, 10 seconds at most: several processes may have lost the one that makes it."""
+    for _ in range(_TRIES):
+        if place.is_dir():
+            break
+        await asyncio.sleep(_PAUSE)
+
+
 class StructCheckpointHandler(_AsyncHandler):  # type: ignore[misc]
     """Saves and restores Structs, and any tree that :func:`~neuralqx_struct.export` takes, in ``CheckpointManager``.
 
     The manager makes it where it is given :class:`StructSave` or :class:`StructRestore`, also inside of
     ``ocp.args.Composite``.
+
+    Args:
+        limits: Sizes above which an item is refused, by ``metadata`` too; ``StructSave`` and ``StructRestore`` may
+            have others. The manager takes a handler in ``handler_registry`` or ``item_handlers``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
         self._handler = array_handler()
+        self._limits = limits
         self._items: dict[Path, _Item] = {}
 
     async def async_save(self, directory: Any, args: StructSave) -> list[Any]:
         """Copies the arrays from their devices; returns the futures that write the item."""
         place = _local(directory)
-        item = self._items[place] = _Item(args.item, args.metadata, args.limits)
-        futures = await item.begin(self._handler, place)
+        async with _made(partial(_seen, place)):
+            item = self._items[place] = _Item(args.item, args.metadata, args.limits or self._limits)
+            futures = await item.begin(self._handler, place)
 
         async def sum_up() -> None:
             item.sum_up(place)
@@ -170,11 +201,11 @@ class StructCheckpointHandler(_AsyncHandler):  # type: ignore[misc]
 
     def restore(self, directory: Any, args: StructRestore | None = None) -> Any:
         """Loads the item."""
-        return (args or StructRestore()).load(_local(directory))
+        return (args or StructRestore()).load(_local(directory), self._limits)
 
     def metadata(self, directory: Any) -> Any:
         """The item with ``jax.ShapeDtypeStruct`` in the place of its arrays."""
-        return load(_local(directory), abstract=True)
+        return load(_local(directory), abstract=True, limits=self._limits)
 
     def close(self) -> None:
         """Releases what the handler of the arrays holds."""
@@ -233,9 +264,10 @@ class StructRestore(_CheckpointArgs):  # type: ignore[misc]
         self._load_cls = load_cls
         self._options = options
 
-    def load(self, path: Path) -> Any:
-        """Loads a bundle with these options."""
-        return load(path, load_cls=self._load_cls, **self._options)
+    def load(self, path: Path, limits: Limits | None = None) -> Any:
+        """Loads a bundle with these options, and with other limits if they have none."""
+        options: LoadOptions = {"limits": limits, **self._options}
+        return load(path, load_cls=self._load_cls, **options)
 
 
 class StructHandler(_CheckpointableHandler):  # type: ignore[misc]
@@ -244,14 +276,20 @@ class StructHandler(_CheckpointableHandler):  # type: ignore[misc]
     The abstract form, by which a Struct is loaded, is its class or schema; or an object with
     ``jax.ShapeDtypeStruct`` in the place of arrays, whose shardings it gets; or a :class:`StructRestore`, which has
     all options. Without one, the Struct is loaded as it was saved.
+
+    Attributes:
+        limits: Sizes above which an item is refused, of a subclass that is registered for the item.
     """
+
+    limits: ClassVar[Limits | None] = None
 
     async def save(self, directory: Any, checkpointable: Any) -> Awaitable[None]:
         """Copies the arrays from their devices; returns what writes the item."""
         place = _local(directory.path)
         handler = array_handler()
-        item = _Item(checkpointable, None, None)
-        futures = await item.begin(handler, place)
+        async with _made(directory.await_creation):
+            item = _Item(checkpointable, None, self.limits)
+            futures = await item.begin(handler, place)
         barrier = f"{place}:{next(_BARRIERS)}"
 
         def write() -> None:
@@ -275,13 +313,13 @@ class StructHandler(_CheckpointableHandler):  # type: ignore[misc]
         wanted = _restore_of(abstract_checkpointable)
 
         async def read() -> Any:
-            return wanted.load(place)
+            return wanted.load(place, self.limits)
 
         return read()
 
     async def metadata(self, directory: Any) -> Any:
         """The item with ``jax.ShapeDtypeStruct`` in the place of its arrays."""
-        return load(_local(directory), abstract=True)
+        return load(_local(directory), abstract=True, limits=self.limits)
 
     def is_handleable(self, checkpointable: Any) -> bool:
         """True for Structs."""

@@ -351,7 +351,7 @@ def array_handler() -> Any:
     checkpoint = package("orbax.checkpoint")
     handlers = checkpoint.type_handlers
     known = inspect.signature(handlers.NumpyHandler).parameters
-    # The arrays are private already. Orbax before 0.12 always copies.
+    # The arrays are private already. Orbax before 0.12.5 always copies.
     no_copy = {"deepcopy_host_arrays": False} if "deepcopy_host_arrays" in known else {}
     registry = handlers.create_type_handler_registry(
         (np.ndarray, handlers.NumpyHandler(**no_copy)),

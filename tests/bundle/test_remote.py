@@ -244,7 +244,11 @@ def test_many_arrays_are_fetched_together_and_large_ones_several_at_a_time(serve
     ("work", "code", "text"),
     [
         (lambda: s.load(URL), "NQX401", "expected a bundle, got nothing"),
-        (lambda: s.load("memory://bucket"), "NQX401", "a series of the steps 1, 2"),
+        (lambda: s.load("memory://bucket"), "NQX401", "a series of the steps 2"),
+        (lambda: s.load("memory://run"), "NQX401", "steps 9, 10, which hold the bundles net, opt"),
+        (lambda: s.inspect("memory://run"), "NQX621", "steps 9, 10, which hold the bundles net"),
+        (lambda: s.load("memory://run/10"), "NQX401", "name one, such as memory://run/10/net"),
+        (lambda: s.migrate("memory://run", "x"), "NQX401", "migrate_all takes the whole folder"),
         (lambda: s.load("memory://bucket/1"), "NQX401", "got one with notes.txt in it"),
         (lambda: s.export(1, "memory://bucket/1"), "NQX431", "got an existing one"),
         (lambda: s.export(1, "memory://bucket/1", overwrite=True), "NQX431", "a folder without"),
@@ -259,6 +263,10 @@ def test_errors(server, work, code, text):
     server.files.pipe_file("/bucket/1/notes.txt", b"x")
     server.files.pipe_file("/bucket/2/manifest.json", b"{}")
     server.files.pipe_file("/bucket/f.zip", b"xy")
+    for step in (9, 10):
+        server.files.pipe_file(f"/run/{step}/_CHECKPOINT_METADATA", b"{}")
+    for item in ("9/opt", "10/net", ".11/net", "12.orbax-checkpoint-tmp/net", "10/net/deep"):
+        server.files.pipe_file(f"/run/{item}/manifest.json", b"{}")
     before = server.names()
     with pytest.raises(s.SerializationError, match=text) as caught:
         work()

@@ -1,5 +1,7 @@
 """Structs as items of Orbax's managers: every item is a bundle, and restores with all options of a load."""
 
+import asyncio
+import inspect
 import json
 import os
 import shutil
@@ -7,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -346,6 +349,23 @@ def test_an_array_without_data_is_refused(tmp_path):
     manager = ocp.CheckpointManager(tmp_path / "m")
     with manager, pytest.raises((s.SerializationError, RuntimeError), match="deleted|donated"):
         manager.save(0, args=StructSave(state))
+    wait_for_threads()
+
+
+def wait_for_threads():
+    """Waits for the threads of Orbax; some that nothing can end any more live 5 minutes."""
+    for thread in threading.enumerate():
+        if "_target_setting_result" in thread.name:
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+def test_a_save_that_v1_refuses_leaves_no_thread(folder, tmp_path):
+    net = old_net(folder)
+    net.w.delete()
+    with v1.training.Checkpointer(tmp_path / "m") as manager, pytest.raises(s.SerializationError):
+        manager.save_checkpointables_async(0, {"net": net})
+    wait_for_threads()
 
 
 # -- folders
@@ -470,8 +490,6 @@ def test_steps_in_v1(folder, schema, tmp_path):
 
 @pytest.mark.parametrize("wrong", [3, {"w": 1}])
 def test_other_abstract_forms_are_refused(wrong, tmp_path):
-    import asyncio
-
     with pytest.raises(TypeError, match="abstract form: expected a Struct"):
         asyncio.run(StructHandler().load(tmp_path, wrong))
 
@@ -585,3 +603,44 @@ def test_limits_of_an_item(tmp_path):
         with pytest.raises(s.SerializationError, match="limits="):
             manager.restore(1, args=StructRestore(limits=Limits(nodes=4)))
         assert manager.restore(1, args=StructRestore(limits=Limits(nodes=10)))["b"] == [1, 2, 3]
+
+
+class Tight(StructHandler):
+    limits = Limits(nodes=4)
+
+
+def test_limits_of_a_handler(folder, tmp_path):
+    """``metadata`` takes no options: its limits are those of the handler, as those of saves and restores without others."""
+    tree = {"a": jnp.arange(3), "b": [1, 2, 3]}
+    place = tmp_path / "one"
+    with ocp.Checkpointer(StructCheckpointHandler()) as writer:
+        writer.save(place, args=StructSave(tree))
+    handler = StructCheckpointHandler(limits=Limits(nodes=4))
+    for refused in (handler.metadata, handler.restore):
+        with pytest.raises(s.SerializationError, match="limits="):
+            refused(place)
+    assert handler.restore(place, StructRestore(limits=Limits(nodes=10)))["b"] == [1, 2, 3]
+    with pytest.raises(s.SerializationError, match="at most 4 nodes"):
+        handler.save(tmp_path, StructSave(tree))
+    handler.close()
+
+    v1.save_checkpointables(tmp_path / "ck", {"net": old_net(folder)})
+
+    async def done(first):
+        awaited = await first
+        return await awaited if inspect.isawaitable(awaited) else awaited
+
+    async def created():
+        """Nothing is made."""
+
+    new = SimpleNamespace(path=tmp_path, await_creation=created)
+    v1_handler, item = Tight(), tmp_path / "ck/net"
+    for refused in (
+        v1_handler.metadata(item),
+        v1_handler.load(item),
+        v1_handler.save(new, old_net(folder)),
+    ):
+        with pytest.raises(s.SerializationError, match="limits="):
+            asyncio.run(done(refused))
+    wide = StructRestore(limits=Limits(nodes=500))
+    assert asyncio.run(done(v1_handler.load(item, wide))).step == 0

@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 import tracemalloc
+from inspect import signature
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -373,7 +375,9 @@ def test_a_compressed_bundle_becomes_a_checkpoint_without_all_arrays_in_memory(t
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 6 * size
+    # Orbax before 0.12.5 copies all arrays once more.
+    copies = "deepcopy_host_arrays" not in signature(ocp.type_handlers.NumpyHandler).parameters
+    assert peak < (6 + 12 * copies) * size
     loaded = s.load(tmp_path / "ckpt")
     assert all(np.array_equal(loaded[name], array) for name, array in arrays.items())
     assert sorted(file.name for file in tmp_path.iterdir()) == ["ckpt", "packed"]
