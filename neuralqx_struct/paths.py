@@ -176,7 +176,7 @@ def _escaped(key: str) -> str:
 _ANY_KEYS = "(?:[^/]*/)*"
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=20_000)  # a filter may join so many, and asks for all of them at each leaf
 def _glob_pattern(glob: str) -> re.Pattern[str]:
     blocks: list[str] = [""]
     for part in glob.split("/"):
@@ -215,8 +215,21 @@ def match_glob(glob: str, path: Sequence[Hashable]) -> bool:
         >>> match_glob("params/**/bias", ("params", "layers", 0, "bias"))
         True
     """
-    text = "".join(f"{_escaped(str(key))}/" for key in path)
-    return _glob_pattern(glob).fullmatch(text) is not None
+    return _glob_pattern(glob).fullmatch(_glob_text(path)) is not None
+
+
+#: The path that was asked for last, which many globs are compared with, and its text.
+_latest: tuple[Sequence[Hashable], str] = ((), "")
+
+
+def _glob_text(path: Sequence[Hashable]) -> str:
+    """The text of a path that globs are compared with."""
+    global _latest  # noqa: PLW0603 - a memo
+    kept, text = _latest
+    if kept is not path or not isinstance(path, tuple):
+        text = "".join(f"{_escaped(str(key))}/" for key in path)
+        _latest = path, text
+    return text
 
 
 # ---------------------------------------------------------------------------------------------------------------------

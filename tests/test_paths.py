@@ -1,9 +1,11 @@
 import pickle
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neuralqx_struct import paths
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.paths import FieldName, array_name, format_path, match_glob, parse_path
 from tests.builders import bounded
@@ -131,3 +133,21 @@ def test_a_field_name_is_its_text_and_knows_its_spec():
     name = FieldName("w", spec := object())
     assert name == "w" and hash(name) == hash("w") and name.spec is spec
     assert pickle.loads(pickle.dumps(FieldName("w"))) == "w"
+
+
+def test_a_path_and_the_globs_of_a_filter_are_prepared_once(monkeypatch):
+    escaped, before = Mock(wraps=paths._escaped), paths._glob_pattern.cache_info().misses
+    monkeypatch.setattr(paths, "_escaped", escaped)
+    globs = [f"never/seen/{i}" for i in range(1000)]
+    for path in (("never", 1), ("never", True), ["never", 1], ["never", 2]):
+        assert not any(paths.match_glob(glob, path) for glob in globs)
+        assert paths.match_glob(f"*/{path[1]}", path)
+    assert paths._glob_pattern.cache_info().misses - before <= 1003
+    assert escaped.call_count == 2 * 2 + 2 * 2 * 1001
+
+
+def test_a_list_that_was_changed_is_another_path():
+    path = ["a", "b"]
+    assert paths.match_glob("a/b", path)
+    path[1] = "c"
+    assert not paths.match_glob("a/b", path) and paths.match_glob("a/c", path)

@@ -136,6 +136,7 @@ class _Draft:
         self.enums: dict[str, dict[str, None]] = {}
         self.names: dict[str, str] = {}  # of structs and enums, by reference
         self.used: set[str] = set()
+        self.regular: dict[str, bool] = {}  # whether all instances have the same fields
         self.axes: list[_Axis] = []
         self.struct = ""  # the struct whose field is written
         self.todo = ""
@@ -251,8 +252,10 @@ class _Draft:
 
     def is_regular(self, reference: str) -> bool:
         """True if all instances of a struct have the same fields."""
-        instances = self.structs[reference]
-        return all(instance.keys() == instances[0].keys() for instance in instances)
+        if reference not in self.regular:
+            first, *others = self.structs[reference]
+            self.regular[reference] = all(each.keys() == first.keys() for each in others)
+        return self.regular[reference]
 
     def of_enum(self, column: _Column, label: str) -> str:
         references = {held.node["type"] for held in column}

@@ -558,6 +558,7 @@ SLOW = {
     "instances": lambda: {
         "x": {"__kind__": "list", "items": [struct("m:A", a=array(n, 2)) for n in range(5000)]}
     },
+    "fields of one class": lambda: {f"f{n}": struct("m:A", a=n) for n in range(8000)},
     "classes": lambda: {
         "x": {"__kind__": "list", "items": [struct(f"m:A{n}", a=n) for n in range(5000)]}
     },
