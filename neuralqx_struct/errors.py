@@ -177,6 +177,8 @@ def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
 _MOST_COMPARED = 100
 _LONGEST_COMPARED = 200
 _MOST_SHOWN = 100
+#: Problems of one input after which names that are like a wrong one are no longer looked for.
+MOST_HINTS = 50
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -28,6 +28,7 @@ from neuralqx_struct.codecs.classes import (
 )
 from neuralqx_struct.codecs.nodes import Codec, Encoder, unsaveable
 from neuralqx_struct.errors import (
+    MOST_HINTS,
     Diagnostic,
     SerializationError,
     Severity,
@@ -281,7 +282,8 @@ def _fill_in(
             message = "took the default, the payload has no value"
             options.report.append(Diagnostic("NQX425", "info", message, path))
     else:
-        meant = did_you_mean(name, stored)
+        few = len(decoder.problems) < MOST_HINTS
+        meant = did_you_mean(name, stored) if few else None
         hint = f"give the field a default, pass fill={{{name!r}: ...}}, or write a migration that adds it"
         if meant:
             hint = (

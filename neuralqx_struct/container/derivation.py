@@ -23,7 +23,13 @@ import jax
 import numpy as np
 from jax.tree_util import GetAttrKey
 
-from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationError, did_you_mean
+from neuralqx_struct.errors import (
+    MOST_HINTS,
+    Diagnostic,
+    SerializationError,
+    ValidationError,
+    did_you_mean,
+)
 from neuralqx_struct.fieldspec import Names, Values, is_struct
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.struct.pytree import Layout, Pair
@@ -84,11 +90,13 @@ def complete(
         path = f"{cls.__name__}.{name}"
         problems.append(Diagnostic(code, "error", message, path, hint=hint))
 
+    fields = frozenset(known)
     for name in stored:
-        if name not in known:
+        if name not in fields:
             message = f"expected a field of {cls.__name__}, got {name!r}, which it does not have"
             remedy = "keep removed fields readable until no stored object has them"
-            refuse(name, "NQX415", message, did_you_mean(str(name), known) or remedy)
+            meant = did_you_mean(str(name), known) if len(problems) < MOST_HINTS else None
+            refuse(name, "NQX415", message, meant or remedy)
     for name in known:
         if name not in stored and not has_default(name):
             message = "expected a stored value or a default, got neither"

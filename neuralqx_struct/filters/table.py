@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from neuralqx_struct.errors import closest, did_you_mean
+from neuralqx_struct.errors import MOST_HINTS, closest, did_you_mean
 from neuralqx_struct.filters.predicates import (
     DType,
     Everything,
@@ -187,7 +187,7 @@ def _glob(filter: PathGlob, leaves: Leaves) -> Report:  # noqa: A002
 def _paths(filter: PathIn, leaves: Leaves) -> Report:  # noqa: A002
     wanted = sorted(map(format_path, filter.paths))
     known = [format_path(path) for path, _ in leaves]
-    hints = [did_you_mean(path, known) for path in wanted]
+    hints = [did_you_mean(path, known) for path in wanted[:MOST_HINTS]]
     hint = next((hint for hint in hints if hint), None) or _listed("path", known)
     return f"a leaf at {' or '.join(wanted) or 'no path'}", hint
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import (
+    MOST_HINTS,
     Diagnostic,
     SchemaError,
     SerializationError,
@@ -201,6 +202,11 @@ class _Walk:
         self.constrained: list[Instance] = []
         self.chosen: dict[str, tuple[str, Path]] = {}  # dtype and first array of each choice
 
+    @property
+    def hints(self) -> bool:
+        """True while names like a wrong one are looked for, which takes time."""
+        return len(self.found) < MOST_HINTS
+
     def report(self, code: str, path: Path, message: str, hint: str | None = None) -> None:
         """Adds a problem."""
         self.found.append(Diagnostic(code, "error", message, path=format_path(path), hint=hint))
@@ -238,8 +244,8 @@ class _Walk:
             where = (*path, FieldName(field_name))
             if field_name not in seen.items:
                 if field.stored and self.closed:
-                    others = [str(n) for n in seen.items if n not in declaration.fields]
-                    hint = did_you_mean(field_name, others)
+                    others = (str(n) for n in seen.items if n not in declaration.fields)
+                    hint = did_you_mean(field_name, others) if self.hints else None
                     self.report("NQX414", where, f"expected {field.text}, got nothing", hint)
                 continue
             here = self.read(seen.items[field_name])
@@ -250,7 +256,7 @@ class _Walk:
             self.know_values(declaration, seen, dims)
         for unknown in seen.items if self.closed else ():
             if unknown not in declaration.fields:
-                hint = did_you_mean(str(unknown), declaration.fields)
+                hint = did_you_mean(str(unknown), declaration.fields) if self.hints else None
                 message = f"expected a field of {name}, got {str(unknown)!r}"
                 self.report("NQX415", (*path, unknown), message, hint)
         if declaration.constraints:

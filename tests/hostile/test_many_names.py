@@ -67,3 +67,21 @@ def test_an_example_of_structs_that_double():
     with bounded(), pytest.raises(SchemaError, match="at most 10,000 structs") as caught:
         s.example(Schema(series_of([document]), 1).A)
     assert caught.value.code == "NQX413"
+
+
+def test_a_payload_that_shares_no_name_with_its_schema(tmp_path):
+    """Thousands of missing fields, each of which may be any of as many unknown ones."""
+    count = 8000
+    document = doc({f"fieldname{i}": "int" for i in range(count)})
+    values = {f"fieldnmae{i}": i for i in range(count)}
+    path = bundle.write(tmp_path / "b", payload(document, values))
+    schema = Schema(series_of([document]), 1)
+    with bounded():
+        found = [validate(path)]
+        for read in (lambda: s.load(path), lambda: s.from_dict(values, schema)):
+            with pytest.raises(SerializationError) as caught:
+                read()
+            found.append(caught.value.diagnostics)
+    for problems in found:
+        assert len(problems) == 2 * count
+        assert 0 < sum("did you mean" in (each.hint or "") for each in problems) <= 50
