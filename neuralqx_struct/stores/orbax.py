@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _AHEAD: Final = 4  # parts of an array that are requested at a time
+_ALIGNED: Final = 64
 _ROOM: Final = 256 << 20  # and their bytes, if they are more than one
 
 
@@ -111,10 +112,10 @@ class _Arrays(StoredArrays):
         requests = ((region, _asked(store, region)) for region in wanted)
         coming = deque(islice(requests, ahead))
         while coming:
-            region, answer = coming.popleft()
+            region, (answer, values) = coming.popleft()
             coming.extend(islice(requests, 1))
             with faults_named(self._root, name):
-                values = np.ascontiguousarray(answer.result())
+                answer.result()
             if values.dtype != dtype:
                 values = values.reshape(-1).view(dtype)
             yield values.reshape(extent(region))
@@ -162,9 +163,16 @@ class _Arrays(StoredArrays):
             raise IntegrityError(problem)
 
 
-def _asked(store: Any, region: Region) -> Any:
-    """Requests a part of an array; returns its future."""
-    return store[region].read()
+def _asked(store: Any, region: Region) -> tuple[Any, Array]:
+    """Requests a part of an array; returns its future, and the memory that it fills, which JAX takes without a copy."""
+    import numpy as np
+
+    part = store[region]
+    shape, dtype = tuple(part.shape), part.dtype.numpy_dtype
+    room = np.empty(prod(shape) * dtype.itemsize + _ALIGNED, np.uint8)
+    values = np.ndarray(shape, dtype, room, -room.ctypes.data % _ALIGNED)
+    target = package("tensorstore").array(values)
+    return target.write(part.translate_to[(0,) * len(shape)] if shape else part), values
 
 
 def _opened(root: os.PathLike[str], name: str, code: str, shape: tuple[int, ...]) -> Any:

@@ -381,3 +381,11 @@ def test_a_compressed_bundle_becomes_a_checkpoint_without_all_arrays_in_memory(t
     loaded = s.load(tmp_path / "ckpt")
     assert all(np.array_equal(loaded[name], array) for name, array in arrays.items())
     assert sorted(file.name for file in tmp_path.iterdir()) == ["ckpt", "packed"]
+
+
+def test_arrays_are_read_into_memory_that_jax_takes_without_a_copy(tmp_path):
+    arrays = {f"a{size}": np.arange(size, dtype=np.float32) for size in (1, 7, 1000, 100_000)}
+    s.export(arrays, tmp_path / "ckpt", store="orbax")
+    held = bundle.read(tmp_path / "ckpt").arrays
+    for name in held:
+        assert held[name].ctypes.data % 64 == 0 and not held[name].flags.writeable
