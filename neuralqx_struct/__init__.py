@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.fieldspec import FieldSpec as FieldSpec
     from neuralqx_struct.fieldspec import field as field
     from neuralqx_struct.layouts.conversion import convert as convert
-    from neuralqx_struct.pages.reports import report as report
+    from neuralqx_struct.pages import report as report
     from neuralqx_struct.params import Param as Param
     from neuralqx_struct.params import Params as Params
     from neuralqx_struct.params.modules import Graph as Graph
@@ -122,7 +122,7 @@ _HOME = {
     "neuralqx_struct.fieldspec": ("MISSING", "FieldKind", "FieldSpec", "field"),
     "neuralqx_struct.tools.inference": ("infer",),
     "neuralqx_struct.tools.inspection": ("inspect",),
-    "neuralqx_struct.pages.reports": ("report",),
+    "neuralqx_struct.pages": ("report",),
     "neuralqx_struct.params.modules": ("Graph", "Module", "Rng"),
     "neuralqx_struct.params": ("Param", "Params"),
     "neuralqx_struct.struct.registration": (

@@ -96,7 +96,7 @@ def inspect(
             return Report(diagnostics=error.diagnostics)
         return Report(failures=error.diagnostics)  # the filter cannot be read
     if html is not None:
-        from neuralqx_struct.pages.reports import inspection_page
+        from neuralqx_struct.pages import inspection_page
 
         report = written(inspection_page(record), html, found=found)
         return replace(report, members={"bundle": record.to_json(), "out": html})
@@ -113,7 +113,7 @@ def report(
 ) -> Report:
     """Writes a page of HTML about a checkpoint or a schema, or about two checkpoints."""
     require_free(out, overwrite=overwrite)
-    from neuralqx_struct.pages.reports import report as page
+    from neuralqx_struct.pages import report as page
 
     return replace(
         written(page(path, other, limits=parse_limits(limits)), out), members={"out": out}

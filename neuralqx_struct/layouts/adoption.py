@@ -6,7 +6,7 @@ made one at a time, when they are asked for.
 Example:
     >>> import numpy as np
     >>> from neuralqx_struct.schema.series import load_series
-    >>> from neuralqx_struct.layouts.reading import read_layout
+    >>> from neuralqx_struct.layouts import read_layout
     >>> net = load_series('''
     ... {language: "1", schema: lab.net, version: 1, root: Net, structs: {Net: {fields: {kernel: "float32[n, m]"}}}}''')
     >>> layout, _ = read_layout('''
@@ -33,11 +33,10 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.formats.table import ForeignArray
+from neuralqx_struct.layouts import Layout
 from neuralqx_struct.layouts.arrays import AdoptedArrays
-from neuralqx_struct.layouts.frames import framed, unframed
-from neuralqx_struct.layouts.model import Layout
 from neuralqx_struct.layouts.names import Ignored, Names
-from neuralqx_struct.layouts.places import Leaf, Values
+from neuralqx_struct.layouts.places import Leaf, Values, framed, unframed
 from neuralqx_struct.layouts.plans import RULE, Numbers, Plan, claim_problems, claims_of
 from neuralqx_struct.layouts.walk import Walk
 from neuralqx_struct.paths import array_name

@@ -13,10 +13,8 @@ from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.dtypes.casts import cast
 from neuralqx_struct.evolution.values import compact
 from neuralqx_struct.formats.table import ForeignArray
-from neuralqx_struct.layouts.frames import item_of, layers, lead_axes, stacked
-from neuralqx_struct.layouts.kept import KeptArrays, out_of_memory
-from neuralqx_struct.layouts.places import Leaf
-from neuralqx_struct.layouts.plans import Numbers
+from neuralqx_struct.layouts.places import Leaf, item_of, layers, lead_axes, stacked
+from neuralqx_struct.layouts.plans import KeptArrays, Numbers, out_of_memory
 from neuralqx_struct.layouts.regions import Part, bounded, reshaped
 from neuralqx_struct.manifest.arrays import Region, StoredArrays
 

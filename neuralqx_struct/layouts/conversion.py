@@ -32,8 +32,8 @@ from neuralqx_struct.evolution.folders import is_bundle
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import FORMATS, ForeignArray
 from neuralqx_struct.formats.table import Writing
+from neuralqx_struct.layouts import read_layout
 from neuralqx_struct.layouts.payloads import adopted, foreign_of, released, sound_layout
-from neuralqx_struct.layouts.reading import read_layout
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.schema.catalogue import Catalogue, schemas_given
 from neuralqx_struct.schema.series import Series

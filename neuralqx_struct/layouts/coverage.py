@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.sizes import extent
+from neuralqx_struct.layouts import KEY, NUMBER, Layout, Rule
 from neuralqx_struct.layouts.forms import Form, Shape
-from neuralqx_struct.layouts.model import KEY, NUMBER, Layout, Rule
 from neuralqx_struct.layouts.names import joined
 from neuralqx_struct.layouts.places import holds_arrays, of_items
 from neuralqx_struct.schema.model import Document

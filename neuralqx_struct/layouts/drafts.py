@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.layouts.model import KEY, NUMBER, Layout
-from neuralqx_struct.layouts.places import holds_arrays
-from neuralqx_struct.layouts.values import missing_values
+from neuralqx_struct.layouts import KEY, NUMBER, Layout
+from neuralqx_struct.layouts.places import holds_arrays, missing_values
 from neuralqx_struct.schema.language import tidy
 from neuralqx_struct.schema.migration import NAME
 from neuralqx_struct.schema.model import Document

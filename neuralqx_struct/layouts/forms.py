@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.sizes import extent, same_size, total
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.layouts.model import Rule
+from neuralqx_struct.layouts import Rule
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import Extent
 from neuralqx_struct.types.text import format_extents

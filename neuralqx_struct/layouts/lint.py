@@ -19,12 +19,16 @@ from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SchemaError, Severity, did_you_mean
 from neuralqx_struct.evolution.sizes import equations, extent, shown_sizes
 from neuralqx_struct.evolution.steps.keys import KEY_WORDS
+from neuralqx_struct.layouts import KEY, NUMBER, Layout, Rule, read_layout
 from neuralqx_struct.layouts.coverage import claim_findings
 from neuralqx_struct.layouts.forms import Form, Shape
-from neuralqx_struct.layouts.model import KEY, NUMBER, Layout, Rule
-from neuralqx_struct.layouts.places import holds_arrays
-from neuralqx_struct.layouts.reading import read_layout
-from neuralqx_struct.layouts.values import field_types, missing_values, settings_of, value_names
+from neuralqx_struct.layouts.places import (
+    field_types,
+    holds_arrays,
+    missing_values,
+    settings_of,
+    value_names,
+)
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.lint.silencing import comments_in, in_order, without_silenced
 from neuralqx_struct.schema.model import Document, FieldDeclaration

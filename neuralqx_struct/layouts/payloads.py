@@ -33,14 +33,12 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
+from neuralqx_struct.layouts import Layout, read_layout
 from neuralqx_struct.layouts.adoption import AdoptionPlan
 from neuralqx_struct.layouts.arrays import AdoptedArrays, Order
 from neuralqx_struct.layouts.lint import check_layout
-from neuralqx_struct.layouts.model import Layout
-from neuralqx_struct.layouts.places import NOTHING, Values
-from neuralqx_struct.layouts.reading import read_layout
+from neuralqx_struct.layouts.places import NOTHING, Values, value_names
 from neuralqx_struct.layouts.release import ReleasePlan
-from neuralqx_struct.layouts.values import value_names
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.printing import brief
@@ -78,7 +76,7 @@ def adopted(
 
     Args:
         series: The schema.
-        layout: A name, the path or the text of a layout, or a :class:`~neuralqx_struct.layouts.model.Layout`.
+        layout: A name, the path or the text of a layout, or a :class:`~neuralqx_struct.layouts.Layout`.
         source: The path or URL of the file or folder, an open one, or a mapping of names to arrays.
         values: Values and sizes that the file does not show, by path; they win over those of the layout.
         report: Receives a diagnostic for every default, and for every array that the layout ignores.

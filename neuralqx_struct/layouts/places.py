@@ -1,26 +1,37 @@
 """Places: the values of a schema with their names in a file, the lists around them, and values that no array shows.
 
+Lists and stacked structs around an array are frames: they add axes to it, in the file or in the schema.
+
 Example:
     >>> sizes_in(Rule.model_validate({"name": "w", "reshape": ["d", "heads * hd"]})) == {"d", "heads", "hd"}
+    True
+    >>> layout = Layout(language="1", layout="x", of="neuralqx.vmc_state@1")
+    >>> {"n_sites", "alpha"} <= value_names(v1, layout)
     True
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.sizes import extent
-from neuralqx_struct.layouts.forms import Form
-from neuralqx_struct.layouts.model import Rule
+from neuralqx_struct.layouts import Layout, Rule
+from neuralqx_struct.layouts.forms import Form, Sizes
 from neuralqx_struct.paths import Path, format_path
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import sizes_in as names_in
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes
-from neuralqx_struct.types import Type, walk_type
+from neuralqx_struct.types import INT, Type, walk_type
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 #: A value that nothing gives.
 NOTHING: Final[Any] = object()
@@ -166,3 +177,142 @@ def holds_arrays(declared: Type, owner: Document) -> bool:
 def of_items(rule: Rule) -> Rule:
     """The rule of the items of a list or dict: the operations alone."""
     return rule.model_copy(update={"name": None, "unstack": None})
+
+
+def framed(shape: tuple[Any, ...], leaf: Leaf, counts: Sequence[Any]) -> tuple[Any, ...]:
+    """The shape in the file with the axes of lists and stacked structs around an array.
+
+    Args:
+        shape: The shape for one item.
+        leaf: The array.
+        counts: The lengths of the axes, by frame.
+    """
+    for frame, count in reversed([*zip(leaf.place.frames, counts, strict=True)]):
+        if frame.axis is not None:
+            axis = frame.axis % (len(shape) + 1)
+            shape = (*shape[:axis], count, *shape[axis:])
+    return shape
+
+
+def unframed(shape: Sizes, frames: Iterable[Frame]) -> tuple[Sizes, list[int]] | None:
+    """The shape for one item, and the lengths of the axes of lists and stacked structs; None if there are too few axes."""
+    counts = []
+    for frame in frames:
+        if frame.axis is None:
+            continue
+        if not -len(shape) <= frame.axis < len(shape):
+            return None
+        axis = frame.axis % len(shape)
+        counts.append(shape[axis])
+        shape = (*shape[:axis], *shape[axis + 1 :])
+    return shape, counts
+
+
+def item_of(array: Array, frames: Iterable[Frame]) -> Array:
+    """A view of the array for one item of each list; the axes of stacked structs are in front."""
+    import numpy as np
+
+    lead = 0
+    for frame in frames:
+        if frame.axis is None:
+            continue
+        axis = lead + frame.axis % (array.ndim - lead)
+        if frame.index is None:
+            array = np.moveaxis(array, axis, lead)
+            lead += 1
+        else:
+            before: tuple[Any, ...] = (slice(None),) * axis
+            array = array[(*before, frame.index, ...)]
+    return array
+
+
+def stacked(leaf: Leaf) -> list[Frame]:
+    """The stacked structs around an array, outermost first."""
+    return [frame for frame in leaf.place.frames if frame.index is None]
+
+
+def layers(leaf: Leaf) -> list[tuple[Any, ...]]:
+    """The index of each layer in an array of the schema, whose arrays are apart in the file."""
+    import itertools
+
+    sizes = leaf.shape[: len(stacked(leaf))]
+    places: list[Iterable[Any]] = []
+    for frame, size in zip(stacked(leaf), sizes, strict=True):
+        places.append(range(size) if frame.axis is None else [slice(None)])
+    return [*itertools.product(*places)]
+
+
+def lead_axes(leaf: Leaf) -> int:
+    """The number of leading axes that arrays in the file have too."""
+    return sum(frame.axis is not None for frame in stacked(leaf))
+
+
+def length_of(frame: Frame, shape: Sizes, frames: Iterable[Frame]) -> int | None:
+    """The length of the axis of a list in an array of the file; None if it has too few axes."""
+    for each in frames:
+        inside = unframed(shape, [each])
+        if inside is None:
+            return None
+        if each is frame:
+            return inside[1][0]
+        shape = inside[0]
+    return None
+
+
+#: Levels of structs whose paths are values, and structs in all.
+_DEEPEST, _MOST = 12, 2000
+
+
+def value_names(document: Document, layout: Layout) -> set[str]:
+    """The keys that values may have: paths of fields, and the names of sizes."""
+    found = {*document.dims, *field_types(document)}
+    for each in document.closure():
+        for name in each.structs:
+            found |= own_sizes(each, name)
+    for rules in layout.structs.values():
+        found |= frozenset[str]().union(*map(_sizes_in, rules.values()))
+    return found
+
+
+def field_types(document: Document) -> dict[str, list[tuple[Document, FieldDeclaration]]]:
+    """The fields by their paths from the root, without numbers and keys."""
+    found: dict[str, list[tuple[Document, FieldDeclaration]]] = {}
+    level = [(document, document.root, "")]
+    for _ in range(_DEEPEST):
+        deeper = []
+        for owner, name, before in level[:_MOST]:
+            for field, declaration in owner.structs[name].stored.items():
+                path = f"{before}{field}"
+                found.setdefault(path, []).append((owner, declaration))
+                for inner in walk_type(declaration.declared):
+                    place, struct = owner.place_of(inner.refers)
+                    if struct in place.structs:
+                        deeper.append((place, struct, f"{path}."))
+        level = deeper
+    return found
+
+
+def settings_of(document: Document) -> set[str]:
+    """The static ints of the root, which are sizes."""
+    fields = document.structs[document.root].stored.items()
+    return {name for name, field in fields if field.kind == "static" and field.declared == INT}
+
+
+def _sizes_in(rule: Rule) -> frozenset[str]:
+    try:
+        return sizes_in(rule)
+    except SchemaError:
+        return frozenset()
+
+
+def missing_values(layout: Layout, document: Document) -> Mapping[str, FieldDeclaration]:
+    """The fields without arrays that neither the layout nor a default gives a value."""
+    given = {*layout.values, *(key for keys in layout.values_from.values() for key in keys)}
+    found: dict[str, FieldDeclaration] = {}
+    for path, fields in field_types(document).items():
+        for owner, declaration in fields:
+            plain = declaration.kind != "node" or not holds_arrays(declaration.declared, owner)
+            optional = declaration.has_default or declaration.declared.nullable
+            if plain and path not in given and not optional:
+                found[path] = declaration
+    return found

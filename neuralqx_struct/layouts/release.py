@@ -10,12 +10,18 @@ from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.dtypes.casts import cast
 from neuralqx_struct.evolution.values import compact
 from neuralqx_struct.formats.table import ForeignArray
+from neuralqx_struct.layouts import Layout
 from neuralqx_struct.layouts.forms import Sizes
-from neuralqx_struct.layouts.frames import framed, item_of, layers, lead_axes
-from neuralqx_struct.layouts.kept import KeptArrays, out_of_memory
-from neuralqx_struct.layouts.model import Layout
-from neuralqx_struct.layouts.places import Leaf, Values
-from neuralqx_struct.layouts.plans import RULE, Numbers, Plan, claim_problems, claims_of
+from neuralqx_struct.layouts.places import Leaf, Values, framed, item_of, layers, lead_axes
+from neuralqx_struct.layouts.plans import (
+    RULE,
+    KeptArrays,
+    Numbers,
+    Plan,
+    claim_problems,
+    claims_of,
+    out_of_memory,
+)
 from neuralqx_struct.layouts.walk import Walk
 from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.manifest.kinds import elements_of

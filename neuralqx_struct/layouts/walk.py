@@ -4,7 +4,7 @@ Reading a file, the names decide the lengths of lists, the keys of dicts and whi
 the nodes of the payload do. The records of types call back :class:`Walk`, which knows both.
 
 Example:
-    >>> from neuralqx_struct.layouts.model import Layout
+    >>> from neuralqx_struct.layouts import Layout
     >>> from neuralqx_struct.layouts.names import Names
     >>> layout = Layout(language="1", layout="x", of="neuralqx.vmc_state@1", prefix=["rbm."])
     >>> walk = Walk(v1, layout, "rbm.", names=Names(["rbm.W_re"]))
@@ -20,15 +20,14 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions import parse
-from neuralqx_struct.layouts.frames import length_of
-from neuralqx_struct.layouts.leaves import LAYER, Leaves, until_mark
-from neuralqx_struct.layouts.model import KEY, NUMBER, Rule
-from neuralqx_struct.layouts.names import END, full, joined
+from neuralqx_struct.layouts import KEY, NUMBER, Rule
+from neuralqx_struct.layouts.names import END, LAYER, Leaves, full, joined, until_mark
 from neuralqx_struct.layouts.places import (
     NOTHING,
     Frame,
     Place,
     holds_arrays,
+    length_of,
     of_items,
     own_sizes,
     sizes_in,

@@ -20,7 +20,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Se
 from typing import Any, NamedTuple
 
 from neuralqx_struct.formats import ForeignArray
-from neuralqx_struct.layouts.model import NUMBER
+from neuralqx_struct.layouts import NUMBER
 from neuralqx_struct.layouts.names import ABSOLUTE
 from neuralqx_struct.manifest.kinds import ARRAY
 from neuralqx_struct.schema.fitting import numbered, numbered_names

@@ -49,12 +49,11 @@ from neuralqx_struct.errors import (
     has_errors,
 )
 from neuralqx_struct.formats import ForeignArray, ForeignFile, is_foreign, opened
+from neuralqx_struct.layouts import KEY, NUMBER, parse_layout
 from neuralqx_struct.layouts.adoption import AdoptionPlan
 from neuralqx_struct.layouts.lint import check_layout
-from neuralqx_struct.layouts.model import KEY, NUMBER
 from neuralqx_struct.layouts.names import ABSOLUTE
 from neuralqx_struct.layouts.places import Values
-from neuralqx_struct.layouts.reading import parse_layout
 from neuralqx_struct.manifest import Limits, collector_paused
 from neuralqx_struct.references import identity_like
 from neuralqx_struct.schema import text as limits

@@ -7,9 +7,9 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.layouts import parse_layout, read_layout
 from neuralqx_struct.layouts.drafts import draft_layout, layout_schema, new_layout
 from neuralqx_struct.layouts.lint import check_layout, lint_layout
-from neuralqx_struct.layouts.reading import parse_layout, read_layout
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint

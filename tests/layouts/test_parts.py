@@ -10,7 +10,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.formats import ForeignArray
-from neuralqx_struct.layouts import kept
+from neuralqx_struct.layouts import plans
 from neuralqx_struct.layouts.payloads import adopted, released
 from neuralqx_struct.layouts.regions import bounded, reshaped
 from neuralqx_struct.manifest.arrays import HeldArrays, StoredArrays
@@ -208,7 +208,7 @@ class Read(StoredArrays):
 @pytest.mark.parametrize(("held", "most"), [(1 << 20, 2), (10, 1)])
 def test_stacked_arrays_are_read_once_for_all_layers(monkeypatch, held, most):
     """Small ones stay in memory: a file has the fields of one layer after those of the other."""
-    monkeypatch.setattr(kept, "_MOST_EACH", held)
+    monkeypatch.setattr(plans, "_MOST_EACH", held)
     fields = '{fields: {a: "float32[n]", b: "float32[n]"}}'
     series = load_series(
         f'{SCHEMA}structs: {{Layer: {fields}, Net: {{fields: {{layers: "Layer[][5]"}}}}}}'
@@ -224,7 +224,7 @@ def test_stacked_arrays_are_read_once_for_all_layers(monkeypatch, held, most):
 
 
 def test_fused_arrays_of_layers_are_read_once_for_all_stacked_arrays(monkeypatch):
-    monkeypatch.setattr(kept, "_MOST_EACH", 50)
+    monkeypatch.setattr(plans, "_MOST_EACH", 50)
     fields = '{fields: {q: "float32[d, d]", k: "bfloat16[d]", v: "float32[d, d]"}}'
     series = load_series(
         f'{SCHEMA}structs: {{Layer: {fields}, Net: {{fields: {{layers: "Layer[][5]"}}}}}}'
