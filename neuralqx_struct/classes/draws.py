@@ -27,6 +27,13 @@ from neuralqx_struct.types import Array
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
+def sequence(key: Any) -> np.random.SeedSequence:
+    """The seeds that a random key, or its words, determine."""
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        key = jax.random.key_data(key)
+    return np.random.SeedSequence([int(word) for word in np.asarray(key).astype(np.uint64).ravel()])
+
+
 def check_dtypes(document: Document, dtypes: Mapping[str, str]) -> None:
     """Checks names of choices and families with the dtypes that they shall have.
 

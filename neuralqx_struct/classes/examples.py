@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct.classes.documents import classes_in, described
@@ -23,6 +21,7 @@ from neuralqx_struct.classes.draws import (
     check_dtypes,
     exchanged,
     inside,
+    sequence,
     shown_dims,
     turn,
     unfit,
@@ -105,7 +104,7 @@ def example(
     document, name, classes = described(cls)
     check_dims(document, dims or {})
     check_dtypes(document, dtypes or {})
-    seeds = np.random.SeedSequence(_seed(key)).spawn(_TRIES)
+    seeds = sequence(key).spawn(_TRIES)
     for number, seed in enumerate(seeds):
         reach = 2 ** (number // 50)
         sample = _Sample(
@@ -125,12 +124,6 @@ def example(
         except ValidationError as error:
             refused = error
     raise refused
-
-
-def _seed(key: Any) -> list[int]:
-    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        key = jax.random.key_data(key)
-    return [int(word) for word in np.asarray(key).astype(np.uint64).ravel()]
 
 
 @dataclass(kw_only=True)
