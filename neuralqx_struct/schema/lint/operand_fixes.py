@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from neuralqx_struct.expressions.functions import FUNCTIONS
@@ -29,6 +29,18 @@ def shapes_of(node: ast.expr) -> Iterator[ast.expr]:
         yield ast.Compare(left, [ast.Eq()], [right])
 
 
+def in_chain(
+    chain: ast.Compare, place: int, tried: Callable[[], Iterator[ast.expr]]
+) -> Iterator[ast.expr]:
+    """Yields a chain of comparisons with one of them exchanged."""
+    for each in tried():
+        if isinstance(each, ast.Compare):
+            operands = [chain.left, *chain.comparators]
+            operands[place : place + 2] = [each.left, *each.comparators]
+            relations = [*chain.ops[:place], *each.ops, *chain.ops[place + 1 :]]
+            yield ast.Compare(operands[0], relations, operands[1:])
+
+
 def null_check(node: ast.expr) -> Iterator[ast.expr]:
     """Yields the check that a value is not null in place of an order."""
     if isinstance(node, ast.Compare):
@@ -49,7 +61,11 @@ def nearer(node: ast.expr, forms: Sequence[Form]) -> Iterator[ast.expr]:
         if record.folds or record.measures:
             yield operands[0]
     numbers = [bool(kind & CALCULATED) for kind in kinds]
-    for place, (operand, kind) in enumerate(zip(operands, kinds, strict=False)):
+    pairs = [*enumerate(zip(operands, kinds, strict=False))]
+    # A name counts before a constant: `0 < name` means `0 < len(name)`, not `'0' < name`.
+    for place, (operand, kind) in sorted(
+        pairs, key=lambda pair: isinstance(pair[1][0], ast.Constant)
+    ):
         others = numbers[:place] + numbers[place + 1 :]
         if any(others) and "text" in kind:
             yield from _with(node, place, _number_in(operand))

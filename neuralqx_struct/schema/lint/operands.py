@@ -22,7 +22,14 @@ from neuralqx_struct.expressions.operators import (
     spine,
 )
 from neuralqx_struct.expressions.paths import head_of, names_in, path_of, steps_of
-from neuralqx_struct.schema.lint.operand_fixes import around, call, nearer, null_check, shapes_of
+from neuralqx_struct.schema.lint.operand_fixes import (
+    around,
+    call,
+    in_chain,
+    nearer,
+    null_check,
+    shapes_of,
+)
 from neuralqx_struct.schema.lint.operand_kinds import (
     BOOL,
     COLLECTIONS,
@@ -55,6 +62,7 @@ class Operation(NamedTuple):
         unsure: True if it has a value for arrays of one element.
         tried: Trees that may be meant in its place, the nearest first; they are judged like any other.
         takes: The kinds of operands that it takes; empty where others do not help.
+        chain: The chain of comparisons that it is one of; ``tried`` has trees for the whole chain.
     """
 
     node: ast.expr
@@ -63,6 +71,7 @@ class Operation(NamedTuple):
     unsure: bool = False
     tried: Callable[[], Iterator[ast.expr]] = lambda: iter(())
     takes: frozenset[str] = frozenset()
+    chain: ast.expr | None = None
 
     @property
     def message(self) -> str:
@@ -192,9 +201,9 @@ class Judgement:
         """The form of a comparison, or a chain of them."""
         before, left = node.left, self.form(node.left)
         made: list[Form] = []
-        for relation, right in zip(node.ops, node.comparators, strict=True):
+        for place, (relation, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
             record, after = OPERATORS[type(relation)], self.form(right)
-            one: ast.expr = node
+            one, known = node, len(self.found)
             if len(node.ops) > 1:
                 one = ast.Compare(before, [relation], [right])
             if record.member:
@@ -208,6 +217,11 @@ class Judgement:
                 made.append(self.add(one, "one value", EACH, tried=tried))
             else:
                 made.append(self.paired(one, (before, left), (right, after), record.takes, BOOL))
+            if one is not node:
+                self.found[known:] = [
+                    each._replace(chain=node, tried=partial(in_chain, node, place, each.tried))
+                    for each in self.found[known:]
+                ]
             before, left = right, after
         values = tuple(dict.fromkeys(value for each in made for value in each.values))
         return Form(values[:MOST], any(each.many for each in made))

@@ -264,9 +264,10 @@ class Names:
         """The hint about an operation that no values have."""
         if not self.speller.takes_one():
             return Fix(None)
+        node = operation.chain or operation.node
         for tree in islice(operation.tried(), MOST_TRIED):
-            text = format_tree(exchanged(expression.tree, operation.node, tree))
-            folding = fold_of(expression.tree, operation.node)  # all(a == b) for one truth value
+            text = format_tree(exchanged(expression.tree, node, tree))
+            folding = fold_of(expression.tree, node)  # all(a == b) for one truth value
             meant = [text, f"{self.whole}({text})" if self.whole else text]
             if folding is not None:
                 meant.append(format_tree(exchanged(expression.tree, folding, tree)))
