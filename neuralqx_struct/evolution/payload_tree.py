@@ -19,9 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
-from neuralqx_struct.evolution.values import each_layer, map_leaves, shown_node
+from neuralqx_struct.evolution.values import each_layer, map_leaves, marks_of, shown_node
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.manifest.kinds import ARRAY, FULL, STRUCT, elements_of, iter_nodes
+from neuralqx_struct.manifest.kinds import (
+    ARRAY,
+    FULL,
+    STRUCT,
+    elements_of,
+    iter_nodes,
+)
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.schema.conformance import see_node, size_scopes
 from neuralqx_struct.schema.model import Document
@@ -372,8 +378,7 @@ class Place:
         if lead and dtype is None:
             compute = partial(each_layer, compute, lead, tuple(shape))
         shape = (*lead, *shape)
-        kept = ("leaf", "weak_type") if dtype is None else ("leaf",)
-        marks = {mark: node[mark] for mark in kept if mark in node}
+        marks = marks_of(node, ("leaf", "weak_type") if dtype is None else ("leaf",))
         dtype_now, sizes = dtype or node["dtype"], list(shape)
         if elements_of(node) == "stored":
             load, made_of = self.load(node), (how, self.identity(node))

@@ -9,7 +9,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from neuralqx_struct.manifest.kinds import ENUM, NUMPY_SCALAR, show
@@ -51,6 +51,12 @@ def map_texts(
         return node
 
     return map_leaves(node, declared, changed, at)
+
+
+def marks_of(node: Node, marks: Iterable[str] = ("leaf", "weak_type")) -> dict[str, Node]:
+    """Those of the marks of an array that its node has; a scalar of numpy is an array of numpy."""
+    held = {"leaf": "numpy"} if NUMPY_SCALAR.matches(node) else node
+    return {mark: held[mark] for mark in marks if mark in held}
 
 
 def shown_node(node: Node) -> str:

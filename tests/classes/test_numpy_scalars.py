@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import jsonschema
 import numpy as np
 import pytest
@@ -220,3 +221,55 @@ def test_values_of_fill_may_be_numpy_scalars(tmp_path):
     assert filled.load(path, fill={"x": np.float32(0.25)}).x == 0.25
     with pytest.raises(s.SerializationError, match="expected <= 1, got 2"):
         filled.load(path, fill={"x": np.float32(2)})
+
+
+LAYER = {
+    "x": "float32[]",
+    "by_name": "dict[str, int8[]]",
+    "rate": {"type": "float", "kind": "static"},
+}
+
+
+def versions(tmp_path, *layers):
+    """A schema whose struct holds layers of one type in version 1, and of another in version 2, if there is one."""
+    folder = tmp_path / "layers"
+    folder.mkdir()
+    steps = [{"stack": {"field": "layers", "size": "n"}}]
+    more = [{}, {"migrations": [{"from": 1, "steps": steps}]}]
+    for version, (declared, migrations) in enumerate(zip(layers, more, strict=False), 1):
+        data = {"language": "1", "schema": "tests.layers", "version": version, "root": "A"}
+        data["structs"] = {"A": {"fields": {"layers": declared}}, "Layer": {"fields": LAYER}}
+        (folder / f"v{version}.json").write_text(json.dumps(data | migrations))
+    return s.load_schema(folder)
+
+
+@pytest.mark.parametrize("values", [(0, 1), (1, 1)])
+def test_scalars_in_array_fields_are_stacked_and_settings_are_not(tmp_path, values):
+    schema = versions(tmp_path, "list[Layer]", "Layer[][n]")
+    old = schema.at(1)
+    layers = [
+        old.Layer(x=np.float32(x), by_name={"a": np.int8(x)}, rate=np.float64(0.5)) for x in values
+    ]
+    new = schema.load(old.A(layers=layers).export(tmp_path / "ckpt")).layers
+    assert isinstance(new.x, np.ndarray) and new.x.tolist() == [*values]
+    assert new.by_name["a"].tolist() == [*values]
+    assert new.rate == 0.5 and np.ndim(new.rate) == 0
+    assert [each.x for each in s.unstack(new)] == [*values]
+
+
+def test_scalars_in_stacked_structs_have_no_leading_axis(tmp_path):
+    schema = versions(tmp_path, "Layer[][n]")
+    layer = schema.Layer(x=np.float32(0), by_name={"a": np.int8(0)}, rate=0.5)
+    good = schema.A(layers=s.stack([layer, layer]))
+    leaves, tree = jax.tree.flatten(good)
+    assert len(leaves) == 2
+    for place, number in ((0, np.float32(1)), (1, np.int8(1))):
+        changed = jax.tree.unflatten(tree, [*leaves[:place], number, *leaves[place + 1 :]])
+        with pytest.raises(s.ValidationError, match=r"expected (int8|float32)\[n"):
+            good.replace(layers=changed.layers)
+        with pytest.raises(s.SerializationError, match="NQX412"):
+            changed.export(tmp_path / "ckpt")
+        path = changed.export(tmp_path / f"kept{place}", check=False)
+        assert {each.code for each in s.validate(path)} == {"NQX412"}
+        with pytest.raises(s.SerializationError, match="NQX412"):
+            schema.A.load(path)

@@ -34,7 +34,7 @@ from neuralqx_struct.evolution.steps.operations import (
     may_stop,
     refuse,
 )
-from neuralqx_struct.evolution.values import shown_node
+from neuralqx_struct.evolution.values import marks_of, shown_node
 from neuralqx_struct.manifest.kinds import ARRAY, PRNG_KEY, elements_of, iter_nodes
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.bounds import check_limits
@@ -117,7 +117,7 @@ def _filled(node: Node, step: Add | Remove, value: Any, place: Place, at: Path) 
         raise place.error("NQX107", error.diagnostics[0].message, *at) from None
     if not ARRAY.matches(node):
         return {**node, "value": made["value"]}
-    return made | {mark: node[mark] for mark in ("leaf", "weak_type") if mark in node}
+    return made | marks_of(node)
 
 
 def _path_text(step: Add | Remove) -> str:

@@ -43,6 +43,7 @@ from neuralqx_struct.evolution.values import (
     PART_OF,
     compact,
     join_complex,
+    marks_of,
     part_complex,
 )
 from neuralqx_struct.schema.migration import Merge, Split, Step
@@ -320,9 +321,7 @@ def _merge_payload(step: Merge, place: Place) -> Node:
     join = partial(_JOIN[step.how], [*map(place.load, nodes.values())], made.dtype, shape, axis)
     made_of = (step.name, step.how, axis, *map(place.identity, nodes.values()))
     node = place.workspace.store(made.dtype, shape, join, made_of)
-    if "leaf" in nodes[first]:
-        node["leaf"] = nodes[first]["leaf"]
-    return place.swapped(leaving, {step.into: node})
+    return place.swapped(leaving, {step.into: node | marks_of(nodes[first], ("leaf",))})
 
 
 def joined(

@@ -9,7 +9,7 @@ Example:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from neuralqx_struct.evolution.steps.operations import (
     refuse,
 )
 from neuralqx_struct.evolution.steps.parts import joined
-from neuralqx_struct.evolution.values import compact, shown_node
+from neuralqx_struct.evolution.values import compact, marks_of, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import (
     ARRAY,
@@ -168,10 +168,7 @@ def _stack_payload(step: Stack, place: Place) -> Node:
     if not items:
         message = "expected at least one layer to stack, got none"
         raise place.error("NQX432", message, step.field)
-    # Numbers of numpy may be arrays without axes; inside of a struct they may be settings.
-    arrays = stacked.element and all(map(elements_of, items))
-    made = (_one_array if arrays else _one)(items, place, (step.field,))
-    return place.with_fields({step.field: made})
+    return place.with_fields({step.field: _one(items, place, (step.field,))})
 
 
 def _differ(place: Place, at: Path, reason: str) -> Exception:
@@ -179,23 +176,33 @@ def _differ(place: Place, at: Path, reason: str) -> Exception:
     return place.error("NQX432", f"expected layers that agree, got {reason}", *at, hint=hint)
 
 
-def _one(nodes: Sequence[Node], place: Place, at: Path) -> Node:
-    """One node of the nodes at the same place in each layer."""
+def _one(nodes: Sequence[Node], place: Place, at: Path, *, setting: bool = False) -> Node:
+    """One node of the nodes at the same place in each layer.
+
+    Args:
+        nodes: The nodes.
+        place: The instance that holds them.
+        at: Their path from there.
+        setting: Whether they are in a static or opaque field, where numbers of numpy are no arrays without axes.
+    """
     first = nodes[0]
     kinds = [kind_of(node) for node in nodes]
-    if all(kind is not None and kind.sort == "array" for kind in kinds):
+    if not setting and all(map(elements_of, nodes)):
         return _one_array(nodes, place, at)
     if any(kind is not kinds[0] for kind in kinds) or kinds[0] is None:
         if any(type(node) is not type(first) or node != first for node in nodes):
             shown = dict.fromkeys(map(shown_node, nodes))
             raise _differ(place, at, " and ".join([*shown][:3]))
         return first
-    holds = dict(parts_of(first))
+    holds, settings = dict(parts_of(first)), set[str]()
+    if STRUCT.matches(first):
+        stored = place.before.structs[first["type"].rpartition(":")[2]].stored
+        settings = {name for name in stored if stored[name].kind != "node"}
     made = {}
     for member, value in first.items():
         values = [node.get(member) for node in nodes]
         if member in holds:
-            made[member] = _one_part(holds[member], values, place, at)
+            made[member] = _one_part(holds[member], values, place, at, settings, setting=setting)
         elif any(json.dumps(other) != json.dumps(value) for other in values):
             raise _differ(place, at, f"{shown_node(first)} and others")
         else:
@@ -203,24 +210,38 @@ def _one(nodes: Sequence[Node], place: Place, at: Path) -> Node:
     return made
 
 
-def _one_part(holds: str, values: Sequence[Any], place: Place, at: Path) -> Any:
+def _one_part(
+    holds: str,
+    values: Sequence[Any],
+    place: Place,
+    at: Path,
+    settings: Container[str],
+    *,
+    setting: bool,
+) -> Any:
     """One member of the same member of several nodes."""
+    one = partial(_one, place=place, setting=setting)
     first = values[0]
     if holds == ONE:
-        return _one(values, place, at)
+        return one(values, at=at)
     if holds == MANY:
         if len({len(value) for value in values}) > 1:
             raise _differ(place, at, "lists of several lengths")
-        return [_one(each, place, (*at, i)) for i, each in enumerate(zip(*values, strict=True))]
+        return [one(each, at=(*at, i)) for i, each in enumerate(zip(*values, strict=True))]
     named = values
     if holds == PAIRS:
         named = [{json.dumps(key): (key, item) for key, item in value} for value in values]
     if any(value.keys() != named[0].keys() for value in named):
         raise _differ(place, at, "several sets of keys")
     if holds == FIELDS:
-        return {key: _one([v[key] for v in values], place, (*at, key)) for key in first}
+        return {
+            key: _one(
+                [v[key] for v in values], place, (*at, key), setting=setting or key in settings
+            )
+            for key in first
+        }
     return [
-        [key, _one([value[text][1] for value in named], place, (*at, key))]
+        [key, one([value[text][1] for value in named], at=(*at, key))]
         for text, (key, _) in named[0].items()
     ]
 
@@ -233,10 +254,11 @@ def _one_array(nodes: Sequence[Node], place: Place, at: Path) -> Node:
     lead = len(place.lead)
     whole = first.get("shape", ())
     shape = [*whole[:lead], count, *whole[lead:]]
+    known = [marks_of(node) for node in nodes]
     marks = {
-        mark: first[mark]
-        for mark in ("leaf", "weak_type")
-        if mark in first and all(node.get(mark) == first[mark] for node in nodes)
+        mark: held
+        for mark, held in known[0].items()
+        if all(each.get(mark) == held for each in known)
     }
     identities = [place.identity(node) for node in nodes]
     if FULL.matches(first) and len(set(identities)) == 1:
