@@ -93,7 +93,8 @@ class LiteralOf(Type):
                 record.read(value, Builder(None))
                 if _is_one_of(record.live(value), records[record]):
                     return builder.scalar(record, value)
-        raise not_a_value(value, self)
+        is_word = value in ("inf", "-inf", "nan") and TYPES["float"] in records
+        raise not_a_value(value, self, TYPES["float"].spelling if is_word else None)
 
     def neutral(self, document: Any) -> Any:
         return TYPES[type(self.values[0]).__name__].to_plain(self.values[0])

@@ -122,3 +122,10 @@ def test_defaults_of_opaque_fields_with_a_type_are_checked():
     with pytest.raises(s.SchemaError, match="expected a default of type literal"):
         schema(kind="opaque", default="b")
     assert schema(kind="opaque", default=1).A().x == 1
+
+
+def test_a_default_that_is_the_name_of_a_number_names_how_to_write_it():
+    with pytest.raises(s.SchemaError, match=r"write a number, or one of \.inf") as error:
+        schema(default="inf")
+    assert error.value.diagnostics[0].code == "NQX107"
+    assert schema(default=".inf").A().x == float("inf")

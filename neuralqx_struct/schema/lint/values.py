@@ -85,7 +85,8 @@ def _check_defaults(document: Document) -> Findings:
                 texts = [option.texts(document) for option in declared.branches]
                 members = [text for each in texts for text in each or ()]
                 if isinstance(value, str) and members:
-                    hint = did_you_mean(value, members) or f"one of {listed(members)}"
+                    hint = did_you_mean(value, members) or refusal.hint
+                    hint = hint or f"one of {listed(members)}"
                 message = f"expected a default of type {declaration.text}, got {_shown(value)}"
                 yield finding("NQX107", where, message, hint)
             elif (
