@@ -209,7 +209,9 @@ def _convert_fields(name: str, work: Work) -> None:
 
 def _convert(name: str, each: str, wanted: FieldDeclaration, work: Work) -> None:
     have, want = work.have.structs[name].fields[each].declared, wanted.declared
-    ways = list(ways_to(name, each, wanted, work))
+    words = have.solid[0].spelled(work.have) and want.solid[0].spelled(work.want)
+    most = 3 if words else 2  # words become literal strings, then others, and then what is wanted
+    ways = list(ways_to(name, each, wanted, work, most=most))
     questions = [kind(step).question(wanted) for way in ways for step in way]
     question = next(filter(None, questions), "")
     shown = f"{each} was {format_type(have)} and is {format_type(want)}"

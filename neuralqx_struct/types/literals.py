@@ -22,7 +22,7 @@ from typing import Any
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.types.records import TYPES, Node, Rule, Type
 from neuralqx_struct.types.scalars import kind_rule
-from neuralqx_struct.types.text import Builder, not_a_value, wrong
+from neuralqx_struct.types.text import Builder, not_a_value, spelling, wrong
 
 
 def _is_one_of(value: Any, values: Any) -> bool:
@@ -104,6 +104,10 @@ class LiteralOf(Type):
 
     def texts(self, document: Any) -> list[str]:
         return [value for value in self.values if isinstance(value, str)]
+
+    def spelled(self, document: Any) -> Mapping[str, Any] | None:
+        texts = {spelling(v): v for v in self.values if isinstance(v, (str, int))}
+        return texts if len(texts) == len(self.values) else None
 
     def rule(self, document: Any) -> Rule:
         nodes: dict[Any, list[Node]] = {}

@@ -257,6 +257,11 @@ class Type(ABC):
         """The only strings that are values; None if others are too."""
         return None
 
+    def spelled(self, document: Any) -> Mapping[str, Any] | None:
+        """The values by their texts, where they are few and all text, integers or booleans; None otherwise."""
+        texts = self.texts(document)
+        return None if texts is None else {text: text for text in texts}
+
     #: Why static fields cannot hold a value, in words; ``{}`` is the type.
     unhashable: str = ""
 

@@ -6,7 +6,7 @@ import ast
 import functools
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -21,6 +21,7 @@ from neuralqx_struct.types.text import (
     number_of,
     number_text,
     number_value,
+    spelling,
     wrong,
 )
 
@@ -73,6 +74,7 @@ class Scalar(Type):
         source: Annotation in stubs: a builtin, or a name with the module that it needs.
         suggestion: A plain value to propose as default.
         spelling: How to write a value in a file, for messages.
+        few: All values, where they are few.
         draw: Makes a random value, given a sample.
         bounds: Groups of constraints.
     """
@@ -93,6 +95,7 @@ class Scalar(Type):
     source: str
     suggestion: Any
     spelling: str | None = None
+    few: tuple[Any, ...] = ()
     draw: Callable[[Any], Any]
     valid: Callable[[Any], bool] = _always
     fits: Callable[[Any], bool] = _always
@@ -154,6 +157,9 @@ class Scalar(Type):
 
     def picks(self, document: Any) -> bool:
         return self.fits is not _always
+
+    def spelled(self, document: Any) -> Mapping[str, Any] | None:
+        return {spelling(value): value for value in self.few} or None
 
     def outside_jax(self, document: Any) -> bool:
         return not self.families
@@ -242,6 +248,7 @@ BOOL = Scalar(
     written=_same,
     source="bool",
     suggestion=False,
+    few=(False, True),
     draw=lambda sample: bool(sample.random.integers(2)),
 )
 INT = Scalar(

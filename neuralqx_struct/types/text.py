@@ -30,7 +30,7 @@ from neuralqx_struct.expressions import Expression, from_ast
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.operators import parse_tree
 from neuralqx_struct.fieldspec import MISSING
-from neuralqx_struct.printing import read_decimal
+from neuralqx_struct.printing import read_decimal, write_decimal
 from neuralqx_struct.types.records import TYPES, Extent, Node, Type, type_of_class
 
 _LONGEST = 1000
@@ -253,6 +253,13 @@ def number_of(value: Any) -> Any:
         for part, text in zip((real, imag), texts, strict=True)
     )
     return value if is_rounded else complex(real, imag)
+
+
+def spelling(value: str | int) -> str:
+    """The text of text, an integer or a boolean, as a file holds it without quotes."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else write_decimal(value)
 
 
 def is_nonfinite(value: Any) -> bool:

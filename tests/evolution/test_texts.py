@@ -1,4 +1,4 @@
-"""The step convert for text: str, enums and literals."""
+"""The step convert for words: str, int, bool, enums and literals."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.suggestions import suggest
-from neuralqx_struct.manifest.kinds import ENUM, LIST, NUMPY_SCALAR
+from neuralqx_struct.manifest.kinds import BIGINT, ENUM, FULL, LIST, NUMPY_SCALAR
 from neuralqx_struct.schema.series import series_of
 from tests.builders import conforms, doc, payload
 
@@ -30,6 +30,7 @@ def converted(old, new, to, node):
     return after.document["manifest"]["fields"]["a"], back.document["manifest"]["fields"]["a"]
 
 
+BIG = BIGINT.node(value="1" + "0" * 30)
 NUMPY = NUMPY_SCALAR.node(dtype="<U1", value="y")
 MEMBER = ENUM.node(type="m:E", name="y")
 FORMS = [
@@ -78,15 +79,21 @@ def test_a_text_that_is_no_member_stops():
 
 def test_a_value_that_is_no_text_stops():
     first, second = versions("str", "E", "E")
-    with pytest.raises(MigrationError, match="expected text, got 3"):
-        apply(payload(first, {"a": 3}), plan(series_of([first, second]), 1, 2))
+    for node in (3.5, LIST.node(items=[])):
+        with pytest.raises(MigrationError, match="expected a word, got") as caught:
+            apply(payload(first, {"a": node}), plan(series_of([first, second]), 1, 2))
+        assert caught.value.code == "NQX411"
 
 
 REFUSED = [
-    ("int", {"to": "E"}, "NQX304", "holds text"),
+    ("int", {"to": "E"}, "NQX304", "holds a value of E"),
+    ("bool", {"to": "E"}, "NQX304", "holds a value of E"),
+    ("E", {"to": "int"}, "NQX304", "holds a value of int"),
+    ("float", {"to": "E"}, "NQX304", "holds text"),
+    ("literal[1, '1']", {"to": "str"}, "NQX304", "holds text"),
     ("E", {"to": "E"}, "NQX306", "effect"),
     ("str", {"to": "E", "exact": False, "lossy": True}, "NQX306", "nothing rounds"),
-    ("str | E", {"to": "str"}, "NQX304", "text | null"),
+    ("str | E", {"to": "str"}, "NQX304", "words of one type"),
 ]
 
 
@@ -104,3 +111,56 @@ def test_members_of_another_name_are_renamed_first():
     (found,) = suggest(old, doc({"a": "E"}, 2, enums={"E": ["quick", "slow"]}))
     assert [step.name for step in found.answers[0].steps] == ["map_enum", "convert"]
     assert "what becomes of the strings that are gone?" in found.question
+
+
+#: The old type, the new one, the values before and after; one that is a node comes back as the plain value beside it.
+WORDS = [
+    ("int", "str", -7, "-7", -7),
+    ("int", "str", BIG, "1" + "0" * 30, 10**30),
+    ("int", "str", NUMPY_SCALAR.node(dtype="int8", value=3), "3", 3),
+    ("int", "str", FULL.node(dtype="int32", shape=[], value=3), "3", 3),
+    ("str", "int", "-7", -7, "-7"),
+    ("bool", "str", True, "true", True),
+    ("int", "literal[1, 2]", 2, 2, 2),
+    ("bool", "literal['false', 'true']", False, "false", False),
+    ("literal[1, true]", "str", True, "true", True),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "node", "made", "back"), WORDS)
+def test_numbers_and_booleans_become_words_and_come_back(old, new, node, made, back):
+    assert [*map(repr, converted(old, new, new, node))] == [repr(made), repr(back)]
+    ((found,),) = [[*each.steps] for each in suggest(*versions(old, new, new))]
+    assert (found.name, found.to) == ("convert", steps.convert(field="a", to=new).to)
+
+
+@pytest.mark.parametrize("text", ["01", "+1", "1.0", "", "1_0", "9" * 5000])
+def test_text_that_is_no_integer_stops(text):
+    first, second = versions("str", "int", "int")
+    assert [d.code for d in prove(first, second)] == ["NQX320"]
+    with pytest.raises(MigrationError, match="expected int, got") as caught:
+        apply(payload(first, {"a": text}), plan(series_of([first, second]), 1, 2))
+    assert caught.value.code == "NQX421"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names", "node", "made"),
+    [
+        ("bool", "E", ["convert", "map_enum", "convert"], True, "y"),
+        ("E", "bool", ["convert", "map_enum", "convert"], "x", False),
+        ("literal[1, 2]", "E", ["convert", "map_enum", "convert"], 1, "x"),
+        ("bool | null", "literal['x', 'y'] | null", ["convert", "map_enum"], None, None),
+    ],
+)
+def test_words_of_other_names_are_asked_about_and_come_back(old, new, names, node, made):
+    first, second = doc({"a": old}, enums=ENUMS), doc({"a": new}, 2, enums=ENUMS)
+    (found,) = suggest(first, second)
+    (answer,) = found.answers
+    assert found.question and [step.name for step in answer.steps] == names
+    second = doc({"a": new}, 2, answer.steps, enums=ENUMS)
+    assert prove(first, second) == []
+    series = series_of([first, second])
+    after = apply(payload(first, {"a": node}), plan(series, 1, 2))
+    assert after.document["manifest"]["fields"]["a"] == made
+    back = apply(after, plan(series, 2, 1))
+    assert back.document["manifest"]["fields"]["a"] == node

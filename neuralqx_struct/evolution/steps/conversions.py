@@ -24,7 +24,7 @@ from neuralqx_struct.evolution.steps.operations import Gap, Scope, StepKind, may
 from neuralqx_struct.evolution.steps.texts import (
     convert_text,
     convert_text_nodes,
-    is_text,
+    is_of_words,
     review_text,
     sole_types,
     text_difference,
@@ -89,9 +89,11 @@ def _to(step: Convert) -> Type:
         return refuse(found.code, "to", found.message, found.hint)
 
 
-def _makes_text(step: Convert, *documents: Document) -> bool:
-    """True if the new type is one of text."""
-    return any(is_text(_to(step), document) for document in documents)
+def _of_words(step: Convert, declared: Type, *documents: Document) -> bool:
+    """True if the step changes words, and no numbers among themselves."""
+    to = _to(step)
+    words = any(is_of_words(to, document) for document in documents)
+    return words and (to.axes is None or not any(_sources(declared, to)))
 
 
 def _wanted(step: Convert) -> Type:
@@ -112,9 +114,10 @@ def _wanted(step: Convert) -> Type:
 
 def _convert(step: Convert, scope: Scope) -> Document:
     require_admission(step)
-    if _makes_text(step, scope.document, scope.target):
+    declared = scope.type(step.field)
+    if _of_words(step, declared, scope.document, scope.target):
         return convert_text(step, _to(step), scope)
-    to, declared = _wanted(step), scope.type(step.field)
+    to = _wanted(step)
     if to.element or scope.field(step.field).kind == "node":
         require_single(scope.document, scope.name, "field")
     sources = [*_sources(declared, to)]
@@ -139,11 +142,9 @@ def _require_sizes(scope: Scope, declared: Type, member: str, code: str) -> None
 
 
 def _convert_back(step: Convert, scope: Scope, after: Document) -> list[Step]:
-    is_of_text = _makes_text(step, scope.document, after)
     declared = scope.type(step.field)
-    found = (
-        text_sources(declared, scope.document) if is_of_text else _sources(declared, _wanted(step))
-    )
+    words = _of_words(step, declared, scope.document, after)
+    found = text_sources(declared, scope.document) if words else _sources(declared, _wanted(step))
     sources = dict.fromkeys(found)
     first, *others = sources
     if others or len(first.dtypes) > 1:
@@ -182,10 +183,11 @@ def _same_extents(have: Type, to: Type, known: Mapping[str, Expression]) -> bool
 
 def _review(step: Convert, scope: Scope) -> Iterator[Diagnostic]:
     """Yields NQX320 where a value may not fit, or a list not be as long as another array."""
-    if _makes_text(step, scope.document, scope.target):
+    declared = scope.type(step.field)
+    if _of_words(step, declared, scope.document, scope.target):
         yield from review_text(step, _to(step), scope)
         return
-    to, declared = _wanted(step), scope.type(step.field)
+    to = _wanted(step)
     sources = [source for source in _sources(declared, to) if source != to]
     if step.exact and not all(_holds_all(source, to) for source in sources):
         where = f"with a number of {format_type(sources[0])} that {step.to} does not hold"
@@ -244,10 +246,10 @@ def _difference(have: Type, want: Type, gap: Gap) -> Type | None:
 
 
 def _convert_payload(step: Convert, place: Place) -> Node:
-    if _makes_text(step, place.before, place.after):
+    declared = place.before.structs[place.struct].fields[step.field].declared
+    if _of_words(step, declared, place.before, place.after):
         return convert_text_nodes(step, _to(step), place)
     to = _wanted(step)
-    declared = place.before.structs[place.struct].fields[step.field].declared
 
     def changed(node: Node, have: Type, at: Path) -> Node:
         if _is_source(have, to):

@@ -272,7 +272,7 @@ def mappings(old: Sequence[str], new: Sequence[str]) -> Iterator[dict[str, Any]]
 def _suggest_map_enum(gap: Gap) -> Iterator[Step]:
     if gap.have.refers:
         return
-    wanted = [text for inner in walk_type(gap.want) for text in inner.texts(gap.new) or ()]
+    wanted = [text for inner in walk_type(gap.want) for text in inner.spelled(gap.new) or ()]
     for given in mappings(_strings(gap.have), [*dict.fromkeys(wanted)]):
         yield map_enum(field=gap.field, within=gap.within, **given)
 
