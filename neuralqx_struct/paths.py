@@ -17,7 +17,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import compress
+from itertools import compress, islice
 from typing import Any, Final, Self
 from urllib.parse import quote
 
@@ -27,6 +27,7 @@ Path = tuple[Hashable, ...]
 
 _LONGEST = 200
 _LONGEST_NAME = 1000
+_MOST_KEYS = 32  # whole names of a deep nest would grow with the square of its depth
 _PLAIN_KEYS = (str, int, float, complex, bytes, type(None))
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ATTRIBUTE = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)")
@@ -151,8 +152,10 @@ def array_name(path: Iterable[Hashable]) -> str:
         >>> array_name(("params", "a/b", 0))
         'params/a%2Fb/0'
     """
-    name = "/".join(map(_name_part, path)) or "value"
-    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}~"
+    keys = list(islice(path, _MOST_KEYS + 1))
+    name = "/".join(map(_name_part, keys)) or "value"
+    short = len(keys) <= _MOST_KEYS and len(name) <= _LONGEST_NAME
+    return name if short else f"{name[:_LONGEST_NAME]}~"
 
 
 def _name_part(key: Hashable) -> str:

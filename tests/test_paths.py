@@ -54,6 +54,10 @@ def test_what_is_no_path(text):
         (("a/b", "c%"), "a%2Fb/c%25"),
         (("",), "%00"),
         (("ä",), "%C3%A4"),
+        (("a",) * 32, "/".join("a" * 32)),
+        (("a",) * 33, "/".join("a" * 33) + "~"),
+        (("a",) * 34, "/".join("a" * 33) + "~"),
+        (("a" * 1001,), "a" * 1000 + "~"),
     ],
 )
 def test_array_names_are_percent_encoded(path, name):

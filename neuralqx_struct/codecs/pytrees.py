@@ -218,7 +218,6 @@ def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
     stored = dict(node["fields"])
     problems = len(decoder.problems)
     values: dict[str, Any] = {}
-    where = format_path(decoder.path)
     tags = frozenset[str]() if options.select is None else node_tags(node)
     holder = holder_of(cls, cls.__nqx_layout__.nodes)
     for name, spec in specs.items():
@@ -246,7 +245,8 @@ def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
         runs_hooks = hooks and options.runs_hooks
         return (cls.__nqx_restore__ if runs_hooks else cls.__nqx_assemble__)(values)
     except (TypeError, AttributeError) as error:
-        raise SerializationError(_refusal(error, cls, where)) from error
+        found = _refusal(error, cls, format_path(decoder.path))
+        raise SerializationError(found) from error
 
 
 def _refusal(error: Exception, cls: type, where: str) -> list[Diagnostic]:

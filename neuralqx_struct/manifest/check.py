@@ -27,7 +27,14 @@ from neuralqx_struct.manifest import (
     collector_paused,
     shown,
 )
-from neuralqx_struct.manifest.constraints import LABEL, NODE_MODELS, PLAIN, mode_of, validator
+from neuralqx_struct.manifest.constraints import (
+    LABEL,
+    NODE_MODELS,
+    PLAIN,
+    mode_of,
+    valid_json,
+    validator,
+)
 from neuralqx_struct.manifest.kinds import KINDS, children, nodes_below
 from neuralqx_struct.manifest.models import (
     MOST_DIMS,
@@ -372,16 +379,9 @@ def validated_json(
     Returns:
         The manifest, or None if anything is unusual.
     """
-    from pydantic import ValidationError
-
-    if limits.depth < _PARSER_DEPTH:
-        return None
-    try:
-        model = validator(PartialManifest if part else Manifest)
-        document: dict[str, Any] = model.validate_json(data, strict=True)
-    except ValidationError:
-        return None
-    if part and not all(map(_is_usual, document["arrays"].values())):
+    model = PartialManifest if part else Manifest
+    document = valid_json(data, model) if limits.depth >= _PARSER_DEPTH else None
+    if document is None or (part and not all(map(_is_usual, document["arrays"].values()))):
         return None
     found = _findings_of(document)
     unique = _beyond_models(document, limits, found)

@@ -9,6 +9,7 @@ Example:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -177,6 +178,28 @@ def validator(model: Any) -> Any:
 
     # Looking up each text in a cache takes a fifth of the time of a large manifest, and finds few.
     return SchemaValidator(TypeAdapter(model).core_schema, {"cache_strings": "keys"})
+
+
+def valid_json(data: bytes, model: Any) -> dict[str, Any] | None:
+    """The object of a JSON text that a model accepts, or None; members that occur twice are not found."""
+    from pydantic import ValidationError
+
+    judge = validator(model)
+    document: dict[str, Any]
+    try:
+        document = judge.validate_json(data, strict=True)
+    except ValidationError as error:
+        if error.error_count() > 1 or error.errors()[0]["type"] != "json_invalid":
+            return None
+    else:
+        return document
+    if b"\\u" in data:  # half of a surrogate pair is no text
+        return None
+    try:  # it may be too deep for that parser alone
+        document = judge.validate_python(json.loads(data.decode()), strict=True)
+    except (ValueError, RecursionError):
+        return None
+    return document
 
 
 def tag_of(model: type) -> str:

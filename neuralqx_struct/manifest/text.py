@@ -170,12 +170,20 @@ _DIGEST_LINE: Final = re.compile(
     rb'\n(?P<line>[ \t]*"digest": "(?P<digest>sha256:[0-9a-f]{64})"\s*\}\s*)\Z'
 )
 _CONTAINERS = (dict, list, tuple)
+_INDENTS: Final = 40  # spaces: those of a deep nest would grow with the square of its depth
 
 
 def _one_line(value: Any) -> bool:
-    """Returns whether a value is printed on one line: a scalar, or a container of scalars and of lists of scalars."""
+    """Returns whether a value is printed on one line.
+
+    A scalar, a container of scalars and of lists of scalars, or a pair of a scalar and such a container.
+    """
     if not isinstance(value, _CONTAINERS):
         return True
+    if isinstance(value, list) and len(value) == 2 and not isinstance(value[0], _CONTAINERS):
+        value = value[1]
+        if not isinstance(value, _CONTAINERS):
+            return True
     for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, _CONTAINERS):
             if isinstance(item, dict):
@@ -200,7 +208,7 @@ def _print(value: Any, indent: str) -> str:
         if _one_line(item):
             out.append(encode(item))
             continue
-        inner = pad + "  "
+        inner = pad if len(pad) >= _INDENTS else pad + "  "
         tasks: list[str | tuple[Any, str]] = []
         if isinstance(item, dict):
             before = "{\n"

@@ -147,3 +147,21 @@ def test_deep_trees_are_read_by_either_parser(levels):
     node["items"].append("wrong" if levels % 2 == 0 else [])
     value, found = read_document(json.dumps(value).encode())
     assert [d.code for d in found] == ["NQX612"]
+
+
+@pytest.mark.parametrize(
+    ("inner", "code"),
+    [
+        (b'{"__kind__": "list", "items": [], "items": []}', "NQX014"),
+        (b'{"__kind__": "list", "items": ["\\ud800"]}', "NQX001"),
+        (b'"\xff"', "NQX001"),
+        (b"NaN", "NQX013"),
+        (b"9" * 5000, "NQX612"),
+    ],
+)
+def test_deep_texts_are_read_as_strictly(inner, code):
+    before, after = json.dumps(document("?")).encode().split(b'"?"')
+    nest = b'{"__kind__": "list", "items": [' * 150 + inner + b"]}" * 150
+    with pytest.raises(SerializationError) as caught:
+        read_document(before + nest + after)
+    assert caught.value.diagnostics[0].code == code

@@ -45,6 +45,23 @@ def test_the_layout_is_for_people():
     assert lines[-1] == "}"
 
 
+def test_a_short_item_of_a_dict_is_one_line():
+    items = [["w", ARRAY], ["deep", {"__kind__": "list", "items": [ARRAY]}]]
+    text = m.format_manifest(document({"__kind__": "dict", "items": items})).decode()
+    assert f'\n      ["w", {json.dumps(ARRAY)}],\n' in text
+    assert '\n      [\n        "deep",\n' in text
+
+
+def test_the_text_of_a_deep_nest_grows_as_its_depth():
+    def size(depth):
+        node = ARRAY
+        for _ in range(depth):
+            node = {"__kind__": "list", "items": [node, ARRAY]}
+        return len(m.format_manifest(document(node)))
+
+    assert size(150) - size(100) == size(100) - size(50)
+
+
 json_values = st.recursive(
     st.none()
     | st.booleans()
