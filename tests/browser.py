@@ -69,7 +69,8 @@ class Browser:
 
     def value(self, expression, **options):
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, **options)
-        return found["result"]["value"]
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
 
     def troubles(self):
         found = [

@@ -139,7 +139,11 @@ def _diff_values(old: Path, new: Path, limits: Any) -> Report:
 
     found = diff_values(old, new, limits=limits)
     return Report(
-        found.summary, tuple(found.findings), {"values": found.to_json()}, layout="verdict"
+        found.summary,
+        tuple(found.findings),
+        {"values": found.to_json()},
+        layout="verdict",
+        most=_SCREEN // 2,  # of two lines each
     )
 
 

@@ -83,7 +83,9 @@ def _text(_command: str, report: Report) -> str:
         text = _tree(text)
     if report.layout == "verdict" and _OUTPUT.get().quiet:
         text = ""
-    lines = _lines(report.diagnostics, sys.stdout)
+    lines = _lines(report.diagnostics[: report.most], sys.stdout)
+    if left := len(report.diagnostics[len(lines) :]):
+        lines.append(f"and {left} more; --format json lists all")
     return "\n".join([*lines, text] if text else lines)
 
 

@@ -123,6 +123,7 @@ class Report:
         failures: Reasons why the command could not do its work, or a part of it.
         layout: How ``text`` is printed: as lines; as a verdict, which ``--quiet`` leaves out; as an outline, which
             terminals show as a tree; or as a document, which may go into a file, so the findings go to stderr.
+        most: The number of findings that are printed as text; the others are counted.
     """
 
     text: str = ""
@@ -130,6 +131,7 @@ class Report:
     members: Mapping[str, Any] = field(default_factory=dict)
     failures: tuple[Diagnostic, ...] = ()
     layout: Literal["lines", "verdict", "outline", "document"] = "lines"
+    most: int | None = None
 
     @property
     def exit_code(self) -> int:

@@ -127,7 +127,8 @@ def _state(path: Place, record: Inspection, limits: Limits | None) -> Section:
     good = "every array is whole"
     if record.format is None:
         found += validate(path, limits=limits)
-        good = "every byte agrees with its checksum, and the manifest with its schema"
+        held = "with its schema" if record.schema is not None else "with the format"
+        good = f"every byte agrees with its checksum, and the manifest {held}"
     return sections.findings("State", found, good)
 
 

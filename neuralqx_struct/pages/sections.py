@@ -17,6 +17,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import islice
 from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic
@@ -28,7 +29,7 @@ from neuralqx_struct.printing import brief, escaped, items, table, tag
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.tools.inspection import Inspection
-from neuralqx_struct.tools.rows import ArrayStatistics, Row, short_names, size_text
+from neuralqx_struct.tools.rows import ArrayStatistics, Row, places_around, size_text, with_content
 from neuralqx_struct.tools.value_differences import ComparedLeaf, ValueDifferences
 
 _PLACE: Final = files(__package__)
@@ -107,8 +108,7 @@ def content(record: Inspection) -> Iterator[Section]:
         yield Section("Sizes", drawn)
     search = '<input type="search" placeholder="Filter by path" aria-label="Filter by path">'
     head = ("path", "type", "size", "tags", "range", "mean ± deviation", "remarks", "values")
-    shown = record.rows[:_MOST_ROWS]
-    rows = table(head, map(_cells, shown, short_names(shown)))
+    rows = table(head, islice(_tree(record.rows), _MOST_ROWS))
     left = len(record.rows) - _MOST_ROWS
     more = (
         soft(f"{left} more nodes are not listed; inspect --filter shows them") if left > 0 else ""
@@ -116,12 +116,21 @@ def content(record: Inspection) -> Iterator[Section]:
     yield Section("Content", search + rows + more)
 
 
-def _cells(row: Row, name: str) -> list[str]:
-    indent = "\u2003" * (min(row.depth, 12) if name != row.path else 0)
+def _tree(rows: Sequence[Row]) -> Iterator[list[str]]:
+    """Yields the cells of each row, under the name that it has in the one around it."""
+    around = places_around(rows)
+    depths: list[int] = []
+    for row, place in zip(with_content(rows, around), around, strict=True):
+        depths.append(depths[place] + 1 if place >= 0 else 0)
+        style = f"--depth:{depths[-1]}" if depths[-1] else None
+        name = row.path[len(rows[place].path) if place >= 0 else 0 :]
+        yield [tag("span", escaped(name), title=row.path, style=style), *_cells(row)]
+
+
+def _cells(row: Row) -> list[str]:
     size = size_text(row.nbytes) if row.nbytes else ""
     found = row.statistics or ArrayStatistics(0)
     return [
-        tag("span", f"{indent}{escaped(name)}", title=row.path),
         escaped(row.description),
         size,
         escaped(", ".join(row.tags)),
@@ -252,11 +261,8 @@ def changes(found: Iterable[Change]) -> str:
 
 
 def differences(found: ValueDifferences) -> Section:
-    """The leaves of two checkpoints that differ, the largest difference first."""
-    apart = sorted(
-        (leaf for leaf in found.leaves if leaf.state != "equal"),
-        key=lambda leaf: -(leaf.relative or 0.0),
-    )
+    """The leaves of two checkpoints that differ."""
+    apart = found.apart
     line = tag("p", escaped(found.summary))
     if not apart:
         return Section("Values", line)

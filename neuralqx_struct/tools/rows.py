@@ -60,6 +60,37 @@ class ArrayStatistics:
     deviation: float | None = None
     counts: tuple[int, ...] = ()
 
+    def plus(self, other: ArrayStatistics) -> ArrayStatistics:
+        """The facts about the elements of both, without a histogram.
+
+        Source of the joined moments: Chan, Golub and LeVeque, 1979.
+        """
+        facts = other if self.mean is None else self
+        if self.mean is not None and other.mean is not None:
+            own, more = (each.size - each.nan - each.infinite for each in (self, other))
+            total, apart = own + more, other.mean - self.mean
+            mean = self.mean + apart * (more / total)
+            if not math.isfinite(apart):
+                mean = self.mean * (own / total) + other.mean * (more / total)
+            widths = (self.deviation or 0.0, other.deviation or 0.0, apart)
+            shares = (own / total, more / total, own / total * (more / total))
+            square = sum(width * width * share for width, share in zip(widths, shares, strict=True))
+            facts = replace(
+                self,
+                minimum=min(each.minimum or 0.0 for each in (self, other)),
+                maximum=max(each.maximum or 0.0 for each in (self, other)),
+                mean=mean,
+                deviation=math.sqrt(square),
+            )
+        return replace(
+            facts,
+            size=self.size + other.size,
+            nan=self.nan + other.nan,
+            infinite=self.infinite + other.infinite,
+            zeros=self.zeros + other.zeros,
+            counts=(),
+        )
+
     def __str__(self) -> str:
         parts: list[str] = []
         if self.mean is not None:
@@ -85,31 +116,28 @@ def statistics_of(array: Array) -> ArrayStatistics | None:
 
     if array.dtype.name not in DTYPES:
         return None
-    nan = infinite = zeros = count = 0
-    mean = squares = 0.0
-    low, high = math.inf, -math.inf
+    found = ArrayStatistics(0)
     with np.errstate(all="ignore"):
         for piece in _pieces(array):
-            nan += int(np.isnan(piece).sum())
-            infinite += int(np.isinf(piece).sum())
-            zeros += int(piece.size - np.count_nonzero(piece))
-            finite = piece[np.isfinite(piece)]
-            if not finite.size:
-                continue
-            low = min(low, float(finite.min()) + 0.0)  # the sum is never -0
-            high = max(high, float(finite.max()) + 0.0)
-            own, total = float(finite.mean()), count + finite.size
-            squares += float(((finite - own) ** 2).sum())
-            if count:  # joins the moments of two sets: Chan, Golub and LeVeque, 1979
-                apart = own - mean
-                squares += apart * apart * (count * finite.size / total)
-                own = mean + apart * (finite.size / total)
-            mean, count = own, total
-    if not count:
-        return ArrayStatistics(array.size, nan, infinite, zeros)
-    deviation = math.sqrt(squares / count) if math.isfinite(squares) else math.inf
-    counts = _histogram(array, low, high)
-    return ArrayStatistics(array.size, nan, infinite, zeros, low, high, mean, deviation, counts)
+            found = found.plus(_of_piece(piece))
+    if found.minimum is None or found.maximum is None:
+        return found
+    return replace(found, counts=_histogram(array, found.minimum, found.maximum))
+
+
+def _of_piece(piece: Array) -> ArrayStatistics:
+    """The statistics of some elements, without a histogram."""
+    import numpy as np
+
+    nan, infinite = int(np.isnan(piece).sum()), int(np.isinf(piece).sum())
+    zeros = int(piece.size - np.count_nonzero(piece))
+    finite = piece[np.isfinite(piece)]
+    if not finite.size:
+        return ArrayStatistics(piece.size, nan, infinite, zeros)
+    low, high = float(finite.min()) + 0.0, float(finite.max()) + 0.0  # the sum is never -0
+    mean = float(finite.mean())
+    deviation = math.sqrt(float(((finite - mean) ** 2).mean()))
+    return ArrayStatistics(piece.size, nan, infinite, zeros, low, high, mean, deviation)
 
 
 def _pieces(array: Array) -> Iterator[Array]:
@@ -171,22 +199,37 @@ class Row:
         text = f"{self.type} = {self.value}" if self.value else self.type
         return f"{text} ({self.kind})" if self.kind not in ("", "node") else text
 
+    def plus(self, other: Row) -> Row:
+        """The row with the size and the statistics of one in it."""
+        known = [each.statistics for each in (self, other) if each.statistics is not None]
+        found = known[0].plus(known[1]) if len(known) > 1 else next(iter(known), None)
+        return replace(self, nbytes=self.nbytes + other.nbytes, statistics=found)
 
-def short_names(rows: Iterable[Row]) -> list[str]:
-    """The part of each path that the row around it does not have.
+
+def places_around(rows: Sequence[Row]) -> list[int]:
+    """The place of the row around each; -1 for a row in no other.
 
     Example:
-        >>> short_names([Row("$", 0, "A"), Row("$.layers", 1, "list of 1"), Row("$.layers[0]", 2, "int")])
-        ['$', '.layers', '[0]']
+        >>> places_around([Row("$", 0, "A"), Row("$.layers", 1, "list of 1"), Row("$.layers[0]", 2, "int")])
+        [-1, 0, 1]
     """
-    found: list[str] = []
-    around: list[Row] = []
-    for row in rows:
-        while around and not _is_below(row.path, around[-1].path):
+    found: list[int] = []
+    around = [-1]
+    for place, row in enumerate(rows):
+        while around[-1] >= 0 and not _is_below(row.path, rows[around[-1]].path):
             around.pop()
-        found.append(row.path[len(around[-1].path) :] if around else row.path)
-        around.append(row)
+        found.append(around[-1])
+        around.append(place)
     return found
+
+
+def with_content(rows: Iterable[Row], around: Sequence[int]) -> list[Row]:
+    """The rows, each with the size and the statistics of all that is in it."""
+    made = [*rows]
+    for place in reversed(range(len(made))):
+        if around[place] >= 0:
+            made[around[place]] = made[around[place]].plus(made[place])
+    return made
 
 
 def cells_of(rows: Iterable[Row]) -> Iterator[tuple[str, str, str, str, str]]:
@@ -255,7 +298,7 @@ def depth_within(rows: Sequence[Row], most: int, *, foreign: bool) -> int:
 
 
 def folded(rows: Iterable[Row], depth: int, *, foreign: bool) -> list[Row]:
-    """The rows down to a depth; each that holds more has their number and size.
+    """The rows down to a depth; each that holds more has their number, size and statistics.
 
     Args:
         rows: The rows from top to bottom.
@@ -264,7 +307,6 @@ def folded(rows: Iterable[Row], depth: int, *, foreign: bool) -> list[Row]:
     """
     shown: list[Row] = []
     below: Counter[int] = Counter()
-    sizes: Counter[int] = Counter()
     groups: dict[str, int] = {}  # a name can be that of an array, and of what is around others
     holder = -1
     for row in rows:
@@ -279,12 +321,9 @@ def folded(rows: Iterable[Row], depth: int, *, foreign: bool) -> list[Row]:
             shown.append(row)
             continue
         below[holder] += 1
-        sizes[holder] += row.nbytes
+        shown[holder] = shown[holder].plus(row)
     for place, count in below.items():
-        row = shown[place]
-        shown[place] = replace(
-            row, type=f"{row.type}, {count} below", nbytes=row.nbytes + sizes[place]
-        )
+        shown[place] = replace(shown[place], type=f"{shown[place].type}, {count} below")
     return shown
 
 

@@ -103,9 +103,17 @@ class ValueDifferences:
         return all(leaf.state == "equal" for leaf in self.leaves)
 
     @property
+    def apart(self) -> list[ComparedLeaf]:
+        """The leaves that differ: those without numbers, then the largest relative difference first."""
+        apart = (leaf for leaf in self.leaves if leaf.state != "equal")
+        return sorted(
+            apart, key=lambda leaf: -math.inf if leaf.relative is None else -leaf.relative
+        )
+
+    @property
     def findings(self) -> list[Diagnostic]:
         """The differences as findings."""
-        changed = [leaf for leaf in self.leaves if leaf.state not in ("equal", "unread")]
+        changed = (leaf for leaf in self.apart if leaf.state != "unread")
         return [*self.unread, *(leaf.finding(self.new) for leaf in changed)]
 
     @property

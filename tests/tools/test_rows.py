@@ -1,5 +1,7 @@
 """Rows of inspections: folding at a depth, the depth that fits, and lists that are cut."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -8,7 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from neuralqx_struct.tools import rows
-from neuralqx_struct.tools.rows import Row, cut, depth_within, folded, statistics_of
+from neuralqx_struct.tools.rows import (
+    Row,
+    cut,
+    depth_within,
+    folded,
+    places_around,
+    statistics_of,
+    with_content,
+)
 
 NAMES = ["a.w", "a.b", "m.0.k", "m.1.k", "m.1.q.z", "step"]
 FOREIGN = [Row(name, name.count(".") + 1, "int8[4]", nbytes=4) for name in NAMES]
@@ -55,6 +65,26 @@ def test_nothing_is_lost_and_what_is_shown_fits(rows, most):
     names = [Row(row.path[2:], row.depth, "int") for row in rows[1:]]
     grouped = folded(names, depth_within(names, most, foreign=True), foreign=True)
     assert len(grouped) <= max(most, len({row.path.split(".")[0] for row in names}))
+
+
+@given(trees())
+def test_rows_have_the_content_of_all_in_them(bare):
+    rows = [replace(row, statistics=statistics_of(np.full(2, row.nbytes))) for row in bare]
+    around = places_around(rows)
+    assert [rows[place].path for place in around[1:]] == [
+        row.path.rpartition(".")[0] for row in rows[1:]
+    ]
+    made = with_content(rows, around)
+    for row, full in zip(rows, made, strict=True):
+        inside = [each.nbytes for each in rows if f"{each.path}.".startswith(f"{row.path}.")]
+        assert full.nbytes == sum(inside)
+        found, wanted = full.statistics, statistics_of(np.repeat(inside, 2))
+        exact = ("size", "zeros", "nan", "minimum", "maximum")
+        assert [getattr(found, name) for name in exact] == [getattr(wanted, name) for name in exact]
+        assert found.mean == pytest.approx(wanted.mean)
+        assert found.deviation == pytest.approx(wanted.deviation, abs=1e-9)
+    [whole] = folded(rows, 0, foreign=False)
+    assert (whole.nbytes, whole.statistics.size) == (made[0].nbytes, 2 * len(rows))
 
 
 def test_a_list_is_cut_in_the_middle():
