@@ -96,6 +96,8 @@ class OpenBundle:
         names = self.held.names() if self.held.exclusive else ()
         unnamed = {DEFAULT_FILE} if records else {store.file for store in STORES.values()}
         files: dict[str, dict[str, Any]] = {name: {} for name in names if name in unnamed}
+        if records and not any("file" in record for record in records.values()):
+            return {**files, DEFAULT_FILE: records}
         for name, record in records.items():
             files.setdefault(file_of(record), {})[name] = record
         return files

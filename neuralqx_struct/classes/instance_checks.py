@@ -205,7 +205,7 @@ class InstanceCheck:
         self.document = document
         self.name = name
         self._any = Mark(document)
-        self._last: tuple[Signature, Verdict] = ((), None)
+        self.last: tuple[Signature, Verdict] = ((), None)
         self._marks: dict[Signature, Verdict] = {}
         self._pickers: dict[type, Callable[..., tuple[Any, ...]]] = {}
 
@@ -222,23 +222,18 @@ class InstanceCheck:
             put(instance, MARK, mark)
         return []
 
-    def known(self, cls: type, *values: Any) -> Verdict:
-        """The mark of an instance if one like it was valid before; None if :meth:`__call__` has to decide.
+    @property
+    def known(self) -> Callable[..., Verdict]:
+        """A function of a class and the values of :attr:`fields`, in order.
 
-        Args:
-            cls: The class of the instance.
-            *values: Of :attr:`fields`, in order.
+        It returns the mark of an instance if one like it was valid before; None if :meth:`__call__` has to decide.
         """
-        try:
-            signature = self._signature(0, cls, *values)
-            last, mark = self._last
-            if signature == last:
-                return mark
-            mark = self._marks.get(signature)
-        except _NO_SIGNATURE:
-            return None
+        return self._generated[1]
+
+    def _found(self, signature: Signature) -> Verdict:
+        mark = self._marks.get(signature)
         if mark is not None:
-            self._last = signature, mark
+            self.last = signature, mark
         return mark
 
     def known_pair(self, cls: Any, pair: Pair) -> Verdict:
@@ -310,22 +305,52 @@ class InstanceCheck:
     def _get(self, instance: Any) -> tuple[Any, ...]:
         return tuple([getattr(instance, name) for name in self._looks])
 
-    @cached_property
+    @property
     def _signature(self) -> Callable[..., Signature]:
-        """The function of a depth, a class and the values of all fields.
+        """A function of a depth, a class and the values of :attr:`fields`."""
+        return self._generated[0]
 
-        It is generated, because loops and calls would cost more than all else; the text of a schema never reaches it.
+    @cached_property
+    def _generated(self) -> tuple[Callable[..., Signature], Callable[..., Verdict]]:
+        """The functions :attr:`_signature` and :attr:`known`.
+
+        They are generated, because loops and calls would cost more than all else; the text of a schema never reaches them.
         """
         names = [f"v{place}" for place in range(len(self._looks))]
         parts = ["cls"]
-        for name in names:
+        namespace = {**_NAMESPACE, "check": self}
+        for name, look in zip(names, self._looks.values(), strict=True):
+            namespace[f"look_{name}"] = look
+            part = f"look_{name}({name}, depth)"
+            if look is _look_at_type:
+                part = (
+                    f"k if k in scalars else look_items(k, {name}, depth) if k is list else {part}"
+                )
             jax_array = f"(k, {name}.aval) if (k := kind({name})) in jax_arrays"
             numpy_array = f"(k, {name}.dtype, {name}.shape) if k is ndarray"
-            parts.append(f"({jax_array} else {numpy_array} else look_{name}({name}, depth))")
-        source = f"lambda {', '.join(['depth', 'cls', *names])}: ({', '.join(parts)},)"
-        looks = {
-            f"look_{name}": look for name, look in zip(names, self._looks.values(), strict=True)
-        }
-        known = {"kind": type, "jax_arrays": JAX_ARRAYS, "ndarray": np.ndarray}
-        made: Callable[..., Signature] = eval(source, known | looks)  # noqa: S307
-        return made
+            parts.append(f"({jax_array} else {numpy_array} else {part})")
+        arguments, made = ", ".join(["cls", *names]), f"({', '.join(parts)},)"
+        exec(_SOURCE.format(arguments=arguments, made=made), namespace)  # noqa: S102
+        return namespace["signature"], namespace["known"]
+
+
+_NAMESPACE = {
+    "kind": type,
+    "jax_arrays": JAX_ARRAYS,
+    "ndarray": np.ndarray,
+    "scalars": _SCALARS,
+    "look_items": _look_at_items,
+    "unknown": _NO_SIGNATURE,
+}
+_SOURCE = """
+def signature(depth, {arguments}):
+    return {made}
+
+def known({arguments}, depth=0):
+    try:
+        found = {made}
+        last, mark = check.last
+        return mark if found == last else check._found(found)
+    except unknown:
+        return None
+"""

@@ -37,6 +37,9 @@ Node = Any
 Members = Mapping[str, Node]
 
 
+_SMALL = 4096
+
+
 class StructEncoder(Encoder):
     """An encoder with the full table."""
 
@@ -65,6 +68,7 @@ class StructDecoder(ClassDecoder):
         )  # of all Structs that were read: names that `fill` may use
         self.stand_in: jax.ShapeDtypeStruct | None = None  # the leaf that filters see
         self.conversions = options.conversions
+        self._whole = options.runs_hooks
         self.hooks = True  # False in stacked structs: hooks ran when single ones were made
         self._held: dict[str, np.ndarray[Any, Any]] = {}
         self._shared: dict[tuple[str, Any, Any], Any] = {}
@@ -73,7 +77,7 @@ class StructDecoder(ClassDecoder):
         """An array: read or abstract, numpy or JAX, or None if it is not selected."""
         options, saved = self.options, node.get("leaf")
         as_numpy = options.as_numpy or saved == "numpy"
-        if as_numpy and options.runs_hooks and not self.conversions:
+        if as_numpy and self._whole and not self.conversions:
             return self._array(node)
         dtype = dtype_named(node["dtype"])
         shape = tuple(node["shape"])
@@ -96,6 +100,8 @@ class StructDecoder(ClassDecoder):
 
     def _converted(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """The dtype that an array gets; notes it if that is another."""
+        if not self.conversions:
+            return dtype
         wanted = self.conversions.get(dtype.name)
         if wanted is None:
             return dtype
@@ -113,10 +119,11 @@ class StructDecoder(ClassDecoder):
 
     def _jax_array(self, node: Members, dtype: np.dtype[Any], target: Any) -> jax.Array:
         if target is None:
-            # Unlike jnp.asarray, device_put of an aligned memory map shares its pages on CPUs. An array that can still be
-            # written must not be shared: JAX arrays never change.
+            # Unlike jnp.array, device_put of an aligned memory map shares its pages on CPUs, which takes longer than a copy
+            # of a small array. One that can still be written must not be shared: JAX arrays never change.
             held = self._array(node, dtype)
-            array = jax.device_put(held.copy() if held.flags.writeable else held)
+            copied = held.nbytes <= _SMALL or held.flags.writeable
+            array = jnp.array(held) if copied else jax.device_put(held)
         else:
             convert = functools.partial(self._convert, dtype=dtype)
             array = _spread(self.arrays, node["name"], tuple(node["shape"]), target, convert)

@@ -327,7 +327,7 @@ class Decoder:
         seen: set[Any] = set()
         problems = len(self.problems)
         for key_node, value_node in node["items"]:
-            key = self.decode(key_node)
+            key = key_node if type(key_node) is str else self.decode(key_node)
             if as_key is not None:
                 key = as_key(key)
             try:

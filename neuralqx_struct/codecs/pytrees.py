@@ -224,7 +224,9 @@ def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
         if spec.is_derived:
             stored.pop(name, None)
             continue
-        held = next((n for n in (name, *spec.aliases) if n in stored), None)
+        held: str | None = name
+        if name not in stored:
+            held = next((alias for alias in spec.aliases if alias in stored), None)
         if held is None:
             _fill_in(spec, values, decoder, stored)
         else:

@@ -208,7 +208,7 @@ def is_straight(cls: Any) -> bool:
         return False
     if not all(spec.init and not spec.reset for spec in specs):
         return False
-    if cls.__nqx_check__ is not None and not hasattr(cls.__nqx_check__, "known"):
+    if cls.__nqx_check__ is not None and not hasattr(cls.__nqx_check__, "known_pair"):
         return False
     hooks = [function for spec in specs for _, function in spec.value_hooks()]
     return all(required_positional(hook) < 2 for hook in hooks)
