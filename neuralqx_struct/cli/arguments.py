@@ -154,10 +154,22 @@ def check_mode(text: str) -> None:
     """Raises ValueError for text that is no compatibility mode."""
     from neuralqx_struct.schema.migration import MODES  # it imports Pydantic
 
-    if text not in MODES:
-        hint = did_you_mean(text, MODES)
-        known = ", ".join(MODES)
-        raise ValueError(f"expected one of {known}, got {text!r}{f'; {hint}' if hint else ''}")
+    _require_known(text, MODES)
+
+
+def check_store(text: str) -> None:
+    """Raises ValueError for text that is no store."""
+    from neuralqx_struct.stores import STORES  # few calls name one
+
+    _require_known(text, STORES)
+
+
+def _require_known(text: str, known: Iterable[str]) -> None:
+    names = [*known]
+    if text not in names:
+        hint = did_you_mean(text, names)
+        listed = ", ".join(names)
+        raise ValueError(f"expected one of {listed}, got {text!r}{f'; {hint}' if hint else ''}")
 
 
 def check_depth(text: str) -> None:
@@ -306,7 +318,11 @@ WAIVERS = option(
     project="waivers",
 )
 STORE = option(
-    "store", "npz, safetensors or orbax; as in SRC if left out.", "STORE", project="store"
+    "store",
+    "npz, safetensors or orbax; as in SRC if left out.",
+    "STORE",
+    check=check_store,
+    project="store",
 )
 VALUES = option(
     "values",

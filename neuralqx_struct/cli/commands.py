@@ -16,7 +16,7 @@ from typing import Any, Final
 from neuralqx_struct.cli.arguments import COMMON, Argument, in_options
 from neuralqx_struct.cli.reports import remark, run
 from neuralqx_struct.cli.results import REPORT_VERSION, ArgumentError, Output, Report, failure
-from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, shell_word
+from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, did_you_mean, shell_word
 
 EXIT_CODES: Final = {0: "clean", 1: "findings of severity error", 2: "could not run"}
 _STDIN: Final = Path("-")
@@ -162,8 +162,15 @@ def _import_from(folder: Path, *, only: bool = False) -> None:
 def _found(argument: Argument, value: Any, project: Any) -> Any:
     """The paths that a schema argument names; raises SchemaError for all that name none."""
     if not isinstance(value, list):
-        plain = value in argument.also or not isinstance(value, (str, Path))
-        return value if plain else argument.type(project.find(value))
+        if value in argument.also or not isinstance(value, (str, Path)):
+            return value
+        try:
+            return argument.type(project.find(value))
+        except StructError as error:
+            meant = did_you_mean(str(value), argument.also)
+            if meant is None:
+                raise
+            raise SchemaError(replace(found, hint=meant) for found in error.diagnostics) from error
     paths = []
     problems: list[Diagnostic] = []
     for each in value:

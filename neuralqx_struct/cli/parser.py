@@ -210,10 +210,9 @@ def _refuse(error: Any, words: Sequence[str]) -> int:
             report = failure("NQX400", error.format_message(), "--help lists the arguments")
             typer.echo(FORMATS[style](command, report))
             return report.exit_code
-    shown = ""
-    if context is not None:
-        shown = f"{context.get_usage()}\nTry '{context.command_path} -h' for help.\n\n"
-    typer.echo(f"{shown}Error: {plain(error.format_message())}", err=True)
+    shown = plain(error.format_message())
+    error.format_message = lambda: shown
+    error.show()
     return int(error.exit_code)
 
 

@@ -119,7 +119,8 @@ class Inspection:
             note = note or f"; {most} rows of them"
         lines = [f"{self.file}: {self._origin()}"]
         if self.schema is not None:
-            lines.append("schema {id} version {version} ({fingerprint})".format(**self.schema))
+            known = {**self.schema, "fingerprint": f"{self.schema['fingerprint'][:19]}..."}
+            lines.append("schema {id} version {version} ({fingerprint})".format(**known))
         lines += metadata if most is None else metadata[:most]
         lines += lines_of(rows, whole=most is None)
         more = f" (and {self.omitted} that are not listed)" if self.omitted else ""

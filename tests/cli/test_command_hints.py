@@ -163,16 +163,6 @@ FOLLOWED = {
         "NQX614", "name a folder on a disk, or use --store npz",
         None, ("convert", "orbax bundle", "--out", "o.zip", "--store", "npz"),
     ),
-    "convert: an unknown store": (
-        lambda: ("convert", bundle(), "--out", "o", "--store", "safetensor"),
-        "NQX614", "did you mean 'safetensors'?",
-        None, ("convert", "a bundle", "--out", "o", "--store", "safetensors"),
-    ),
-    "convert: another store": (
-        lambda: ("convert", bundle(), "--out", "o", "--store", "zarr"),
-        "NQX614", "name one of these",
-        None, ("convert", "a bundle", "--out", "o", "--store", "npz"),
-    ),
     "convert: a series": (
         lambda: ("convert", run_of_steps(), "--out", "o"),
         "NQX401", "name one, such as run/2",

@@ -223,6 +223,28 @@ def test_wrong_arguments_could_not_run(name, here):
     assert done.stderr.startswith(f"{usage_lines(COMMANDS[name])}\nTry ")
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("convert ckpt --out o --store safetensor", "did you mean 'safetensors'?"),
+        ("breaking --against ckpt --mode ful", "did you mean 'full'?"),
+        ("migrate ckpt --to haed --dry-run", "did you mean 'head'?"),
+        ("schema json-schema langage", "did you mean 'language'?"),
+        ("schema graph schemas/vmc_state --of struct", "did you mean 'structs'?"),
+    ],
+)
+def test_wrong_values_are_corrected(words, meant, here):
+    done = invoke(*words.split())
+    assert (done.exit_code, meant in done.stderr) == (2, True), done.output
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_without_a_command_prints_its_help(group):
+    done = invoke(*group.split())
+    assert done.exit_code == 2
+    assert done.stderr.strip() == group_help(group, GROUPS, COMMANDS)
+
+
 def test_every_command_has_its_calls():
     assert {name.partition(" --")[0] for name in CODES} == COMMANDS.keys()
 
