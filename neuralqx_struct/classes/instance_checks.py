@@ -318,7 +318,7 @@ class InstanceCheck:
         """
         names = [f"v{place}" for place in range(len(self._looks))]
         parts = ["cls"]
-        namespace = {**_NAMESPACE, "check": self}
+        namespace: dict[str, Any] = {**_NAMESPACE, "check": self}
         for name, look in zip(names, self._looks.values(), strict=True):
             namespace[f"look_{name}"] = look
             part = f"look_{name}({name}, depth)"
