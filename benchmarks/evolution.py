@@ -1,9 +1,8 @@
 """Costs of migrations: of the manifest alone, of streamed arrays, of chains and of many arrays; and of a proof.
 
-The reference is what users do by hand: `np.load`, rename, `np.savez`. Candidates take turns in every round; printed are medians and the
-median of the round-by-round ratios. Peaks of memory are those of child processes, above what the imports take. Run it with
+The reference is what users do by hand: `np.load`, rename, `np.savez`. Peaks of memory are those of child processes, above what the imports take. Run it with
 
-    python benchmarks/evolution.py [--gib 1] [--rounds 5] [--arrays 10000] [--folder DIR]
+    python -m benchmarks.evolution [--gib 1] [--rounds 5] [--arrays 10000] [--folder DIR]
 
 The figures also go to `benchmarks/results/evolution.json`.
 """
@@ -11,18 +10,16 @@ The figures also go to `benchmarks/results/evolution.json`.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.rounds import measure, written
 from neuralqx_struct import bundle
 from neuralqx_struct.classes.schemas import Schema
 from neuralqx_struct.evolution.migrations import migrate, prove
@@ -33,6 +30,8 @@ from neuralqx_struct.schema.series import series_of
 
 ROOT = Path(__file__).parent.parent
 COUNT = 20
+BY_HAND = "np.savez load-rename-save"
+PACKAGES = ("neuralqx-struct", "jax", "numpy")
 
 
 def versions(names, last=2, step=None):
@@ -87,39 +86,21 @@ def by_hand(source, target):
     np.savez(target, **arrays)
 
 
-def measure(jobs, reference, rounds, outputs):
-    times = {name: [] for name in jobs}
-    for _ in range(rounds):
-        for name, job in jobs.items():
-            clear(outputs[name])
-            start = time.perf_counter()
-            job()
-            times[name].append(time.perf_counter() - start)
-            clear(outputs[name])
-    return {
-        name: {
-            "median_ms": 1000 * statistics.median(taken),
-            "ratio": statistics.median(a / b for a, b in zip(taken, times[reference], strict=True)),
-        }
-        for name, taken in times.items()
-    }
+def migrated(source, target, to=2):
+    """A job that migrates a bundle and removes the new one."""
+
+    def run():
+        migrate(source, target, to=to)
+        clear(target)
+
+    return run
 
 
 _PEAK = """
 import sys
+from benchmarks.memory import peak
 from neuralqx_struct.evolution.migrations import migrate
-import numpy, ml_dtypes
-anonymous = lambda: sum(int(l.split()[1]) for l in open('/proc/self/status') if l.startswith('RssAnon'))
-import threading
-most, done, before = 0, threading.Event(), anonymous()
-def watch():
-    global most
-    while not done.wait(0.002):
-        most = max(most, anonymous())
-thread = threading.Thread(target=watch); thread.start()
-migrate(sys.argv[1], sys.argv[2], to=2)
-done.set(); thread.join()
-print((most - before) * 1024)
+print(peak(lambda: migrate(sys.argv[1], sys.argv[2], to=2)))
 """
 
 
@@ -149,18 +130,9 @@ def main():
     for title, rows in results.items():
         print(f"\n{title}")
         for row, figures in rows.items():
-            print(
-                f"    {row:34}", "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
-            )
-    record = {
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "gib": given.gib,
-        "results": results,
-    }
-    target = Path(__file__).parent / "results" / "evolution.json"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+            shown = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
+            print(f"    {row:34} {shown}")
+    written("evolution", {"gib": given.gib, "results": results}, PACKAGES)
 
 
 def renames(work, gib, rounds):
@@ -177,16 +149,11 @@ def renames(work, gib, rounds):
         np.savez(npz, **arrays)
         del arrays, held
         jobs = {
-            "np.savez load-rename-save": lambda: by_hand(npz, work / "by-hand.npz"),  # noqa: B023
-            "migrate a folder": lambda: migrate(folder, work / "new", to=2),  # noqa: B023
-            "migrate a zip": lambda: migrate(archive, work / "new.zip", to=2),  # noqa: B023
+            BY_HAND: partial(by_hand, npz, work / "by-hand.npz"),
+            "migrate a folder": migrated(folder, work / "new"),
+            "migrate a zip": migrated(archive, work / "new.zip"),
         }
-        outputs = dict(
-            zip(jobs, [work / "by-hand.npz", work / "new", work / "new.zip"], strict=True)
-        )
-        found[f"rename, {gib * share:g} GiB"] = measure(
-            jobs, "np.savez load-rename-save", rounds, outputs
-        )
+        found[f"rename, {gib * share:g} GiB"] = measure(jobs, BY_HAND, rounds)
         for path in (folder, archive, npz):
             clear(path)
     return found
@@ -219,15 +186,12 @@ def streams(work, gib, rounds):
     np.savez(work / "hand.npz", **arrays)
     del arrays
     jobs = {
-        "np.savez load-rename-save": lambda: by_hand(work / "hand.npz", work / "by-hand.npz"),
-        "cast one of 20, folder": lambda: migrate(work / "one", work / "new", to=2),
-        "cast one of 20, zip": lambda: migrate(work / "one.zip", work / "new.zip", to=2),
-        "cast all": lambda: migrate(work / "every", work / "all", to=2),
+        BY_HAND: partial(by_hand, work / "hand.npz", work / "by-hand.npz"),
+        "cast one of 20, folder": migrated(work / "one", work / "new"),
+        "cast one of 20, zip": migrated(work / "one.zip", work / "new.zip"),
+        "cast all": migrated(work / "every", work / "all"),
     }
-    outputs = dict(
-        zip(jobs, [work / "by-hand.npz", work / "new", work / "new.zip", work / "all"], strict=True)
-    )
-    rows = measure(jobs, "np.savez load-rename-save", rounds, outputs)
+    rows = measure(jobs, BY_HAND, rounds)
     for row, (source, target) in {
         "cast one of 20, folder": ("one", "new"),
         "cast one of 20, zip": ("one.zip", "new.zip"),
@@ -244,17 +208,11 @@ def loads(path, rounds):
     """Loading as the version that wrote it, and as the next one, without reading the arrays."""
     documents = [document_from_data(data, "v") for data in bundle.read_manifest(path)["schemas"]]
     schema = Schema(series_of(documents), 2)
-    rows = {"load as version 1": [], "load as version 2": []}
-    for _ in range(rounds):
-        for row, version in zip(rows, (1, 2), strict=True):
-            start = time.perf_counter()
-            schema.at(version).load(path, verify=False)
-            rows[row].append(time.perf_counter() - start)
-    first = statistics.median(rows["load as version 1"])
-    return {
-        row: {"median_ms": 1000 * statistics.median(t), "ratio": statistics.median(t) / first}
-        for row, t in rows.items()
+    jobs = {
+        f"load as version {version}": partial(schema.at(version).load, path, verify=False)
+        for version in (1, 2)
     }
+    return measure(jobs, "load as version 1", rounds)
 
 
 def chains(work, rounds):
@@ -262,11 +220,8 @@ def chains(work, rounds):
     names = ["a", "b", "c"]
     held = payload(versions(names, 50), {name: np.zeros(100, "f4") for name in names})
     bundle.write(work / "chain", held)
-    jobs = {
-        f"{to - 1} hops": lambda to=to: migrate(work / "chain", work / "new", to=to)
-        for to in (2, 11, 50)
-    }
-    return {"chains": measure(jobs, "1 hops", rounds, dict.fromkeys(jobs, work / "new"))}
+    jobs = {f"{to - 1} hops": migrated(work / "chain", work / "new", to) for to in (2, 11, 50)}
+    return {"chains": measure(jobs, "1 hops", rounds)}
 
 
 def many(work, count, rounds):
@@ -276,18 +231,15 @@ def many(work, count, rounds):
     bundle.write(work / "many", payload(versions(names), arrays))
     np.savez(work / "many.npz", **arrays)
     jobs = {
-        "np.savez load-rename-save": lambda: by_hand(work / "many.npz", work / "by-hand.npz"),
-        "migrate a folder": lambda: migrate(work / "many", work / "new", to=2),
+        BY_HAND: partial(by_hand, work / "many.npz", work / "by-hand.npz"),
+        "migrate a folder": migrated(work / "many", work / "new"),
     }
-    outputs = {"np.savez load-rename-save": work / "by-hand.npz", "migrate a folder": work / "new"}
-    return {
-        f"rename among {count} arrays": measure(jobs, "np.savez load-rename-save", rounds, outputs)
-    }
+    return {f"rename among {count} arrays": measure(jobs, BY_HAND, rounds)}
 
 
 def proofs(rounds):
     """The proof of a migration that renames every field."""
-    rows = {}
+    jobs = {}
     for count in (75, 300, 1200):
         data = {"language": "1", "schema": "lab.wide", "version": 1, "root": "Wide"}
         fields = dict.fromkeys([f"layer{i}_kernel" for i in range(count)], "float32[n]")
@@ -296,13 +248,9 @@ def proofs(rounds):
         steps = [{"rename": {"field": a, "to": b}} for a, b in zip(fields, renamed, strict=True)]
         later = {**data, "version": 2, "structs": {"Wide": {"fields": renamed}}}
         new = document_from_data({**later, "migrations": [{"from": 1, "steps": steps}]}, "v2")
-        taken = []
-        for _ in range(rounds):
-            start = time.perf_counter()
-            assert prove(old, new) == []
-            taken.append(time.perf_counter() - start)
-        rows[f"{count} renamed fields"] = {"median_ms": 1000 * statistics.median(taken)}
-    return {"proofs": rows}
+        assert prove(old, new) == []
+        jobs[f"{count} renamed fields"] = partial(prove, old, new)
+    return {"proofs": measure(jobs, "75 renamed fields", rounds)}
 
 
 if __name__ == "__main__":

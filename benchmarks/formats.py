@@ -36,7 +36,7 @@ class Format:
     """
 
     save: Callable[[Path, Tree], object]
-    load: Callable[[Path, Tree], object]
+    load: Callable[[Path, Tree], Any]
     one: Callable[[Path, str], object] | None = None
 
 

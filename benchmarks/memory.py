@@ -16,13 +16,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import neuralqx_struct as s
-from benchmarks.curves import arrays
-from benchmarks.formats import FORMATS, PACKAGES
+from benchmarks.curves import OURS, arrays
+from benchmarks.formats import FORMATS, PACKAGES, Format, Tree
 from benchmarks.many import LIMITS, payload
 from benchmarks.rounds import written
 from neuralqx_struct import bundle
@@ -63,10 +64,17 @@ def large(total: int) -> dict[str, np.ndarray]:
     return {f"layer{i}": np.full(total // 80, i, np.float32) for i in range(20)}
 
 
+def renamed(how: Format, path: Path, template: Tree) -> object:
+    """Loads a tree, renames its arrays and saves them: a migration without a schema."""
+    return how.save(
+        path.with_name("new"), {f"y{n}": a for n, a in how.load(path, template).items()}
+    )
+
+
 def child(operation: str, name: str, kind: str, size: int, folder: Path) -> int:
     """Runs in the process that is measured; a peak in bytes."""
     path = folder / name
-    if operation == "migrate":
+    if operation == "migrate" and name == OURS:
         return peak(lambda: s.migrate(path, folder / "new", limits=LIMITS))
     tree = arrays(size) if kind == "many" else large(size)
     how = FORMATS[name]
@@ -74,13 +82,14 @@ def child(operation: str, name: str, kind: str, size: int, folder: Path) -> int:
         return peak(lambda: how.save(path, tree))
     how.save(path, tree)
     template = tree if name == "equinox" else {}
-    return peak(lambda: how.load(path, template))
+    job = partial(renamed, how) if operation == "migrate" else how.load
+    return peak(lambda: job(path, template))
 
 
 def measured(operation: str, name: str, kind: str, size: int) -> int:
     """The peak of an operation, of a new process."""
     with tempfile.TemporaryDirectory() as folder:
-        if operation == "migrate":
+        if operation == "migrate" and name == OURS:
             held = payload(size) if kind == "many" else payload(20, size // 80)
             bundle.write(Path(folder, name), held, limits=LIMITS)
             del held
@@ -108,9 +117,8 @@ def main() -> None:
         ("many", given.many, 16 * given.many),
     ):
         for operation in ("export", "load", "migrate"):
-            ours = [next(iter(FORMATS))]
             row = found.setdefault(f"{operation}, {kind}", {})
-            for name in ours if operation == "migrate" else FORMATS:
+            for name in FORMATS:
                 if kind == "many" and name in FEW:
                     continue
                 most = measured(operation, name, kind, size)
