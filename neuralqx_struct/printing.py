@@ -311,6 +311,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "")
     return tag("div", tag("table", inside), class_="wide")
 
 
+def notebook_table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
+    """A table for notebooks, which align the text of cells to the right and break it at will."""
+    style = "div.wide > table :is(td, th, caption) {text-align: left; white-space: nowrap}"
+    return f"<style>{style}</style>{table(head, rows, caption)}"
+
+
 def items(lines: Iterable[str]) -> str:
     """A list of HTML lines."""
     return tag("ul", "".join(tag("li", line) for line in lines))

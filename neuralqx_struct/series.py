@@ -34,7 +34,7 @@ from neuralqx_struct.bundle.urls import Options
 from neuralqx_struct.bundle.writing import PendingBundle
 from neuralqx_struct.checkpoint import ExportOptions, LoadOptions, load, save
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.printing import brief, table
+from neuralqx_struct.printing import brief, notebook_table
 
 __all__ = ["Series"]
 
@@ -112,7 +112,7 @@ class Series:
             marks = {"latest": max(found), "best": best}
             marked = [mark for mark, of in marks.items() if of == step]
             rows.append([str(step), *values, ", ".join(marked)])
-        return table(("step", *names, ""), rows, repr(self))
+        return notebook_table(("step", *names, ""), rows, repr(self))
 
     # Reading
 

@@ -27,7 +27,7 @@ from neuralqx_struct.classes.compiler import classes_of
 from neuralqx_struct.errors import SchemaError, SerializationError, did_you_mean, has_errors
 from neuralqx_struct.fieldspec import Values
 from neuralqx_struct.manifest.payload import Payload
-from neuralqx_struct.printing import brief, escaped, table
+from neuralqx_struct.printing import brief, escaped, notebook_table
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, layout_files, load_series, series_of
 from neuralqx_struct.schema.uses import remember
@@ -225,7 +225,7 @@ class Schema:
             for name, struct in self.document.structs.items()
             for field_name, field in struct.fields.items()
         )
-        return table(("struct", "field", "type", "kind", "meaning"), rows, repr(self))
+        return notebook_table(("struct", "field", "type", "kind", "meaning"), rows, repr(self))
 
     def __repr__(self) -> str:
         return f"<Schema {self.id} version {self._version} of {', '.join(map(str, self.versions))}>"

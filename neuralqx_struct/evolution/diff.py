@@ -39,7 +39,7 @@ from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind, step_name
 from neuralqx_struct.evolution.value_limits import compare_limits
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.printing import escaped, table
+from neuralqx_struct.printing import escaped, notebook_table
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.series import Series, carried_series, load_series
 from neuralqx_struct.schema.text import Source, path_keys, path_text
@@ -52,7 +52,7 @@ class Diff(list[Change]):
 
     def _repr_html_(self) -> str:
         cells = ((each.path, each.message, each.severity, each.code) for each in self)
-        return table(
+        return notebook_table(
             ("path", "change", "severity", "code"), ([*map(escaped, row)] for row in cells)
         )
 

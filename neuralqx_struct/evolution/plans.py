@@ -28,7 +28,7 @@ from neuralqx_struct.manifest.arrays import HeldArrays
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.paths import FieldName, Path, format_path
-from neuralqx_struct.printing import escaped, table
+from neuralqx_struct.printing import escaped, notebook_table
 from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.lock import payload_fingerprint
@@ -77,7 +77,7 @@ class Plan:
             for hop in self.hops
             for step in hop.steps or ()
         )
-        return table(("hop", "cost", "step"), rows, str(self).partition("\n")[0])
+        return notebook_table(("hop", "cost", "step"), rows, str(self).partition("\n")[0])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -84,7 +84,8 @@ def areas(rows: Iterable[Row]) -> str:
     label = f"sizes of arrays, {size_text(root.size)} in all"
     inside = "".join(drawn)
     box = f"0 0 {_WIDTH} {_HEIGHT}"
-    return tag("svg", inside, class_="areas", viewBox=box, role="img", aria_label=label)
+    picture = tag("svg", inside, class_="areas", viewBox=box, role="img", aria_label=label)
+    return tag("div", picture, class_="wide")
 
 
 def _tree(rows: Iterable[Row]) -> _Node:

@@ -33,7 +33,7 @@ from neuralqx_struct.formats import (
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import ArrayType, kind_of, show
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.printing import brief, brief_array, brief_scalar, escaped, table
+from neuralqx_struct.printing import brief, brief_array, brief_scalar, escaped, notebook_table
 from neuralqx_struct.tools.leaves import (
     Leaf,
     foreign_name,
@@ -133,7 +133,7 @@ class Inspection:
         cells = ([escaped(cell) for cell in row] for row in cells_of(self.rows[:_MOST_SHOWN]))
         left = len(self.rows) - _MOST_SHOWN
         more = f"; {left} more rows" if left > 0 else ""
-        return table(head, cells, f"{self.file}: {self._origin()}{more}")
+        return notebook_table(head, cells, f"{self.file}: {self._origin()}{more}")
 
     def _origin(self) -> str:
         if self.format is not None:

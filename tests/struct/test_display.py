@@ -172,6 +172,15 @@ def test_hidden_fields_are_hidden_and_pending_ones_not_computed(form):
     assert len(computed) == 1
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_hostile_texts_are_shown_harmless(form):
+    evil = "<script>alert(1)</script>\x1b[31m\u202e\u200b[red]"
+    value = Outer(Inner({evil: evil, "list": [evil], "w": jnp.ones(2)}))
+    text = FORMS[form](value)
+    assert not set(text) & set("\x1b\u202e\u200b") and "[red]" in text
+    assert form != "html" or "<script>alert" not in text.removesuffix(repr(value))
+
+
 def test_rich_lays_out_what_repr_says():
     assert (
         pretty_repr(Outer(Inner({"a": (1, None)})))
