@@ -31,12 +31,14 @@ def site(tmp_path_factory):
     server.server_close()
 
 
-#: Elements that reach beyond the window and do not scroll in a box of their own, and pictures that did not load.
+#: Elements that reach beyond the window and do not scroll in a box of their own, boxes that scroll although the window is
+#: wide, and pictures that did not load.
 TROUBLES = """(() => {
-    const scrolls = (each) => each && (/(auto|scroll)/.test(getComputedStyle(each).overflowX)
-        || scrolls(each.parentElement));
+    const box = (each) => /(auto|scroll)/.test(getComputedStyle(each).overflowX);
+    const scrolls = (each) => each && (box(each) || scrolls(each.parentElement));
     const cut = [...document.querySelectorAll('article *')].filter((each) =>
-        each.getBoundingClientRect().right > innerWidth + 1 && !scrolls(each));
+        (each.getBoundingClientRect().right > innerWidth + 1 && !scrolls(each))
+        || (innerWidth > 1200 && box(each) && each.scrollWidth > each.clientWidth + 1));
     const empty = [...document.querySelectorAll('article img')].filter((each) => !each.naturalWidth);
     const wide = document.documentElement.scrollWidth > innerWidth ? [document.documentElement] : [];
     return [...cut, ...empty, ...wide].map((each) => each.outerHTML.slice(0, 80)).slice(0, 3);
@@ -47,10 +49,11 @@ TROUBLES = """(() => {
 @pytest.mark.parametrize("width", [390, 1300])
 def test_nothing_is_cut_or_missing(browser, site, width, colours):
     address, pages = site
+    codes = [page for page in pages if page.startswith("diagnostics/")]
+    # In dark a sample of these is enough: they share one layout, and there are many.
+    left_out = set(codes) - set(codes[:: len(codes) // 10]) if colours == "dark" else set()
     found = {}
-    for page in pages:
-        if colours == "dark" and page.startswith("diagnostics/"):
-            continue  # their layout is that of the others, and there are many
+    for page in sorted({*pages} - left_out):
         browser.open(f"{address}/{page}", width, colours)
         if troubles := browser.value(TROUBLES):
             found[page] = troubles
