@@ -1,7 +1,7 @@
 """Examples in README.md and docs/ are run as tests: what a reader would paste must do what the page says.
 
-One test for each page. Its blocks run from top to bottom in one namespace and one temporary folder, which holds a copy of
-``schemas/``; neither survives the page.
+One test for each page. Its blocks run from top to bottom in one namespace and one temporary folder; neither survives the
+page. The folder is empty, except for pages that readers are asked to follow in the repository: theirs has a copy of ``schemas/``.
 
 - ``python`` blocks are executed.
 - ``yaml`` blocks that are schema files (they say ``language:``) are parsed and checked. A first line
@@ -130,13 +130,14 @@ PAGES = Sybil(
 
 
 @contextmanager
-def page_world(name: str) -> Iterator[dict[str, Any]]:
+def page_world(name: str, text: str) -> Iterator[dict[str, Any]]:
     """A namespace that is a module's, as classes need to be found again, and a folder to write in."""
     module = types.ModuleType(name)
     sys.modules[name] = module
     try:
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
-            shutil.copytree(ROOT / "schemas", "schemas")
+            if "run from the root of the repository" in text:
+                shutil.copytree(ROOT / "schemas", "schemas")
             yield vars(module)
     finally:
         del sys.modules[name]
@@ -148,7 +149,7 @@ class Page(pytest.Item):
     def runtest(self) -> None:
         """Evaluate them."""
         document = PAGES.parse(self.path)
-        with page_world(f"page_{self.path.stem.replace('-', '_')}") as namespace:
+        with page_world(f"page_{self.path.stem.replace('-', '_')}", document.text) as namespace:
             document.namespace = namespace
             for example in document.examples():
                 try:
