@@ -294,9 +294,10 @@ def renaming(folder: Path) -> Jobs:
     return {"migrate": migrated, "np.load and np.savez": by_hand}
 
 
-def process(*words: str) -> Job:
-    """A whole process of this Python."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+def process(folder: Path, *words: str) -> Job:
+    """A whole process of this Python, with compiled modules in a folder, as installed packages have them."""
+    given = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "PYTHONDONTWRITEBYTECODE": ""}
+    environment = {**os.environ, **given, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
 
     def run() -> None:
         subprocess.run([sys.executable, *words], env=environment, check=True, capture_output=True)
@@ -313,8 +314,8 @@ def processes(*words: str) -> Callable[[Path], Jobs]:
             s.export(s.example(schema.root), folder / "bundle")
         given = [str(folder / "bundle") if word == "BUNDLE" else word for word in words]
         return {
-            " ".join(words): process("-m", "neuralqx_struct", *given),
-            "import jax": process("-c", "import jax"),
+            " ".join(words): process(folder, "-m", "neuralqx_struct", *given),
+            "import jax": process(folder, "-c", "import jax"),
         }
 
     return make
