@@ -24,6 +24,7 @@ from neuralqx_struct.evolution.choices import mixed_dtypes
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_size, same_type
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.schema.declarations import DimDeclaration
+from neuralqx_struct.schema.field_paths import once
 from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import (
@@ -35,6 +36,7 @@ from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.proofs import shown_places, unproved_sizes
 from neuralqx_struct.schema.sizes.scopes import (
     held_once,
+    int_fields,
     reachable,
     shared_sizes,
     sizes_of_struct,
@@ -106,7 +108,8 @@ def differences(have: Document, want: Document) -> list[Difference]:
             scope = (name == want.root, frozenset(struct.params).intersection(want.dims))
             if scope not in scopes:
                 scopes[scope] = {**new, **equations(want, have, struct=name)}
-            found += _in_struct(name, have.structs[name], struct, scopes[scope])
+            known = {**scopes[scope], **new_sizes(have, want, name)}
+            found += _in_struct(name, have.structs[name], struct, known)
     found += starmap(Difference, mixed_dtypes(have, want))
     for name in want_enums:
         if name in have_enums:
@@ -130,17 +133,26 @@ def _in_enum(name: str, have: Document, want: Document) -> Iterator[Difference]:
         yield Difference(("enums", name), members, hint)
 
 
-def new_sizes(have: Document, want: Document) -> dict[str, Expression]:
+def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Expression]:
     """The names of sizes that only ``want`` has, with the size of ``have`` that is in all their places.
 
     Only names that are new: ``[n, m]`` and ``[m, n]`` stay different.
+
+    Args:
+        have: The declaration that payloads conform to.
+        want: The declaration of their reader.
+        struct: The struct whose own names are compared, which others may use for other sizes; by default all names.
     """
     facing: dict[str, list[str]] = {}
     times = cache(partial(sizes_of_struct, want))
-    for name in have.structs.keys() & want.structs.keys():
+    shared = want.dims.keys() | int_fields(want).keys() if struct else ()
+    names = {struct} if struct else have.structs.keys() & want.structs.keys()
+    for name in names:
         old, new = have.structs[name].stored, want.structs[name].stored
         for field in old.keys() & new.keys():
             for a, b in _facing(old[field], new[field]):
+                if b in shared:
+                    continue
                 # One size for all instances cannot be one that each has to itself.
                 own = b in want.dims and name != have.root and not a.names <= have.dims.keys()
                 own |= a.text == ANY and times(name)[b] != 1
@@ -149,17 +161,22 @@ def new_sizes(have: Document, want: Document) -> dict[str, Expression]:
                 facing.setdefault(b, []).append("" if own else a.text)
     if not facing:
         return {}
-    taken = {*have.dims} - have.fresh
-    taken = taken.union(*(struct.sizes for struct in have.structs.values()))
-    for each in shared_sizes(have).keys() - have.fresh:
-        equation = have.dims[each].equation
-        taken |= equation.names if equation else frozenset()
+    inside = [have.structs[struct]] if struct else have.structs.values()
+    taken = _dims_in_use(have).union(*(each.sizes for each in inside))
     found = {}
     for name, (size, *others) in facing.items():
         same = {*others} <= {size} and not (size == ANY and others)
         if same and size and name not in taken:
             found[name] = parse(size)
     return found
+
+
+@once
+def _dims_in_use(document: Document) -> frozenset[str]:
+    """The dims on which payloads depend, with the names in their equations; not those that only a reader declares."""
+    names = shared_sizes(document).keys() - document.fresh
+    equations = [document.dims[name].equation for name in names]
+    return frozenset(names).union(*(each.names for each in equations if each))
 
 
 def size_names(document: Document) -> set[str]:
