@@ -528,6 +528,6 @@ def test_expressions_are_derived_once(monkeypatch):
         asked.append(arguments)
         return evaluate(*arguments)
 
-    monkeypatch.setattr("neuralqx_struct.classes.live_values.evaluate", counting)
+    monkeypatch.setattr("neuralqx_struct.classes.defaults.evaluate", counting)
     assert cls(w=f32(3)).k == 6
     assert len(asked) == 1
