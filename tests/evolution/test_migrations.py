@@ -304,7 +304,8 @@ HINTS = [
     ("uint32[2]", "prng_key[threefry2x32]", "- wrap_key: {field: a, impl: threefry2x32}"),
     ("prng_key[rbg]", "uint32[4]", "- unwrap_key: {field: a}"),
     ("float32[n]", "complex64[n]", "- cast: {field: a, dtype: complex64}"),
-    ("int", "str", None),
+    ("int", "str", "- convert: {field: a, to: str}"),
+    ("float32[n]", "str", None),
 ]
 
 
