@@ -24,21 +24,16 @@ from neuralqx_struct.evolution.choices import mixed_dtypes
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_size, same_type
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.schema.declarations import DimDeclaration
-from neuralqx_struct.schema.field_paths import once
 from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.migration import MODES
-from neuralqx_struct.schema.model import (
-    Document,
-    FieldDeclaration,
-    StructDeclaration,
-)
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.proofs import shown_places, unproved_sizes
 from neuralqx_struct.schema.sizes.scopes import (
+    dims_in_use,
     held_once,
     int_fields,
     reachable,
-    shared_sizes,
     sizes_of_struct,
     start_of,
 )
@@ -162,21 +157,13 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
     if not facing:
         return {}
     inside = [have.structs[struct]] if struct else have.structs.values()
-    taken = _dims_in_use(have).union(*(each.sizes for each in inside))
+    taken = dims_in_use(have).union(*(each.sizes for each in inside))
     found = {}
     for name, (size, *others) in facing.items():
         same = {*others} <= {size} and not (size == ANY and others)
         if same and size and name not in taken:
             found[name] = parse(size)
     return found
-
-
-@once
-def _dims_in_use(document: Document) -> frozenset[str]:
-    """The dims on which payloads depend, with the names in their equations; not those that only a reader declares."""
-    names = shared_sizes(document).keys() - document.fresh
-    equations = [document.dims[name].equation for name in names]
-    return frozenset(names).union(*(each.names for each in equations if each))
 
 
 def size_names(document: Document) -> set[str]:

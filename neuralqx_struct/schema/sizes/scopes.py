@@ -91,6 +91,14 @@ def shared_sizes(document: Document) -> dict[str, set[str]]:
     return found
 
 
+@once
+def dims_in_use(document: Document) -> frozenset[str]:
+    """The dims on which payloads depend, with the names in their equations; not those that only a reader declares."""
+    names = shared_sizes(document).keys() - document.fresh
+    equations = [document.dims[name].equation for name in names]
+    return frozenset(names).union(*(each.names for each in equations if each))
+
+
 def given_sizes(document: Document) -> set[str]:
     """The static ints of the root that are sizes."""
     root = document.structs.get(document.root)
