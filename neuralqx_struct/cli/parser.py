@@ -197,12 +197,12 @@ def _is_of_click(error: Exception) -> bool:
 def _refuse(error: Any, words: Sequence[str]) -> int:
     """Prints an error about arguments; returns the exit code."""
     context = getattr(error, "ctx", None)
-    option = getattr(error, "option_name", None)
-    if option and context is not None and getattr(error, "possibilities", None):
-        meant = closest(option, [flag for each in context.command.params for flag in each.opts])
-        if meant is not None:
-            error.message = f"no such option: {option}; did you mean {meant!r}?"
-            error.possibilities = None
+    if hasattr(error, "possibilities"):  # an option that is not known; typer before 0.27 does not escape it
+        known = [] if context is None else [flag for each in context.command.params for flag in each.opts]
+        meant = closest(error.option_name, known)
+        hint = "" if meant is None else f"; did you mean {meant!r}?"
+        error.message = f"no such option: {printable(error.option_name)}{hint}"
+        error.possibilities = None
     # The parser does not know the format of a call that it refuses.
     for style in [name for name in FORMATS if name != "text"]:
         if f"--format={style}" in words or ("--format", style) in pairwise(words):
