@@ -197,8 +197,14 @@ def _is_of_click(error: Exception) -> bool:
 def _refuse(error: Any, words: Sequence[str]) -> int:
     """Prints an error about arguments; returns the exit code."""
     context = getattr(error, "ctx", None)
-    if hasattr(error, "possibilities"):  # an option that is not known; typer before 0.27 does not escape it
-        known = [] if context is None else [flag for each in context.command.params for flag in each.opts]
+    if hasattr(
+        error, "possibilities"
+    ):  # an option that is not known; typer before 0.27 does not escape it
+        known = (
+            []
+            if context is None
+            else [flag for each in context.command.params for flag in each.opts]
+        )
         meant = closest(error.option_name, known)
         hint = "" if meant is None else f"; did you mean {meant!r}?"
         error.message = f"no such option: {printable(error.option_name)}{hint}"

@@ -300,7 +300,7 @@ def ways_to(
         wanted: The declaration that it shall have.
         work: Both versions.
         have: The declaration to start from, if not that of ``work``.
-        most: The number of steps in the longest chain.
+        most: The number of changes in the longest chain.
     """
     values = tuple(values_for(wanted, work.want))
     within, want = work.within(name), wanted.declared
@@ -309,10 +309,10 @@ def ways_to(
         now = document.structs[name].fields[each].declared
         known = equations(work.want, document)
         gap = Gap(each, now, want, document, work.want, known, within, values)
-        for step in build.suggestions(gap):
-            after = work.after([step], document)
+        for more in build.suggestions(gap):
+            after = work.after(more, document)
             if after is not None:
-                yield [*steps, step], after
+                yield [*steps, *more], after
 
     chains: list[tuple[list[Step], Document]] = [([], have or work.have)]
     for _ in range(most):
@@ -321,7 +321,12 @@ def ways_to(
         for steps, after in chains:
             made = after.structs[name].stored[each].declared
             if readable_as(made, want, work.known_after(after)):
-                sort = tuple(sorted(f"{step.name} {loses_values(step)}" for step in steps))
+                sort = tuple(
+                    sorted(
+                        f"{step.name} {loses_values(step)} {getattr(step, 'axis', '')}"
+                        for step in steps
+                    )
+                )
                 ways.setdefault(sort, steps)
         yield from sorted(ways.values(), key=lambda way: any(map(loses_values, way)))
         if ways:

@@ -9,9 +9,10 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.manifest.kinds import ENUM, NUMPY_SCALAR, show
 from neuralqx_struct.paths import Path
 from neuralqx_struct.types import Node, Type
@@ -95,6 +96,27 @@ def part_complex(array: np.ndarray, imaginary: bool) -> np.ndarray:
 
     # ascontiguousarray would make a 0-d array 1-d.
     return np.array(array.imag if imaginary else array.real, order="C")
+
+
+def joined(
+    loads: Iterable[Callable[[], np.ndarray]],
+    dtype: str,
+    shape: Sequence[int],
+    axis: int,
+    *,
+    stacked: bool = False,
+) -> np.ndarray:
+    """Returns arrays joined along an axis, or stacked along a new one; one of them is in memory at a time."""
+    import numpy as np
+
+    result, start = np.empty(shape, dtype_named(dtype)), 0
+    for load in loads:
+        part = load()
+        length = 1 if stacked else part.shape[axis]
+        chosen = start if stacked else slice(start, start + length)
+        result[(*(slice(None),) * axis, chosen)] = part
+        start += length
+    return result
 
 
 def compact(array: np.ndarray) -> np.ndarray:

@@ -125,3 +125,16 @@ def test_the_answer_that_rounds_follows_those_that_do_not():
     ]
     exact, rounded, _ = (answer.steps[-1] for answer in question.answers)
     assert (exact.exact, rounded.exact, rounded.lossy) == (True, False, True)
+
+
+def test_a_real_array_with_two_axes_of_2_may_hold_complex_parts_along_each():
+    old, new = (
+        doc({"w": "float32[2, 2]", "w_real": "int"}),
+        doc({"w": "complex64[2]", "w_real": "int"}, 2),
+    )
+    (question,) = suggest(old, new)
+    splits = [answer.steps[0] for answer in question.answers]
+    assert [(step.axis, step.into) for step in splits] == [
+        (0, ["w_real_", "w_imag_"]),
+        (1, ["w_real_", "w_imag_"]),
+    ]

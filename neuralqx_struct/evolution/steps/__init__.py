@@ -11,7 +11,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
@@ -222,10 +222,11 @@ def step_name(step: Step) -> str:
     return step.name
 
 
-def suggestions(gap: Gap) -> Iterable[Step]:
+def suggestions(gap: Gap) -> Iterable[Sequence[Step]]:
     """Yields steps that may turn one type into another; the caller tries each of them."""
-    for each in STEPS.values():
-        yield from each.suggest(gap)
+    for record in STEPS.values():
+        for found in record.suggest(gap):
+            yield (found,) if isinstance(found, Step) else found
 
 
 def step_text(step: Step) -> str:

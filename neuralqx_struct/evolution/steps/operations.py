@@ -264,7 +264,7 @@ class StepKind(Generic[S]):
         spares_arrays: Returns True for a step that moves those of the manifest alone all the same.
         structs: Returns the names of the structs whose instances it rewrites.
         functions: Returns the registered functions that it runs.
-        suggest: Yields steps that may turn one type into another; the caller tries them.
+        suggest: Yields steps that may turn one type into another, or several that do so together; the caller tries them.
         question: Returns the question to ask the author before the step is written for a field, or an empty string.
         answer: How the step reads as one of several answers.
         review: Yields findings about the step in its scope; their path is a member of the step.
@@ -289,7 +289,7 @@ class StepKind(Generic[S]):
         step.within or document.root,
     )
     functions: Callable[[S], Iterable[str]] = _none
-    suggest: Callable[[Gap], Iterator[Step]] = _none
+    suggest: Callable[[Gap], Iterator[Step | Sequence[Step]]] = _none
     question: Callable[[FieldDeclaration], str] = lambda _: ""
     answer: str = "this way"
     review: Callable[[S, Scope], Iterator[Diagnostic]] = _none

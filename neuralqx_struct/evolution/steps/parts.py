@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.payload_tree import Place, Thunk
 from neuralqx_struct.evolution.sizes import constant, extent, may_be_negative, same_size, total
@@ -32,6 +31,7 @@ from neuralqx_struct.evolution.steps.containers import (
     split_values,
 )
 from neuralqx_struct.evolution.steps.operations import (
+    Gap,
     Scope,
     StepKind,
     array_branch,
@@ -43,6 +43,7 @@ from neuralqx_struct.evolution.values import (
     PART_OF,
     compact,
     join_complex,
+    joined,
     marks_of,
     part_complex,
 )
@@ -324,22 +325,6 @@ def _merge_payload(step: Merge, place: Place) -> Node:
     return place.swapped(leaving, {step.into: node | marks_of(nodes[first], ("leaf",))})
 
 
-def joined(
-    loads: Sequence[Thunk], dtype: str, shape: Sequence[int], axis: int, *, stacked: bool = False
-) -> np.ndarray:
-    """Returns arrays joined along an axis, or stacked along a new one; one of them is in memory at a time."""
-    import numpy as np
-
-    result, start = np.empty(shape, dtype_named(dtype)), 0
-    for load in loads:
-        part = load()
-        length = 1 if stacked else part.shape[axis]
-        chosen = start if stacked else slice(start, start + length)
-        result[(*_before(axis), chosen)] = part
-        start += length
-    return result
-
-
 def _join_parts(loads: Sequence[Thunk], dtype: str, shape: Sequence[int], axis: int) -> np.ndarray:
     del shape, axis
     return join_complex(loads[0](), loads[1](), dtype)
@@ -373,6 +358,28 @@ def _review_merge(step: Merge, scope: Scope) -> Iterator[Diagnostic]:
 
 
 merge = builder(Merge, axis=0)
+
+
+def _suggest_parts(gap: Gap) -> Iterator[Sequence[Step]]:
+    """Yields the steps from a complex array to its two parts along an axis, and back."""
+    taken = gap.old.structs[gap.within or gap.old.root].fields
+    names = [f"{gap.field}_{part}" for part in ("real", "imag")]
+    while not taken.keys().isdisjoint(names):
+        names = [f"{name}_" for name in names]
+    for have, want in zip(gap.have.solid, gap.want.solid, strict=False):
+        parts = have.element in PART_OF
+        if not (have.element and want.element) or parts == (want.element in PART_OF):
+            continue
+        for axis, size in enumerate((want if parts else have).extents):
+            if size is not ... and constant(size) == 2:
+                split_how: Any = {"how": "complex"} if parts else {"how": "stack", "axis": axis}
+                merge_how: Any = {"how": "stack", "axis": axis} if parts else {"how": "complex"}
+                yield (
+                    split(field=gap.field, into=names, **split_how, within=gap.within),
+                    merge(fields=names, into=gap.field, **merge_how, within=gap.within),
+                )
+
+
 MERGE = StepKind(
     model=Merge,
     declare=_merge,
@@ -381,6 +388,8 @@ MERGE = StepKind(
     cost="streaming",
     spares_arrays=lambda step: step.how in CONTAINERS,
     spreads=lambda step: ((), ()) if step.how == "complex" else (step.fields, [step.into]),
+    suggest=_suggest_parts,
+    question=lambda _: "does its axis of 2 hold the real and then the imaginary part?",
     places=merged_places,
     review=_review_merge,
 )

@@ -27,8 +27,7 @@ from neuralqx_struct.evolution.steps.operations import (
     only_branch,
     refuse,
 )
-from neuralqx_struct.evolution.steps.parts import joined
-from neuralqx_struct.evolution.values import compact, marks_of, shown_node
+from neuralqx_struct.evolution.values import compact, joined, marks_of, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import (
     ARRAY,
