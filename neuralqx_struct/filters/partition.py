@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.filters.records import (
@@ -25,6 +25,7 @@ from neuralqx_struct.filters.records import (
     Predicate,
     filters_to_predicates,
     is_constant,
+    kind_of,
     shown,
     to_predicate,
 )
@@ -35,6 +36,7 @@ T = TypeVar("T")
 Report = list[Diagnostic] | None
 
 SHOWN_PROBLEMS = 20  # a forgotten filter leaves thousands of leaves over
+_MOST_TESTS: Final = 20_000_000  # about 20 seconds
 
 
 def split_leaves(
@@ -104,6 +106,11 @@ def match_leaves(
     return found
 
 
+def _size(predicate: Predicate) -> int:
+    """The number of filters that a filter is made of, itself included."""
+    return 1 + sum(map(_size, kind_of(predicate).parts(predicate)))
+
+
 class Selection:
     """A filter for leaves that a reader meets one by one; reports its unmatched parts at the end.
 
@@ -117,11 +124,21 @@ class Selection:
 
     def __init__(self, filter: Filter) -> None:  # noqa: A002
         self.predicate = to_predicate(filter)
+        self.most = _MOST_TESTS // _size(self.predicate)
         self.asked: list[tuple[Path, object]] = []
         self.found = False
 
     def __call__(self, path: Path, leaf: object) -> bool:
-        """True if the leaf is selected."""
+        """True if the leaf is selected.
+
+        Raises:
+            FilterError: The parts of the filter were tested on too many leaves.
+        """
+        if len(self.asked) >= self.most:
+            message = f"expected at most {_MOST_TESTS:,} tests of parts on leaves, got more"
+            raise FilterError(
+                message, path="filter", hint="for many paths use PathIn, which is one part"
+            )
         self.asked.append((path, leaf))
         selected = bool(self.predicate(path, leaf))
         self.found = self.found or selected

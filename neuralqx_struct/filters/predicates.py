@@ -184,7 +184,8 @@ class TypeName(Matcher):
     def __call__(self, path: Path, value: object, /) -> bool:
         """True if the leaf ``value`` at ``path`` matches."""
         return any(
-            self.name in (cls.__name__, f"{cls.__module__}.{cls.__qualname__}")
+            self.name == cls.__name__
+            or ("." in self.name and self.name == f"{cls.__module__}.{cls.__qualname__}")
             for cls in classes_of(path, value)
         )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
@@ -58,6 +59,7 @@ from neuralqx_struct.printing import listed
 Report: TypeAlias = tuple[str, str]
 
 _LISTED: Final = 8
+_REPORTED: Final = 20  # each compares its name with those of all leaves
 _CORRECTED: Final = 20  # parts of a glob
 
 # --- unmatched parts ----------------------------------------------------------------------------------------------
@@ -82,9 +84,9 @@ def unmatched_parts(filter: Predicate, leaves: Leaves) -> Iterator[Unmatched]:  
 
     Args:
         filter: A predicate from :func:`~neuralqx_struct.filters.to_predicate`.
-        leaves: All leaves that were tested, with their paths.
+        leaves: All leaves that were tested, with their paths. The first 20 parts are reported.
     """
-    parts = list(_unmatched(filter, leaves, excluded=False))
+    parts = list(islice(_unmatched(filter, leaves, excluded=False), _REPORTED))
     yield from parts
     if not isinstance(filter, Matcher) or is_constant(filter):
         return

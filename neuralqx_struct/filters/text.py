@@ -37,6 +37,7 @@ _TOKEN: Final = re.compile(
 _BLANK: Final = re.compile(r"\s*")
 _MAX_DEPTH: Final = 64
 _LONGEST: Final = 200_000
+_MOST_TERMS: Final = 1_000  # each is tested on every leaf
 _EXAMPLE: Final = "tag:trainable & !path:**/bias"
 
 
@@ -50,7 +51,8 @@ def parse(text: str) -> Matcher:
         The filter.
 
     Raises:
-        FilterError: ``text`` is not a filter; all unknown names, and the first place where the grammar breaks.
+        FilterError: ``text`` is not a filter, or has over 1,000 terms; all unknown names, and the first place where the
+            grammar breaks.
             It is a ValueError.
         TypeError: ``text`` is not a str.
 
@@ -119,6 +121,7 @@ class _Parser:
         self.tokens = _tokens(text)
         self.token = next(self.tokens)
         self.problems: list[Diagnostic] = []
+        self.terms = 0
 
     def words(self, shape: str) -> list[str]:
         return sorted(word for kind, word in self.classes if kind == shape)
@@ -179,6 +182,11 @@ class _Parser:
     def term(self) -> Matcher:
         """The filter of the current token; notes a wrong name and goes on with a placeholder."""
         word, value = self.token.word, self.token.value
+        self.terms += 1
+        if self.terms > _MOST_TERMS:
+            raise self.stop(
+                f"at most {_MOST_TERMS:,} terms", "for many whole paths use PathIn in Python"
+            )
         cls = self.classes.get(("constant" if value is None else "term", word))
         if value is None and cls is None:
             hint = self.operator_hint() or did_you_mean(word, self.words("constant"))

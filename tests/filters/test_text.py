@@ -19,6 +19,7 @@ from neuralqx_struct.filters import (
     WithTag,
     parse,
 )
+from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.filters.records import quoted
 from neuralqx_struct.filters.table import unmatched_parts
 from tests.builders import TEXT_FILTERS, bounded
@@ -129,7 +130,7 @@ def test_parse_reads_or_refuses(text):
 
 
 def test_long_text_is_read_in_linear_time():
-    assert len(parse(" & ".join(["tag:a"] * 20_000)).predicates) == 20_000
+    assert len(parse(" & ".join([f"tag:{'a' * 190}"] * 1_000)).predicates) == 1_000
 
 
 @given(st.text())
@@ -149,11 +150,28 @@ def test_an_empty_text_is_no_filter(text):
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("a" * 200_001, "at most 200,000 characters"), ("path:" + "*" * 1001, "at most 1000")],
+    [
+        ("a" * 200_001, "at most 200,000 characters"),
+        ("path:" + "*" * 1001, "at most 1000"),
+        (" | ".join(["tag:a"] * 1_001), "at most 1,000 terms, got 'tag:a'"),
+    ],
 )
 def test_texts_and_globs_have_a_limit(text, problem):
     with pytest.raises(FilterError, match=problem):
         parse(text)
+
+
+@pytest.mark.parametrize("term", ["tag:t{}", "type:a.t{}", "path:" + "**/*a*/" * 20 + "{}"])
+def test_many_terms_on_many_leaves_are_bounded(term):
+    leaves = [((*["a" * 20] * 10, str(n)), 1.0) for n in range(400)]
+    selection = Selection(parse(" | ".join(term.format(f"b{n}") for n in range(1_000))))
+    with bounded():
+        assert not any(selection(path, leaf) for path, leaf in leaves)
+        assert len(selection.findings("filter")) == 20
+    selection.asked *= 50
+    with pytest.raises(FilterError, match="at most 20,000,000 tests"):
+        for path, leaf in leaves:
+            selection(path, leaf)
 
 
 def test_unmatched_globs_are_corrected_in_bounded_time():
