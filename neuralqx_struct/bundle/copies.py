@@ -41,14 +41,14 @@ def linked(
     return False
 
 
-def link_tree(folder: Path, target: Path, without: Collection[Path] = ()) -> None:
-    """Fills a new or empty folder with hard links, but to some paths; copies files that cannot be linked."""
+def link_tree(folder: Path, target: Path, without: Collection[str] = ()) -> None:
+    """Fills a new or empty folder with hard links, but for some names in it; copies files that cannot be linked."""
     target.mkdir(exist_ok=True)
     with os.scandir(folder) as entries:
         for entry in entries:
             path = Path(entry.path)
             place = target / entry.name
-            if path in without:
+            if entry.name in without:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 link_tree(path, place)

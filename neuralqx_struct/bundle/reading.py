@@ -161,7 +161,9 @@ class OpenBundle:
             where = str(self.path / file)
             try:
                 store, most = self._store(file), partial(self._most, file)
-                arrays = self.held.arrays(file, store, own, access, most)
+                arrays = self.held.ranged(file, own, access)
+                if arrays is None:
+                    arrays = store.read(self.held.source(file, most), own, access)
                 homes |= dict.fromkeys(own, (arrays, where))
             except OSError:  # it cannot be read now; it may be sound
                 raise

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, cached_property
 from math import prod
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cas
 
 from neuralqx_struct.bundle.copies import copy_region
 from neuralqx_struct.bundle.disk import BundleMissingError, BundleReplacedError
+from neuralqx_struct.bundle.orbax_files import FarFiles
 from neuralqx_struct.bundle.steps import Contents, contents
 from neuralqx_struct.bundle.storage import MANIFEST, Opened, Zip
 from neuralqx_struct.bundle.urls import RemotePath
@@ -32,8 +33,8 @@ from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
     IntegrityError,
-    SerializationError,
     StructError,
+    UntrustedError,
 )
 from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.stores.checksums import checksum, write_all
@@ -41,7 +42,6 @@ from neuralqx_struct.stores.store import (
     Access,
     Records,
     Source,
-    Store,
     about_each,
     checksum_finding,
     require_nbytes,
@@ -60,6 +60,7 @@ _AT_ONCE: Final = 8  # requests
 _AHEAD: Final = 256 << 20  # bytes that are fetched before anybody asks for them
 _GROUP: Final = 8 << 20  # bytes of neighbouring arrays that one request fetches
 _GAP: Final = 4 << 10  # bytes between two of them, such as headers, that are fetched too
+_ELSEWHERE: Final = {"", ".", ".."}
 _PIECE: Final = 16 << 20  # bytes of a whole file in one request
 
 
@@ -95,6 +96,28 @@ def _several(place: RemotePath, starts: Iterable[int], size: int) -> Iterator[me
         yield future.result()
 
 
+def download_tree(place: RemotePath, target: Path, without: Collection[str] = ()) -> None:
+    """Downloads the files of a folder into a new or empty one, but for those at or below some names in it.
+
+    Raises:
+        UntrustedError: The name of a file leads elsewhere.
+    """
+    target.mkdir(exist_ok=True)
+    for name, facts in place.files_below().items():
+        parts = name.split("/")
+        if not _ELSEWHERE.isdisjoint(parts) or any(Path(part).name != part for part in parts):
+            message = f"expected the name of a file in the folder, got {name!r}"
+            raise UntrustedError(message, code="NQX503", file=str(place))
+        if parts[0] in without:
+            continue
+        file, size = target.joinpath(*parts), int(facts.get("size") or 0)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb", buffering=0) as out:
+            for piece in _several(place / name, range(0, size, _PIECE), size):
+                write_all(cast("BinaryIO", out), piece)
+            os.fsync(out.fileno())
+
+
 # Reading
 
 
@@ -115,6 +138,7 @@ class Remote(Opened):
         self.path = place
         self._most = most
         self._manifest = b""
+        self._folders: set[str] = set()
         self._files: list[BinaryIO] = []
 
     @cached_property
@@ -123,7 +147,10 @@ class Remote(Opened):
             found = self.path.listing()
         except BundleMissingError:
             return {}
-        return {name: facts.get("size") for name, facts in found.items()}
+        return {
+            name: sys.maxsize if facts.get("type") == "directory" else facts.get("size")
+            for name, facts in found.items()
+        }
 
     def names(self) -> list[str]:
         """The names of the files."""
@@ -132,7 +159,7 @@ class Remote(Opened):
     def hold(self, name: str, *, folder: bool = False) -> int | None:
         """Fetches the manifest; the size of other files is not known, nor whether they are there."""
         if folder:
-            raise _folder_refused(self.path, name)
+            self._folders.add(name)
         if name != MANIFEST:
             return sys.maxsize
         try:
@@ -149,9 +176,11 @@ class Remote(Opened):
         return size
 
     def source(self, name: str, most: Callable[[], int]) -> Source:  # noqa: ARG002
-        """The manifest, or a whole file, which is downloaded."""
+        """The manifest; a folder, whose files are fetched as they are used; or a whole file, which is downloaded."""
         if name == MANIFEST:
             return memoryview(self._manifest)
+        if name in self._folders:
+            return FarFiles(self.path / name, self._replaced)
         size = self._sizes.get(name)
         if size is None:
             raise self.missing(name)
@@ -159,19 +188,19 @@ class Remote(Opened):
         self._files.append(region[0])
         return region
 
-    def arrays(
-        self,
-        file: str,
-        store: Store,
-        records: Records,
-        access: Access,
-        most: Callable[[], int],
-    ) -> StoredArrays:
-        """The arrays of a file: those with a place in it are fetched one by one, others with the whole file."""
+    def ranged(self, file: str, records: Records, access: Access) -> StoredArrays | None:
+        """The arrays of a file, if all have a place in it; others come with the whole file."""
         located = {"offset", "nbytes", "crc32"}
         if all(located <= record.keys() for record in records.values()):
             return RangedArrays(self, file, records, access)
-        return super().arrays(file, store, records, access, most)
+        return None
+
+    def link(self, name: str, target: Path) -> bool:
+        """Downloads a folder; False for a file, which has a source of its own."""
+        if name not in self._folders:
+            return False
+        download_tree(self.path / name, target)
+        return True
 
     def reading(self, file: str, read: Callable[[], _T]) -> _T:
         """The result of reading an array file; finds the reason if it is not there, or another one.
@@ -196,16 +225,20 @@ class Remote(Opened):
         return self.explained(IntegrityError(message, code="NQX409", file=str(self.path)))
 
     def explained(self, error: StructError) -> StructError:
-        """The error, or another one if the manifest is not the one that was read: then a writer came between."""
+        """The error, or another one if a writer came between."""
+        return self._replaced() or error
+
+    def _replaced(self) -> StructError | None:
+        """The error for a bundle whose manifest is not the one that was read."""
         now = b""
         try:
             now = (self.path / MANIFEST).opening(self._most + 1)
         except BundleMissingError:
             pass
         except StructError:  # the server fails
-            return error
+            return None
         if now == self._manifest:
-            return error
+            return None
         message = "expected the bundle to stay while it is read, got it replaced or removed"
         return BundleReplacedError(message, file=str(self.path), hint="read it again")
 
@@ -217,12 +250,6 @@ class Remote(Opened):
         """Closes files that were downloaded; maps of them stay."""
         for file in self._files:
             file.close()
-
-
-def _folder_refused(place: RemotePath, file: str) -> SerializationError:
-    message = f"expected {file} in a bundle on a disk, got it behind a URL"
-    hint = "copy the bundle to a disk with the tool of the server; or save it with store='npz'"
-    return SerializationError(message, code="NQX614", file=str(place), hint=hint)
 
 
 class _Wanted(NamedTuple):

@@ -36,7 +36,7 @@ from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
 from neuralqx_struct.stores.files import opened
 from neuralqx_struct.stores.orbax_layout import OpenFolder
-from neuralqx_struct.stores.store import Access, Records, Source, Store
+from neuralqx_struct.stores.store import Access, Records, Source
 
 MANIFEST: Final = "manifest.json"
 FOREIGN_MEMBERS: Final = {"version", "manifest", "arrays"}  # the members that neuraLQX writes
@@ -98,24 +98,9 @@ class Opened:
         """The size of a member, of which :meth:`hold` returned ``held``; None if there is none."""
         return held
 
-    def arrays(
-        self,
-        file: str,
-        store: Store,
-        records: Records,
-        access: Access,
-        most: Callable[[], int],
-    ) -> StoredArrays:
-        """The arrays of a member that :meth:`hold` has found.
-
-        Args:
-            file: The member.
-            store: Its store.
-            records: Its records.
-            access: The options of the store.
-            most: As for :meth:`source`.
-        """
-        return store.read(self.source(file, most), records, access)
+    def ranged(self, file: str, records: Records, access: Access) -> StoredArrays | None:  # noqa: ARG002
+        """The arrays of a member that are fetched one by one; None where a store reads them from :meth:`source`."""
+        return None
 
     def source(self, name: str, most: Callable[[], int]) -> Source:  # noqa: ARG002
         """A member that :meth:`hold` has found.

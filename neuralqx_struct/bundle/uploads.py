@@ -15,33 +15,22 @@ Example:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO, Final, TypeVar, cast
 
+from neuralqx_struct.bundle.copies import link_tree
 from neuralqx_struct.bundle.disk import BundleExistsError, BundleMissingError, BundleWriteError
 from neuralqx_struct.bundle.members import OURS, NewBundle, foreign_names
-from neuralqx_struct.bundle.remote import Remote
+from neuralqx_struct.bundle.remote import Remote, download_tree
 from neuralqx_struct.bundle.storage import MANIFEST, Opened
-from neuralqx_struct.bundle.urls import RemotePath
-from neuralqx_struct.errors import (
-    StructError,
-)
+from neuralqx_struct.bundle.urls import Place, RemotePath
+from neuralqx_struct.errors import SerializationError, StructError
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import parse_manifest
-from neuralqx_struct.stores.store import (
-    Target,
-    file_of,
-)
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-from tempfile import TemporaryDirectory
-
-from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.stores.store import Target, file_of
 
 _T = TypeVar("_T")
 #: Bytes of a manifest that is replaced or removed, which may be above the limits of readers.
@@ -52,7 +41,7 @@ _MOST: Final = 16 << 30
 def new_remote(place: RemotePath, *, overwrite: bool) -> Iterator[NewBundle]:
     """Yields a new bundle behind a URL; :meth:`NewRemote.finish` lets it replace an old one."""
     _refuse(place, _present(place), overwrite=overwrite)
-    with _folder() as stage:
+    with TemporaryDirectory(prefix="neuralqx-struct-") as stage:
         new = NewRemote(place, Path(stage), overwrite=overwrite)
         try:
             yield new
@@ -63,21 +52,49 @@ def new_remote(place: RemotePath, *, overwrite: bool) -> Iterator[NewBundle]:
 @contextmanager
 def new_remote_zip(place: RemotePath, *, overwrite: bool) -> Iterator[NewBundle]:
     """Yields a new zip behind a URL, which is uploaded when it is complete."""
-    _refuse_file(place, overwrite=overwrite)
-    with _folder() as folder:
-        stage = Path(folder, "bundle.zip")
-        stage.touch()
-        with NewBundle(stage, folder=False) as new:
-            yield new
-        _refuse_file(place, overwrite=overwrite)
-        place.put(stage)
+
+    def foreign(target: RemotePath) -> str | None:
+        return None if target.opening(2) == b"PK" else "another file"
+
+    with (
+        uploaded(place, folder=False, overwrite=overwrite, foreign=foreign) as stage,
+        NewBundle(stage, folder=False) as new,
+    ):
+        yield new
 
 
-def _folder() -> AbstractContextManager[str]:
-    """A temporary folder on the disk."""
-    from tempfile import TemporaryDirectory  # few bundles are remote
+def copy_tree(source: Place, target: Place, without: Collection[str] = ()) -> None:
+    """Copies the files of a folder into another one, but for those at or below some names in it.
 
-    return TemporaryDirectory()
+    On a disk they become hard links. A file that is behind the URL of the target stays, so that a copy that was
+    stopped goes on; files of inner folders come first, and so those by which Orbax knows a step last.
+    """
+    if isinstance(target, Path):
+        if isinstance(source, Path):
+            link_tree(source, target, without)
+        else:
+            download_tree(source, target, without)
+        return
+    with TemporaryDirectory(prefix="neuralqx-struct-") as folder:
+        if isinstance(source, RemotePath) and source.files is not target.files:
+            download_tree(source, Path(folder), without)
+            source = Path(folder)
+        below = _names_below(source) if isinstance(source, Path) else source.files_below()
+        wanted = {name for name in below if name.partition("/")[0] not in without}
+        missing = wanted.difference(target.files_below())
+        for name in sorted(missing, key=lambda name: (name.count("/"), name), reverse=True):
+            file = source / name
+            if isinstance(file, Path):
+                (target / name).put(file)
+            else:
+                (target / name).copy(file)
+
+
+def _names_below(folder: Path) -> Iterator[str]:
+    """Yields the plain files in a folder and below it, by relative path."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            yield path.relative_to(folder).as_posix()
 
 
 def _present(place: RemotePath) -> Mapping[str, Mapping[str, Any]]:
@@ -102,19 +119,6 @@ def _refuse(
         message = f"expected a bundle to overwrite, got {reason}"
         hint = "choose another path, or remove it yourself"
         raise BundleExistsError(message, file=str(place), hint=hint)
-
-
-def _refuse_file(place: RemotePath, *, overwrite: bool) -> None:
-    """Raises if a zip may not be written."""
-    present = _present(place)
-    if not present:
-        return
-    message, hint = "expected a path where nothing is, got an existing one", "pass overwrite=True"
-    if overwrite:
-        if place.opening(2) == b"PK":
-            return
-        message, hint = "expected a bundle to overwrite, got another file", "choose another path"
-    raise BundleExistsError(message, file=str(place), hint=hint)
 
 
 class NewRemote(NewBundle):

@@ -15,7 +15,8 @@ from __future__ import annotations
 import errno
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -23,8 +24,8 @@ from typing import Any, Final, Literal
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.atomic import staged
-from neuralqx_struct.bundle.copies import link_tree
 from neuralqx_struct.bundle.storage import MANIFEST, names_at
+from neuralqx_struct.bundle.uploads import copy_tree
 from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
 from neuralqx_struct.evolution.migrations import migrate, target_version
@@ -177,7 +178,7 @@ def _found_in(folder: Place) -> list[tuple[Any, str]]:
         files = [PurePosixPath(name) for name in folder.files_below()]
         if files:
             names = (each.parent if each.name in _MARKS else each for each in files)
-            return [(folder / name if name else folder, name) for name in _outermost(names, files)]
+            return [(folder / name, name) for name in _outermost(names, files)]
     message = "expected a folder with bundles, got no such folder"
     raise bundle.BundleMissingError(message, file=str(folder))
 
@@ -195,11 +196,11 @@ def _outermost(names: Iterable[PurePosixPath], files: Iterable[PurePosixPath]) -
         yield "" if name == PurePosixPath() else str(name)
 
 
-def _is_there(place: Place) -> bool:
-    """True if something has the path of an output."""
+def _is_there(place: Place, mark: str = MANIFEST) -> bool:
+    """True if something has the path of an output; behind a URL, if it has the last file of one."""
     if isinstance(place, Path):
         return os.path.lexists(place)
-    return (place if place.suffix == ".zip" else place / MANIFEST).is_file()
+    return (place if place.suffix == ".zip" else place / mark).is_file()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -222,8 +223,8 @@ def migrate_all(
     """Migrates every bundle in a folder and below it into another folder, under the same names; the inputs stay as they are.
 
     Calling it again goes on where it was interrupted: an output that is complete and of the wanted version is left alone.
-    In the folder of a manager of Orbax, the other items of each step, such as metrics, are kept as hard links, and a step
-    appears when all of it is complete.
+    In the folder of a manager of Orbax, the other items of each step, such as metrics, are kept (on a disk as hard links),
+    and a step appears when all of it is complete.
 
     Args:
         folder: Where the bundles are, a path or a URL.
@@ -252,19 +253,14 @@ def migrate_all(
     """
     folder, out = place_of(folder, storage_options), place_of(out, storage_options)
     given = schemas_given(schema)
-    both_local = isinstance(folder, Path) and isinstance(out, Path)
     found = _found_in(folder)
-    if out == folder or (
-        both_local and os.path.realpath(str(out)) == os.path.realpath(str(folder))
-    ):
-        message = "expected another folder for the new bundles, got the one that has the old ones"
-        hint = "the inputs are never touched: choose another folder"
-        raise bundle.BundleExistsError(message, file=str(out), hint=hint)
-    bundle.require_apart(folder, out)
+    bundle.require_apart(folder, out, itself=False)
     if not found or not found[0][1]:
-        got, hint = "none", "look for the folder that has the checkpoints"
-        if found:
-            got, hint = "a bundle", "migrate() takes a single one"
+        got, hint = (
+            ("a bundle", "migrate() takes a single one")
+            if found
+            else ("none", "look for the folder that has the checkpoints")
+        )
         message = f"expected a folder with bundles in it, got {got}"
         raise bundle.BundleMissingError(message, file=str(folder), hint=hint)
     items, stopped = list[Item](), False
@@ -274,12 +270,8 @@ def migrate_all(
         "trust": tuple(trust),
         "limits": limits,
     }
-    steps = {path: _step_of(path) if both_local else None for path, _ in found}
-
-    def target_of(step: Path) -> Path:
-        return Path(str(out), step.relative_to(str(folder)))
-
-    for step, group in groupby(found, lambda pair: steps[pair[0]]):
+    steps = {name: _step_of(path, name) for path, name in found}
+    for step, group in groupby(found, lambda pair: steps[pair[1]]):
         for batch in [[pair] for pair in group] if step is None else [[*group]]:
             if progress is not None:
                 progress(len(items), len(found))
@@ -287,76 +279,84 @@ def migrate_all(
             if stopped:
                 items += (Item(path, target, "waiting") for path, target in pairs)
                 continue
-            place = None if step is None else target_of(step)
-            done, failure = _migrated_together(pairs, step, place, given, to, **options)
+            place = None if step is None else out / step
+            done, failure = _migrated_together(pairs, place, given, to, **options)
             items += done
             stopped = isinstance(failure, bundle.BundleWriteError) and failure.errno in _STOPS
     if not (stopped or dry_run):
-        _link_others({step for step in steps.values() if step is not None}, folder, out)
+        _copy_others(steps, folder, out)
     if progress is not None:
         progress(len(found), len(found))
     return MigratedFolder(tuple(items), stopped)
 
 
-def _step_of(path: Path) -> Path | None:
-    """The step of Orbax's manager that a bundle is an item of; None if it is none."""
-    return path.parent if (path.parent / STEP_METADATA).is_file() else None
+def _step_of(path: Place, name: str) -> str | None:
+    """The place in the folder of the step of Orbax's manager that a bundle is an item of; None if it is none."""
+    return name.rpartition("/")[0] if (path.parent / STEP_METADATA).is_file() else None
 
 
 def _migrated_together(
-    pairs: list[tuple[Path, Path]],
-    step: Path | None,
-    place: Path | None,
+    pairs: list[tuple[Any, Any]],
+    place: Place | None,
     given: Series | Catalogue | None,
     to: int | str,
     **options: Any,
 ) -> tuple[list[Item], Exception | None]:
-    """Migrates a bundle, or all of a step of Orbax, which appears when it is complete, with its other items.
-
-    Args:
-        pairs: The bundles and their outputs.
-        step: The step.
-        place: Its output.
-        given: The schemas.
-        to: The version.
-        options: Those of :func:`migrate`.
+    """Migrates a bundle, or all of a step of Orbax to a place, with its other items.
 
     Returns:
         The results, and the error that stopped them.
     """
     done: list[Item] = []
     try:
-        if step is None or place is None or options["dry_run"] or os.path.lexists(place):
+        if place is None or options["dry_run"] or _is_there(place, STEP_METADATA):
             for path, target in pairs:
                 done.append(_migrated(path, target, given, to, **options))
             return done, None
-        with staged(
-            place, folder=True, overwrite=False, foreign=lambda _: None, kind="step"
-        ) as stage:
-            link_tree(step, stage, without=[path for path, _ in pairs])
+        step = pairs[0][0].parent
+        with _copied(step, place, [path.name for path, _ in pairs]) as stage:
             for path, target in pairs:
-                new = stage / path.relative_to(step)
+                new = stage / path.name
                 done.append(replace(_migrated(path, new, given, to, **options), out=target))
     except (StructError, OSError) as error:
         path, target = pairs[len(done)] if len(done) < len(pairs) else pairs[-1]
         failed = Item(path, target, "failed", report=_why(error, path))
-        kept = done if step is None else []
+        kept = [] if isinstance(place, Path) else done
         others = [Item(*pair, "waiting") for pair in pairs[len(kept) :] if pair[0] != path]
         return [*kept, failed, *others], error
     return done, None
 
 
-def _link_others(steps: set[Path], folder: Any, out: Any) -> None:
-    """Gives the other files and steps in the folders of managers second names; those that exist are left alone."""
-    for root in sorted({step.parent for step in steps}):
-        for entry in sorted(root.iterdir()):
-            place = out / entry.relative_to(folder)
+@contextmanager
+def _copied(source: Place, place: Place, without: Collection[str] = ()) -> Iterator[Place]:
+    """Yields a new folder with the files of another one, but for those at or below some names, which the caller adds.
+
+    On a disk it appears when all is complete; behind a URL the files are copied at the end, of a step ``STEP_METADATA`` last.
+    """
+    if not isinstance(place, Path):
+        yield place
+        copy_tree(source, place, without)
+        return
+    with staged(place, folder=True, overwrite=False, foreign=lambda _: None, kind="step") as stage:
+        copy_tree(source, stage, without)
+        yield stage
+
+
+def _copy_others(steps: Mapping[str, str | None], folder: Place, out: Place) -> None:
+    """Copies the folders without bundles beside the steps of managers; those that exist on a disk are left alone."""
+    inside = {
+        str(each) for name in steps for each in (PurePosixPath(name), *PurePosixPath(name).parents)
+    }
+    for root in sorted({step.rpartition("/")[0] for step in steps.values() if step}):
+        entries: list[Any] = [*(folder / root).iterdir()]
+        for entry in sorted(entries, key=lambda entry: str(entry.name)):
+            name = f"{root}/{entry.name}".strip("/")
+            place = out / name
             hidden = entry.name.startswith(".") or UNFINISHED in entry.name
-            if entry in steps or hidden or os.path.lexists(place) or not entry.is_dir():
-                continue
-            if not any(bundles_in(entry)):
-                with staged(place, folder=True, overwrite=False, foreign=lambda _: None) as stage:
-                    link_tree(entry, stage)
+            there = isinstance(place, Path) and os.path.lexists(place)
+            if not (name in inside or hidden or there) and entry.is_dir():
+                with _copied(entry, place):
+                    pass
 
 
 def _migrated(

@@ -12,11 +12,13 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from neuralqx_struct.bundle.orbax_files import FarFiles
 from neuralqx_struct.bundle.steps import contents
 from neuralqx_struct.bundle.storage import MANIFEST
-from neuralqx_struct.bundle.urls import Place
+from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -26,7 +28,6 @@ from neuralqx_struct.errors import (
     UntrustedError,
     shell_word,
 )
-from neuralqx_struct.formats.orbax_files import Files, files_of
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -36,6 +37,7 @@ from neuralqx_struct.formats.table import (
     Plain,
     Reading,
     joined,
+    mapped,
     unreadable,
 )
 from neuralqx_struct.manifest import Findings, Limits, shown
@@ -44,7 +46,7 @@ from neuralqx_struct.manifest.payload import raise_findings
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.printing import listed
 from neuralqx_struct.stores.archive import damaged
-from neuralqx_struct.stores.orbax_layout import STEP_METADATA, UNFINISHED, package
+from neuralqx_struct.stores.orbax_layout import STEP_METADATA, UNFINISHED, Files, package
 from neuralqx_struct.stores.store import about, about_each, require_possible
 
 if TYPE_CHECKING:
@@ -173,6 +175,7 @@ class _Folder:
 
     def __init__(self, files: Files, limits: Limits) -> None:
         self._files, self._limits = files, limits
+        self._stored = files.stored  # nothing is opened before all are found to be plain files
         self._tensorstore = package("tensorstore")
         self._ocdbt = files.has(_OCDBT)
         document = self.json(_TREE)
@@ -190,7 +193,11 @@ class _Folder:
         Raises:
             IntegrityError: It is no JSON.
         """
-        data = self._files.content(name, self._limits.manifest_bytes + 1)
+        most = self._limits.manifest_bytes + 1
+        if isinstance(self._files, FarFiles):
+            data = self._files.content(name, most)
+        else:
+            data = bytes(mapped(Path(self._files, name))[:most])
         try:
             return parse_manifest(data, limits=self._limits)
         except SerializationError as error:
@@ -200,10 +207,7 @@ class _Folder:
     def asked(self, entry: _Entry) -> Any:
         """Requests the description of an array; returns its future."""
         place = f"{entry.place}/"
-        if self._ocdbt:
-            where = {"driver": "ocdbt", "base": self._files.driver(""), "path": place}
-        else:
-            where = self._files.driver(place)
+        where = self._files.ocdbt(place) if self._ocdbt else self._files.driver(place)
         with self._files.faults(entry.place):
             request = {**self._request, "kvstore": where}
             return self._tensorstore.open(request, open=True, read=True)
@@ -221,9 +225,9 @@ class _Folder:
         require_possible(shape, dtype.itemsize)
         chunk = prod(opened.chunk_layout.read_chunk.shape or ())
         nbytes = max(prod(shape), chunk) * dtype.itemsize
-        if nbytes > self._limits.full_bytes and nbytes > MOST_EXPANSION * self._files.stored:
+        if nbytes > self._limits.full_bytes and nbytes > MOST_EXPANSION * self._stored:
             expected = f"expected at most {self._limits.full_bytes} bytes"
-            message = f"{expected}, got {self._files.stored} in all files that expand to {nbytes}"
+            message = f"{expected}, got {self._stored} in all files that expand to {nbytes}"
             raise UntrustedError(about("NQX505", name, message, "pass limits= to read more"))
 
         def part(region: Region) -> Array:
@@ -237,7 +241,8 @@ class _Folder:
 
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:
-    files = files_of(_item(path))
+    item = _item(path)
+    files = FarFiles(item) if isinstance(item, RemotePath) else Files(item)
     try:
         found = _read(path, files, reading)
     except BaseException:

@@ -9,13 +9,12 @@ the checksums are ours, of the values or of the shard of each device, and are co
 
 from __future__ import annotations
 
-import os
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError
@@ -25,16 +24,13 @@ from neuralqx_struct.stores.checksums import checksum
 from neuralqx_struct.stores.orbax_layout import (
     STEP_METADATA,
     Corner,
-    OpenFolder,
+    Files,
     Pieces,
     extent,
-    faults_named,
     inside,
     key_of,
-    ocdbt,
     package,
     region_text,
-    require_plain_files,
     stored_as,
 )
 from neuralqx_struct.stores.orbax_writing import begin
@@ -69,11 +65,11 @@ _ROOM: Final = 256 << 20  # and their bytes, if they are more than one
 class _Arrays(StoredArrays):
     """The arrays of a checkpoint, each opened, read and verified on access."""
 
-    __slots__ = ("_access", "_records", "_root")
+    __slots__ = ("_access", "_files", "_records")
 
-    def __init__(self, root: os.PathLike[str], records: Records, access: Access) -> None:
+    def __init__(self, files: Files, records: Records, access: Access) -> None:
         super().__init__(records)
-        self._root, self._records, self._access = root, records, access
+        self._files, self._records, self._access = files, records, access
 
     def __getitem__(self, name: str) -> Array:
         whole = tuple(slice(0, size) for size in self._records[name]["shape"])
@@ -105,7 +101,7 @@ class _Arrays(StoredArrays):
         if not prod(record["shape"]) * dtype.itemsize:
             yield from (np.empty(extent(region), dtype) for region in regions)
             return
-        store = _opened(self._root, name, *stored_as(record["dtype"], record["shape"]))
+        store = _opened(self._files, name, *stored_as(record["dtype"], record["shape"]))
         wanted = list(regions)
         largest = max((prod(extent(region)) for region in wanted), default=1) * dtype.itemsize
         ahead = min(max(_ROOM // max(largest, 1), 1), _AHEAD)
@@ -114,7 +110,7 @@ class _Arrays(StoredArrays):
         while coming:
             region, (answer, values) = coming.popleft()
             coming.extend(islice(requests, 1))
-            with faults_named(self._root, name):
+            with self._files.faults(name):
                 answer.result()
             if values.dtype != dtype:
                 values = values.reshape(-1).view(dtype)
@@ -175,12 +171,11 @@ def _asked(store: Any, region: Region) -> tuple[Any, Array]:
     return target.write(part.translate_to[(0,) * len(shape)] if shape else part), values
 
 
-def _opened(root: os.PathLike[str], name: str, code: str, shape: tuple[int, ...]) -> Any:
+def _opened(files: Files, name: str, code: str, shape: tuple[int, ...]) -> Any:
     """Opens one array of the checkpoint, whose own description must agree before anything is allocated."""
     tensorstore = package("tensorstore")
-    where = {**ocdbt(root), "path": f"{key_of(name)}/"}
-    with faults_named(root, name):
-        request = {"driver": "zarr", "kvstore": where}
+    with files.faults(name):
+        request = {"driver": "zarr", "kvstore": files.ocdbt(f"{key_of(name)}/")}
         array = tensorstore.open(request, open=True, read=True).result()
         got = (array.dtype.name, tuple(array.shape))
         chunk = array.chunk_layout.read_chunk.shape or ()
@@ -205,17 +200,19 @@ def _write(
 
 def _read(source: Source, records: Records, access: Access = WHOLE) -> StoredArrays:
     """Opens the arrays of a checkpoint, which are never mapped."""
-    raise_findings(_survey(source, records, access), str(source))
-    return _Arrays(_root(source), records, access)
+    files = _files(source)
+    raise_findings(_survey(files, records, access), str(files))
+    return _Arrays(files, records, access)
 
 
 def _verify(source: Source, records: Records, access: Access = WHOLE) -> list[Diagnostic]:
     """Every problem of the arrays. Orbax's own files beside them have no checksums."""
-    found = _survey(source, records, access, whole=True)
+    files = _files(source)
+    found = _survey(files, records, access, whole=True)
     if any(not d.path for d in found):
         return found
     faulty = {d.path for d in found}
-    arrays = _Arrays(_root(source), records, access)
+    arrays = _Arrays(files, records, access)
     for name in records:
         if about("NQX409", name, "").path in faulty:
             continue
@@ -226,39 +223,38 @@ def _verify(source: Source, records: Records, access: Access = WHOLE) -> list[Di
 
 
 def _members(source: Source) -> tuple[str, ...]:
-    return tuple(sorted(_keys(_root(source))))
+    return tuple(sorted(_keys(_files(source))))
 
 
-def _root(source: Source) -> os.PathLike[str]:
-    assert isinstance(source, os.PathLike)  # a store with ``folder`` is given a path
-    return source
+def _files(source: Source) -> Files:
+    """The files of a checkpoint: a store with ``folder`` is given a path."""
+    return source if isinstance(source, Files) else Files(Path(cast("Path", source)))
 
 
-def _keys(root: os.PathLike[str]) -> set[str]:
+def _keys(files: Files) -> set[str]:
     """The keys of the arrays in a checkpoint, which must hold only files and folders."""
-    with faults_named(root):
-        require_plain_files(root)
-        if not Path(root, "manifest.ocdbt").exists():
+    with files.faults():
+        if not files.stored or not files.has("manifest.ocdbt"):
             return set()
         tensorstore = package("tensorstore")
-        keys = tensorstore.KvStore.open(ocdbt(root)).result().list().result()
+        keys = tensorstore.KvStore.open(files.ocdbt()).result().list().result()
         return {key.decode("utf-8", "replace").rpartition("/")[0] for key in keys}
 
 
 def _survey(
-    source: Source, records: Records, access: Access, *, whole: bool = False
+    files: Files, records: Records, access: Access, *, whole: bool = False
 ) -> list[Diagnostic]:
     """Compares the keys in a checkpoint with the records; reads no array.
 
     Args:
-        source: The folder.
+        files: The files.
         records: All arrays that it should hold.
         access: Options for reading.
         whole: Compare the checksums of pieces with that of all of them, too.
     """
     found: list[Diagnostic] = []
     try:
-        unclaimed = _keys(_root(source))
+        unclaimed = _keys(files)
     except StructError as error:
         return list(error.diagnostics)
     for name, record in records.items():
@@ -278,8 +274,8 @@ def _survey(
             message = "expected an array of this name in the checkpoint, got none"
             found.append(about("NQX409", name, message))
         unclaimed.discard(key_of(name))
-    if found and isinstance(source, OpenFolder):
-        source.require_same(failed=True)
+    if found:
+        files.require_same(failed=True)
     unclaimed.difference_update(map(key_of, access.superseded))
     return found + unrecorded(sorted(unclaimed))
 

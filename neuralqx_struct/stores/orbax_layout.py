@@ -11,8 +11,8 @@ Example:
     >>> pieces = Pieces.of({"shape": [4, 4], "chunk": [2, 4], "chunk_crc32": [7, 8]})
     >>> list(pieces.corners((slice(1, 3), slice(0, 1)))), pieces.checksum((2, 0))
     ([(0, 0), (2, 0)], 8)
-    >>> ocdbt("/runs/1/arrays.orbax")
-    {'driver': 'ocdbt', 'base': {'driver': 'file', 'path': '/runs/1/arrays.orbax/'}}
+    >>> Files(Path("/runs/1/arrays.orbax")).ocdbt("w/")
+    {'driver': 'ocdbt', 'base': {'driver': 'file', 'path': '/runs/1/arrays.orbax/'}, 'path': 'w/'}
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -165,7 +165,76 @@ _DESCRIPTORS: Final = "/proc/self/fd"
 _FAULTS: Final = (ValueError, KeyError, OSError, RuntimeError, NotImplementedError, TypeError)
 
 
-class OpenFolder(os.PathLike[str]):
+class Files(os.PathLike[str]):
+    """The files of a checkpoint in a folder on a disk; ``bundle/orbax_files.py`` has those behind URLs.
+
+    Args:
+        root: The folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._path = root
+
+    def __fspath__(self) -> str:
+        return str(self._path)
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    @cached_property
+    def stored(self) -> int:
+        """The size of all files, which are found to be files and folders only."""
+        return _plain_size(self)
+
+    def has(self, name: str) -> bool:
+        """True if there is such a file."""
+        return Path(self, name).is_file()
+
+    def driver(self, place: str) -> dict[str, Any]:
+        """The description of a folder in it for tensorstore, which takes a path absolute and without ``..``."""
+        path = Path(self).absolute()
+        text = os.path.realpath(path) if ".." in path.parts else str(path)
+        return {"driver": "file", "path": f"{text}/{place}"}
+
+    def ocdbt(self, place: str = "") -> dict[str, Any]:
+        """The description of the keys below one in its key-value store."""
+        return {"driver": "ocdbt", "base": self.driver(""), "path": place}
+
+    @contextmanager
+    def faults(self, name: str | None = None) -> Iterator[None]:
+        """Raises errors of tensorstore as errors about an array, or about the checkpoint."""
+        fault: Exception | None = None
+        try:
+            yield
+        except StructError:
+            raise
+        except _FAULTS as error:
+            fault = error
+        self.require_same(failed=fault is not None)
+        if fault is not None:
+            subject = "a checkpoint" if name is None else "an array"
+            reason = str(fault).partition("\n")[0].replace(os.fspath(self), str(self))
+            message = f"expected {subject} that tensorstore reads, got: {reason[:300]}"
+            problem = Diagnostic("NQX408", "error", message, hint="restore it from a copy")
+            if name is not None:
+                problem = about(problem.code, name, message, problem.hint)
+            raise IntegrityError(problem) from fault
+
+    def require_same(self, *, failed: bool) -> None:
+        """Checks that the files are still those that were opened.
+
+        Args:
+            failed: Reading failed.
+
+        Raises:
+            BundleReadError: Another program has replaced or removed them.
+        """
+
+    def close(self) -> None:
+        """Ends their use."""
+
+
+class OpenFolder(Files):
     """A folder in an open bundle, found again by the descriptor of the bundle while the bundle changes its name.
 
     Args:
@@ -182,24 +251,14 @@ class OpenFolder(os.PathLike[str]):
         self._descriptor = os.dup(bundle)
         path = Path(_DESCRIPTORS, str(self._descriptor), place.name)
         by_descriptor = path.is_dir()
-        self._path = path if by_descriptor else place
+        super().__init__(path if by_descriptor else place)
         self.stable = by_descriptor and locked
-
-    def __fspath__(self) -> str:
-        return str(self._path)
 
     def __str__(self) -> str:
         return str(self._place)
 
     def require_same(self, *, failed: bool) -> None:
-        """Checks that the files are still those of the bundle that was opened.
-
-        Args:
-            failed: Reading failed; else files that were found by descriptor, under a lock, are the same.
-
-        Raises:
-            BundleReadError: A writer has replaced the bundle, or it was removed.
-        """
+        """Checks that the files are still those of the bundle; found by descriptor, under a lock, they are."""
         if self.stable and not failed:
             return
         with suppress(FileNotFoundError):
@@ -213,44 +272,8 @@ class OpenFolder(os.PathLike[str]):
             os.close(self._descriptor)
 
 
-def ocdbt(root: os.PathLike[str]) -> dict[str, Any]:
-    """The description of the key-value store of a checkpoint for tensorstore."""
-    return {"driver": "ocdbt", "base": {"driver": "file", "path": f"{driver_path(root)}/"}}
-
-
-def driver_path(root: os.PathLike[str]) -> str:
-    """A path as tensorstore takes it: absolute, and without ``..``."""
-    path = Path(root).absolute()
-    return os.path.realpath(path) if ".." in path.parts else str(path)
-
-
-@contextmanager
-def faults_named(root: os.PathLike[str], name: str | None = None) -> Iterator[None]:
-    """Raises errors of tensorstore as errors about an array, or about the checkpoint."""
-    fault: Exception | None = None
-    try:
-        yield
-    except StructError:
-        raise
-    except _FAULTS as error:
-        fault = error
-    if isinstance(root, OpenFolder):
-        root.require_same(failed=fault is not None)
-    if fault is not None:
-        subject = "a checkpoint" if name is None else "an array"
-        reason = str(fault).partition("\n")[0].replace(os.fspath(root), str(root))
-        message = f"expected {subject} that tensorstore reads, got: {reason[:300]}"
-        problem = Diagnostic("NQX408", "error", message, hint="restore it from a copy")
-        if name is not None:
-            problem = about(problem.code, name, message, problem.hint)
-        raise IntegrityError(problem) from fault
-
-
-def require_plain_files(root: os.PathLike[str]) -> int:
-    """Checks that a checkpoint holds only files and folders.
-
-    Returns:
-        The size of all files.
+def _plain_size(root: os.PathLike[str]) -> int:
+    """The size of all files of a checkpoint, which must hold only files and folders.
 
     Raises:
         UntrustedError: It holds a link or a device.

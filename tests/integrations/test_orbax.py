@@ -1,6 +1,8 @@
 """Structs as items of Orbax's managers: every item is a bundle, and restores with all options of a load."""
 
 import asyncio
+import contextlib
+import functools
 import inspect
 import json
 import os
@@ -11,6 +13,7 @@ import sys
 import threading
 from types import SimpleNamespace
 
+import fsspec
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -441,6 +444,127 @@ def test_a_step_that_cannot_be_migrated_does_not_appear(run, folder, tmp_path):
     (root / "1/state/manifest.json").write_text("{}")
     done = s.migrate_all(root, tmp_path / "other", schema=folder)
     assert [item.state for item in done.items] == ["failed", "waiting", "failed"]
+
+
+def test_one_step_of_a_manager_is_migrated(run, folder, tmp_path):
+    done = s.migrate_all(run / "1", tmp_path / "new", schema=folder)
+    assert [item.out for item in done.items] == [tmp_path / "new/state"]
+    assert (tmp_path / "new/config/metadata").samefile(run / "1/config/metadata")
+
+
+# -- behind a URL
+
+
+@pytest.fixture
+def far(run):
+    """The URL of a copy of the folder, and its file system."""
+    files = fsspec.filesystem("memory")
+    files.put(str(run), "/bucket/m", recursive=True)
+    files.pipe_file("/bucket/m/notes/a/b", b"x")
+    yield "memory://bucket/m", files
+    files.store.clear()
+    files.pseudo_dirs[:] = [""]
+
+
+def test_an_item_behind_a_url(run, far, schema, tmp_path):
+    near, url = run / "2/state", f"{far[0]}/2/state"
+    assert s.verify(url) == s.validate(url, schema) == []
+    assert schema.load(url) == schema.load(near)
+    net = schema.load(url, mesh=mesh(2, 2), rules={"inputs": "x", "outputs": "y"})
+    assert net.kernel.sharding.spec == PartitionSpec("x", "y")
+    assert np.array_equal(net.kernel, VALUES + 2)
+    part = schema.load(url, select="path:counts")
+    assert part.kernel is None and part.counts.tolist() == [*range(8)]
+    assert schema.load(url, abstract=True).kernel.shape == (8, 4)
+    assert s.inspect(url).arrays == s.inspect(near).arrays
+    assert s.diff_values(url, near).equal
+    for out in (tmp_path / "copy", tmp_path / "new"):
+        done = s.convert if out.name == "copy" else functools.partial(s.migrate, schema=schema)
+        done(url, out)
+        assert (out / "arrays.orbax").is_dir() and s.verify(out) == []
+    assert schema.load(tmp_path / "new") == schema.load(near)
+    s.migrate(url, "memory://bucket/new", schema=schema)
+    assert schema.load("memory://bucket/new") == schema.load(near)
+
+
+def test_damage_and_faults_behind_a_url(far, schema, monkeypatch):
+    url, files = f"{far[0]}/2/state", far[1]
+    held = {name: files.cat_file(name) for name in files.find("/bucket/m/2/state/arrays.orbax")}
+    for name, data in held.items():
+        half = len(data) // 2
+        files.pipe_file(name, data[:half] + bytes(len(data) - half))
+    assert s.verify(url)
+    with pytest.raises(s.IntegrityError):
+        schema.load(url)
+    for name, data in held.items():
+        files.pipe_file(name, data)
+
+    def load_while(fault):
+        real = type(files).cat_file
+
+        def request(self, path, *given, **options):
+            if not path.endswith("manifest.json"):
+                fault()
+            return real(self, path, *given, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(files), "cat_file", request)
+            return schema.load(url)
+
+    def refuse():
+        raise TimeoutError("no answer")
+
+    with pytest.raises(s.SerializationError, match="TimeoutError: no answer") as caught:
+        load_while(refuse)
+    assert len(caught.value.diagnostics) == 1 and "127.0.0.1" not in str(caught.value)
+    with pytest.raises(s.SerializationError, match="replaced or removed|expected a bundle"):
+        load_while(
+            lambda: files.rm("/bucket/m/2", recursive=True) if files.exists("/bucket/m/2") else None
+        )
+
+
+@pytest.mark.parametrize("way", ["far to far", "far to near", "near to far"])
+def test_a_folder_of_a_manager_is_migrated_from_and_to_urls(run, far, folder, tmp_path, way):
+    url, files = far
+    start, _, end = way.partition(" to ")
+    source = run if start == "near" else url
+    out = tmp_path / "new" if end == "near" else "memory://bucket/new"
+    if end == "far":  # stopped before a step is complete, and called again
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(files), "cp_file", None)
+            patch.setattr(type(files), "put_file", None)
+            with contextlib.suppress(s.SerializationError):
+                stopped = s.migrate_all(source, out, schema=folder)
+                assert {item.state for item in stopped.items} == {"failed"}
+        assert not files.exists("/bucket/new/1/_CHECKPOINT_METADATA")
+    done = s.migrate_all(source, out, schema=folder)
+    assert [item.state for item in done.items] == ["migrated"] * 2, str(done.diagnostics)
+    again = s.migrate_all(source, out, schema=folder)
+    assert [item.state for item in again.items] == ["skipped"] * 2
+    if end == "far":
+        assert s.verify(f"{out}/1/state") == []
+        files.get("/bucket/new/", str(tmp_path / "new"), recursive=True)
+    assert (tmp_path / "new/notes/a/b").exists() == (start == "far")
+    best = {"best_fn": lambda metrics: metrics["energy"], "best_mode": "min", "max_to_keep": 2}
+    with manager_of(tmp_path / "new", **best) as manager:
+        assert (manager.all_steps(), manager.best_step(), manager.latest_step()) == ([1, 2], 1, 2)
+        wanted = ocp.args.Composite(
+            state=StructRestore(schema=folder), config=ocp.args.JsonRestore()
+        )
+        found = manager.restore(1, args=wanted)
+    assert np.array_equal(found["state"].kernel, VALUES + 1) and found["config"] == {"rate": 0.1}
+
+
+def test_files_of_other_folders_are_not_downloaded(far, folder, tmp_path, monkeypatch):
+    find = type(far[1]).find
+
+    def more(self, path, **options):
+        return {**find(self, path, **options), f"{path}/../up": {"size": 1, "type": "file"}}
+
+    monkeypatch.setattr(type(far[1]), "find", more)
+    with pytest.raises(s.UntrustedError, match="expected the name of a file in the folder"):
+        s.migrate(f"{far[0]}/2/state", tmp_path / "copy", schema=folder)
+    assert not (tmp_path / "up").exists()
 
 
 # -- orbax.checkpoint.v1
