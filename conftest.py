@@ -100,7 +100,7 @@ def misprinted(arguments: list[str], expected: str) -> str | None:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(  # noqa: S603 - the page's own command
         [sys.executable, "-m", "neuralqx_struct", *arguments],
-        env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "120"},
+        env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "80", "LINES": "24"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",

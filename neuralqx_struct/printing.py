@@ -276,6 +276,26 @@ def brief_scalar(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def columns(text: str) -> int:
+    """The columns of a terminal that a text takes: two for characters of East Asia and emoji, none for accents.
+
+    Example:
+        >>> columns("weights"), columns("重み")
+        (7, 4)
+    """
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width  # few names need it
+
+    wide = sum(east_asian_width(each) in ("W", "F") for each in text)
+    return len(text) + wide - sum(category(each) in ("Mn", "Me") for each in text)
+
+
+def padded(text: str, width: int) -> str:
+    """A text with spaces behind it up to a number of :func:`columns`."""
+    return text + " " * (width - columns(text))
+
+
 def is_unicode(text: str) -> bool:
     """False for text with half of a surrogate pair, which no file can hold."""
     try:

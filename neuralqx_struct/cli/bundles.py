@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -70,7 +71,9 @@ def verify(paths: Sequence[Path], limits: Sequence[str]) -> Report:
     return each(paths, check, "intact")
 
 
-_SCREEN = 40  # rows that `inspect` shows without --depth
+_SCREEN = 40  # rows that `inspect` shows without --depth, or fewer on a lower terminal
+_HEAD = 8  # lines around them
+_FEWEST = 12
 
 
 def inspect(
@@ -101,8 +104,10 @@ def inspect(
         report = written(inspection_page(record), html, found=found)
         return replace(report, members={"bundle": record.to_json(), "out": html})
     if depth is None:
-        note = "; --depth all shows every row" if len(record.rows) > _SCREEN else ""
-        text = f"{record.outline(most=_SCREEN)}{note}"
+        size = shutil.get_terminal_size((80, _SCREEN + _HEAD))
+        most = min(max(size.lines - _HEAD, _FEWEST), _SCREEN) // (1 + stats)
+        note = "; --depth all shows every row" if len(record.rows) > most else ""
+        text = f"{record.outline(most=most, width=max(size.columns, 80))}{note}"
     else:
         text = record.outline(None if depth == "all" else int(depth))
     return Report(text, tuple(found), {"bundle": record.to_json()})

@@ -10,6 +10,7 @@ Example:
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -143,7 +144,7 @@ def _at_revision(revision: str, path: Path) -> dict[str, Series]:
         "--verify",
         "--quiet",
         f"{revision}^{{commit}}",
-        refused=f"no revision {revision!r}",
+        wanted=f"the revision {revision!r} in the repository",
     )
     names = (
         ask_git(folder, "ls-tree", "-r", "-z", "--name-only", revision, "--", "./")
@@ -182,7 +183,7 @@ def _is_version(name: str) -> bool:
     return stem[:1] == "v" and stem[1:].isdecimal()
 
 
-def ask_git(folder: Path, *arguments: str, refused: str = "") -> bytes:
+def ask_git(folder: Path, *arguments: str, wanted: str = "an answer of git") -> bytes:
     """The output of a git command in the repository around a folder.
 
     Raises:
@@ -193,17 +194,18 @@ def ask_git(folder: Path, *arguments: str, refused: str = "") -> bytes:
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the git of the user's own PATH
             check=False,
             capture_output=True,
+            env={**os.environ, "LC_ALL": "C"},
         )
     except OSError as error:
         raise SchemaError(
             f"expected git, got: {error.strerror}", code="NQX400", hint="install git"
         ) from error
     if done.returncode != 0:
-        output = done.stderr.decode(errors="replace").strip().splitlines()
-        raise SchemaError(
-            f"expected an answer of git, got: {output[0] if output else refused or 'none'}",
-            code="NQX400",
-            file=str(folder),
-            hint="`git:` works inside a repository, for a revision that it has",
-        )
+        said = next(iter(done.stderr.decode(errors="replace").strip().splitlines()), "")
+        message = f"expected {wanted}, got {said or 'none'}"
+        hint = "list its revisions with `git log --all --oneline`; CI may have to fetch them first (`fetch-depth: 0`)"
+        if "not a git repository" in said:
+            message = "expected a folder in a git repository, got one outside"
+            hint = "compare with a folder, a lock file or a bundle instead of `git:`, or run `git init` and commit the schemas"
+        raise SchemaError(message, code="NQX400", file=str(folder), hint=hint)
     return done.stdout

@@ -32,6 +32,7 @@ from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.manifest import SCHEMA_URL
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.manifest.models import Manifest
+from neuralqx_struct.printing import columns, padded
 from neuralqx_struct.schema.lock import payload_fingerprints
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series
@@ -373,11 +374,11 @@ def outline(document: Document) -> list[str]:
     for name, struct in document.structs.items():
         params = f"[{', '.join(struct.params)}]" if struct.params else ""
         lines.append(f"struct {name}{params}{' (root)' if name == document.root else ''}")
-        width = max(map(len, struct.fields), default=0)
+        width = max(map(columns, struct.fields), default=0)
         types = {field: declaration.text for field, declaration in struct.fields.items()}
-        type_width = min(max(map(len, types.values()), default=0), 40)
+        type_width = min(max(map(columns, types.values()), default=0), 40)
         for field, declaration in struct.fields.items():
-            text = f"  {field:<{width}}  {types[field]:<{type_width}}  "
+            text = f"  {padded(field, width)}  {padded(types[field], type_width)}  "
             lines.append(f"{text}{'; '.join(_facts(declaration))}".rstrip())
         lines += [f"  constraint {constraint.expr}" for constraint in struct.constraints]
         lines += [f"  reserved {', '.join(struct.reserved)}"] if struct.reserved else []

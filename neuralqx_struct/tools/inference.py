@@ -294,9 +294,15 @@ class Inferred(str):
         """Writes ``v1.yaml``, and beside it ``layouts/NAME.yaml``; returns the files.
 
         Raises:
-            BundleExistsError: One of them exists, and ``overwrite`` is false.
+            BundleExistsError: One of them exists, and ``overwrite`` is false; or the folder is a bundle.
         """
         place = Path(folder)
+        if place.is_file() or (place / "manifest.json").exists():
+            message = (
+                f"expected a folder for a schema, got a {'file' if place.is_file() else 'bundle'}"
+            )
+            hint = "name a new folder, or that of the schema"
+            raise bundle.BundleExistsError(message, file=str(place), hint=hint)
         document: Any = read_text(self.schema).data
         texts = {place / f"v{document['version']}.yaml": self.schema}
         if self.layout:

@@ -42,6 +42,7 @@ from neuralqx_struct.tools.leaves import (
     nodes_with_declarations,
 )
 from neuralqx_struct.tools.rows import (
+    NARROW,
     Row,
     cells_of,
     cut,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 __all__ = ["Inspection", "Row", "inspect"]
 
 _MOST_SHOWN = 1000  # rows in a notebook
+_MOST_METADATA = 4  # lines of a table with some rows left out
 _MOST_CHARACTERS = 50_000_000  # of all paths
 
 
@@ -93,13 +95,16 @@ class Inspection:
     def __str__(self) -> str:
         return self.outline()
 
-    def outline(self, depth: int | None = None, most: int | None = None) -> str:
+    def outline(
+        self, depth: int | None = None, most: int | None = None, width: int = NARROW
+    ) -> str:
         """The table with some rows left out.
 
         Args:
             depth: Nodes with more nodes than this around them are counted in the row of the one that holds them.
             most: A number of rows that the table shall have: the depth is the greatest that fits, and of more rows than
-                that the first and the last are shown. Rows that a filter chose are not folded.
+                that the first and the last are shown, with long cells cut. Rows that a filter chose are not folded.
+            width: Columns that a line shall have; with ``most``, no line of the table has more.
 
         Example:
             >>> print(inspect("tests/golden/format-1/vmc_state_1").outline(depth=0).splitlines()[-1])
@@ -121,8 +126,11 @@ class Inspection:
         if self.schema is not None:
             known = {**self.schema, "fingerprint": f"{self.schema['fingerprint'][:19]}..."}
             lines.append("schema {id} version {version} ({fingerprint})".format(**known))
-        lines += metadata if most is None else metadata[:most]
-        lines += lines_of(rows, whole=most is None)
+        if most is not None and len(metadata) > _MOST_METADATA:
+            left = len(metadata) - _MOST_METADATA + 1
+            metadata[_MOST_METADATA - 1 :] = [f"metadata: {left} more"]
+        lines += metadata
+        lines += lines_of(rows, whole=most is None, width=width)
         more = f" (and {self.omitted} that are not listed)" if self.omitted else ""
         total = f"{len(self.rows)} nodes{more}, {self.arrays} arrays, {size_text(self.nbytes)}"
         lines.append(f"{total}{note}")

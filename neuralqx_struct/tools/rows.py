@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import printable
 from neuralqx_struct.formats import joined, split
+from neuralqx_struct.printing import columns, padded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -166,6 +167,7 @@ def _histogram(array: Array, low: float, high: float) -> tuple[int, ...]:
 
 
 _WIDEST: Final = 100  # columns of a cell beside which others are aligned
+NARROW: Final = 80  # columns that every terminal has
 _LAST: Final = 5  # rows at the end of a list that is cut
 
 
@@ -240,26 +242,54 @@ def cells_of(rows: Iterable[Row]) -> Iterator[tuple[str, str, str, str, str]]:
         yield row.path, row.description, size, ", ".join(row.tags), found
 
 
-def lines_of(rows: Iterable[Row], *, whole: bool = True) -> list[str]:
-    """The lines of a table of rows; unless they are wanted whole, long cells are cut in the middle."""
-    shown = printable if whole else shortened
-    cells = [[*map(shown, each)] for each in cells_of(rows)]
-    widths = [
-        min(max((len(each[column]) for each in cells), default=0), _WIDEST) for column in range(4)
-    ]
-    lines = []
-    for path, text, size, tags, found in cells:
-        line = f"  {path:<{widths[0]}}  {text:<{widths[1]}}  {size:>{widths[2]}}"
-        more = f"  {tags:<{widths[3]}}" if widths[3] else ""
-        lines.append(f"{line}{more}  {found}".rstrip())
+def lines_of(rows: Iterable[Row], *, whole: bool = True, width: int = NARROW) -> list[str]:
+    """The lines of a table of rows, with statistics on lines of their own where they do not fit beside the others.
+
+    Args:
+        rows: The rows.
+        whole: False to cut long cells in the middle, so that each line fits.
+        width: Columns of the terminal.
+    """
+    cells = [[*map(printable, each)] for each in cells_of(rows)]
+    widest = [max((columns(each[place]) for each in cells), default=0) for place in range(5)]
+    widths = [min(each, _WIDEST) for each in widest[:4]]
+    over = _table_width(widths) - width
+    if not whole:
+        for _ in range(over):
+            widths[max(0, 1, 3, key=widths.__getitem__)] -= 1
+    below = over + widest[4] + 2 > 0
+    lines: list[str] = []
+    for *four, found in cells:
+        path, text, size, tags = four if whole else map(shortened, four, widths)
+        line = f"  {padded(path, widths[0])}  {padded(text, widths[1])}  {size:>{widths[2]}}"
+        line += f"  {padded(tags, widths[3])}" if widths[3] else ""
+        lines.append((line if below else f"{line}  {found}").rstrip())
+        if below and found:
+            lines.append(f"      {found}")
     return lines
 
 
-def shortened(text: str) -> str:
-    """A text as one line that fits into a column of a table."""
+def _table_width(widths: Sequence[int]) -> int:
+    """The columns of a line of cells, with two in front of each; path, type and size always have theirs."""
+    return sum(widths) + 2 * (3 + bool(widths[3]))
+
+
+def shortened(text: str, most: int = _WIDEST) -> str:
+    """A text as one line that fits into a column of a table.
+
+    Example:
+        >>> shortened("encoder.layers.0.weight", 12)
+        'enc...weight'
+    """
     text = printable(text)
-    half = _WIDEST // 2
-    return text if len(text) <= _WIDEST else f"{text[: half - 3]}...{text[-half:]}"
+    if columns(text) <= most:
+        return text
+    first, last = text[: most // 2 - 3], text[-(most // 2) :]
+    while columns(first) > most // 2 - 3:
+        first = first[:-1]
+    while columns(last) > most // 2:
+        last = last[1:]
+    return f"{first}...{last}"
 
 
 def size_text(nbytes: int) -> str:

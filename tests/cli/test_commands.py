@@ -104,7 +104,8 @@ def test_inspect(ckpt):
     assert [row["path"] for row in data["bundle"]["rows"]] == ["$.x"]
 
 
-def test_inspect_shows_a_screen_unless_it_is_asked_for_more(tmp_path):
+def test_inspect_shows_a_screen_unless_it_is_asked_for_more(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     tree = {f"layer{i}": {"w": np.ones(3), "b": np.full(2, np.nan)} for i in range(30)}
     ckpt = s.export({"params": tree, "step": 5}, tmp_path / "ckpt")
     lines = invoke("inspect", ckpt).stdout.splitlines()
@@ -112,6 +113,16 @@ def test_inspect_shows_a_screen_unless_it_is_asked_for_more(tmp_path):
     assert "dict of 2, 2 below" in lines[3]
     assert lines[-1].endswith("; down to depth 2; --depth all shows every row")
     assert len(invoke("inspect", ckpt, "--depth", "all").stdout.splitlines()) == 95
+    monkeypatch.setenv("LINES", "24")
+    s.export(
+        {"params": tree, "b": dict.fromkeys(range(50), 1)},
+        tmp_path / "long",
+        metadata={str(i): i for i in range(9)},
+    )
+    for words in ([], ["--stats"]):
+        lines = invoke("inspect", tmp_path / "long", *words).stdout.splitlines()
+        assert 8 < len(lines) < 24 and lines[4] == "metadata: 6 more"
+        assert max(map(len, lines[1:-1])) <= 80
     top = invoke("inspect", ckpt, "--depth", "1").stdout.splitlines()
     assert [line.split()[0] for line in top[1:-1]] == ["$", "$['params']", "$['step']"]
     assert "NaN: 2" in invoke("inspect", ckpt, "--stats", "--depth=9").stdout

@@ -129,7 +129,7 @@ def test_against_a_git_revision(repository, monkeypatch):
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("git:nope", "expected an answer of git, got: no revision 'nope'"),
+        ("git:nope", "expected the revision 'nope' in the repository, got none"),
         ("git:", "expected a revision behind git:"),
         ("git:--help", "expected a revision behind git:"),
         ("nowhere", "expected a schema file or folder, got no such path"),
@@ -143,10 +143,10 @@ def test_references_that_lead_nowhere(repository, reference, message):
 def test_outside_of_a_repository(tmp_path, monkeypatch):
     (tmp_path / "v1.yaml").write_text(V1)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    with pytest.raises(
-        s.SchemaError, match="expected an answer of git, got: fatal: not a git repository"
-    ):
+    monkeypatch.setenv("LANGUAGE", "de")
+    with pytest.raises(s.SchemaError, match="expected a folder in a git repository, got one") as no:
         s.breaking(tmp_path, against="git:main")
+    assert no.value.diagnostics[0].hint.startswith("compare with a folder, a lock file or a bundle")
     monkeypatch.setenv("PATH", "")
     with pytest.raises(s.SchemaError, match="expected git, got"):
         s.breaking(tmp_path, against="git:main")

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import neuralqx_struct as s
+from neuralqx_struct.bundle import BundleExistsError
 from neuralqx_struct.cli.parser import app
 from neuralqx_struct.errors import SchemaError, has_errors
 from neuralqx_struct.schema.series import load_series
@@ -576,3 +577,13 @@ def test_drafts_take_bounded_time(tmp_path, name):
     path = write(tmp_path, struct("m:Root", **SLOW[name]()))
     with bounded():
         assert "root: Root" in s.infer(path)
+
+
+def test_a_schema_is_not_written_into_a_bundle(tmp_path):
+    ckpt = s.export({"w": np.zeros(2)}, tmp_path / "ckpt")
+    found = s.infer(ckpt)
+    with pytest.raises(BundleExistsError, match="expected a folder for a schema, got a bundle"):
+        found.write(ckpt, overwrite=True)
+    with pytest.raises(BundleExistsError, match="expected a folder for a schema, got a file"):
+        found.write(ckpt / "manifest.json")
+    assert s.verify(ckpt) == [] and not (ckpt / "v1.yaml").exists()

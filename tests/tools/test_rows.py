@@ -15,6 +15,7 @@ from neuralqx_struct.tools.rows import (
     cut,
     depth_within,
     folded,
+    lines_of,
     places_around,
     statistics_of,
     with_content,
@@ -39,6 +40,34 @@ def test_rows_of_a_filter_stay():
     rows = [Row("$.a.w", 2, "int"), Row("$.ab.w", 2, "int"), Row("$.ab", 1, "int")]
     assert folded(rows, 1, foreign=False) == rows
     assert folded(rows[::-1], 1, foreign=False)[0].type == "int, 1 below"
+
+
+def test_tables_fit_a_terminal():
+    array = Row("$.layers[0].attention.weight", 3, "float32[512, 512]", nbytes=2**20)
+    array = replace(array, statistics=statistics_of(np.arange(4)))
+    narrow = lines_of([array])
+    assert narrow[0].split() == [
+        "$.layers[0].attention.weight",
+        *["float32[512,", "512]", "1.0", "MiB"],
+    ]
+    assert narrow[1].strip() == "0 to 3, mean 1.5 ± 1.12, zeros: 1"
+    assert lines_of([array], width=120) == [f"{narrow[0]}  {narrow[1].strip()}"]
+    tagged = replace(array, path=array.path * 3, tags=("trainable", "decay"))
+    assert tagged.path in lines_of([tagged])[0]
+    cut_line = lines_of([tagged], whole=False)[0]
+    assert len(cut_line) == 80 and "..." in cut_line and cut_line.endswith("trainable, decay")
+
+
+def test_columns_of_wide_names_are_aligned():
+    names = ["$.w", "$.重み", "$.🧠", "$.e\u0301"]
+    lines = lines_of([Row(name, 1, "int", "1") for name in names])
+    assert lines == [
+        "  $.w     int = 1",
+        "  $.重み  int = 1",
+        "  $.🧠    int = 1",
+        "  $.e\u0301     int = 1",
+    ]
+    assert rows.shortened("重" * 60) == "重" * 23 + "..." + "重" * 25
 
 
 @st.composite
