@@ -65,6 +65,12 @@ def loaded(schema, path, **options):
     return from_node(state["manifest"], state["array_data"])
 
 
+def read(schema, payload, unknown):
+    """Reads a payload in memory as a load does."""
+    state = {**payload.document, "array_data": payload.arrays}
+    return s.to_state_dict(s.from_state_dict(state, load_cls=schema.root, unknown=unknown))
+
+
 @dataclass
 class Comparison:
     """The comparison of one history; files go to the folder `root`.
@@ -84,6 +90,8 @@ class Comparison:
     named: set = field(default_factory=set)
     _series: dict = field(default_factory=dict)
     _schemas: dict = field(default_factory=dict)
+    _probes: dict = field(default_factory=dict)
+    _refused: dict = field(default_factory=dict)  # the probe that a reader refused last
 
     def run(self):
         head = self.history.versions[-1]
@@ -140,8 +148,8 @@ class Comparison:
             self._series[number] = load_series(self.folder(number))
         return self._series[number]
 
-    def stored(self, value, version, path):
-        """Writes a payload of one version as a bundle, with all documents up to it."""
+    def held(self, value, version):
+        """A payload of one version with all documents up to it, as bundles hold it."""
         arrays = {}
         tree = to_node(value, version, arrays)
         records = {k: {"dtype": str(a.dtype), "shape": list(a.shape)} for k, a in arrays.items()}
@@ -158,7 +166,11 @@ class Comparison:
             "arrays": records,
             "writer": {"name": "test", "version": "1"},
         }
-        return bundle.write(path, Payload(manifest, arrays))
+        return Payload(manifest, arrays)
+
+    def stored(self, value, version, path):
+        """Writes a payload of one version as a bundle."""
+        return bundle.write(path, self.held(value, version))
 
     def upgrade(self, version, value, path):
         """Compares the load of an older payload with the model."""
@@ -266,10 +278,19 @@ class Comparison:
         head = len(self.history.versions)
         reader, writer = (head, number) if direction == "backward" else (number, head)
         schema = self.schema(reader)
-        for path in (*self.samples(writer), *(self.probes(writer) if probe else ())):
+        for path in self.samples(writer):
             got = outcome(lambda path=path: loaded(schema, path, unknown=unknown))
             if isinstance(got, Exception):
                 return got
+        first = self._refused.get((direction, number), 0)
+        for i in (first, *range(PROBES)) if probe else ():
+            found = self.probe(writer, i)
+            if found is None:
+                return None
+            if isinstance(outcome(lambda held=found: read(schema, held, unknown)), Exception):
+                self._refused[direction, number] = i
+                path = self.stored_probe(writer, i)
+                return outcome(lambda path=path: loaded(schema, path, unknown=unknown))
         return None
 
     def is_limit(self, outcome):
@@ -293,14 +314,15 @@ class Comparison:
     def samples(self, number):
         return sorted(self.root.glob(f"p{number}_?"))
 
-    def probes(self, number):
-        """Yields more payloads of a version; each is written when it is first asked for."""
-        version = self.history.versions[number - 1]
-        for i in range(PROBES):
-            path = self.root / f"probe{number}_{i}"
-            if not path.exists():
-                value = Maker(i, bold=True).payload(version)
-                if value is None:
-                    return
-                self.stored(value, version, path)
-            yield path
+    def probe(self, number, i):
+        """One more payload of a version, or None where no sizes were found."""
+        if (number, i) not in self._probes:
+            version = self.history.versions[number - 1]
+            value = Maker(i, bold=True).payload(version)
+            self._probes[number, i] = value and self.held(value, version)
+        return self._probes[number, i]
+
+    def stored_probe(self, number, i):
+        """The bundle of such a payload."""
+        path = self.root / f"probe{number}_{i}"
+        return path if path.exists() else bundle.write(path, self.probe(number, i))
