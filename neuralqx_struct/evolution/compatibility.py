@@ -36,7 +36,7 @@ from neuralqx_struct.evolution.changes import LIMITS, Direction
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.held_structs import beyond_root, held_structs
-from neuralqx_struct.evolution.hops import Hop, Unknown
+from neuralqx_struct.evolution.hops import Unknown
 from neuralqx_struct.evolution.plans import plan
 from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
 from neuralqx_struct.evolution.value_limits import broken_limits
@@ -246,10 +246,12 @@ def _by_steps(
     known: Series, writer: Document, reader: Document, unknown: Unknown, limit: str
 ) -> Iterator[Diagnostic]:
     hops = plan(known, writer.version, reader.version, unknown=unknown).hops
-    have = writer
+    have = start = writer
     for hop, following in zip_longest(hops, hops[1:]):
-        found = [*_of_hop(hop)]
-        have = result_of(hop.stages, have)
+        last = following is None or bool(following.stages)
+        result, have = result_of(hop.stages, start), result_of(hop.stages, have)
+        found = [*_of_hop(result, hop.new, last=last)]
+        start = hop.new if last else result
         if following is None or not following.only_drops:  # nothing checks the sizes in between
             found += [fact.to_diagnostic(limit) for fact in unproved(have, hop.new)]
         source = known.sources.get(max(hop.old.version, hop.new.version))
@@ -257,12 +259,14 @@ def _by_steps(
             yield each if source is None else source.located(each)
 
 
-def _of_hop(hop: Hop) -> Iterator[Diagnostic]:
-    """Yields the findings about one hop, with paths in the newer of its versions."""
-    result = result_of(hop.stages, hop.old)
-    yield from defaulted(result, hop.new)
-    # A downgrade may still be refused by the data, where the newer version allows more values.
-    for problem in differences(result, hop.new):
+def _of_hop(result: Document, wanted: Document, *, last: bool) -> Iterator[Diagnostic]:
+    """Yields the findings about the result of one hop, with paths in the newer of its versions."""
+    yield from defaulted(result, wanted)
+    # A downgrade may still be refused by the data, where the newer version allows more values. Between two hops nothing
+    # checks them but for the members of enums, unless a step needs the declaration.
+    for problem in differences(result, wanted):
+        if not last and problem.path[:1] != ("enums",):
+            continue
         hint = "a downgrade is refused where a payload makes use of the difference"
         yield replace(problem, hint=hint).to_diagnostic("NQX307")
 

@@ -31,10 +31,10 @@ from neuralqx_struct.evolution.differences import (
     compare_dims,
     compare_enum,
     compare_headers,
-    new_sizes,
     probable_renames,
 )
 from neuralqx_struct.evolution.following import follow_aliases, follow_steps, follow_structs, holds
+from neuralqx_struct.evolution.renamed_sizes import new_sizes
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind, step_name
 from neuralqx_struct.evolution.value_limits import compare_limits

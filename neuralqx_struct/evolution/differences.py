@@ -14,31 +14,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cache, partial
 from itertools import product, starmap
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, Entry, shown
 from neuralqx_struct.evolution.choices import mixed_dtypes
+from neuralqx_struct.evolution.renamed_sizes import new_sizes, size_names
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_size, same_type
-from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
-from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.proofs import shown_places, unproved_sizes
 from neuralqx_struct.schema.sizes.scopes import (
-    dims_in_use,
     held_once,
-    int_fields,
     reachable,
-    sizes_of_struct,
     start_of,
 )
 from neuralqx_struct.schema.text import path_text
-from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type
 
 
@@ -126,58 +121,6 @@ def _in_enum(name: str, have: Document, want: Document) -> Iterator[Difference]:
         members = f"expected the members {', '.join(old.members)}, got none named {', '.join(gone)}"
         hint = "keep the members, or give the enum a `default:` member"
         yield Difference(("enums", name), members, hint)
-
-
-def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Expression]:
-    """The names of sizes that only ``want`` has, with the size of ``have`` that is in all their places.
-
-    Only names that are new: ``[n, m]`` and ``[m, n]`` stay different.
-
-    Args:
-        have: The declaration that payloads conform to.
-        want: The declaration of their reader.
-        struct: The struct whose own names are compared, which others may use for other sizes; by default all names.
-    """
-    facing: dict[str, list[str]] = {}
-    times = cache(partial(sizes_of_struct, want))
-    shared = want.dims.keys() | int_fields(want).keys() if struct else ()
-    names = {struct} if struct else have.structs.keys() & want.structs.keys()
-    for name in names:
-        old, new = have.structs[name].stored, want.structs[name].stored
-        for field in old.keys() & new.keys():
-            for a, b in _facing(old[field], new[field]):
-                if b in shared:
-                    continue
-                # One size for all instances cannot be one that each has to itself.
-                own = b in want.dims and name != have.root and not a.names <= have.dims.keys()
-                own |= a.text == ANY and times(name)[b] != 1
-                own |= not a.names.isdisjoint(have.structs[name].params)
-                own |= b in want.structs[name].params
-                facing.setdefault(b, []).append("" if own else a.text)
-    if not facing:
-        return {}
-    inside = [have.structs[struct]] if struct else have.structs.values()
-    taken = dims_in_use(have).union(*(each.sizes for each in inside))
-    found = {}
-    for name, (size, *others) in facing.items():
-        same = {*others} <= {size} and not (size == ANY and others)
-        if same and size and name not in taken:
-            found[name] = parse(size)
-    return found
-
-
-def size_names(document: Document) -> set[str]:
-    """The names of all sizes of a document."""
-    return set(document.dims).union(*(struct.sizes for struct in document.structs.values()))
-
-
-def _facing(have: FieldDeclaration, want: FieldDeclaration) -> Iterator[tuple[Expression, str]]:
-    """Yields sizes, and the names at the same place of another type."""
-    for a, b in zip(walk_type(have.declared), walk_type(want.declared), strict=False):
-        if a.sort == b.sort and len(a.extents) == len(b.extents):
-            for x, y in zip(a.extents, b.extents, strict=True):
-                if x is not ... and y is not ... and y.text.isidentifier() and y.text != ANY:
-                    yield x, y.text
 
 
 def _in_struct(

@@ -16,7 +16,6 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.changes import LIMITS, Changes, Direction, Entry, Path
-from neuralqx_struct.evolution.differences import new_sizes
 from neuralqx_struct.evolution.elements import passed_on
 from neuralqx_struct.evolution.following import (
     constraints_of,
@@ -28,6 +27,7 @@ from neuralqx_struct.evolution.following import (
 )
 from neuralqx_struct.evolution.implied_limits import refuses
 from neuralqx_struct.evolution.moved_values import renamed_text
+from neuralqx_struct.evolution.renamed_sizes import new_sizes
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.expressions import parse
@@ -92,10 +92,13 @@ def compare_limits(found: Changes, old: Document, new: Document) -> None:
             if is_known:
                 source.setdefault(name, was[1])
             step = found.made.get(here) or found.fresh.get(here)
-            if step and _may_exceed(step) and _is_limited(declaration):
+            sources = kind(step).spreads(step)[0] if step else ()
+            computed = step is not None and any(kind(step).functions(step))
+            if step and (computed or any(sources)) and _is_limited(declaration):
                 message = f"the step {step.name} may give a value beyond the limits of the field"
-                found.add("NQX270", here, message, direction="both")
-            elif step and any(kind(step).spreads(step)[0]):
+                direction: Direction = "both" if computed else "backward"
+                found.add("NQX270", here, message, direction=direction)
+            if step and any(sources):
                 _lost_limits(found, name, field, step, old)
             elif is_known:
                 before = old.structs[was[1]].fields[was[3]]
@@ -104,11 +107,6 @@ def compare_limits(found: Changes, old: Document, new: Document) -> None:
                     _compare_limits_of(found, here, both, (bounds_before(was), bounds_after(here)))
     for name, former in source.items():
         _compare_constraints(found, name, old, former, new)
-
-
-def _may_exceed(step: Step) -> bool:
-    """True for a step that computes values, or takes them from fields with other limits."""
-    return any(kind(step).functions(step)) or any(kind(step).spreads(step)[0])
 
 
 def _lost_limits(found: Changes, name: str, field: str, step: Step, old: Document) -> None:

@@ -63,6 +63,7 @@ def test_limits_of_items_are_new_or_gone():
     old, new = doc({"w": "list[int, 2]"}), doc(limited, 2, [APART])
     (found,) = broken_limits(old, new, "backward", [new])
     assert found.path == "$.structs.A.fields.a" and "split may give" in found.message
+    assert [*broken_limits(old, new, "forward", [new])] == []
     old, new = doc(limited), doc({"w": "list[int, 2]"}, 2, [LISTED])
     (found,) = broken_limits(old, new, "forward", [new])
     assert "limits of a are gone" in found.message

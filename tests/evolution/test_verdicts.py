@@ -49,6 +49,11 @@ CASES = {
     "a limit added": ({"a": "int"}, {"a": {"type": "int", "ge": 0}}, False, True),
     "a limit removed": ({"a": {"type": "int", "ge": 0}}, {"a": "int"}, True, False),
     "a size given": ({"a": "int8[n]"}, {"a": "int8[2]"}, False, True),
+    "an even size made twice another": ({"a": "int8[4]"}, {"a": "int8[2 * n]"}, True, False),
+    "an odd size made twice another": ({"a": "int8[3]"}, {"a": "int8[2 * n]"}, False, False),
+    "an even size that another one fixes": (
+        {"a": "int8[4]", "b": "int8[1]"}, {"a": "int8[2 * n]", "b": "int8[n]"}, False, False,
+    ),
     "one size made two": ({"a": "int8[n]", "b": "int8[n]"}, {"a": "int8[n]", "b": "int8[m]"}, True, False),
     "a renamed size": ({"a": "int8[n]", "b": "int8[n]"}, {"a": "int8[m]", "b": "int8[m]"}, True, True),
     "any sizes made one": ({"a": "int8[_]", "b": "int8[_]"}, {"a": "int8[n]", "b": "int8[n]"}, False, True),
@@ -158,6 +163,25 @@ def test_dims_that_no_payload_shows_refuse_none(name):
     assert has_errors(verdict(first, second, "backward")) is not expected
 
 
+@pytest.mark.parametrize(
+    ("dims", "expected"),
+    [
+        ({"k": {"min": 1}}, True),
+        ({"k": {"min": 3}}, False),
+        ({"k": {"equals": "n"}}, False),
+        ({"k": {}, "n": {"equals": "k"}}, False),
+    ],
+)
+def test_a_dim_that_no_payload_showed_is_the_size_that_a_shape_gives_it(dims, expected):
+    structs = {"Unused": {"params": ["s"], "fields": {"x": "int"}}}
+    dims = {"n": {}, **dims}
+    first, second = (
+        doc({"a": f"int8[{size}]", "b": "int8[n]", "u": "Unused[k]"}, version, dims=dims, structs=structs)
+        for version, size in ((1, 2), (2, "k"))
+    )  # fmt: skip
+    assert has_errors(verdict(first, second, "backward")) is not expected
+
+
 def test_members_that_become_a_default_are_named_where_there_is_one():
     fields = {"a": "E"}
     first = doc(fields, enums={"E": {"members": ["x", "y"], "default": "x"}})
@@ -212,6 +236,27 @@ def test_sizes_of_versions_in_between_are_not_checked():
     assert verdict([first], series, "backward") == []
     assert {d.code for d in verdict([second], series, "backward")} == {"NQX270"}
     assert verdict([second, first], series, "backward") != []
+
+
+def test_types_of_a_version_in_between_are_not_checked():
+    steps = [{"split": {"field": "a", "into": ["b"], "how": "list"}}]
+    dims = {"m": {"equals": "n"}}
+    first = doc({"a": "list[int, m]", "n": "int8[n]"})
+    second = doc({"a": "list[int, m]", "n": "int8[n]"}, 2, dims={"n": {}, **dims})
+    moves = [{"from": 2, "steps": steps}]
+    third = doc({"b": "int", "n": "int8[n]"}, 3, dims={"n": {}, **dims}, migrations=moves)
+    series = series_of([first, second, third])
+    assert has_errors(verdict([second], series, "forward"))
+    assert verdict([first], series, "forward") == []
+
+
+def test_members_of_enums_of_a_version_in_between_are_checked():
+    moves = [{"from": 2, "steps": [{"add": {"field": "n", "default": 1}}]}]
+    first = doc({"a": "E"}, enums={"E": ["x", "y"]})
+    second = doc({"a": "E"}, 2, enums={"E": ["x"]})
+    third = doc({"a": "E", "n": "int"}, 3, enums={"E": ["x", "y"]}, migrations=moves)
+    (found,) = verdict([first], series_of([first, second, third]), "forward")
+    assert found.path == "$.enums.E"
 
 
 def test_sizes_are_not_checked_before_values_are_only_dropped():

@@ -96,6 +96,7 @@ def unproved_sizes(
         yield ("structs", want.root, "fields", name), message, hint
 
 
+@once
 def hidden_dims(document: Document) -> dict[str, Expression | None]:
     """The dims that no payload shows and that refuse none, each with the size that an equation gives it, if one does.
 
@@ -120,7 +121,7 @@ def hidden_dims(document: Document) -> dict[str, Expression | None]:
             continue
         found[name] = None
         for equation in [*equations]:
-            solution = _solution(forms[equation], name)
+            solution = solution_of(forms[equation], name)
             if solution is None:
                 del found[name]
                 continue
@@ -136,11 +137,14 @@ def hidden_dims(document: Document) -> dict[str, Expression | None]:
     return found
 
 
-def _solution(form: Polynomial, name: str) -> Expression | None:
-    """The size of a dim for which a polynomial is zero, if every value of the others gives one."""
-    sign = form.get((name,), 0)
-    rest = {atoms: -sign * count for atoms, count in form.items() if atoms != (name,)}
-    if abs(sign) != 1 or not _is_sum(rest) or any(name in atoms for atoms in rest):
+def solution_of(form: Polynomial, name: str) -> Expression | None:
+    """The size of a name for which a polynomial is zero, if every value of the others gives one."""
+    factor = form.get((name,), 0)
+    others = {atoms: -count for atoms, count in form.items() if atoms != (name,)}
+    if not factor or any(count % factor for count in others.values()):
+        return None
+    rest = {atoms: count // factor for atoms, count in others.items()}
+    if not _is_sum(rest) or any(name in atoms for atoms in rest):
         return None
     terms = [" * ".join([str(count), *atoms]) for atoms, count in rest.items()]
     return parse(" + ".join(terms) or "0")
