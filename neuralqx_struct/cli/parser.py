@@ -35,6 +35,7 @@ from neuralqx_struct.errors import closest, printable
 PROGRAM: Final = "neuralqx-struct"
 _WIDEST = 100
 _INDENT = "  "
+_SAMPLE = 3  # commands that the help of a group has an example of
 _LEFT = 28  # columns of a name; the help of a longer one begins below it
 
 
@@ -66,7 +67,7 @@ def command_help(command: Command, width: int | None = None) -> str:
         _section("Arguments", map(_row, positions), width),
         _section("Options", map(_row, options), width),
         _section("Options of every command", map(_row, (*COMMON, HELP)), width),
-        "\n".join(["Examples:", *(f"{_INDENT}{PROGRAM} {call}" for call in command.examples)]),
+        _examples(command.examples),
     ]
     return "\n\n".join(filter(None, blocks))
 
@@ -79,11 +80,8 @@ def group_help(
 ) -> str:
     """The help of a group: a sentence about each of its commands; the root names the groups, too."""
     width = width or _terminal_width()
-    own = {
-        command.name.rpartition(" ")[2]: command.summary
-        for command in commands.values()
-        if command.name.rpartition(" ")[0] == name
-    }
+    inside = [each for each in commands.values() if each.name.rpartition(" ")[0] == name]
+    own = {command.name.rpartition(" ")[2]: command.summary for command in inside}
     if not name:
         own |= {group: about for group, about in groups.items() if group}
     codes = ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
@@ -94,8 +92,13 @@ def group_help(
         _section("Commands", own.items(), width),
         _section("Options", map(_row, (HELP,) if name else (*SETUP, HELP)), width),
         _filled(end.split(), width, _INDENT, _INDENT),
+        _examples(call for command in inside[:_SAMPLE] for call in command.examples[:1]),
     ]
     return "\n\n".join(blocks)
+
+
+def _examples(calls: Iterable[str]) -> str:
+    return "\n".join(["Examples:", *(f"{_INDENT}{PROGRAM} {call}" for call in calls)])
 
 
 def _terminal_width() -> int:

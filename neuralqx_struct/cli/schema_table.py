@@ -233,7 +233,7 @@ SCHEMA_COMMANDS: Final = (
         ),
         examples=(
             "schema revision schemas/train_state --dry-run",
-            "schema revision schemas/train_state --from lab.model:TrainState --dry-run",
+            "schema revision lab.train_state --from lab.model:TrainState",
         ),
         members=("text", "out", "schema", "schema_version", "steps", "questions"),
     ),

@@ -262,7 +262,7 @@ _ROWS = (
         examples=(
             "convert ckpt --out ckpt.zip --compress",
             "convert ckpt --out other --store safetensors --overwrite",
-            "convert model.safetensors --out net --schema schemas/net --layout hf",
+            "convert model.safetensors --out net --schema model --layout hf",
         ),
         members=("out", "store", "arrays", "nbytes", "dropped", "linked"),
     ),

@@ -109,15 +109,17 @@ def test_groups_show_whole_sentences_about_their_commands(name, width):
     for command in COMMANDS.values():
         if command.name.rpartition(" ")[0] == name:
             assert f"{command.name.split()[-1]} {command.summary}" in words
+    assert "Examples: neuralqx-struct" in words
     assert max(map(len, shown.splitlines())) <= width
 
 
+@pytest.mark.parametrize("width", [80, 100])
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_help_of_a_command(command, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
+def test_help_of_a_command(command, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
     shown = invoke(*command.name.split(), "--help").stdout
-    assert shown == f"{command_help(command, 100)}\n"
-    assert max(map(len, shown.splitlines())) <= 100
+    assert shown == f"{command_help(command, width)}\n"
+    assert max(map(len, shown.splitlines())) <= width
     words = " ".join(shown.split())
     assert usage(command) in words
     assert f"```bash\n{usage(command)}\n```" in (ROOT / "docs" / "cli.md").read_text()
