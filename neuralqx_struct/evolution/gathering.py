@@ -24,6 +24,7 @@ from neuralqx_struct.evolution.sizes import equations, readable_as, same_type, s
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.scopes import sizes_in, sizes_of_struct
 from neuralqx_struct.types import Type, walk_type
 
 _MOST_HOLDERS = 16  # nested structs that are flattened at once
@@ -84,7 +85,7 @@ def gather_fields(name: str, work: Work) -> bool:
     for holder in leaving:
         after = flat.after(_inlined(holder, work.within(name)))
         if after is not None:
-            flat.have = after
+            flat.have = _with_own_sizes(after, name, holder, work)
             inlined.append(holder)
     ways = pair_all(name, flat)
     work.budget = flat.budget
@@ -114,6 +115,8 @@ def _holders(name: str, here: Document, there: Document) -> list[Holder]:
         if other not in own or not same_type(own[other].declared, declaration.declared, known)
         for inner in walk_type(declaration.declared)
     ]
+    tops = [declaration.declared for declaration in others.values()]
+    inside = [inner.refers for inner in unmatched if all(inner is not top for top in tops)]
     found: list[Holder] = []
     todo: list[tuple[str, Type, tuple[Holder, str] | None]] = [
         (each, declaration.declared, None) for each, declaration in own.items()
@@ -126,6 +129,8 @@ def _holders(name: str, here: Document, there: Document) -> list[Holder]:
         whole = whole or _is_around(struct, here, others[each].declared, known)
         if whole and any(readable_as(other, declared, known) for other in unmatched):
             continue  # it was renamed, or went into a collection
+        if whole and any(_share_fields(struct, other, here, there) for other in inside):
+            continue  # likewise, where the struct was renamed, too
         if not whole and others[each].declared.refers != struct:
             continue
         leaves = [*here.structs[struct].stored]
@@ -138,9 +143,16 @@ def _holders(name: str, here: Document, there: Document) -> list[Holder]:
         if leaves:
             found.append(Holder(each, struct, declared, whole, leaves, outer))
             if whole:
-                inside = found[-1].types(here).items()
-                todo += [(leaf, inner, (found[-1], leaf)) for leaf, inner in inside]
+                leaves_of = found[-1].types(here).items()
+                todo += [(leaf, inner, (found[-1], leaf)) for leaf, inner in leaves_of]
     return found
+
+
+def _share_fields(struct: str, other: str, here: Document, there: Document) -> bool:
+    """True if one struct may be the other under a new name, as they have fields of one name."""
+    if struct in there.structs or other in here.structs or other not in there.structs:
+        return False
+    return not here.structs[struct].stored.keys().isdisjoint(there.structs[other].stored)
 
 
 def _name_leaves(holders: Iterable[Holder], own: Iterable[str]) -> None:
@@ -201,6 +213,18 @@ def _flat(name: str, document: Document, holders: Iterable[Holder]) -> Document:
             fields[holder.flat[leaf]] = inner[leaf].with_type(declared)
         if holder.whole:
             del fields[holder.name]
+    made = struct.model_copy(update={"fields": fields})
+    return document.model_copy(update={"structs": {**document.structs, name: made}})
+
+
+def _with_own_sizes(document: Document, name: str, holder: Holder, work: Work) -> Document:
+    """The declaration with the names that sizes had inside of a struct, as far as the new version has no others."""
+    struct, wanted = document.structs[name], sizes_of_struct(work.want, name).keys()
+    fields, types = dict(struct.fields), holder.types(work.have)
+    for leaf, flat in holder.flat.items():
+        apart = {size for size, _ in sizes_in(fields[flat].declared)}
+        if leaf in types and wanted.isdisjoint(apart - {s for s, _ in sizes_in(types[leaf])}):
+            fields[flat] = fields[flat].with_type(types[leaf])
     made = struct.model_copy(update={"fields": fields})
     return document.model_copy(update={"structs": {**document.structs, name: made}})
 

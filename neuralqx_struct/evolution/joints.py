@@ -111,7 +111,9 @@ def _size(form: Polynomial, part: Type, whole: Array, known: Known) -> Expressio
     ]
     spelled = [*own, *whole.extents, *(total(sizes, "*") for sizes in products)]
     spelled += [extent(name) for name, size in known.items() if size.text in map(str, spelled)]
-    for size in spelled:
+    for size in sorted(
+        spelled, key=lambda size: size is not ... and not known.keys().isdisjoint(size.names)
+    ):
         if size is not ... and polynomial(size, known) == form:
             return size
     try:

@@ -90,7 +90,7 @@ def _pairing(name: str, work: Work) -> Pairing:
 def _is_reached(name: str, each: str, work: Work) -> bool:
     """True if a field has the wanted type, or steps lead there."""
     have, want = work.have.structs[name].stored[each], work.want.structs[name].stored[each]
-    readable = readable_as(have.declared, want.declared, work.known)
+    readable = readable_as(have.declared, want.declared, work.known_in(name))
     return readable or next(ways_to(name, each, want, work), None) is not None
 
 
@@ -100,7 +100,7 @@ def _kept(name: str, work: Work) -> Iterator[Way]:
     for each, wanted in new.items():
         if each not in old:
             continue
-        if readable_as(old[each].declared, wanted.declared, work.known):
+        if readable_as(old[each].declared, wanted.declared, work.known_in(name)):
             yield Way((each,), (each,), ())
             continue
         ways = [*ways_to(name, each, wanted, work)]
@@ -119,7 +119,7 @@ def _ways(pairing: Pairing) -> Iterator[Way]:
     yield from collected(pairing)
     yield from layered(pairing)
     yield from _swapped(pairing)
-    likely = probable_renames(work.have.structs[name], work.want.structs[name], work.known)
+    likely = probable_renames(work.have.structs[name], work.want.structs[name], pairing.known)
     for a, b, _ in likely:
         yield from _renamed(pairing, a, b)
     if max(len(pairing.gone), len(pairing.come)) <= _MOST:
@@ -130,14 +130,14 @@ def _ways(pairing: Pairing) -> Iterator[Way]:
         for (a, old), (b, new) in zip(
             [*pairing.gone.items()], [*pairing.come.items()], strict=False
         ):
-            if same_type(old.declared, new.declared, work.known):
+            if same_type(old.declared, new.declared, pairing.known):
                 yield from _renamed(pairing, a, b)
     yield from collected(pairing, named=True)
 
 
 def _swapped(pairing: Pairing) -> Iterator[Way]:
     """Yields the renames of two fields of which each has the former type of the other."""
-    work, known = pairing.work, pairing.work.known
+    work, known = pairing.work, pairing.known
     both = [name for name in pairing.gone if name in pairing.come]
     for a, b in combinations(both, 2):
         pairs = ((a, b), (b, a))
@@ -163,7 +163,7 @@ def _renamed(pairing: Pairing, a: str, b: str, most: int = 2) -> Iterator[Way]:
     if after is None:
         return
     found: Iterable[list[Step]] = [[]]
-    if not readable_as(have, wanted.declared, work.known):
+    if not readable_as(have, wanted.declared, pairing.known):
         found = ways_to(name, b, wanted, work, have=after, most=most)
     for more in found:
         became = f", now {format_type(wanted.declared)}" if more else ""
@@ -173,7 +173,7 @@ def _renamed(pairing: Pairing, a: str, b: str, most: int = 2) -> Iterator[Way]:
 
 def _partners(pairing: Pairing) -> Iterator[Way]:
     """Yields renames of fields that go and come with similar names, of one type, and with types that steps connect."""
-    known, pairs = pairing.work.known, [*product(pairing.gone.items(), pairing.come.items())]
+    known, pairs = pairing.known, [*product(pairing.gone.items(), pairing.come.items())]
     few = len(pairs) <= _MOST * _MOST
     scored = [(likeness(a, old, b, new), a, b) for (a, old), (b, new) in pairs if few]
     for score, a, b in sorted(scored, key=lambda each: -each[0]):

@@ -53,11 +53,11 @@ def _partings(pairing: Pairing) -> Iterator[_Parting]:
         (pairing.gone, pairing.come, False),
     ):
         for whole, declaration in wholes.items():
-            for parts in _subsets(declaration.declared, others, pairing.work.known):
+            for parts in _subsets(declaration.declared, others, pairing.known):
                 types = [others[name].declared for name in parts]
-                for joint in joints(declaration.declared, types, pairing.work.known):
+                for joint in joints(declaration.declared, types, pairing.known):
                     pairs = zip(types, joint.parts, strict=True)
-                    same = [same_type(a, b, pairing.work.known) for a, b in pairs]
+                    same = [same_type(a, b, pairing.known) for a, b in pairs]
                     yield _Parting(whole, parts, joint, merges, same.count(False))
 
 

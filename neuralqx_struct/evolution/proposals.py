@@ -18,10 +18,11 @@ from neuralqx_struct.evolution.renamed_sizes import new_sizes
 from neuralqx_struct.evolution.sizes import equations, readable_as
 from neuralqx_struct.evolution.steps import apply_to_document, copied_fields, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Gap, Scope
-from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.schema.bounds import scalar_misses
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.scopes import sizes_of_struct
 from neuralqx_struct.types import NO_VALUE
 
 Fields = Mapping[str, FieldDeclaration]
@@ -97,18 +98,28 @@ class Work:
     want: Document
     found: list[Suggestion] = field(default_factory=list)
     budget: int = 3_000_000
-    _known: tuple[Document, Mapping[str, Expression]] | None = field(default=None, init=False)
+    _known: tuple[Document, dict[str, Mapping[str, Expression]]] | None = field(
+        default=None, init=False
+    )
 
     @property
     def known(self) -> Mapping[str, Expression]:
         """Expressions that names of sizes are equal to."""
-        if self._known is None or self._known[0] is not self.have:
-            self._known = self.have, self.known_after(self.have)
-        return self._known[1]
+        return self.known_in("")
 
-    def known_after(self, have: Document) -> Mapping[str, Expression]:
-        """As :attr:`known`, in the declaration after some steps."""
-        return {**new_sizes(have, self.want), **equations(self.want, have)}
+    def known_in(self, struct: str) -> Mapping[str, Expression]:
+        """As :attr:`known`, with the names that a struct has to itself."""
+        if self._known is None or self._known[0] is not self.have:
+            self._known = self.have, {}
+        known = self._known[1]
+        if struct not in known:
+            known[struct] = self.known_after(self.have, struct)
+        return known[struct]
+
+    def known_after(self, have: Document, struct: str) -> Mapping[str, Expression]:
+        """As :meth:`known_in`, in the declaration after some steps."""
+        own = new_sizes(have, self.want, struct) if struct else {}
+        return {**new_sizes(have, self.want), **equations(self.want, have), **own}
 
     def within(self, struct: str) -> str | None:
         """The ``in`` of a step on a struct; the root needs none."""
@@ -192,6 +203,17 @@ class Pairing:
     gone: dict[str, FieldDeclaration]
     come: dict[str, FieldDeclaration]
 
+    @property
+    def known(self) -> dict[str, Expression]:
+        """Sizes that are equal, and those that are gone as those that are new, in the order of their first places."""
+        known = self.work.known_in(self.name)
+        have, want = self.work.have, self.work.want
+        old, new = ([*sizes_of_struct(document, self.name)] for document in (have, want))
+        settled = {name for size in known.values() for name in size.names}
+        gone = [name for name in old if name not in {*new, *want.dims, *settled}]
+        come = [name for name in new if name not in {*old, *have.dims, *known}]
+        return {**{name: parse(size) for name, size in zip(come, gone, strict=False)}, **known}
+
     def settle(self, gone: Sequence[str], come: Sequence[str]) -> list[Place]:
         """Removes fields for which there is a suggestion, and returns their places."""
         for name in gone:
@@ -211,7 +233,7 @@ class Pairing:
         after = self.work.after(way.steps)
         if after is None:
             return False
-        made, known = after.structs[self.name].stored, self.work.known_after(after)
+        made, known = after.structs[self.name].stored, self.work.known_after(after, self.name)
         pairs = [(made[name].declared, self.come[name].declared) for name in way.come]
         return all(readable_as(have, want, known) for have, want in pairs)
 
@@ -222,7 +244,7 @@ class Pairing:
         if have is None:
             return None
         declared = have.structs[self.name].stored[name].declared
-        if readable_as(declared, wanted.declared, self.work.known):
+        if readable_as(declared, wanted.declared, self.work.known_after(have, self.name)):
             return []
         return next(ways_to(self.name, name, wanted, self.work, have=have), None)
 
@@ -320,7 +342,7 @@ def ways_to(
         ways: dict[tuple[str, ...], list[Step]] = {}
         for steps, after in chains:
             made = after.structs[name].stored[each].declared
-            if readable_as(made, want, work.known_after(after)):
+            if readable_as(made, want, work.known_after(after, name)):
                 sort = tuple(
                     sorted(
                         f"{step.name} {loses_values(step)} {getattr(step, 'axis', '')}"

@@ -12,11 +12,11 @@ from functools import cache, partial
 
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.polynomials import polynomial
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.proofs import hidden_dims, solution_of
 from neuralqx_struct.schema.sizes.scopes import dims_in_use, int_fields, sizes_of_struct
-from neuralqx_struct.types import walk_type
+from neuralqx_struct.types import Type, walk_type
 
 
 def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Expression]:
@@ -36,7 +36,7 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
     for name in names:
         old, new = have.structs[name].stored, want.structs[name].stored
         for field in old.keys() & new.keys():
-            for a, b in _facing(old[field], new[field]):
+            for a, b in facing_sizes(old[field].declared, new[field].declared):
                 if b in shared:
                     continue
                 # One size for all instances cannot be one that each has to itself.
@@ -65,9 +65,9 @@ def size_names(document: Document) -> set[str]:
     return set(document.dims).union(*(struct.sizes for struct in document.structs.values()))
 
 
-def _facing(have: FieldDeclaration, want: FieldDeclaration) -> Iterator[tuple[Expression, str]]:
+def facing_sizes(have: Type, want: Type) -> Iterator[tuple[Expression, str]]:
     """Yields sizes, and the names that have them in another type: those at the same place, alone or in ``2 * n``."""
-    for a, b in zip(walk_type(have.declared), walk_type(want.declared), strict=False):
+    for a, b in zip(walk_type(have), walk_type(want), strict=False):
         if a.sort == b.sort and len(a.extents) == len(b.extents):
             for x, y in zip(a.extents, b.extents, strict=True):
                 if x is ... or y is ... or len(y.names) != 1 or y.text == ANY:

@@ -156,7 +156,7 @@ def _of_one_type(how: Any, fields: Fields, pairing: Pairing) -> Iterator[tuple[s
     for name, declaration in fields.items():
         for group in groups:
             first = fields[group[0]].declared
-            alike = same_type(first, declaration.declared, pairing.work.known)
+            alike = same_type(first, declaration.declared, pairing.known)
             if alike or CONTAINERS[how].mixed:
                 group.append(name)
                 break

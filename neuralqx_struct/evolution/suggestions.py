@@ -32,7 +32,8 @@ from neuralqx_struct.evolution.proposals import (
     place_of,
     ways_to,
 )
-from neuralqx_struct.evolution.sizes import readable_as, same_type
+from neuralqx_struct.evolution.renamed_sizes import facing_sizes
+from neuralqx_struct.evolution.sizes import readable_as, same_type, substitute
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.fields import mappings
 from neuralqx_struct.evolution.steps.structs import is_renamed
@@ -203,7 +204,8 @@ def _outermost_first(document: Document) -> list[str]:
 def _convert_fields(name: str, work: Work) -> None:
     for each, wanted in work.want.structs[name].stored.items():
         stored = work.have.structs[name].stored
-        if each in stored and not readable_as(stored[each].declared, wanted.declared, work.known):
+        known = work.known_in(name)
+        if each in stored and not readable_as(stored[each].declared, wanted.declared, known):
             _convert(name, each, wanted, work)
 
 
@@ -228,9 +230,12 @@ def _convert(name: str, each: str, wanted: FieldDeclaration, work: Work) -> None
 def _no_step(have: Type, want: Type, work: Work) -> str:
     """The reason why no step turns one type into another, and the way out."""
     if isinstance(have, Array) and isinstance(want, Array) and have.dtype == want.dtype:
+        names = {name: size for size, name in facing_sizes(have, want)}
+        renamed = readable_as(have, substitute(want, names), work.known)
         return (
             "no step turns one shape into the other, as they are not of one size for all dims; "
-            "declare `equals:` under dims if they are"
+            f"{f'write `{format_type(have)}`, or ' if renamed else ''}"
+            "declare them under dims of both versions, with `equals:`, if they are"
         )
     if have.refers in work.have.enums and want.refers in work.want.enums:
         return (

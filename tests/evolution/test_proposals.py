@@ -138,3 +138,16 @@ def test_a_real_array_with_two_axes_of_2_may_hold_complex_parts_along_each():
         (0, ["w_real_", "w_imag_"]),
         (1, ["w_real_", "w_imag_"]),
     ]
+
+
+def test_the_size_of_a_struct_that_goes_away_is_named():
+    case = {
+        "old": {"T": {"opt": "Adam", "w": "float32[n]"}, "Adam": {"mu": "float32[n]"}},
+        "new": {"T": {"mu": "float32[n]", "w": "float32[n]"}},
+    }
+    moved, left = proposed(case)
+    assert [step.name for step in moved.steps] == ["inline"]
+    assert not left.answers
+    assert "write `float32[n_of_Adam]`, or declare them under dims" in left.question
+    case["new"]["T"]["mu"] = "float32[n_of_Adam]"
+    assert [step.name for each in proposed(case) for step in each.steps] == ["inline"]

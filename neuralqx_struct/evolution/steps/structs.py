@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.renamed_sizes import facing_sizes
 from neuralqx_struct.evolution.sizes import same_type, substitute
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
@@ -104,9 +105,17 @@ def _move(step: Move, scope: Scope) -> Document:
 def _require_same_fields(scope: Scope, moved: Mapping[str, FieldDeclaration]) -> None:
     """Checks that a struct which exists already has just the fields that are moved into a new instance of it."""
     have = scope.struct.stored
+    both = moved.keys() & have.keys()
+    # A new instance has its own sizes: those of the fields that it gets.
+    own = {*sizes_of_struct(scope.document, scope.name)}
+    own -= {*scope.document.dims, *scope.struct.params, *int_fields(scope.document)}
+    known = {**scope.known}
+    for field in sorted(both):
+        for size, name in facing_sizes(moved[field].declared, have[field].declared):
+            if name in own:
+                known.setdefault(name, size)
     for field in sorted(moved.keys() | have.keys()):
-        both = field in moved and field in have
-        if both and same_type(moved[field].declared, have[field].declared, scope.known):
+        if field in both and same_type(moved[field].declared, have[field].declared, known):
             continue
         wanted = f"expected a struct with just the fields {', '.join(moved)}"
         message = f"{wanted}, got {scope.name}, which differs in {field!r}"

@@ -54,7 +54,7 @@ def sizes_in(declared: Type, times: int = 1) -> Iterator[tuple[str, int]]:
     """Yields the names in the sizes of a type; 2 for those that one value can show more than once."""
     for size in (*declared.extents, *declared.arguments):
         if size is not ...:
-            yield from ((name, times) for name in size.names - {ANY})
+            yield from ((name, times) for name in sorted(size.names - {ANY}))
     for part in declared.parts:
         yield from sizes_in(part, 2 if declared.many else times)
 
