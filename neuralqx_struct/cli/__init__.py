@@ -7,6 +7,7 @@ of importing JAX.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -23,6 +24,8 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     # Start-up makes many objects and no garbage; pydantic would search every installed distribution for plug-ins.
     gc.set_threshold(100_000)
+    # An exit that searched all objects for garbage would take a fifth of a short command.
+    atexit.register(gc.freeze)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         from neuralqx_struct.cli.commands import run_plain

@@ -122,6 +122,8 @@ class StructDecoder(ClassDecoder):
             # Unlike jnp.array, device_put of an aligned memory map shares its pages on CPUs, which takes longer than a copy
             # of a small array. One that can still be written must not be shared: JAX arrays never change.
             held = self._array(node, dtype)
+            if node.get("weak_type"):
+                return _weakened(held)  # it copies
             copied = held.nbytes <= _SMALL or held.flags.writeable
             array = jnp.array(held) if copied else jax.device_put(held)
         else:
@@ -230,7 +232,7 @@ def _spread(
     return jax.make_array_from_single_device_arrays(shape, target, shards)
 
 
-def _weakened(array: jax.Array) -> jax.Array:
+def _weakened(array: jax.Array | np.ndarray[Any, Any]) -> jax.Array:
     from jax._src.lax.lax import (
         _convert_element_type,  # the only way to set the weak type of a whole array
     )

@@ -219,9 +219,7 @@ def path_keys(path: str) -> KeyPath:
 # Scalars: the value of text without quotes in YAML 1.2's core schema, of which JSON is a subset, and the inverse.
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-UNPRINTABLE = re.compile(
-    "[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
-)
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 _CORE = re.compile(
     r"(?P<null>null|Null|NULL|~|)|(?P<bool>true|True|TRUE|false|False|FALSE)"
@@ -229,8 +227,8 @@ _CORE = re.compile(
     r"|(?P<float>[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)"
     r"|(?P<special>[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))"
 )
-#: YAML 1.1, as PyYAML resolves it.
-_LEGACY = re.compile(
+#: YAML 1.1, as PyYAML resolves it; compiled on first use, which takes as long as a small module.
+_LEGACY = (
     r"(?P<null>null|Null|NULL|~|)|(?P<bool>(?:yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF))"
     r"|(?P<int>[-+]?(?:0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|[1-9][0-9_]*(?::[0-5]?[0-9])+))"
     r"|(?P<float>[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?"
@@ -283,7 +281,7 @@ def plain(text: str) -> tuple[JsonValue, Diagnostic | None]:
                 return 0.0, not_finite(text)
         case _:
             value = int(text, _BASES[kind])
-    legacy = _LEGACY.fullmatch(text)
+    legacy = re.fullmatch(_LEGACY, text)
     here, there = _TYPES[kind], _TYPES[legacy and legacy.lastgroup]
     if here == there:
         return value, None
