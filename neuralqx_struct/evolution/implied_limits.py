@@ -19,6 +19,7 @@ from typing import Any
 
 from neuralqx_struct.schema.bounds import live_value, scalar_misses
 from neuralqx_struct.schema.model import FieldDeclaration
+from neuralqx_struct.types import Array, Type
 
 _MOST = 256  # values that are tried one by one
 _WHOLE = frozenset(("integer", "unsigned"))
@@ -38,6 +39,8 @@ def refuses(name: str, reader: FieldDeclaration, writer: FieldDeclaration) -> bo
     limit = getattr(reader, name)
     if limit is None or limit is False or limit == getattr(writer, name):
         return False
+    if name in _OF_NUMBERS and all(map(_has_axes, reader.declared.solid)):
+        return False  # NQX131: bounds do not check the numbers of arrays
     if name in _IMPLIED and _IMPLIED[name](limit, writer):
         return False
     values = _values(writer, name)
@@ -46,6 +49,11 @@ def refuses(name: str, reader: FieldDeclaration, writer: FieldDeclaration) -> bo
     others = dict.fromkeys([*_IMPLIED, "pattern", "validator"], None)
     alone = reader.model_copy(update={**others, "finite": False, name: limit})
     return name == "validator" or any(scalar_misses(alone, value) for value in values)
+
+
+def _has_axes(option: Type) -> bool:
+    """True for an array that has an axis in any case, and so is no number."""
+    return isinstance(option, Array) and option.shape not in ((), (...,))
 
 
 def _values(writer: FieldDeclaration, name: str) -> list[Any] | None:

@@ -22,8 +22,8 @@ from neuralqx_struct.evolution.differences import Difference, differences, unpro
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind, require_bounded
 from neuralqx_struct.evolution.steps.operations import Scope, arrays_of
 from neuralqx_struct.evolution.suggestions import explained
-from neuralqx_struct.expressions.operators import can_fail
 from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.schema.field_paths import may_have_no_value
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.scopes import reachable, start_of
@@ -330,10 +330,8 @@ def _possible_stops(have: Document, want: Document) -> Iterator[Difference]:
             expression = declaration.derivation
             if expression is None or struct is None:
                 continue
-            named = expression.heads <= want.structs[name].fields.keys()
-            if named and not can_fail(expression.tree):  # sizes may be those of no array
-                continue
-            if before is None or before.derivation != expression:
+            changed = before is None or before.derivation != expression
+            if changed and may_have_no_value(want, name, declaration):
                 message = f"expected an expression that every payload has a value for, got {expression.text}"
                 hint = "write `x if condition else y` around the part that fails for some values"
                 yield Difference(("structs", name, "fields", member, "derived"), message, hint)

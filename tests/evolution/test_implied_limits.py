@@ -136,3 +136,13 @@ def test_verdicts_and_differences_name_limits_that_refuse(old, new, codes):
         found = {each.code for each in verdict(one, series, mode)}
         if (mode, code) in (("backward", "NQX270"), ("forward", "NQX271")):
             assert (code in found) is (code in codes)
+
+
+@pytest.mark.parametrize(
+    ("declared", "refuses"),
+    [("float32[n]", False), ("uint8[n] | null", False), ("float32[]", True), ("float32[...]", True), ("int", True)],
+)  # fmt: skip
+def test_bounds_of_arrays_refuse_nothing(declared, refuses):
+    one, other = doc({"a": declared}), doc({"a": {"type": declared, "ge": 0}}, 2)
+    found = verdict(one, series_of([one, other]), "backward")
+    assert [each.code for each in found] == ["NQX270"] * refuses

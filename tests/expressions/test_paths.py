@@ -179,10 +179,24 @@ def test_sizes_of_shapes_are_names():
         assert "declare a dim with `equals: " in caught.value.diagnostics[0].hint
 
 
-def test_items_of_lists_may_be_missing():
-    assert can_fail(parse("sizes[3] + 1").tree)
-    assert not can_fail(parse("sizes[3] + 1 if len(sizes) > 3 else 0").tree)
-    assert not can_fail(parse("optimizer.step + 1").tree)
+@pytest.mark.parametrize(
+    ("text", "fails"),
+    [
+        ("a.b + 1", False),
+        ("a.b + c", True),
+        ("a.b + 1 if a.b > 0 else c", False),
+        ("c == None or a.b > 0", False),
+        ("a / 2", False),
+        ("a / max(a, 1)", False),
+        ("1 / a", True),
+        ("a ** 2", True),
+        ("max(a, 1)", False),
+        ("max(a)", True),
+        ("shape(a)[0]", True),
+    ],
+)
+def test_expressions_that_may_have_no_value(text, fails):
+    assert can_fail(parse(text).tree, lambda path: path == "c") is fails
 
 
 # ---------------------------------------------------------------------------------------------------------------------
