@@ -103,7 +103,7 @@ class Catalogue:
         hint = f"known identities: {', '.join(known[:_MOST_LISTED])}"
         if not known:
             hint = "name the folder of all schemas in neuralqx-struct.toml: schemas = 'FOLDER'"
-        message = f"expected the path of a schema or the identity of one in {self.folder.as_posix()}/, got {text!r}"
+        message = f"expected a path that exists, or the identity of a schema in {self.folder.as_posix()}/, got {text!r}"
         return SchemaError(message, code="NQX400", hint=did_you_mean(identity, known) or hint)
 
 

@@ -151,7 +151,9 @@ def test_wrong_values_of_all_structs_are_refused_together(target):
 
 
 def test_schemas_that_are_not_there():
-    with pytest.raises(SchemaError, match="expected the path of a schema or the identity"):
+    with pytest.raises(
+        SchemaError, match="expected a path that exists, or the identity of a schema"
+    ):
         s.from_dict({}, "lab.nothing@3")
     with pytest.raises(SchemaError, match="nothing/there"):
         s.from_dict({}, ROOT / "nothing" / "there")

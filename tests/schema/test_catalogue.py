@@ -46,7 +46,7 @@ def test_a_path_is_preferred_to_an_identity(folder, tmp_path):
 @pytest.mark.parametrize(
     ("name", "code", "parts"),
     [
-        ("lab.pont", "NQX400", ("the identity of one in schemas/, got 'lab.pont'", "did you mean 'lab.point'?")),
+        ("lab.pont", "NQX400", ("a path that exists, or the identity of a schema in schemas/, got 'lab.pont'", "did you mean 'lab.point'?")),
         ("other@3", "NQX400", ("got 'other@3'", "known identities: lab.net, lab.point")),
         ("lab.point@3", "NQX404", ("versions 1, 2 of lab.point, got 3", "did you mean lab.point@2?")),
     ],
@@ -59,7 +59,7 @@ def test_names_of_no_schema(folder, name, code, parts):
 
 
 def test_an_empty_folder(tmp_path):
-    with pytest.raises(SchemaError, match="identity of one in .*missing"):
+    with pytest.raises(SchemaError, match="identity of a schema in .*missing"):
         Catalogue(tmp_path / "missing").find("lab.point")
     (tmp_path / "empty").mkdir()
     with pytest.raises(SchemaError, match="expected one of the versions none"):
