@@ -37,6 +37,7 @@ from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import check, raise_findings
 from neuralqx_struct.printing import brief
+from neuralqx_struct.stores.checksums import crc32
 from neuralqx_struct.stores.hosts import agreed, count, rank
 from neuralqx_struct.stores.orbax import ORBAX
 from neuralqx_struct.stores.orbax_layout import package
@@ -94,7 +95,8 @@ class _Item:
 
     def sum_up(self, place: Path) -> None:
         """Computes the checksums of this process, and writes them for the first one."""
-        self._ready.sum_up(np.asarray)
+        # In one thread: several would hold up those that write.
+        self._ready.sum_up(np.asarray, crc32)
         if rank():
             write_file(_sums_at(place, rank()), self._ready.packed())
 

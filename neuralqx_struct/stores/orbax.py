@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -65,11 +66,42 @@ _ROOM: Final = 256 << 20  # and their bytes, if they are more than one
 class _Arrays(StoredArrays):
     """The arrays of a checkpoint, each opened, read and verified on access."""
 
-    __slots__ = ("_access", "_files", "_records")
+    __slots__ = ("_access", "_begun", "_files", "_records", "_wanted")
 
     def __init__(self, files: Files, records: Records, access: Access) -> None:
         super().__init__(records)
         self._files, self._records, self._access = files, records, access
+        self._wanted: deque[str] = deque()
+        self._begun: dict[str, tuple[Any, Array]] = {}  # requests for whole arrays
+
+    @property
+    def far(self) -> bool:
+        """True: an array of one piece is unpacked by one thread, so several are requested at a time."""
+        return True
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Lets arrays of one piece be requested ahead; to verify one, all of it is read."""
+        if self._access.verify:
+            self._wanted = deque(filter(self._is_one_piece, dict.fromkeys(names)))
+
+    def _is_one_piece(self, name: str) -> bool:
+        return bool(prod(self._records[name]["shape"])) and "chunk" not in self._records[name]
+
+    def _look_ahead(self, name: str) -> None:
+        """Requests the arrays from one on that are expected, up to the limits; forgets all if that is not the next."""
+        if name not in self._begun and (not self._wanted or self._wanted[0] != name):
+            self._wanted.clear()
+        room = _ROOM - sum(values.nbytes for _, values in self._begun.values())
+        while self._wanted and (
+            self._wanted[0] == name or (room > 0 and len(self._begun) <= _AHEAD)
+        ):
+            each = self._wanted.popleft()
+            record = self._records[each]
+            with suppress(StructError):  # raised when it is read
+                code, shape = stored_as(record["dtype"], record["shape"])
+                store = _opened(self._files, each, code, shape)
+                self._begun[each] = _asked(store, tuple(slice(0, size) for size in record["shape"]))
+                room -= self._begun[each][1].nbytes
 
     def __getitem__(self, name: str) -> Array:
         whole = tuple(slice(0, size) for size in self._records[name]["shape"])
@@ -101,20 +133,32 @@ class _Arrays(StoredArrays):
         if not prod(record["shape"]) * dtype.itemsize:
             yield from (np.empty(extent(region), dtype) for region in regions)
             return
-        store = _opened(self._files, name, *stored_as(record["dtype"], record["shape"]))
         wanted = list(regions)
+        if self._is_one_piece(name):
+            self._look_ahead(name)
+        begun = self._begun.pop(name, None)
+        if begun is not None and wanted:
+            yield self._answered(name, wanted[0], begun)
+            return
+        store = _opened(self._files, name, *stored_as(record["dtype"], record["shape"]))
         largest = max((prod(extent(region)) for region in wanted), default=1) * dtype.itemsize
         ahead = min(max(_ROOM // max(largest, 1), 1), _AHEAD)
         requests = ((region, _asked(store, region)) for region in wanted)
         coming = deque(islice(requests, ahead))
         while coming:
-            region, (answer, values) = coming.popleft()
+            region, request = coming.popleft()
             coming.extend(islice(requests, 1))
-            with self._files.faults(name):
-                answer.result()
-            if values.dtype != dtype:
-                values = values.reshape(-1).view(dtype)
-            yield values.reshape(extent(region))
+            yield self._answered(name, region, request)
+
+    def _answered(self, name: str, region: Region, request: tuple[Any, Array]) -> Array:
+        """A part of an array that was requested."""
+        answer, values = request
+        dtype = dtype_named(self._records[name]["dtype"])
+        with self._files.faults(name):
+            answer.result()
+        if values.dtype != dtype:
+            values = values.reshape(-1).view(dtype)
+        return values.reshape(extent(region))
 
     def _checked(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
         """Returns verified parts of an array.

@@ -70,11 +70,15 @@ class Ready:
         with _deletions_named():
             self.held = {place: np.asarray(data) for place, data in self.held.items()}
 
-    def sum_up(self, fetch: Callable[[Any], Array]) -> None:
-        """Computes the checksums of the pieces, one after the other."""
+    def sum_up(
+        self,
+        fetch: Callable[[Any], Array],
+        summed: Callable[[bytes | memoryview], int] = checksum,
+    ) -> None:
+        """Computes the checksums of the pieces, one after the other, by a function for the bytes of each."""
         while self.held:
             place, data = self.held.popitem()
-            self.sums[place] = checksum(bytes_of(fetch(data)))
+            self.sums[place] = summed(bytes_of(fetch(data)))
             del data  # freed before the next one is fetched
 
     def packed(self) -> bytes:

@@ -23,6 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
+from neuralqx_struct.integrations import orbax
 from neuralqx_struct.integrations.orbax import (
     StructCheckpointHandler,
     StructHandler,
@@ -30,7 +31,6 @@ from neuralqx_struct.integrations.orbax import (
     StructSave,
 )
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.stores import orbax_writing
 from tests.builders import ROOT
 
 v1 = ocp.v1
@@ -233,14 +233,14 @@ def test_an_item_without_arrays(tmp_path):
 
 def test_the_program_goes_on_while_checksums_are_computed(tmp_path, monkeypatch):
     """No checksum is computed before `save` returns, and what happens to the arrays then has no effect."""
-    begun, go_on, real = threading.Event(), threading.Event(), orbax_writing.checksum
+    begun, go_on, real = threading.Event(), threading.Event(), orbax.crc32
 
     def waiting(*arguments):
         begun.set()
         assert go_on.wait(60)
         return real(*arguments)
 
-    monkeypatch.setattr(orbax_writing, "checksum", waiting)
+    monkeypatch.setattr(orbax, "crc32", waiting)
     state = {"w": jnp.arange(4096.0), "half": jnp.ones(8, jnp.float8_e4m3fn), "host": np.arange(4)}
     with ocp.CheckpointManager(tmp_path / "m") as manager:
         manager.save(0, args=StructSave(state))

@@ -389,3 +389,26 @@ def test_arrays_are_read_into_memory_that_jax_takes_without_a_copy(tmp_path):
     held = bundle.read(tmp_path / "ckpt").arrays
     for name in held:
         assert held[name].ctypes.data % 64 == 0 and not held[name].flags.writeable
+
+
+def test_expected_arrays_are_requested_ahead(tmp_path, monkeypatch):
+    """A few at a time, each once; arrays that are read in another order are right as well."""
+    wanted = {f"w{i}": np.full(3, i) for i in range(9)} | {"none": np.zeros((0, 2))}
+    records = orbax.write(tmp_path / orbax.file, wanted)
+    asked, real = [], orbax_store._asked
+    monkeypatch.setattr(orbax_store, "_asked", lambda *given: asked.append(given) or real(*given))
+    for names, first in ([*wanted], 5), ([*reversed(wanted)], 1):
+        del asked[:]
+        arrays = orbax.read(tmp_path / orbax.file, records)
+        arrays.expect(wanted)
+        names.remove("none")
+        assert np.array_equal(arrays[names[0]], wanted[names[0]]) and len(asked) == first
+        for name in names[1:]:
+            assert np.array_equal(arrays[name], wanted[name])
+        assert len(asked) == 9
+        assert arrays["none"].shape == (0, 2)
+    monkeypatch.setattr(orbax_store, "_ROOM", 1)
+    del asked[:]
+    arrays = orbax.read(tmp_path / orbax.file, records)
+    arrays.expect(wanted)
+    assert arrays["w0"].tolist() == [0, 0, 0] and len(asked) == 1
