@@ -98,6 +98,41 @@ def test_migrations(server, tmp_path):
         assert s.validate(out, schema, **given) == s.verify(out, **given) == []
 
 
+def test_a_manager_of_orbax_that_was_copied(server, requests, tmp_path):
+    """An item is read in ranges: what is not selected is not fetched. The folder migrates with metrics and best step."""
+    import orbax.checkpoint as ocp
+
+    from neuralqx_struct.integrations.orbax import StructSave
+
+    schema = s.load_schema("schemas/vmc_state")
+    old = schema.at(1).load("tests/golden/format-1/vmc_state_1")
+    options = ocp.CheckpointManagerOptions(best_fn=lambda found: found["energy"], best_mode="min")
+    with ocp.CheckpointManager(tmp_path / "m", options=options) as manager:
+        for step, energy in enumerate([-2.0, -1.0]):
+            items = {"state": StructSave(old), "big": StructSave(STATE)}
+            args = ocp.args.Composite(**items)
+            manager.save(step, args=args, metrics={"energy": energy})
+    given = {"storage_options": server}
+    files = fsspec.filesystem("s3", **server)
+    files.put(str(tmp_path / "m"), "bucket/m", recursive=True)
+    same(s.load("s3://bucket/m/1/big", **given), STATE)
+    del requests[:]
+    assert s.load("s3://bucket/m/1/big", select="path:b", **given)["b"].tolist() == [0, 1, 2, 3, 4]
+    methods = [method for method, _ in requests]
+    assert methods == ["GET"] * len(methods) and len(methods) <= 6
+    schema.load("s3://bucket/m/1/state", **given)
+    files.rm("bucket/m/0/big", recursive=True)
+    files.rm("bucket/m/1/big", recursive=True)
+    for out in ("s3://bucket/m2", tmp_path / "m2"):
+        done = s.migrate_all("s3://bucket/m", out, schema=schema, **given)
+        assert {item.state for item in done.items} == {"migrated"}, str(done.diagnostics)
+    files.get("bucket/m2/", str(tmp_path / "m3"), recursive=True)
+    for place in ("m2", "m3"):
+        with ocp.CheckpointManager(tmp_path / place, options=options) as manager:
+            assert (manager.best_step(), manager.latest_step()) == (0, 1)
+        assert schema.load(tmp_path / place / "1/state") == schema.load(tmp_path / "m/1/state")
+
+
 def test_a_series_and_two_writers(server):
     first, second = (
         s.Series("s3://bucket/series", keep_last=2, storage_options=server) for _ in range(2)
