@@ -52,21 +52,37 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def goals_table(results: Results) -> str:
     """Medians of the ratios on each Python, with the least and the most of the rounds; in bold what misses its goal."""
-    runs = results.get("goals", [])
-    pythons = sorted({minor(run) for run in runs})
-    cases = list(dict.fromkeys(case for run in runs for case in run["goals"]))
+    pythons, cases = rounds_of(results)
     rows = []
-    for case in cases:
+    for case, by_python in cases.items():
         row = []
         for python in pythons:
-            own = [
-                run["goals"][case] for run in runs if minor(run) == python and case in run["goals"]
-            ]
+            own = by_python.get(python)
             row += [_goal(own), _ratios(own)] if own else ["", ""]
         name, _, against = case.partition(" / ")
         rows.append([name, f"`{against}`", *row])
     heads = [head for python in pythons for head in (f"goal, {python}", f"Python {python}")]
     return table(["case", "against", *heads], rows)
+
+
+def rounds_of(results: Results) -> tuple[list[str], dict[str, dict[str, list[dict[str, float]]]]]:
+    """The Pythons, and the rounds of each case on each of them."""
+    cases: dict[str, dict[str, list[dict[str, float]]]] = {}
+    runs = results.get("goals", [])
+    for run in runs:
+        for case, found in run["goals"].items():
+            cases.setdefault(case, {}).setdefault(minor(run), []).append(found)
+    return sorted({minor(run) for run in runs}), cases
+
+
+def missed(results: Results) -> set[str]:
+    """The names of the cases whose median misses its goal on some Python."""
+    _, cases = rounds_of(results)
+    return {
+        case.partition(" / ")[0]
+        for case, by_python in cases.items()
+        if any(map(_misses, by_python.values()))
+    }
 
 
 def minor(run: Mapping[str, Any]) -> str:
@@ -78,11 +94,14 @@ def _goal(rounds: list[dict[str, float]]) -> str:
     return f"{rounds[-1]['goal']:g}"
 
 
+def _misses(rounds: list[dict[str, float]]) -> bool:
+    return statistics.median(each["ratio"] for each in rounds) > rounds[-1]["goal"]
+
+
 def _ratios(rounds: list[dict[str, float]]) -> str:
     ratios = [each["ratio"] for each in rounds]
-    middle = statistics.median(ratios)
-    shown = f"{middle:.3g}"
-    if middle > rounds[-1]["goal"]:
+    shown = f"{statistics.median(ratios):.3g}"
+    if _misses(rounds):
         shown = f"**{shown}**"
     return f"{shown} ({min(ratios):.3g} to {max(ratios):.3g})" if len(ratios) > 1 else shown
 

@@ -1,6 +1,7 @@
 """The page of performance is made of the results that are kept, and the tables of the benchmarks agree with what they measure."""
 
 import importlib
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -42,6 +43,16 @@ def test_missed_goals_are_marked():
 
     assert "| **1.3** (1.1 to 1.5) |" in page.goals_table({"goals": [run(1.5), run(1.1), run(1.3)]})
     assert "| 1.1 |" in page.goals_table({"goals": [run(1.1)]})
+    assert page.missed({"goals": [run(1.5), run(1.1), run(1.3)]}) == {"load"}
+    assert page.missed({"goals": [run(1.5), run(1.1), run(1.2)]}) == set()
+
+
+def test_missed_goals_are_explained_on_the_page():
+    text = page.PAGE.read_text(encoding="utf-8")
+    section = text.partition("## Where a goal is missed")[2].partition("\n## ")[0]
+    named = set(re.findall(r"\*([^*\n]+)\*[,)]", section))
+    assert named <= {goal.name for goal in goals.GOALS}
+    assert page.missed(page.kept()) <= named
 
 
 def test_slopes_and_crossings():
