@@ -15,7 +15,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -258,7 +258,8 @@ def golden_findings(
 
 def _problems(series: Series, version: int, place: Path, trust: Iterable[str]) -> list[Diagnostic]:
     try:
-        found = [*bundle.verify(place), *validate(place, series)]
+        damage = (replace(each, hint=each.remedy) for each in bundle.verify(place))
+        found = [*damage, *validate(place, series)]
         if has_errors(found):
             return found
         written = bundle.read_manifest(place)["schema"]["version"]

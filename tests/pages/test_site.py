@@ -62,6 +62,16 @@ def test_nothing_is_cut_or_missing(browser, site, width, colours):
     assert (back == "rgb(255, 255, 255)") == (colours == "light")
 
 
+@pytest.mark.parametrize(
+    ("colours", "name"), [("light", "report.png"), ("dark", "report-dark.png")]
+)
+def test_the_first_page_has_a_picture_for_each_colour(browser, site, colours, name):
+    browser.open(f"{site[0]}/index.html", 1300, colours)
+    shown = browser.value("""[...document.querySelectorAll('article img')]
+        .filter((each) => each.offsetWidth).map((each) => each.src.split('/').pop())""")
+    assert shown == ["overview.svg", name]
+
+
 @pytest.mark.parametrize("word", SEARCHED)
 def test_the_search_shows_results(browser, site, word):
     browser.open(f"{site[0]}/search.html?q={word}", 1300, "light")
