@@ -1,7 +1,10 @@
 """Declarations and values of random histories, and values as manifest nodes and back."""
 
+import base64
+import json
 import string
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 import numpy as np
 
@@ -14,6 +17,8 @@ FAMILIES = {
     "integer": ["int8", "int32", "uint8"],
     "number": ["int8", "float32", "complex64"],
 }
+#: The members of a field that limit its values.
+LIMITS = {"ge", "gt", "le", "lt", "multiple_of", "choices", "min_length", "max_length"}
 LOCAL, FREE = "local", "_"
 
 
@@ -121,6 +126,8 @@ def text(kind):
             return f"tuple[{', '.join(map(text, inner))}]"
         case ("struct", name, args):
             return f"{name}[{', '.join(map(str, args))}]" if args else name
+        case ("literal", *values):
+            return f"literal[{', '.join(map(json.dumps, values))}]"
         case ("enum", name) | (name,):
             return name
     raise AssertionError(kind)
@@ -255,7 +262,7 @@ def same(a, b):
             return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
         case list():
             return len(a) == len(b) and all(map(same, a, b))
-        case float():
+        case float() | complex():
             return repr(a) == repr(b)
     return a == b
 
@@ -280,6 +287,14 @@ def to_node(value, version, arrays, path=""):
             return {"__kind__": "struct", "type": ref, "fields": inner}
         case Member():
             return str(value)
+        case bytes():
+            return {"__kind__": "bytes", "base64": base64.b64encode(value).decode()}
+        case PurePosixPath():
+            return {"__kind__": "path", "value": str(value)}
+        case np.dtype():
+            return {"__kind__": "dtype", "value": str(value)}
+        case complex():
+            return {"__kind__": "complex", "real": value.real, "imag": value.imag}
         case list() | Items():
             items = value if isinstance(value, list) else value.items
             inner = [to_node(x, version, arrays, f"{path}/{i}") for i, x in enumerate(items)]
@@ -303,6 +318,12 @@ def from_node(node, arrays):
             return complex(from_node(node["real"], arrays), from_node(node["imag"], arrays))
         case "float":
             return float(node["value"])
+        case "bytes":
+            return base64.b64decode(node["base64"])
+        case "path":
+            return PurePosixPath(node["value"])
+        case "dtype":
+            return np.dtype(node["value"])
         case "struct":
             inner = {key: from_node(x, arrays) for key, x in node["fields"].items()}
             identity, _, name = node["type"].partition("@")

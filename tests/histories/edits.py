@@ -1,6 +1,7 @@
 """Edits without steps."""
 
-from tests.histories.declarations import DTYPES, SIZES, Field, names_in
+from tests.histories.declarations import DTYPES, LIMITS, SIZES, Field, inner_types, names_in
+from tests.histories.making import LITERALS, SCALARS
 from tests.histories.steps import DEFAULTS, Edit, free_name, is_array, pick, uses_of
 
 
@@ -106,7 +107,10 @@ def plain_dims(make, new):
             if name in names_in(other.get("equals", "")):
                 del other["equals"]
         return Edit("a dim becomes a name")
-    if roll < 0.6:
+    if roll < 0.4:
+        dim["max"] = dim.get("max", 3) + make.one([1, -1])
+        return Edit("maximum of a dim")
+    if roll < 0.65:
         dim["min"] = (dim.get("min") or 0) + make.one([1, 1, -1]) if dim.get("min") else 1
         return Edit("minimum of a dim")
     others = [n for n in new.dims if n != name and "equals" not in new.dims[n]]
@@ -138,6 +142,39 @@ def plain_bound(make, new):
             return None  # verdicts do not see what the structs around a field refuse
         members[name] = least
     return Edit("bound of a number")
+
+
+def plain_limit(make, new):
+    """A limit comes, goes, or becomes another one; those of bounds from below are another edit."""
+    struct, key = pick(make, new, lambda held: {"ge", "gt", "kind"}.isdisjoint(held.members))
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    for name in LIMITS & held.members.keys():
+        del held.members[name]
+    if make.chance(0.7):
+        held.members |= make.limit(held)
+    return None if {"ge", "gt"} & held.members.keys() else Edit("limit of a field")
+
+
+def plain_scalar(make, new):
+    """A union gains or loses an option, a literal a value, or another scalar takes the place."""
+    struct, key = pick(make, new, lambda held: held.type[0] in ("literal", "union", *SCALARS))
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    if held.members or any(t[0] == "struct" for t in inner_types(held.type)):
+        return None
+    kind, *options = held.type
+    if kind not in ("literal", "union"):
+        kind, options = "union", [held.type]
+    if make.chance(0.5) and len(options) > 1:
+        options.remove(make.one(options))
+    else:
+        known = LITERALS if kind == "literal" else [(name,) for name in SCALARS]
+        options.append(make.one([each for each in known if each not in options]))
+    held.type = options[0] if kind == "union" and len(options) == 1 else (kind, *options)
+    return Edit(f"options of a {kind}")
 
 
 def plain_union(make, new):
@@ -180,7 +217,7 @@ def plain_params(make, new):
 
 def plain_length(make, new):
     """A list gets a length, another one, or none."""
-    struct, key = pick(make, new, lambda held: held.type[0] in ("list", "items"))
+    struct, key = pick(make, new, lambda h: h.type[0] in ("list", "items") and not h.members)
     if struct is None:
         return None
     held = new.structs[struct].fields[key]
@@ -230,6 +267,8 @@ UNSTEPPED = [
     plain_dims,
     plain_bound,
     plain_union,
+    plain_limit,
+    plain_scalar,
     plain_params,
     plain_kind,
     plain_length,

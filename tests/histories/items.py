@@ -4,6 +4,7 @@ import numpy as np
 
 from tests.histories.declarations import (
     FREE,
+    LIMITS,
     Field,
     Items,
     Member,
@@ -134,7 +135,7 @@ def unstack_array(make, new):
 def convert_text(make, new):
     """Text becomes a member of the enum, or a member becomes text."""
     kinds = [("str",), *([("enum", "E")] if new.enums else [])]
-    struct, key = pick(make, new, lambda held: held.type in kinds)
+    struct, key = pick(make, new, lambda h: h.type in kinds and LIMITS.isdisjoint(h.members))
     if struct is None or len(kinds) < 2:
         return None
     held = new.structs[struct].fields[key]

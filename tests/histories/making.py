@@ -4,6 +4,7 @@ import copy
 import random
 import re
 import string
+from pathlib import PurePosixPath
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tests.histories.declarations import (
     FIELDS,
     FREE,
     IDENTITY,
+    LIMITS,
     SIZES,
     Field,
     Instance,
@@ -30,6 +32,10 @@ from tests.histories.declarations import (
 )
 
 IDENTITY_OF_USED = "lab.u"
+SCALARS = ["int", "float", "str", "bool", "bytes", "complex"]
+LITERALS = ["x", "word", "y", 0, 2, True, 0.5]
+#: Values of which every limit accepts some.
+FITTING = [0, 2, 3, 0.5, 1.5, "x", b"x"]
 
 
 def stackable(version, name):
@@ -58,6 +64,7 @@ class Maker:
         self.rng = random.Random(seed)
         self.conditions = random.Random(f"conditions {seed}")
         self.bold = bold
+        self.depth = 0
         self.chosen = {}  # the dtype of each choice in the payload that is made
 
     def one(self, choices):
@@ -82,6 +89,7 @@ class Maker:
             new.dtypes[name] = self.rng.sample(["float16", "float32", "float64", "int8"], 2)
         for name in self.rng.sample(SIZES, self.rng.randint(0, 3)):
             dim = {"min": self.one([0, 0, 1])} if self.chance(0.4) else {}
+            dim |= {"max": self.one([3, 4, 6])} if self.chance(0.15) else {}
             if new.dims and self.chance(0.3):
                 other = self.one(new.dims)
                 dim["equals"] = self.one([f"2 * {other}", f"{other} + 1", other])
@@ -97,16 +105,26 @@ class Maker:
                 new.structs[name].fields[key] = Field(kind)
         for below in names[:-1]:  # everything is held by something
             if not any(
-                below in text(f.type) for s in new.structs.values() for f in s.fields.values()
+                below in text(f.type)
+                for name, s in new.structs.items()
+                for f in s.fields.values()
+                if name != below
             ):
                 key = next(
                     k for k in string.ascii_lowercase[8:] if k not in new.structs["R"].fields
                 )
                 new.structs["R"].fields[key] = Field(self.held(new, below, "R"))
-        for struct in new.structs.values():
+        for name, struct in new.structs.items():
+            if not struct.params and self.chance(0.1):  # a struct in itself
+                key = self.one(k for k in FIELDS if k not in struct.fields)
+                inner = ("struct", name, ())
+                kinds = [("null", inner), ("list", inner), ("dict", ("null", inner))]
+                struct.fields[key] = Field(self.one(kinds))
             for held in struct.fields.values():
                 if held.type in (("int",), ("str",), ("bool",)) and self.chance(0.3):
                     held.members["kind"] = "static"
+                elif self.chance(0.3):
+                    held.members |= self.limit(held)
         if used is not None:
             key = next(k for k in "stuvw" if k not in new.structs["R"].fields)
             inner = ("struct", used.prefix + used.root, ())
@@ -171,17 +189,46 @@ class Maker:
         if roll < 0.77:
             array = self.array(version, struct)
             return self.one([("list", array), ("items", array, self.extent(version, struct))])
-        if roll < 0.82 and len(below) > 1:
+        if roll < 0.84 and len(below) > 1:
             plain = [name for name in below if not version.structs[name].params]
             if len(plain) > 1:
-                return ("union", *(("struct", name, ()) for name in plain[:2]))
-        inner = (self.one(["int", "float", "str", "bool"]),)
+                union = ("union", *(("struct", name, ()) for name in plain[:2]))
+                return self.one([union, union, ("null", union), ("list", union)])
+        inner = self.scalar()
         return self.one([inner, inner, ("null", inner), ("list", inner)])
+
+    def scalar(self):
+        """A type of single values: one of Python's, a literal, or a union of these."""
+        roll = self.rng.random()
+        if roll < 0.6:
+            return (self.one(["int", "float", "str", "bool"]),)
+        if roll < 0.75:
+            return (self.one(["bytes", "complex", "path", "dtype"]),)
+        if roll < 0.85:
+            return ("literal", *self.rng.sample(LITERALS, self.rng.randint(1, 3)))
+        return ("union", *((name,) for name in self.rng.sample(SCALARS, self.rng.randint(2, 3))))
+
+    def limit(self, held):
+        """A limit on the values of a field, as members of its declaration; none for other types."""
+        kind = held.type[1] if held.type[0] == "null" else held.type
+        if kind in (("int",), ("float",)):
+            least = {self.one(["ge", "gt"]): self.one([-2, -1, 0])}
+            most = {self.one(["le", "lt"]): self.one([3, 4, 5])}
+            whole = [{"multiple_of": self.one([2, 3])}, {"choices": self.one([[0, 2], [0, 2, 5]])}]
+            return self.one([least, most, least | most, *(whole if kind == ("int",) else ())])
+        if kind == ("str",) and self.chance(0.3):
+            return {"choices": self.one([["x", "word"], ["x", "word", "another"]])}
+        if kind[0] in ("str", "bytes", "list", "dict"):
+            inside = {each[0] for each in inner_types(kind)}  # a struct may be in itself
+            least = {} if "struct" in inside else {"min_length": 1}
+            return self.one([least, {"max_length": self.one([1, 2, 4])}])
+        return {}
 
     # --- payloads ---
 
     def payload(self, version, tries=60):
         """A valid value of the root, or None where no sizes were found."""
+        depth = self.depth
         for _ in range(tries):
             sizes = self.dims(version)
             if sizes is not None:
@@ -189,8 +236,13 @@ class Maker:
                     self.chosen,
                     {n: self.one(d) for n, d in version.dtypes.items()},
                 )
-                made = self.instance(version, version.root, sizes, {})
-                self.chosen = outer
+                try:
+                    made = self.instance(version, version.root, sizes, {})
+                except LookupError:  # limits refuse it, or it has no end
+                    self.depth = depth
+                    continue
+                finally:
+                    self.chosen = outer
                 if all(each.holds(version, made) for each in version.constraints):
                     return made
         return None
@@ -199,13 +251,14 @@ class Maker:
         sizes = {}
         for name, dim in version.dims.items():
             least = dim.get("min") or 0
-            sizes[name] = self.rng.randint(least, least + (5 if self.bold else 3))
+            most = min(least + (5 if self.bold else 3), dim.get("max", 40))
+            sizes[name] = self.rng.randint(least, max(least, most))
         for _ in version.dims:
             for name, dim in version.dims.items():
                 if "equals" in dim:
                     sizes[name] = evaluate(dim["equals"], sizes)
         for name, dim in version.dims.items():
-            if not (dim.get("min") or 0) <= sizes[name] <= 40:
+            if not (dim.get("min") or 0) <= sizes[name] <= dim.get("max", 40):
                 return None
             if "equals" in dim and sizes[name] != evaluate(dim["equals"], sizes):
                 return None
@@ -225,20 +278,44 @@ class Maker:
                     continue
                 if self.bold and not is_size(version, key):
                     sizes[key] = self.value(version, ("int",), dims, sizes)
+                if not fits(held, dims.get(key, sizes[key])):
+                    sizes[key] = next(n for n in (*range(4), *range(-9, 9)) if fits(held, n))
                 given[key] = sizes[key] = dims.get(key, sizes[key])
+        self.depth += 1
+        if self.depth > 9:
+            raise LookupError
         fields = {
-            key: given[key] if key in given else self.value(version, held.type, dims, sizes)
+            key: given[key] if key in given else self.field(version, held, dims, sizes)
             for key, held in struct.fields.items()
         }
-        for key, held in struct.fields.items():
-            if fields[key] is not None and {"ge", "gt"} & held.members.keys():
-                gt = held.members.get("gt")
-                least = held.members["ge"] if gt is None else gt + 1
-                fields[key] = max(fields[key], least)
+        self.depth -= 1
         return Instance(version.prefix + name, fields, sizes)
+
+    def field(self, version, held, dims, sizes):
+        """A value of a field within its limits."""
+        for _ in range(30 if LIMITS & held.members.keys() else 1):
+            made = self.value(version, held.type, dims, sizes)
+            if fits(held, made):
+                return made
+        for value in FITTING:
+            if type(value) is type(made) and fits(held, value):
+                return value
+        raise LookupError
 
     def value(self, version, kind, dims, sizes):
         match kind:
+            case ("null" | "list" | "dict", _) if self.depth > 2:
+                return {"null": None, "list": [], "dict": {}}[kind[0]]
+            case ("literal", *values):
+                return self.one(values)
+            case ("bytes",):
+                return self.one([b"", b"x", b"\xff\x00", *([b"longer"] if self.bold else [])])
+            case ("complex",):
+                return self.one([0j, 1 - 2.5j, complex(3)])
+            case ("path",):
+                return PurePosixPath(self.one(["x", "in/out", "/"]))
+            case ("dtype",):
+                return np.dtype(self.one(["float32", "int8"]))
             case ("array", dtype, extents):
                 return self.numbers(dtype, [self.size(e, sizes) for e in extents])
             case ("null", inner):
@@ -246,7 +323,7 @@ class Maker:
             case ("union", *branches):
                 return self.value(version, self.one(branches), dims, sizes)
             case ("list", inner):
-                count = self.rng.randint(0, 2)
+                count = self.rng.randint(0, self.most())
                 return [self.value(version, inner, dims, sizes) for _ in range(count)]
             case ("items", inner, length):
                 count = self.size(length, sizes)
@@ -259,7 +336,10 @@ class Maker:
                 others = [mapped(copy.deepcopy(first), self.other) for _ in range(count - 1)]
                 return Stack([first, *others], count)
             case ("dict", inner):
-                keys = self.rng.sample(["x", "y", "in/out"], self.rng.randint(0, 2))
+                known = ["x", "y", "in/out", "z", "u", "v"]
+                keys = self.rng.sample(
+                    known[:3] if not self.bold else known, self.rng.randint(0, self.most())
+                )
                 return {key: self.value(version, inner, dims, sizes) for key in keys}
             case ("tuple", *inner):
                 return Items([self.value(version, x, dims, sizes) for x in inner])
@@ -268,7 +348,10 @@ class Maker:
                 params = owner.structs[inside].params
                 given = {p: self.size(a, sizes) for p, a in zip(params, args, strict=True)}
                 if owner is not version:  # its dims are its own
-                    return self.payload(owner)
+                    made = self.payload(owner, 20)
+                    if made is None:
+                        raise LookupError
+                    return made
                 return self.instance(version, name, dims, given)
             case ("enum", name):
                 return Member(self.one(version.enums[name]))
@@ -282,6 +365,10 @@ class Maker:
             case ("bool",):
                 return self.chance(0.5)
         raise AssertionError(kind)
+
+    def most(self):
+        """The most items of a list or dict."""
+        return 6 if self.bold and self.chance(0.2) else 2
 
     def size(self, extent, sizes):
         return self.rng.randint(0, 3) if extent == FREE else evaluate(extent, sizes)
@@ -316,6 +403,22 @@ class Maker:
         else:
             found = [False, True]
         return np.array([self.one(found) for _ in range(count)], kind)
+
+
+def fits(held, value):
+    """Whether the limits of a field accept a value; all accept null."""
+    limits = held.members
+    if value is None:
+        return True
+    number = value if isinstance(value, int | float) else 0
+    length = len(value) if isinstance(value, str | bytes | list | dict) else 0
+    return (
+        limits.get("ge", number) <= number <= limits.get("le", number)
+        and limits.get("gt", number - 1) < number < limits.get("lt", number + 1)
+        and ("multiple_of" not in limits or number % limits["multiple_of"] == 0)
+        and value in limits.get("choices", [value])
+        and limits.get("min_length", length) <= length <= limits.get("max_length", length)
+    )
 
 
 def is_size(version, name):

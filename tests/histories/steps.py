@@ -8,6 +8,7 @@ import numpy as np
 
 from tests.histories.declarations import (
     FREE,
+    LIMITS,
     Field,
     Member,
     evaluate,
@@ -454,13 +455,7 @@ def map_enum(make, new):
     old, to = make.one(members), make.one("rstuvw")
     if to in members:
         return None
-    if any(
-        (t[0] == "union")
-        for s in new.structs.values()
-        for f in s.fields.values()
-        for t in inner_types(f.type)
-        if ("enum", "E") in t
-    ):
+    if any(t[0] == "union" and ("enum", "E") in t for t in types_of(new)):
         return None
     new.enums["E"] = [to if m == old else m for m in members]
 
@@ -469,6 +464,64 @@ def map_enum(make, new):
 
     steps = [{"map_enum": {"enum": "E", "values": {old: to}}}]
     return Edit("map_enum", steps, lambda root: mapped(root, change))
+
+
+def map_members(make, new):
+    """Several members get other names, or become one."""
+    if not new.enums or any(t[0] == "union" and ("enum", "E") in t for t in types_of(new)):
+        return None
+    members = new.enums["E"]
+    values = {old: make.one("rst") for old in make.rng.sample(members, min(len(members), 2))}
+    if {*values.values()} & {*members}:
+        return None
+    joined = len({*values.values()}) < len(values)
+    new.enums["E"] = [*dict.fromkeys(values.get(m, m) for m in members)]
+
+    def change(value):
+        return Member(values.get(value, value)) if isinstance(value, Member) else value
+
+    members = {"lossy": True} if joined else {}
+    steps = [{"map_enum": {"enum": "E", "values": values, **members}}]
+    return Edit("map_enum", steps, lambda root: mapped(root, change), lossless=not joined)
+
+
+def cast_with_loss(make, new):
+    """An array gets a dtype with fewer digits."""
+    narrower = {"float64": "float32", "float32": "float16", "int32": "float32"}
+    struct, key = pick(make, new, lambda held: is_array(held) and held.type[1] in narrower)
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    dtype = narrower[held.type[1]]
+    held.type = ("array", dtype, held.type[2])
+
+    def change(values, _):
+        values[key] = values[key].astype(dtype)
+
+    steps = step("cast", struct, new, field=key, dtype=dtype, exact=False, lossy=True)
+    return Edit("cast with a loss", steps, on_instances(new, struct, change), lossless=False)
+
+
+def rename_path(make, new):
+    """A key of a dict gets another name; a dict without it, or with the other one, is refused."""
+    struct, key = pick(make, new, lambda held: held.type[0] == "dict")
+    if struct is None:
+        return None
+    old, to = make.rng.sample(["x", "y", "z"], 2)
+
+    def change(values, _):
+        held = values[key]
+        if old not in held or to in held:
+            raise Stop
+        held[to] = held.pop(old)
+
+    steps = step("rename_path", struct, new, field=key, path=old, to=to)
+    return Edit("rename path", steps, on_instances(new, struct, change))
+
+
+def types_of(new):
+    """All types in a version."""
+    return [t for s in new.structs.values() for f in s.fields.values() for t in inner_types(f.type)]
 
 
 def rename_struct(make, new):
@@ -564,7 +617,7 @@ def new_form(make, new, struct, have):
 
 def convert(make, new):
     def wanted(held):
-        return held.members.keys().isdisjoint(("ge", "gt")) and numeric(held.type)
+        return LIMITS.isdisjoint(held.members) and numeric(held.type)
 
     struct, key = pick(make, new, wanted)
     if struct is None:
@@ -572,14 +625,7 @@ def convert(make, new):
     held = new.structs[struct].fields[key]
     have = numeric(held.type)
     to, change = new_form(make, new, struct, have)
-    if any(
-        "q" in names_in(e)
-        for s in new.structs.values()
-        for f in s.fields.values()
-        for t in inner_types(f.type)
-        if t[0] == "array"
-        for e in t[2]
-    ):
+    if any("q" in names_in(e) for t in types_of(new) if t[0] == "array" for e in t[2]):
         return None
     types = {k: f.type for k, f in new.structs[struct].fields.items()}
     held.type = replaced(held.type, have, to)
@@ -618,5 +664,8 @@ STEPPED = [
     merge_stack,
     fill,
     map_enum,
+    map_members,
+    cast_with_loss,
+    rename_path,
     rename_struct,
 ]

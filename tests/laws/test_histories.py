@@ -4,10 +4,18 @@ The model and the random histories are in `tests/histories/`. `python -m tests.p
 tries seeds for which nothing was fixed, as many as you like.
 """
 
+import os
+
 import pytest
 
 from tests.histories import history
 from tests.histories.comparison import Comparison
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch):
+    """Nothing here outlives the test, so no file has to reach the disk."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 def check(folder, seeds):
