@@ -136,6 +136,7 @@ class Changes:
         made: The paths of fields to which steps give other values, with the step.
         fresh: The paths of fields that steps add, with the step: none of their values was in the old version.
         paths: The struct and path that steps lead to, of each path in a constraint of the old version.
+        before: For each step that parts or joins values, by its id: its struct, and ``paths`` before it without those of other values.
         changes: The changes.
     """
 
@@ -146,6 +147,9 @@ class Changes:
     made: dict[Path, Step] = field(default_factory=dict)
     fresh: dict[Path, Step] = field(default_factory=dict)
     paths: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    before: dict[int, tuple[str, Mapping[tuple[str, str], tuple[str, str]]]] = field(
+        default_factory=dict
+    )
     changes: list[Change] = field(default_factory=list)
 
     def add(

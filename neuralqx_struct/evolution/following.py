@@ -56,11 +56,21 @@ def follow_steps(
             paths = [*_changed_paths(document, made)]
             if migration is not None:
                 changed.update(paths)
+            if any(kind(step).spreads(step)):
+                found.before[id(step)] = step.within or document.root, dict(_same_values(found))
             _follow_renames(found, step, document, made, paths)
             _follow_paths(found, step, document)
             document = made
         here = after
     return changed
+
+
+def _same_values(found: Changes) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """Yields the paths of old constraints with the places that have the old values."""
+    for key, (struct, path) in found.paths.items():
+        at = ("structs", struct, "fields", head_of(path))
+        if at not in found.made and at not in found.fresh:
+            yield key, (struct, path)
 
 
 def _undeclared(old: Document, new: Document) -> list[Step]:

@@ -30,7 +30,7 @@ from neuralqx_struct.evolution.moved_values import renamed_text
 from neuralqx_struct.evolution.renamed_sizes import new_sizes
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind
-from neuralqx_struct.expressions import parse
+from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.paths import head_of
 from neuralqx_struct.schema.bounds import bounded, limits_of
 from neuralqx_struct.schema.field_paths import renamed
@@ -93,6 +93,9 @@ def compare_limits(found: Changes, old: Document, new: Document) -> None:
                 source.setdefault(name, was[1])
             step = found.made.get(here) or found.fresh.get(here)
             sources = kind(step).spreads(step)[0] if step else ()
+            if step and _makes_values(step):  # the constraints of a new struct are on them
+                owner = step.within or old.root
+                source.setdefault(name, owner if owner in old.structs else old.root)
             computed = step is not None and any(kind(step).functions(step))
             if step and (computed or any(sources)) and _is_limited(declaration):
                 message = f"the step {step.name} may give a value beyond the limits of the field"
@@ -107,6 +110,11 @@ def compare_limits(found: Changes, old: Document, new: Document) -> None:
                     _compare_limits_of(found, here, both, (bounds_before(was), bounds_after(here)))
     for name, former in source.items():
         _compare_constraints(found, name, old, former, new)
+
+
+def _makes_values(step: Step) -> bool:
+    """True if the fields that a step makes have values that depend on those before."""
+    return any(kind(step).spreads(step)) or kind(step).cost != "manifest"
 
 
 def _lost_limits(found: Changes, name: str, field: str, step: Step, old: Document) -> None:
@@ -189,51 +197,88 @@ def _compare_constraints(
     before = {renamed_text(c.expression, names): c.message for c in old.constraints}
     implied = {renamed_text(expression, names) for expression in inner}
     after = {c.expression.text: c.message for c in new.constraints}
-    spread, spread_back = _spread(found, name, old, new, before.keys())
-    spread_back |= {renamed_text(parse(text), names) for text in spread_back}
+    spread, spread_back = _spread(found, name, document, new)
     for text in sorted(after.keys() & before.keys()):
         if after[text] != before[text]:
             message = f"the message of constraint {text} changed"
             found.add("NQX234", at, message, before[text], after[text])
-    made = {path[3]: step for path, step in found.made.items() if path[1] == name}
+    come = [
+        (path, step)
+        for path, step in found.fresh.items()
+        if _makes_values(step) and not kind(step).places(step)
+    ]
+    made = {
+        path[3]: step
+        for path, step in [*come, *found.made.items()]
+        if path[1] == name and len(path) == 4
+    }
     for constraint in new.constraints:
         heads = sorted({head_of(path) for path in constraint.expression.names} & made.keys())
         text = constraint.expression.text
-        if heads and text in {*before, *implied} - spread:
+        if heads and text in {*before, *implied}:
             message = (
                 f"constraint {text} is on {heads[0]}, which the step {made[heads[0]].name} makes"
             )
-            found.add("NQX270", at, message, direction="both")
+            for code, follows in (("NQX270", spread), ("NQX271", spread_back)):
+                if text not in follows:
+                    found.add(code, at, message)
     gone: Entry = ("NQX271", "constraint {} was removed", {})
-    come: Entry = ("NQX270", "constraint {} was added", {})
+    added: Entry = ("NQX270", "constraint {} was added", {})
     left: set[str] = set()
     if kept:
         left = before.keys() - after.keys() - {e.text for e in inner_constraints(reader, name)}
         left -= spread_back
     fresh = after.keys() - before.keys() - implied - spread
-    found.entries(at, sorted(left), sorted(fresh), gone, come)
+    found.entries(at, sorted(left), sorted(fresh), gone, added)
 
 
 def _spread(
-    found: Changes,
-    name: str,
-    old: StructDeclaration,
-    new: StructDeclaration,
-    texts: Iterable[str],
+    found: Changes, name: str, document: Document, new: StructDeclaration
 ) -> tuple[set[str], set[str]]:
     """The constraints that follow from old ones on the parts of a value, or on the whole, and those from new ones back."""
     there, back = set[str](), set[str]()
-    before = [*map(parse, {*texts, *(c.expression.text for c in old.constraints)})]
     after = [constraint.expression for constraint in new.constraints]
     steps = {id(s): s for path, s in (found.fresh | found.made).items() if path[1] == name}
     for step in steps.values():
         record = kind(step)
         sources, results = record.spreads(step)
-        now = {path[-1] for path, each in found.fresh.items() if each is step and path[1] == name}
-        kept = {each for each in results if ("structs", name, "fields", each) in found.made}
-        ends = [*sources], sorted(now | kept)
-        items = record.spares_arrays(step)
-        if sources and len(ends[1]) == len(results):
-            there |= passed_on(before, *ends, old, items=items)
-            back |= passed_on(after, *ends[::-1], new, items=items)
+        made = {path[-1]: each for path, each in found.made.items() if path[1] == name}
+        fresh = {path[-1]: each for path, each in found.fresh.items() if path[1] == name}
+        now = {each for each, by in fresh.items() if by is step and made.get(each, step) is step}
+        now |= {each for each in results if made.get(each) is step}
+        if not sources or len(now) != len(results):
+            continue
+        ends, items = ([*sources], sorted(now)), record.spares_arrays(step)
+        there |= passed_on(_held(found, name, step, document), *ends, new, items=items)
+        texts = passed_on(after, *ends[::-1], new, items=items)
+        _, paths = found.before.get(id(step), ("", {}))
+        final = {place: found.paths[key][1] for key, (_, place) in paths.items()}
+        back |= texts | {renamed_text(parse(text), final) for text in texts}
     return there, back
+
+
+def _held(found: Changes, name: str, step: Step, document: Document) -> Iterator[Expression]:
+    """Yields the old constraints that hold where a step begins, by the names there.
+
+    Args:
+        found: What steps changed.
+        name: The struct with the results; the other names of a constraint are the same in it.
+        step: A step that parts or joins values.
+        document: The old version.
+    """
+    owner, paths = found.before.get(id(step), ("", {}))
+    sources, _ = kind(step).spreads(step)
+    for struct, declaration in document.structs.items():
+        for expression in (*constraints_of(document, struct), *inner_constraints(document, struct)):
+            places = {size.text: each for each, size in found.sizes.items()}
+            for path in expression.names:
+                if head_of(path) in declaration.fields:
+                    there, place = paths.get((struct, path), ("", path))
+                    at = ("structs", name, "fields", head_of(place))
+                    kept = at not in found.made and at not in found.fresh
+                    kept = kept and found.paths[struct, path] == (name, place)
+                    if there != owner or (head_of(place) not in sources and not kept):
+                        break
+                    places[path] = place
+            else:
+                yield parse(renamed_text(expression, places))

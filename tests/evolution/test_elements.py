@@ -68,3 +68,44 @@ def test_limits_of_items_are_new_or_gone():
     (found,) = broken_limits(old, new, "forward", [new])
     assert "limits of a are gone" in found.message
     assert [c.code for c in diff(old, new) if c.code in ("NQX270", "NQX271")] == ["NQX271"]
+
+
+SWAPPED = [steps.rename(field="a", to="c"), steps.rename(field="b", to="a")]
+JOINED = steps.merge(fields=["a", "c"], into="w", how="concat")
+RENAMED = steps.merge(fields=["c", "b"], into="w", how="concat")
+
+# as above, with several steps, and the constraint that a payload of the new version may break
+NAMED = {
+    "swapped, then merged": (*ARRAYS[::-1], [*SWAPPED, JOINED], ["all(a >= 0)"], ["all(w >= 0)"], "all(w >= 0)", ""),
+    "swapped, then merged, both": (*ARRAYS[::-1], [*SWAPPED, JOINED], ["all(a >= 0)", "all(b >= 0)"], ["all(w >= 0)"], "", ""),
+    "renamed, then merged": (*ARRAYS[::-1], [SWAPPED[0], RENAMED], ["all(a >= 0)", "all(b >= 0)"], ["all(w >= 0)"], "", ""),
+    "split under one name": (ARRAYS[0], {"w": "float32[2]", "b": "float32[2]"}, [steps.split(field="w", into={"w": 2, "b": 2})], ["all(w >= 0)"], ["all(w >= 0)"], "", "all(w >= 0)"),
+    "filled again, then merged": ({**ARRAYS[1], "n": "int8[2]"}, {**ARRAYS[0], "n": "int8[2]"}, [steps.remove(field="a", lossy=True), steps.rename(field="b", to="a"), steps.add(field="b", default=-1), MERGE], ["all(a >= 0)", "all(b >= 0)"], ["all(w >= 0)"], "all(w >= 0)", "all(a >= 0)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NAMED.values(), ids=NAMED)
+def test_constraints_follow_the_values_under_their_names_at_each_step(case):
+    before, after, given, *texts, breaks, breaks_back = case
+    first, last = documents(before, after, given[0], *texts)
+    last = doc(
+        {}, 2, given, raw={"A": last.structs["A"].model_dump(by_alias=True, exclude_unset=True)}
+    )
+    for direction, broken in (("backward", breaks), ("forward", breaks_back)):
+        found = [d.message for d in broken_limits(first, last, direction, [last])]
+        assert bool(found) == bool(broken)
+        assert all(broken in message for message in found)
+
+
+def test_constraints_of_a_new_struct_are_on_the_values_that_were_merged_into_it():
+    given = [MERGE, steps.move(fields=["w"], into="b", struct="B")]
+    inner = {"B": {"fields": {"w": "float32[4]"}, "constraints": [{"expr": "all(w >= 0)"}]}}
+    for limits, broken in (
+        ([], True),
+        (["all(a >= 0)"], True),
+        (["all(a >= 0)", "all(b >= 0)"], False),
+    ):
+        old, _ = documents(ARRAYS[1], ARRAYS[0], MERGE, limits, [])
+        new = doc({"b": "B"}, 2, given, raw=inner)
+        found = [d.message for d in broken_limits(old, new, "backward", [new])]
+        assert found == (["constraint all(w >= 0) was added"] if broken else [])
