@@ -97,13 +97,14 @@ def compare_limits(found: Changes, old: Document, new: Document) -> None:
                 owner = step.within or old.root
                 source.setdefault(name, owner if owner in old.structs else old.root)
             computed = step is not None and any(kind(step).functions(step))
-            if step and (computed or any(sources)) and _is_limited(declaration):
+            beyond = (computed or any(sources)) and _is_limited(declaration)
+            if step and beyond:
                 message = f"the step {step.name} may give a value beyond the limits of the field"
                 direction: Direction = "both" if computed else "backward"
                 found.add("NQX270", here, message, direction=direction)
             if step and any(sources):
                 _lost_limits(found, name, field, step, old)
-            elif is_known:
+            elif is_known and not beyond:
                 before = old.structs[was[1]].fields[was[3]]
                 if _limits(before) != _limits(declaration):
                     both = before, declaration
