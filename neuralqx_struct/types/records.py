@@ -19,6 +19,7 @@ from functools import lru_cache
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
+from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.fieldspec import MISSING
 
@@ -256,6 +257,10 @@ class Type(ABC):
     def texts(self, document: Any) -> list[str] | None:
         """The only strings that are values; None if others are too."""
         return None
+
+    def meant(self, text: str, document: Any) -> str | None:
+        """A hint with the string of the type that another text stands for, or that is most like it."""
+        return did_you_mean(text, self.texts(document) or ())
 
     def spelled(self, document: Any) -> Mapping[str, Any] | None:
         """The values by their texts, where they are few and all text, integers or booleans; None otherwise."""

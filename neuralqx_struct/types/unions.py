@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from neuralqx_struct.errors import SchemaError, did_you_mean
+from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, from_ast
 from neuralqx_struct.printing import listed
 from neuralqx_struct.types.records import NO_VALUE, TYPES, Node, Rule, Type
@@ -127,6 +127,10 @@ class Union(Type):
         known = [option.texts(document) for option in self.options]
         return None if None in known else [text for texts in known for text in texts or ()]
 
+    def meant(self, text: str, document: Any) -> str | None:
+        hints = (option.meant(text, document) for option in self.options)
+        return next(filter(None, hints), None)
+
     def ends(self, ends: Callable[[Type], bool]) -> bool:
         return any(map(ends, self.options))
 
@@ -211,11 +215,8 @@ class Named(Type):
             message = f"expected a schema that declares {name}, got none"
             walk.report("NQX404", path, message, "pass the folder it lies in")
         elif not self.accepts(walk.document, seen):
-            members, held = owner.enums[name].members, str(seen.held)
-            now = owner.enums[name].former.get(held)
-            hint = did_you_mean(held, members) if now is None else f"{held} is called {now} now"
-            message = f"expected one of {listed(members)}, got {seen.text}"
-            walk.report("NQX421", path, message, hint)
+            message = f"expected one of {listed(owner.enums[name].members)}, got {seen.text}"
+            walk.report("NQX421", path, message, self.meant(str(seen.held), walk.document))
 
     def gathered(self, node: Node, fit: Any) -> Node:
         return fit.struct(self.name, node)
@@ -231,7 +232,7 @@ class Named(Type):
         members = builder.document.members_of(self.name)
         if members is not None:
             if value not in members:
-                raise not_a_value(value, self)
+                raise not_a_value(value, self, self.meant(str(value), builder.document))
             return value
         if not builder.structs and not builder.document.is_struct(self.name):
             return value  # lint reports the unknown name itself; no payload gets such a value
@@ -262,6 +263,11 @@ class Named(Type):
 
     def texts(self, document: Any) -> list[str] | None:
         return document.members_of(self.name)  # type: ignore[no-any-return]
+
+    def meant(self, text: str, document: Any) -> str | None:
+        owner, name = document.place_of(self.name)
+        now = owner.enums[name].former.get(text) if name in owner.enums else None
+        return Type.meant(self, text, document) if now is None else f"{text} is called {now} now"
 
     def ends(self, ends: Callable[[Type | str], bool]) -> bool:
         return ends(self.name)

@@ -75,6 +75,39 @@ def test_a_former_name_is_no_member_of_new_values(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "members",
+    [
+        {"type": "E", "default": "normal"},
+        {"type": "E | null", "default": "normal"},
+        {"type": "list[E]", "default": ["normal"]},
+        {"type": "E", "choices": ["normal"]},
+        {"type": "E", "examples": ["normal"]},
+    ],
+)
+def test_a_former_name_in_a_file_leads_to_the_member(members):
+    found = lint_series(series_of([read(NEW, structs={"A": {"fields": {"x": members}}})]))
+    assert [each.hint for each in found if each.code == "NQX107"] == [
+        "normal is called gaussian now"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "hint"),
+    [
+        ("x != 'normal'", "normal is called gaussian now"),
+        ("x in ('uniform', 'normal')", "normal is called gaussian now"),
+        ("x == 'unifrm'", "did you mean 'uniform'?"),
+        ("b.x != 'normal'", "normal is called gaussian now"),
+    ],
+)
+def test_a_former_name_in_an_expression_leads_to_the_member(expression, hint):
+    inner = {"fields": {"x": FIELDS["x"]}}
+    root = {"fields": {**inner["fields"], "b": "B"}, "constraints": [{"expr": expression}]}
+    (found,) = lint_series(series_of([read(NEW, structs={"A": root, "B": inner})]))
+    assert (found.code, found.hint) == ("NQX115", hint)
+
+
+@pytest.mark.parametrize(
     ("aliases", "code", "message"),
     [
         ({"gaussian": ["uniform"]}, "NQX124", "'uniform', which is a member of this version"),

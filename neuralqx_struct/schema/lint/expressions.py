@@ -200,7 +200,7 @@ def _members(names: Names, expression: Expression, where: KeyPath) -> Findings:
                 text = getattr(item, "value", None)
                 if isinstance(text, str) and text not in members:
                     message = f"expected one of {listed(members)}, got {text!r}"
-                    yield finding("NQX115", where, message, names.speller.hint(text, members))
+                    yield finding("NQX115", where, message, names.meant(node.left.id, text))
 
 
 def _names(expressions: Iterable[Expression]) -> set[str]:

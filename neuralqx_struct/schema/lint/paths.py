@@ -38,6 +38,7 @@ from neuralqx_struct.schema.lint.proposals import (
     written,
 )
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.types import Type
 
 #: Code, message, hint and severity.
 Problem = tuple[str, str, str | None, Severity]
@@ -190,16 +191,25 @@ class Names:
 
     def texts(self, path: str) -> list[str] | None:
         """The only strings that a path may reach; None if there are others, or it reaches nothing."""
-        try:
-            found = self.reach(path) if self.is_field(path) else None
-        except PathError:
-            return None
-        known = (
-            [option.texts(owner) for owner, option in single_types(found.options)] if found else []
-        )
+        known = [option.texts(owner) for owner, option in self._types(path)]
         if not known or None in known:
             return None
         return [text for texts in known for text in texts or ()]
+
+    def meant(self, path: str, text: str) -> str | None:
+        """A hint with the string that a path may reach and another text stands for."""
+        if not self.speller.takes_one():
+            return None
+        hints = (option.meant(text, owner) for owner, option in self._types(path))
+        return next(filter(None, hints), None)
+
+    def _types(self, path: str) -> list[tuple[Document, Type]]:
+        """The types of the values that a path reaches, with their documents; none for another path."""
+        try:
+            found = self.reach(path) if self.is_field(path) else None
+        except PathError:
+            return []
+        return [*single_types(found.options)] if found else []
 
     # --- hints -----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
+from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.bounds import plain_misses
@@ -85,7 +85,7 @@ def _check_defaults(document: Document) -> Findings:
                 texts = [option.texts(document) for option in declared.branches]
                 members = [text for each in texts for text in each or ()]
                 if isinstance(value, str) and members:
-                    hint = did_you_mean(value, members) or refusal.hint
+                    hint = declared.meant(value, document) or refusal.hint
                     hint = hint or f"one of {listed(members)}"
                 message = f"expected a default of type {declaration.text}, got {_shown(value)}"
                 yield finding("NQX107", where, message, hint)
