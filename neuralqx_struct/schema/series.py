@@ -312,9 +312,9 @@ def layout_files(folder: Path | None) -> dict[str, Path]:
 def schema_folders(path: Path) -> list[Path]:
     """The schema folders directly below a folder without versions; else the path alone.
 
-    Folders with other files, such as published JSON Schemas, are left out.
+    Folders with other files, such as published JSON Schemas, are left out, and so are files beside the folders.
     """
-    if not path.is_dir() or version_files(path):
+    if not path.is_dir() or any(map(_is_version, version_files(path))):
         return [path]
     inner = [folder for folder in sorted(path.iterdir()) if folder.is_dir()]
     named = [folder for folder in inner if any(map(_is_version, version_files(folder)))]

@@ -58,6 +58,11 @@ def test_names_of_no_schema(folder, name, code, parts):
     assert all(part in str(caught.value) for part in parts)
 
 
+def test_files_beside_the_folders_do_not_matter(folder):
+    (folder / "accepted.yaml").write_text("waivers: []\n")
+    assert [*Catalogue(folder).places] == ["lab.net", "lab.point"]
+
+
 def test_an_empty_folder(tmp_path):
     with pytest.raises(SchemaError, match="identity of a schema in .*missing"):
         Catalogue(tmp_path / "missing").find("lab.point")
