@@ -1,7 +1,6 @@
 """Predicates: filters for one property of a leaf, such as its tag, type, dtype, kind or path.
 
-Values are only asked for attributes (``tag``, ``tags``, ``type``, ``dtype``), so a stub of an array is filtered like the
-array.
+Values are only asked for attributes (``tag``, ``tags``, ``type``, ``dtype``): stubs of arrays are filtered like arrays.
 
 Example:
     >>> OfType(int)((), 1), PathGlob("params/**/bias")(("params", "layers", 0, "bias"), 1.0)

@@ -3,8 +3,7 @@
 :func:`manifest_schema` is the published JSON Schema of manifests, generated from the models; :func:`payload_schema` narrows
 it to the declarations of one document. Both have the keywords that draft-07 and 2020-12 share, and ``if`` and ``then``
 rather than ``anyOf``, so that a validator names the place. ``validate`` alone checks sizes, expressions and arrays.
-
-Diagrams show structs or versions. Mermaid has no escapes in class bodies: its special characters become entities.
+Mermaid has no escapes in the bodies of classes: its special characters become entities.
 
 Example:
     >>> from neuralqx_struct.schema.series import load_series
