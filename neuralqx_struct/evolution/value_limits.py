@@ -32,7 +32,7 @@ from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.paths import head_of
-from neuralqx_struct.schema.bounds import bounded, limits_of
+from neuralqx_struct.schema.bounds import bounded, length_misses, limits_of
 from neuralqx_struct.schema.field_paths import renamed
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
@@ -124,7 +124,12 @@ def _lost_limits(found: Changes, name: str, field: str, step: Step, old: Documen
     fields = {} if owner is None else owner.fields
     for source in kind(step).spreads(step)[0]:
         declaration = fields.get(source)
-        if declaration is not None and _is_limited(declaration):
+        if declaration is None:
+            continue
+        items = sum(place[0] == source for place in kind(step).places(step))
+        if items and not length_misses(declaration, items, "items"):  # as long as a list of all parts
+            declaration = declaration.model_copy(update={"min_length": None, "max_length": None})
+        if _is_limited(declaration):
             message = f"the limits of {source} are gone, whose value the step {step.name} puts into {field}"
             found.add("NQX271", ("structs", name, "fields", field), message)
 

@@ -70,6 +70,13 @@ def test_limits_of_items_are_new_or_gone():
     assert [c.code for c in diff(old, new) if c.code in ("NQX270", "NQX271")] == ["NQX271"]
 
 
+@pytest.mark.parametrize(("least", "gone"), [(2, []), (3, ["NQX271"])])
+def test_a_list_of_all_parts_is_as_long_as_there_are_parts(least, gone):
+    old = doc({"w": {"type": "list[int]", "min_length": least}})
+    new = doc({"a": "int", "b": "int"}, 2, [APART])
+    assert [d.code for d in broken_limits(old, new, "forward", [new])] == [*gone, *gone]
+
+
 SWAPPED = [steps.rename(field="a", to="c"), steps.rename(field="b", to="a")]
 JOINED = steps.merge(fields=["a", "c"], into="w", how="concat")
 RENAMED = steps.merge(fields=["c", "b"], into="w", how="concat")
