@@ -127,7 +127,7 @@ def _lost_limits(found: Changes, name: str, field: str, step: Step, old: Documen
         if declaration is None:
             continue
         items = sum(place[0] == source for place in kind(step).places(step))
-        if items and not length_misses(declaration, items, "items"):  # as long as a list of all parts
+        if items and not length_misses(declaration, items, ""):  # of a list of all parts
             declaration = declaration.model_copy(update={"min_length": None, "max_length": None})
         if _is_limited(declaration):
             message = f"the limits of {source} are gone, whose value the step {step.name} puts into {field}"
