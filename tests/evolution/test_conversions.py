@@ -41,6 +41,7 @@ REFUSED = [
     ("float", {"to": "str"}, "NQX304", "text"),
     ("float", {"to": "float32[n, m]"}, "NQX304", "one axis"),
     ("float", {"to": "list[list[int]]"}, "NQX304", "one axis"),
+    ("float", {"to": "compute[]"}, "NQX304", "an array of one dtype"),
     ("str", {"to": "float"}, "NQX304", "single numbers"),
     ("float", {"to": "float32[n]"}, "NQX304", "lists of numbers"),
     ("float32[..., 3]", {"to": "list[float]"}, "NQX304", "lists of numbers"),

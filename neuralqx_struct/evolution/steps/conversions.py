@@ -104,7 +104,7 @@ def _wanted(step: Convert) -> Type:
     """
     to = _to(step)
     if to.axes is None or (to.axes > 1):
-        wanted = "a number, a list of numbers, an array of at most one axis, or a type of text"
+        wanted = "a number, a list of numbers, an array of one dtype and at most one axis, or text"
         hint = "write a type such as float, list[int], float64[n], str or the name of an enum"
         refuse("NQX304", "to", f"expected {wanted}, got {step.to}", hint)
     if len(to.dtypes) > 1:
