@@ -346,10 +346,12 @@ def _compared(expression: Expression, names: Names) -> str:
 
 def _shown(value: Any) -> str | None:
     """A value in messages; None for one that may be long."""
-    if type(value) is Items:
-        texts = [_shown(item) for item in value.values[:_MOST_SHOWN]]
+    if isinstance(value, (Items, list, dict)):
+        items = value.values if isinstance(value, Items) else value
+        items = [*items.values()] if isinstance(items, dict) else items
+        texts = [_shown(item) for item in items[:_MOST_SHOWN]]
         known = [text for text in texts if text is not None]
-        more = [] if len(value.values) == len(texts) else ["..."]
+        more = [] if len(items) == len(texts) else ["..."]
         return f"({', '.join([*known, *more])})" if len(known) == len(texts) else None
     if isinstance(value, (int, float, str, tuple)):
         return brief_scalar(value)

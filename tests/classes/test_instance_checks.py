@@ -455,11 +455,15 @@ structs:
       n_layers: {type: int, kind: static}
       layers: list[Layer]
       x: "float32[k]"
+      sizes: {type: "list[int]", default: []}
+      rates: {type: "dict[str, float]", default: {}}
     constraints:
       - {expr: len(layers) == n_layers, message: one layer for each}
       - {expr: sum(x) <= max(x)}
       - {expr: "shape(x) == (2,)"}
       - {expr: all(x < 9)}
+      - {expr: all(sizes > 0)}
+      - {expr: sum(rates) < 1}
 """
 
 
@@ -475,6 +479,12 @@ def test_what_a_condition_compared_is_told():
         "$: expected sum(x) <= max(x), got max(x) = 9.0, sum(x) = 12.0 [NQX416]",
         "$: expected shape(x) == (2,), got shape(x) = (3,) [NQX416]",
         "$: expected all(x < 9), got a value that fails it [NQX416]",
+    ]
+    with pytest.raises(ValidationError) as caught:
+        good.replace(sizes=[*range(9)], rates={"a": 0.5, "b": 1.0})
+    assert str(caught.value).splitlines() == [
+        "$: expected all(sizes > 0), got sizes = (0, 1, 2, 3, 4, 5, 6, 7, ...) [NQX416]",
+        "$: expected sum(rates) < 1, got rates = (0.5, 1.0), sum(rates) = 1.5 [NQX416]",
     ]
     # Numbers wait for values while JAX traces; what is counted does not.
     with pytest.raises(ValidationError, match=r"len\(layers\) = 1, n_layers = 2"):
