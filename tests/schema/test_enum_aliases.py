@@ -96,6 +96,7 @@ def test_a_former_name_in_a_file_leads_to_the_member(members):
     [
         ("x != 'normal'", "normal is called gaussian now"),
         ("x in ('uniform', 'normal')", "normal is called gaussian now"),
+        ("'normal' != x", "normal is called gaussian now"),
         ("x == 'unifrm'", "did you mean 'uniform'?"),
         ("b.x != 'normal'", "normal is called gaussian now"),
     ],

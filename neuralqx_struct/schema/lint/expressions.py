@@ -190,17 +190,17 @@ def _named(tree: ast.expr) -> set[ast.AST]:
 def _members(names: Names, expression: Expression, where: KeyPath) -> Findings:
     """Finds texts that are compared with an enum or a literal, and are none of its members."""
     for node in ast.walk(expression.tree):
-        if not isinstance(node, ast.Compare) or not isinstance(node.left, ast.Name):
-            continue
-        members = names.texts(node.left.id)
+        sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        paths = [side.id for side in sides if isinstance(side, ast.Name)]
+        members = names.texts(paths[0]) if len(paths) == 1 else None
         if members is None:
             continue
-        for right in node.comparators:
-            for item in getattr(right, "elts", [right]):
+        for side in sides:
+            for item in getattr(side, "elts", [side]):
                 text = getattr(item, "value", None)
                 if isinstance(text, str) and text not in members:
                     message = f"expected one of {listed(members)}, got {text!r}"
-                    yield finding("NQX115", where, message, names.meant(node.left.id, text))
+                    yield finding("NQX115", where, message, names.meant(paths[0], text))
 
 
 def _names(expressions: Iterable[Expression]) -> set[str]:
