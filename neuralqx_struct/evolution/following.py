@@ -11,7 +11,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
@@ -146,10 +146,14 @@ def constraints_of(document: Document, struct: str) -> list[Expression]:
     return [constraint.expression for constraint in document.structs[struct].constraints]
 
 
-def inner_constraints(document: Document, struct: str) -> Iterator[Expression]:
-    """Yields the constraints on the structs that fields of a struct always hold, as they are from there."""
+def inner_constraints(
+    document: Document, struct: str, among: Container[str] | None = None
+) -> Iterator[Expression]:
+    """Yields the constraints on the structs, or some of them, that fields of a struct always hold, as they are from there."""
     for name, field in document.structs[struct].fields.items():
         if field.type is None or field.declared.refers not in document.structs:
+            continue
+        if among is not None and field.declared.refers not in among:
             continue
         inner = document.structs[field.declared.refers]
         for expression in constraints_of(document, field.declared.refers):

@@ -10,7 +10,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -33,9 +33,9 @@ from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.paths import head_of
 from neuralqx_struct.schema.bounds import bounded, length_misses, limits_of
-from neuralqx_struct.schema.field_paths import renamed
+from neuralqx_struct.schema.field_paths import PathError, reach, renamed
 from neuralqx_struct.schema.migration import Step
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import named_from_root
 from neuralqx_struct.schema.text import path_keys
 
@@ -201,30 +201,20 @@ def _compare_constraints(
                 if kept and struct == name and place != path:
                     names[path] = place
     before = {renamed_text(c.expression, names): c.message for c in old.constraints}
+    emptied = _emptied(found, document, reader) if kept else ()
+    lost = {renamed_text(e, names) for e in inner_constraints(document, former, emptied)}
     implied = {renamed_text(expression, names) for expression in inner}
     after = {c.expression.text: c.message for c in new.constraints}
-    spread, spread_back = _spread(found, name, document, new)
+    spread, spread_back = _spread(found, name, document, reader)
     for text in sorted(after.keys() & before.keys()):
         if after[text] != before[text]:
             message = f"the message of constraint {text} changed"
             found.add("NQX234", at, message, before[text], after[text])
-    come = [
-        (path, step)
-        for path, step in found.fresh.items()
-        if _makes_values(step) and not kind(step).places(step)
-    ]
-    made = {
-        path[3]: step
-        for path, step in [*come, *found.made.items()]
-        if path[1] == name and len(path) == 4
-    }
     for constraint in new.constraints:
-        heads = sorted({head_of(path) for path in constraint.expression.names} & made.keys())
         text = constraint.expression.text
-        if heads and text in {*before, *implied}:
-            message = (
-                f"constraint {text} is on {heads[0]}, which the step {made[heads[0]].name} makes"
-            )
+        made = _made_in(found, name, reader, constraint.expression)
+        if made and text in {*before, *implied}:
+            message = f"constraint {text} is on {made[0]}, which the step {made[1].name} makes"
             for code, follows in (("NQX270", spread), ("NQX271", spread_back)):
                 if text not in follows:
                     found.add(code, at, message)
@@ -232,35 +222,89 @@ def _compare_constraints(
     added: Entry = ("NQX270", "constraint {} was added", {})
     left: set[str] = set()
     if kept:
-        left = before.keys() - after.keys() - {e.text for e in inner_constraints(reader, name)}
-        left -= spread_back
+        inside = inner_constraints(reader, name)
+        held = {e.text for e in inside if not _made_in(found, name, reader, e)}
+        left = {*before, *lost} - after.keys() - held - spread_back
     fresh = after.keys() - before.keys() - implied - spread
     found.entries(at, sorted(left), sorted(fresh), gone, added)
 
 
-def _spread(
-    found: Changes, name: str, document: Document, new: StructDeclaration
-) -> tuple[set[str], set[str]]:
-    """The constraints that follow from old ones on the parts of a value, or on the whole, and those from new ones back."""
-    there, back = set[str](), set[str]()
-    after = [constraint.expression for constraint in new.constraints]
-    steps = {id(s): s for path, s in (found.fresh | found.made).items() if path[1] == name}
-    for step in steps.values():
-        record = kind(step)
-        sources, results = record.spreads(step)
-        made = {path[-1]: each for path, each in found.made.items() if path[1] == name}
-        fresh = {path[-1]: each for path, each in found.fresh.items() if path[1] == name}
-        now = {each for each, by in fresh.items() if by is step and made.get(each, step) is step}
-        now |= {each for each in results if made.get(each) is step}
-        if not sources or len(now) != len(results):
+def _emptied(found: Changes, document: Document, reader: Document) -> set[str]:
+    """The structs that are gone, and whose values are in others now: nothing else compares their constraints."""
+    steps = (found.fresh | found.made).values()
+    used = {path[1] for path in found.former.values()} | {step.within for step in steps}
+    for (struct, path), (_, place) in found.paths.items():
+        field = document.structs[struct].fields.get(head_of(path))
+        if place != path and field is not None and field.type is not None:
+            used.add(field.declared.refers)
+    known = {found.former_path(("structs", name))[1] for name in reader.structs}
+    return {name for name in document.structs if name in used and name not in known}
+
+
+def _made_in(
+    found: Changes, name: str, reader: Document, expression: Expression
+) -> tuple[str, Step] | None:
+    """A field on the way of a constraint to which a step gives other values, and the step."""
+    for path in sorted(expression.names):
+        try:
+            owners = reach(reader, name, path).owners
+        except (KeyError, PathError):  # a size, or lint reports it
             continue
-        ends, items = ([*sources], sorted(now)), record.spares_arrays(step)
-        there |= passed_on(_held(found, name, step, document), *ends, new, items=items)
-        texts = passed_on(after, *ends[::-1], new, items=items)
-        _, paths = found.before.get(id(step), ("", {}))
-        final = {place: found.paths[key][1] for key, (_, place) in paths.items()}
-        back |= texts | {renamed_text(parse(text), final) for text in texts}
+        for owner, struct, field in owners:
+            at = ("structs", struct, "fields", field)
+            step = found.made.get(at)
+            come = found.fresh.get(at)
+            if step is None and come and _makes_values(come) and not kind(come).places(come):
+                step = come
+            if step is not None and owner is reader:
+                return field, step
+    return None
+
+
+def _spread(
+    found: Changes, name: str, document: Document, reader: Document
+) -> tuple[set[str], set[str]]:
+    """The constraints that follow from old ones on the parts of a value, or on the whole, and those from new ones back.
+
+    Those of the structs that fields hold are among them, as they are from there.
+    """
+    there, back = set[str](), set[str]()
+    inner = {
+        f"{field}.": declaration.declared.refers
+        for field, declaration in reader.structs[name].fields.items()
+        if declaration.type is not None and declaration.declared.refers in reader.structs
+    }
+    for prefix, struct in {"": name, **inner}.items():
+        new = reader.structs[struct]
+        after = [constraint.expression for constraint in new.constraints]
+        made = {path[-1]: step for path, step in found.made.items() if path[1] == struct}
+        fresh = {path[-1]: step for path, step in found.fresh.items() if path[1] == struct}
+        for step in {id(s): s for s in (*fresh.values(), *made.values())}.values():
+            record = kind(step)
+            sources, results = record.spreads(step)
+            now = {
+                each for each, by in fresh.items() if by is step and made.get(each, step) is step
+            }
+            now |= {each for each in results if made.get(each) is step}
+            if not sources or len(now) != len(results):
+                continue
+            ends, items = sorted(now), record.spares_arrays(step)
+            known = {*new.fields, *sources}
+            held = _held(found, struct, step, document)
+            there |= _inside(prefix, known, passed_on(held, sources, ends, new, items=items))
+            texts = _inside(prefix, known, passed_on(after, ends, sources, new, items=items))
+            _, paths = found.before.get(id(step), ("", {}))
+            final = {place: found.paths[key][1] for key, (_, place) in paths.items()}
+            back |= texts | {renamed_text(parse(text), final) for text in texts}
     return there, back
+
+
+def _inside(prefix: str, fields: Container[str], texts: Iterable[str]) -> set[str]:
+    """The texts of constraints on fields of an inner struct, as they are from the struct that holds it."""
+    return {
+        renamed_text(e, {path: prefix + path for path in e.names if head_of(path) in fields})
+        for e in map(parse, texts)
+    }
 
 
 def _held(found: Changes, name: str, step: Step, document: Document) -> Iterator[Expression]:

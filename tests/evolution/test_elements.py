@@ -116,3 +116,47 @@ def test_constraints_of_a_new_struct_are_on_the_values_that_were_merged_into_it(
         new = doc({"b": "B"}, 2, given, raw=inner)
         found = [d.message for d in broken_limits(old, new, "backward", [new])]
         assert found == (["constraint all(w >= 0) was added"] if broken else [])
+
+
+TAKEN_OUT = steps.inline(field="b", fields=["a", "c"])
+PUT_IN = steps.move(fields=["a", "c"], into="b", struct="B")
+AC = {"a": "float32[2]", "c": "float32[2]"}
+WHOLE, HELD = {"a": "float32[4]"}, {"b": "B"}
+
+
+def joined(**within):
+    return steps.merge(fields=["a", "c"], into="a", how="concat", **within)
+
+
+def parted(**within):
+    return steps.split(field="a", into={"a": 2, "c": 2}, **within)
+
+
+# the structs with fields and constraints before and after, the steps, and what payloads may break in each direction
+PLACED = {
+    "inlined, then merged": ({"A": (HELD, []), "B": (AC, ["sum(a) == 1"])}, {"A": (WHOLE, [])}, [TAKEN_OUT, joined()], [], ["constraint sum(a) == 1 was removed"]),
+    "inlined, then merged, repeated": ({"A": (HELD, []), "B": (AC, ["sum(a) == 1"])}, {"A": (WHOLE, ["sum(a) == 1"])}, [TAKEN_OUT, joined()], ["constraint sum(a) == 1 is on a, which the step merge makes"], ["constraint sum(a) == 1 is on a, which the step merge makes"]),
+    "inlined, then merged, all": ({"A": (HELD, []), "B": (AC, ["all(a > 0)", "all(c > 0)"])}, {"A": (WHOLE, ["all(a > 0)"])}, [TAKEN_OUT, joined()], [], []),
+    "inlined, then split": ({"A": (HELD, []), "B": (WHOLE, ["min(a) > 0"])}, {"A": (AC, [])}, [steps.inline(field="b", fields=["a"]), parted()], [], ["constraint min(a) > 0 was removed"]),
+    "merged, then inlined": ({"A": (HELD, []), "B": (AC, ["sum(c) == 1"])}, {"A": (WHOLE, [])}, [joined(within="B"), steps.inline(field="b", fields=["a"])], [], ["constraint sum(b.c) == 1 was removed"]),
+    "inlined alone": ({"A": (HELD, []), "B": (AC, ["sum(a) == 1"])}, {"A": (AC, ["sum(a) == 1"])}, [TAKEN_OUT], [], []),
+    "moved, then merged, from outside": ({"A": (AC, ["sum(a) == 1"])}, {"A": (HELD, ["sum(b.a) == 1"]), "B": (WHOLE, [])}, [PUT_IN, joined(within="B")], ["constraint sum(b.a) == 1 is on a, which the step merge makes"], ["constraint sum(b.a) == 1 is on a, which the step merge makes"]),
+    "moved, then merged, repeated": ({"A": (AC, ["sum(a) == 1"])}, {"A": (HELD, []), "B": (WHOLE, ["sum(a) == 1"])}, [PUT_IN, joined(within="B")], ["constraint sum(a) == 1 is on a, which the step merge makes"], ["constraint sum(b.a) == 1 was removed"]),
+    "moved, then split": ({"A": (WHOLE, ["any(a > 0)"])}, {"A": (HELD, []), "B": (AC, ["any(a > 0)"])}, [steps.move(fields=["a"], into="b", struct="B"), parted(within="B")], ["constraint any(a > 0) is on a, which the step split makes"], ["constraint any(b.a > 0) was removed"]),
+    "merged inside, from outside": ({"A": (HELD, ["any(b.a > 0)"]), "B": (AC, [])}, {"A": (HELD, ["any(b.a > 0)"]), "B": (WHOLE, [])}, [joined(within="B")], ["constraint any(b.a > 0) is on a, which the step merge makes"], ["constraint any(b.a > 0) is on a, which the step merge makes"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PLACED.values(), ids=PLACED)
+def test_constraints_on_values_that_move_between_structs_and_are_made_anew(case):
+    before, after, given, *broken = case
+    old, new = (
+        doc({}, *more, raw={
+            name: {"fields": fields, "constraints": [{"expr": text} for text in texts]}
+            for name, (fields, texts) in structs.items()
+        })
+        for structs, more in ((before, ()), (after, (2, given)))
+    )  # fmt: skip
+    for direction, expected in zip(("backward", "forward"), broken, strict=True):
+        found = [d.message for d in broken_limits(old, new, direction, [new])]
+        assert found == expected
