@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache, partial
 
 from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.expressions.polynomials import polynomial
+from neuralqx_struct.expressions.polynomials import difference, polynomial
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.proofs import hidden_dims, solution_of
@@ -75,7 +75,7 @@ def facing_sizes(have: Type, want: Type) -> Iterator[tuple[Expression, str]]:
                 (name,) = y.names
                 size: Expression | None = x
                 if y.text != name:
-                    difference = parse(f"{y.text} - ({x.text})")
-                    size = solution_of(polynomial(difference, {}), name) if x.text != ANY else None
+                    form = difference(polynomial(y, {}), polynomial(x, {}))
+                    size = solution_of(form, name) if x.text != ANY else None
                 if size is not None:
                     yield size, name

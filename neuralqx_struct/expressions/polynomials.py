@@ -60,7 +60,7 @@ class _Forms:
             case ast.Name(id=name):
                 return self.done.get(name, {(name,): 1})
             case ast.UnaryOp(op=ast.USub(), operand=inner):
-                return _difference({}, self.polynomial(inner))
+                return difference({}, self.polynomial(inner))
             case ast.BinOp() if self.work < _WORK:
                 first, steps = spine(node)
                 found = self.polynomial(first)
@@ -102,7 +102,8 @@ def _sum(left: Polynomial, right: Polynomial) -> Polynomial:
     return {atoms: count for atoms, count in result.items() if count}
 
 
-def _difference(left: Polynomial, right: Polynomial) -> Polynomial:
+def difference(left: Polynomial, right: Polynomial) -> Polynomial:
+    """One polynomial less another one."""
     return _sum(left, {atoms: -count for atoms, count in right.items()})
 
 
@@ -124,7 +125,7 @@ def _quotient(left: Polynomial, right: Polynomial) -> Polynomial | None:
 
 _OPERATIONS: Mapping[type[ast.operator], Callable[[Polynomial, Polynomial], Polynomial | None]] = {
     ast.Add: _sum,
-    ast.Sub: _difference,
+    ast.Sub: difference,
     ast.Mult: _product,
     ast.FloorDiv: _quotient,
 }
