@@ -106,6 +106,7 @@ def test_inspect(ckpt):
 
 def test_inspect_shows_a_screen_unless_it_is_asked_for_more(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "60")
     tree = {f"layer{i}": {"w": np.ones(3), "b": np.full(2, np.nan)} for i in range(30)}
     ckpt = s.export({"params": tree, "step": 5}, tmp_path / "ckpt")
     lines = invoke("inspect", ckpt).stdout.splitlines()
