@@ -5,6 +5,7 @@ tries seeds for which nothing was fixed, as many as you like.
 """
 
 import os
+import sys
 
 import pytest
 
@@ -30,8 +31,9 @@ def check(folder, seeds):
     assert loads > len(seeds)  # lint refuses some histories, not all
 
 
-@pytest.mark.parametrize("first", range(0, 200, 20))
+@pytest.mark.parametrize("first", range(0, 100, 20))
 def test_what_lint_accepts_loads_as_the_model_expects(tmp_path, first):
+    first += 100 * (sys.version_info >= (3, 13))  # CI tries others with each Python
     check(tmp_path, range(first, first + 20))
 
 
