@@ -19,6 +19,7 @@ import numpy as np
 
 from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtype_named, dtypes_of
 from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError, did_you_mean
+from neuralqx_struct.schema.bounds import Limits
 from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.lint import arguments_of, extents_of, root_ints
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -243,6 +244,20 @@ def shown_dims(document: Document) -> list[str]:
             if dim.equation is not None and dim.equation.names <= shown.keys():
                 shown[name] = None
     return [name for name in document.dims if name in shown]
+
+
+def limits_in(document: Document) -> Limits:
+    """The bounds of fields of the root that dims are equal to, which chance rarely meets: those of the dims."""
+    found: Limits = {}
+    ints = root_ints(document)
+    for dim in document.dims.values():
+        name = "" if dim.equation is None else dim.equation.text
+        if name in ints:
+            bounds = found.setdefault((name,), {"ge": 0})
+            bounds["ge"] = max(bounds["ge"], dim.min or 0)
+            if dim.max is not None:
+                bounds["le"] = min(bounds.get("le", dim.max), dim.max)
+    return found
 
 
 def unfit(message: str) -> ValidationError:

@@ -21,6 +21,7 @@ from neuralqx_struct.classes.draws import (
     check_dtypes,
     exchanged,
     inside,
+    limits_in,
     sequence,
     shown_dims,
     turn,
@@ -160,8 +161,6 @@ class _Sample(Draws):
     limits: Limits = field(default_factory=dict)
     lengths: Counts = field(default_factory=dict)
 
-    # --- sizes -----------------------------------------------------------------------------------------------------
-
     def dim(self, name: str) -> int:
         """The size of a declared dim: the caller's, that of its equation, or a small one."""
         if name not in self.sizes:
@@ -243,7 +242,8 @@ class _Sample(Draws):
         own, wanted = lengths_in(declaration), self.equalities(declaration)
         equated = set[str]()
         counted = {path[0] for path in (*own, *self.lengths)}
-        self.limits = limits_of(declaration, self.limits)
+        around = self.limits if self.depth else limits_in(self.document)
+        self.limits = limits_of(declaration, around)
         fields = bounded(declaration, self.limits)
         fields = {n: d for n, d in fields.items() if d.derivation is None}
         turns = {each: turn(fields[each], each in counted) for each in fields}

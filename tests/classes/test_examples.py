@@ -139,6 +139,17 @@ structs:
         s.example(net.A, dims={"n_heads": 9})
 
 
+@pytest.mark.parametrize("bounds", ["min: 700, max: 700", "min: 500", "max: 1"])
+def test_ints_that_are_dims_have_the_bounds_of_these(bounds):
+    made = schema(
+        f"dims: {{d: {{equals: n, {bounds}}}}}\n"
+        "structs:\n  A:\n    fields: {n: {type: int, kind: static}, x: 'float32[d]'}\n"
+    )
+    for key in range(5):
+        found = s.example(made.A, key=key)
+        assert found.x.shape == (found.n,)
+
+
 def test_constraints_on_several_fields_are_met_by_drawing_again():
     both = schema(
         "structs:\n  A:\n    fields: {a: int, b: int}\n    constraints: [{expr: 'a < b and a + b > 9', message: 'no'}]\n"
