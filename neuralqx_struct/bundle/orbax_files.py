@@ -22,9 +22,7 @@ from neuralqx_struct.errors import StructError
 from neuralqx_struct.stores.orbax_layout import Files
 
 _RANGE: Final = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
-_SMALL: Final = (
-    64 << 10
-)  # bytes of an answer that is kept: the nodes of OCDBT are read for each array
+_SMALL: Final = 64 << 10  # bytes of an answer that is kept: each array reads the nodes of OCDBT
 _MOST_KEPT: Final = 1024  # answers
 _POLL: Final = 0.02  # seconds until a server that is closed has ended
 

@@ -200,15 +200,10 @@ def _is_of_click(error: Exception) -> bool:
 def _refuse(error: Any, words: Sequence[str]) -> int:
     """Prints an error about arguments; returns the exit code."""
     context = getattr(error, "ctx", None)
-    if hasattr(
-        error, "possibilities"
-    ):  # an option that is not known; typer before 0.27 does not escape it
-        known = (
-            []
-            if context is None
-            else [flag for each in context.command.params for flag in each.opts]
-        )
-        meant = closest(error.option_name, known)
+    if hasattr(error, "possibilities"):
+        # The option is not known. Typer before 0.28 prints it as it is.
+        options = [] if context is None else context.command.params
+        meant = closest(error.option_name, [flag for each in options for flag in each.opts])
         hint = "" if meant is None else f"; did you mean {meant!r}?"
         error.message = f"no such option: {printable(error.option_name)}{hint}"
         error.possibilities = None

@@ -36,8 +36,7 @@ from neuralqx_struct.struct.equality import is_key_array
 Node = Any
 Members = Mapping[str, Node]
 
-
-_SMALL = 4096
+_SMALL = 4096  # bytes of an array that is copied rather than shared
 
 
 class StructEncoder(Encoder):

@@ -259,7 +259,7 @@ class Type(ABC):
         return None
 
     def meant(self, text: str, document: Any) -> str | None:
-        """A hint with the string of the type that another text stands for, or that is most like it."""
+        """A hint with the string of the type that a former name means, or the one most like a text."""
         return did_you_mean(text, self.texts(document) or ())
 
     def spelled(self, document: Any) -> Mapping[str, Any] | None:

@@ -238,16 +238,18 @@ def test_a_size_that_arguments_have_becomes_one_for_the_tree():
     assert [d.code for d in verdict(old, new, "full")] == ["NQX270"]
 
 
+INTO_TWO = [
+    s.rename(field="down", to="kernel"),
+    s.move(fields=["kernel"], into="down", struct="Conv"),
+    s.rename(field="up", to="kernel"),
+    s.move(fields=["kernel"], into="up", struct="Conv"),
+]
+
+
 def test_fields_move_into_several_instances_that_have_sizes_of_their_own():
     conv = {"Conv": {"kernel": "float32[i, o]"}}
-    steps = [
-        s.rename(field="down", to="kernel"),
-        s.move(fields=["kernel"], into="down", struct="Conv"),
-        s.rename(field="up", to="kernel"),
-        s.move(fields=["kernel"], into="up", struct="Conv"),
-    ]
     old = doc({"down": "float32[c, c]", "up": "float32[c, c]"})
-    new = doc({"down": "Conv", "up": "Conv"}, 2, steps, structs=conv)
+    new = doc({"down": "Conv", "up": "Conv"}, 2, INTO_TWO, structs=conv)
     assert {each.code for each in prove(old, new)} == {"NQX307"}  # not each downgrade
     values = {"down": np.ones((2, 2), "f4"), "up": np.zeros((2, 2), "f4")}
     there = up(old, new, values)
@@ -267,12 +269,6 @@ def test_fields_move_into_several_instances_that_have_sizes_of_their_own():
 
 def test_fields_of_other_shapes_make_no_further_instance_of_a_struct():
     conv = {"Conv": {"kernel": "float32[i, i]"}}
-    steps = [
-        s.rename(field="down", to="kernel"),
-        s.move(fields=["kernel"], into="down", struct="Conv"),
-        s.rename(field="up", to="kernel"),
-        s.move(fields=["kernel"], into="up", struct="Conv"),
-    ]
     old = doc({"down": "float32[c, c]", "up": "float32[c, d]"})
-    new = doc({"down": "Conv", "up": "Conv"}, 2, steps, structs=conv)
+    new = doc({"down": "Conv", "up": "Conv"}, 2, INTO_TWO, structs=conv)
     assert "NQX304" in {each.code for each in prove(old, new)}

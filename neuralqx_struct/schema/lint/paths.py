@@ -197,7 +197,7 @@ class Names:
         return [text for texts in known for text in texts or ()]
 
     def meant(self, path: str, text: str) -> str | None:
-        """A hint with the string that a path may reach and another text stands for."""
+        """A hint with the string that a text means, or is most like, of those that a path may reach."""
         if not self.speller.takes_one():
             return None
         hints = (option.meant(text, owner) for owner, option in self._types(path))
