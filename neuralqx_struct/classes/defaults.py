@@ -22,8 +22,7 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
-from neuralqx_struct.expressions.functions import names_read
-from neuralqx_struct.expressions.values import Items
+from neuralqx_struct.expressions.functions import Items, names_read
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.schema.conformance import Seen, conform, size_scopes
 from neuralqx_struct.schema.model import Document, FieldDeclaration

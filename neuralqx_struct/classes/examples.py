@@ -30,8 +30,8 @@ from neuralqx_struct.classes.draws import (
 from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
-from neuralqx_struct.expressions.paths import head_of, is_given, steps_of
-from neuralqx_struct.expressions.values import items_of
+from neuralqx_struct.expressions.functions import items_of
+from neuralqx_struct.expressions.grammar import head_of, is_given, steps_of
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.bounds import (

@@ -20,9 +20,8 @@ import numpy as np
 from neuralqx_struct.classes.live_values import WithoutData, plain_scalar, see_value
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions.evaluation import evaluate_tree
-from neuralqx_struct.expressions.functions import names_read
-from neuralqx_struct.expressions.paths import head_of, steps_of
-from neuralqx_struct.expressions.values import Items, is_a_struct
+from neuralqx_struct.expressions.functions import Items, is_a_struct, names_read
+from neuralqx_struct.expressions.grammar import head_of, steps_of
 from neuralqx_struct.schema.conformance import Seen, conform
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration

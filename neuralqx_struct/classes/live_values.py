@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from neuralqx_struct.dtypes import DTYPES
-from neuralqx_struct.expressions.values import INSIDE
+from neuralqx_struct.expressions.functions import INSIDE
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.paths import FieldName, PathTree
 from neuralqx_struct.printing import brief_scalar

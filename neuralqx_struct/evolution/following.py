@@ -17,11 +17,10 @@ from typing import Any
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.changes import Changes, Path
 from neuralqx_struct.evolution.differences import renamed_structs
-from neuralqx_struct.evolution.moved_values import renamed_text
 from neuralqx_struct.evolution.proof import resolved
-from neuralqx_struct.evolution.steps import apply_to_document, kind, require_bounded
+from neuralqx_struct.evolution.steps import apply_to_document, kind, renamed_text, require_bounded
 from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.expressions.paths import head_of
+from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.schema.field_paths import moved
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, StructDeclaration

@@ -26,8 +26,8 @@ from functools import lru_cache
 
 from neuralqx_struct.expressions import Expression, from_ast, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS, with_given
+from neuralqx_struct.expressions.grammar import folded, names_in, replaced
 from neuralqx_struct.expressions.operators import format_tree, parse_tree
-from neuralqx_struct.expressions.paths import folded, names_in, replaced
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.field_paths import PathError, given_values, reach
 from neuralqx_struct.schema.model import Document, FieldDeclaration

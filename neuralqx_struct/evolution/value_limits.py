@@ -16,7 +16,6 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.changes import LIMITS, Changes, Direction, Entry, Path
-from neuralqx_struct.evolution.elements import passed_on
 from neuralqx_struct.evolution.following import (
     constraints_of,
     follow_aliases,
@@ -25,13 +24,12 @@ from neuralqx_struct.evolution.following import (
     holds,
     inner_constraints,
 )
-from neuralqx_struct.evolution.implied_limits import refuses
-from neuralqx_struct.evolution.moved_values import renamed_text
+from neuralqx_struct.evolution.implied_limits import passed_on, refuses
 from neuralqx_struct.evolution.renamed_sizes import new_sizes
 from neuralqx_struct.evolution.sizes import equations
-from neuralqx_struct.evolution.steps import kind
+from neuralqx_struct.evolution.steps import kind, renamed_text
 from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.expressions.paths import head_of
+from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.schema.bounds import bounded, length_misses, limits_of
 from neuralqx_struct.schema.field_paths import PathError, reach, renamed
 from neuralqx_struct.schema.migration import Step

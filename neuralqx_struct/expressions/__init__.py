@@ -19,6 +19,16 @@ from dataclasses import dataclass, field
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions.functions import with_given
+from neuralqx_struct.expressions.grammar import (
+    ADVICE,
+    folded,
+    head_of,
+    inside,
+    is_path,
+    names_in,
+    objections,
+    subset_text,
+)
 from neuralqx_struct.expressions.operators import (
     MAX_DEPTH,
     OPERATORS,
@@ -27,8 +37,6 @@ from neuralqx_struct.expressions.operators import (
     parse_tree,
     refuse,
 )
-from neuralqx_struct.expressions.paths import folded, head_of, is_path, names_in
-from neuralqx_struct.expressions.subset import ADVICE, inside, objections, subset_text
 
 MAX_TEXT = 4096
 MAX_NODES = 500

@@ -19,7 +19,8 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.expressions.functions import FUNCTIONS, is_array
+from neuralqx_struct.expressions.functions import FUNCTIONS, Items, is_array, number_of_scalar
+from neuralqx_struct.expressions.grammar import head_of, path_of, steps_of
 from neuralqx_struct.expressions.items import MOST, SCALARS, ItemEvaluation, Steps, describe
 from neuralqx_struct.expressions.operators import (
     MAX_BITS,
@@ -31,8 +32,6 @@ from neuralqx_struct.expressions.operators import (
     shown,
     spine,
 )
-from neuralqx_struct.expressions.paths import head_of, path_of, steps_of
-from neuralqx_struct.expressions.values import Items, number_of_scalar
 
 MAX_BROADCAST = 65536
 

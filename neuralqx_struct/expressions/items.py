@@ -1,6 +1,6 @@
 """Paths and items in evaluation: fields of structs, items of tuples and lists, and operations on all items of a collection.
 
-Owns :class:`Items <neuralqx_struct.expressions.values.Items>` semantics: which operand is taken item by item, and what becomes of null.
+Owns :class:`Items <neuralqx_struct.expressions.functions.Items>` semantics: which operand is taken item by item, and what becomes of null.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from neuralqx_struct.errors import closest
-from neuralqx_struct.expressions.functions import is_array
-from neuralqx_struct.expressions.operators import MAX_DEPTH, SHORTEN, refuse, shown
-from neuralqx_struct.expressions.values import (
+from neuralqx_struct.expressions.functions import (
     Items,
     field_of_struct,
     fields_of_struct,
     is_a_struct,
+    is_array,
     items_of,
 )
+from neuralqx_struct.expressions.operators import MAX_DEPTH, SHORTEN, refuse, shown
 
 #: Builtin types of single values.
 SCALARS = frozenset({bool, int, float, complex, str, bytes, type(None)})

@@ -30,7 +30,7 @@ from neuralqx_struct.layouts.places import (
     value_names,
 )
 from neuralqx_struct.printing import listed
-from neuralqx_struct.schema.lint.silencing import comments_in, in_order, without_silenced
+from neuralqx_struct.schema.lint import comments_in, in_order, without_silenced
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.text import KeyPath, Source

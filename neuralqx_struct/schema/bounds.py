@@ -16,7 +16,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions.evaluation import evaluate_tree
-from neuralqx_struct.expressions.paths import head_of, steps_of
+from neuralqx_struct.expressions.grammar import head_of, steps_of
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.model import FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches

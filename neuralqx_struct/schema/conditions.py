@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 from neuralqx_struct.errors import Diagnostic, SchemaError, printable
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
-from neuralqx_struct.expressions.functions import FUNCTIONS
+from neuralqx_struct.expressions.functions import FUNCTIONS, Items, StructValue
+from neuralqx_struct.expressions.grammar import head_of, names_in
 from neuralqx_struct.expressions.items import Budget
 from neuralqx_struct.expressions.operators import format_tree
-from neuralqx_struct.expressions.paths import head_of, names_in
-from neuralqx_struct.expressions.values import Items, StructValue
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.references import SchemaRef

@@ -27,7 +27,7 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.expressions.paths import head_of
+from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.manifest.kinds import KINDS, Node
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief_scalar

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS
+from neuralqx_struct.expressions.grammar import PathStep, head_of, is_given, path_of, steps_of
 from neuralqx_struct.expressions.operators import can_fail, cut
-from neuralqx_struct.expressions.paths import PathStep, head_of, is_given, path_of, steps_of
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import INT, Type, walk_type
 from neuralqx_struct.types.text import format_type

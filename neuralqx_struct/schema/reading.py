@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
-from neuralqx_struct.expressions.subset import subset_text
+from neuralqx_struct.expressions.grammar import subset_text
 from neuralqx_struct.schema import text
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.language import member_names, model_at

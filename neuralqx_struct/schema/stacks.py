@@ -18,7 +18,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.expressions.values import StructValue
+from neuralqx_struct.expressions.functions import StructValue
 from neuralqx_struct.schema.field_paths import once
 from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.sizes.scopes import reachable, sizes_in

@@ -34,15 +34,17 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors, shell_word
 from neuralqx_struct.schema import text as limits
-from neuralqx_struct.schema.lint import ABOUT_KEYS, Findings, finding
-from neuralqx_struct.schema.lint.document import ALL_CHECKS
-from neuralqx_struct.schema.lint.silencing import (
+from neuralqx_struct.schema.lint import (
+    ABOUT_KEYS,
+    Findings,
     comments_in,
+    finding,
     in_order,
     place_of,
     unused_comment,
     without_silenced,
 )
+from neuralqx_struct.schema.lint.document import ALL_CHECKS
 from neuralqx_struct.schema.lock import LOCK_NAME, Edit, edit_since, read_lock
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import parse_document

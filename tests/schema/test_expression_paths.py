@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.expressions.values import StructValue
+from neuralqx_struct.expressions.functions import StructValue
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint_document

@@ -2,6 +2,8 @@
 
 A check is a generator of diagnostics that know their path in the document; ``tools/linting.py`` adds file, line and
 column. The checks are in the tables of ``document.py``, ``types.py``, ``expressions.py`` and ``values.py``.
+
+A comment such as ``# nqx: ignore[NQX104]`` silences a warning on its line. Errors cannot be silenced.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import difflib
 import itertools
 from collections import ChainMap
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from neuralqx_struct.errors import Diagnostic, Severity, closest
@@ -17,7 +20,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.text import KeyPath, path_text
+from neuralqx_struct.schema.text import KeyPath, Source, path_text
 from neuralqx_struct.types import INT, walk_type
 
 _LONGEST_WORD = 200  # comparing takes time by the square of the length
@@ -223,3 +226,47 @@ def shown_cycle(cycle: tuple[str, ...]) -> str:
     """A cycle as messages show it: ``a -> b -> a``."""
     shown = cycle if len(cycle) <= 8 else (*cycle[:6], "...", cycle[-1])
     return " -> ".join((*shown, cycle[0]))
+
+
+#: File, line and code of a finding, or of a comment that silences it.
+Place = tuple[str | None, int | None, str]
+
+
+def place_of(found: Diagnostic) -> Place:
+    """The place of a finding."""
+    return found.file, found.line, found.code
+
+
+def comments_in(sources: Iterable[Source]) -> set[Place]:
+    """The comments of some files that silence findings."""
+    return {
+        (source.name, line, code)
+        for source in sources
+        for line, codes in source.suppressions.items()
+        for code in codes
+    }
+
+
+def without_silenced(found: Iterable[Diagnostic], comments: set[Place]) -> Iterator[Diagnostic]:
+    """Yields the findings that no comment silences."""
+    for each in found:
+        if place_of(each) not in comments:
+            yield each
+        elif each.severity == "error":
+            reason = "errors cannot be ignored by a comment"
+            yield replace(each, hint=f"{each.hint}; {reason}" if each.hint else reason)
+
+
+def unused_comment(comment: Place) -> Diagnostic:
+    """The warning about a comment that silences nothing."""
+    file, line, code = comment
+    message = f"expected {code} on this line, which the comment ignores, got no such finding"
+    hint = "remove the comment, or move it to the line of the finding"
+    return Diagnostic("NQX015", "warning", message, "", file, line, 1, hint)
+
+
+def in_order(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """The findings by file and line."""
+    return sorted(
+        found, key=lambda d: (d.file or "", d.line or 0, d.column or 0, d.code, d.path, d.message)
+    )

@@ -44,9 +44,9 @@ from neuralqx_struct.schema.lint import (
     sizes_of,
     unknown,
 )
-from neuralqx_struct.schema.lint.equations import EquationNames
 from neuralqx_struct.schema.lint.operand_kinds import can_be
 from neuralqx_struct.schema.lint.paths import Names
+from neuralqx_struct.schema.lint.values import EquationNames
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import linear_form
 from neuralqx_struct.schema.sizes.feasibility import impossible_sizes

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from neuralqx_struct.expressions.functions import FUNCTIONS
+from neuralqx_struct.expressions.grammar import head_of, names_in, path_of, steps_of
 from neuralqx_struct.expressions.operators import (
     ALIKE,
     COMPARED,
@@ -21,7 +22,6 @@ from neuralqx_struct.expressions.operators import (
     shown,
     spine,
 )
-from neuralqx_struct.expressions.paths import head_of, names_in, path_of, steps_of
 from neuralqx_struct.schema.lint.operand_fixes import (
     around,
     call,

@@ -15,28 +15,28 @@ from itertools import islice
 from neuralqx_struct.errors import SchemaError, Severity
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS
-from neuralqx_struct.expressions.operators import cut, format_tree
-from neuralqx_struct.expressions.paths import (
+from neuralqx_struct.expressions.grammar import (
     exchanged,
     head_of,
     names_in,
     path_of,
     steps_of,
 )
+from neuralqx_struct.expressions.operators import cut, format_tree
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import PathError, Reached, paths_from, reach, single_types
 from neuralqx_struct.schema.lint import Speller, unknown
-from neuralqx_struct.schema.lint.operand_fixes import around
-from neuralqx_struct.schema.lint.operand_kinds import COUNT, Form, fits, form_of, listed_kinds
-from neuralqx_struct.schema.lint.operands import EACH, Judgement, Operation
-from neuralqx_struct.schema.lint.proposals import (
+from neuralqx_struct.schema.lint.operand_fixes import (
     WORDS,
     Fix,
+    around,
     fold_of,
     size_elsewhere,
     with_texts,
     written,
 )
+from neuralqx_struct.schema.lint.operand_kinds import COUNT, Form, fits, form_of, listed_kinds
+from neuralqx_struct.schema.lint.operands import EACH, Judgement, Operation
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Type
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.expressions.paths import head_of
+from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.field_paths import given_fields, given_values, once
 from neuralqx_struct.schema.model import Document

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neuralqx_struct.expressions import parse
-from neuralqx_struct.expressions.nearest import nearest
+from neuralqx_struct.schema.lint.repairs import nearest
 
 READINGS = [
     ("a && b || !c", ["a and b or not c"]),
