@@ -24,9 +24,10 @@ import safetensors
 import safetensors.numpy
 
 import neuralqx_struct as s
-from benchmarks import foreign, peers, pytree
+from benchmarks import foreign, peers, pytree, scale
+from benchmarks.curves import arrays
 from benchmarks.formats import PACKAGES, npz
-from benchmarks.many import payload
+from benchmarks.many import LIMITS, payload
 from benchmarks.rounds import Job, compiled, measure, written
 from neuralqx_struct import bundle
 from neuralqx_struct.manifest.text import read_document
@@ -54,6 +55,12 @@ class Goal:
     jobs: Callable[[Path], Jobs]
     rounds: int = 15
     in_memory: bool = False
+
+    def measured(self, folder: Path, rounds: int) -> dict[str, float]:
+        """The figures of the first job against the second."""
+        jobs = self.jobs(folder)
+        ours, reference = jobs
+        return measure(jobs, reference, rounds)[ours]
 
 
 def of_trees(job: str) -> Callable[[Path], Jobs]:
@@ -321,6 +328,45 @@ def processes(*words: str) -> Callable[[Path], Jobs]:
     return make
 
 
+def tenfold(folder: Path, job: Callable[[Path], Job]) -> Jobs:
+    """A job on a bundle of 100,000 arrays, beside ten times the same on one of 10,000."""
+    small = job(s.export(arrays(10_000), folder / "small", limits=LIMITS))
+    large = job(s.export(arrays(100_000), folder / "large", limits=LIMITS))
+
+    def ten() -> None:
+        for _ in range(10):
+            small()
+
+    return {"100,000": large, "10,000, ten times": ten}
+
+
+def loading_tenfold(folder: Path) -> Jobs:
+    return tenfold(folder, lambda path: lambda: s.load(path, limits=LIMITS))
+
+
+def saving_tenfold(folder: Path) -> Jobs:
+    def job(path: Path) -> Job:
+        held = s.load(path, limits=LIMITS, mmap=False)
+        return lambda: s.export(held, path, overwrite=True, limits=LIMITS)
+
+    return tenfold(folder, job)
+
+
+def managers(_: Path) -> Jobs:
+    """Nothing by itself: `scale` measures the parts of one save and restore together."""
+    return {}
+
+
+@dataclass(frozen=True)
+class OfOrbax(Goal):
+    """A part of a save and a restore of 256 MiB by Orbax's manager."""
+
+    part: str = ""
+
+    def measured(self, folder: Path, rounds: int) -> dict[str, float]:
+        return scale.compared(256, rounds, folder.parent)[self.part]["ours"]
+
+
 def adoption(folder: Path) -> Jobs:
     numpy, _ = foreign.jobs(folder)
     return {"from_layout": numpy["layout"], "by hand": numpy["by hand"]}
@@ -358,6 +404,16 @@ GOALS = (
     Goal("validate, a process", "import jax", 0.35, processes("validate", "BUNDLE"), 9),
     Goal("schema lint, a process", "import jax", 0.45, processes("schema", "lint", SCHEMA), 9),
     Goal("adopt 90 MB of safetensors", "by hand", 1.5, adoption, 9),
+    Goal("load each of 100,000 arrays", "of 10,000", 1.3, loading_tenfold, 5, in_memory=True),
+    Goal("save each of 100,000 arrays", "of 10,000", 1.3, saving_tenfold, 5, in_memory=True),
+    *(
+        OfOrbax(name, against, limit, managers, 15, in_memory=True, part=part)
+        for name, against, limit, part in (
+            ("block while Orbax's manager saves 256 MiB", "StandardSave", 1.5, "blocking"),
+            ("save them in all", "StandardSave", 1.03, "total"),
+            ("restore them, verified", "StandardRestore", 1.1, "restore"),
+        )
+    ),
 )
 
 
@@ -365,10 +421,7 @@ def measured(goal: Goal, share: float = 1.0) -> dict[str, float]:
     """The ratio of ours to the reference, in a temporary folder of its own."""
     where = "/dev/shm" if goal.in_memory and Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=where) as folder:
-        jobs = goal.jobs(Path(folder))
-        ours, reference = jobs
-        rounds = max(3, round(goal.rounds * share))
-        found = measure(jobs, reference, rounds)[ours]
+        found = goal.measured(Path(folder), max(3, round(goal.rounds * share)))
     return {**found, "goal": goal.limit}
 
 

@@ -1,17 +1,16 @@
 """Saves and restores by Orbax's CheckpointManager: Structs against StandardSave, in turns.
 
-    python benchmarks/scale.py [--mebibytes 256] [--rounds 9] [--where DIR]
+    python -m benchmarks.scale [--mebibytes 256] [--rounds 9] [--where DIR]
 
 Measured are the time that `save` blocks, the time until the step is complete, the time of a restore, and the time on the
 processors (for the first, of the thread that calls `save`), which another load of the machine changes less. Each round runs both,
-first the one, then the other in the next; reported are medians, and medians of the ratios of each round.
+first the one, then the other in the next; reported are medians, and the medians and quartiles of the ratios of the rounds.
 """
 
 import argparse
-import json
+import functools
 import logging
 import shutil
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 import neuralqx_struct as s
+from benchmarks.rounds import figures, written
 from neuralqx_struct.integrations.orbax import StructRestore, StructSave
 
 ARRAYS = 16
@@ -66,14 +66,11 @@ def timed(root, save, restore):
     }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mebibytes", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--where", type=Path, help="a folder on the disk to measure")
-    options = parser.parse_args()
+@functools.cache
+def compared(mebibytes, rounds, where=None):
+    """The figures of both by part; one more round comes first, to warm up."""
     logging.getLogger("absl").setLevel(logging.ERROR)
-    ours = state(options.mebibytes)
+    ours = state(mebibytes)
     tree = {"params": ours.params, "step": 1}
     shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, tree)
     jobs = {
@@ -82,32 +79,34 @@ def main():
         ),
         "ours": lambda root: timed(root, StructSave(ours), StructRestore(State)),
     }
-    found = {name: [] for name in jobs}
-    with tempfile.TemporaryDirectory(dir=options.where) as folder:
-        for number in range(options.rounds + 1):  # one to warm up
+    found = {name: {part: [] for part in PARTS} for name in jobs}
+    with tempfile.TemporaryDirectory(dir=where) as folder:
+        for number in range(rounds + 1):
             for name in sorted(jobs, reverse=bool(number % 2)):
                 taken = jobs[name](Path(folder, name))
-                if number:
-                    found[name].append(taken)
+                for part in PARTS if number else ():
+                    found[name][part].append(1e9 * taken[part])
+    return {
+        part: {name: figures(found[name][part], found["orbax"][part]) for name in jobs}
+        for part in PARTS
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mebibytes", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--where", type=Path, help="a folder on the disk to measure")
+    options = parser.parse_args()
+    record = compared(options.mebibytes, options.rounds, options.where)
     print(f"{options.mebibytes} MiB in {ARRAYS} arrays, {options.rounds} rounds")
-    record = {}
-    for part in PARTS:
-        ratios = [
-            mine[part] / theirs[part]
-            for mine, theirs in zip(found["ours"], found["orbax"], strict=True)
-        ]
-        medians = {
-            name: statistics.median(row[part] for row in rows) for name, rows in found.items()
-        }
-        record[part] = {**medians, "ratio": statistics.median(ratios)}
+    for part, by_name in record.items():
+        ours, orbax = by_name["ours"], by_name["orbax"]
         print(
-            f"{part:12} ours {medians['ours'] * 1000:8.1f} ms   Orbax {medians['orbax'] * 1000:8.1f} ms   "
-            f"ratio {record[part]['ratio']:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+            f"{part:12} ours {ours['median_us'] / 1000:8.1f} ms   Orbax {orbax['median_us'] / 1000:8.1f} ms   "
+            f"ratio {ours['ratio']:.2f} ({ours['low']:.2f} to {ours['high']:.2f})"
         )
-    results = Path(__file__).parent / "results"
-    results.mkdir(exist_ok=True)
-    place = results / f"scale-{options.mebibytes}.json"
-    place.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    written(f"scale-{options.mebibytes}", record, ["jax", "orbax-checkpoint"])
 
 
 if __name__ == "__main__":
