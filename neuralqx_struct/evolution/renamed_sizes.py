@@ -29,15 +29,24 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
         want: The declaration of their reader.
         struct: The struct whose own names are compared, which others may use for other sizes; by default all names.
     """
+    shared = want.dims.keys() | int_fields(want).keys() if struct else set[str]()
+    names = {struct} if struct else have.structs.keys() & want.structs.keys()
+    wanted = frozenset[str]().union(*(want.structs[name].sizes for name in names))
+    inside = [have.structs[struct]] if struct else have.structs.values()
+    taken = dims_in_use(have).union(*(each.sizes for each in inside))
+    if not wanted <= taken - have.dims.keys():
+        # No payload shows these, and no size follows from one.
+        dims = (dim.equation for dim in have.dims.values())
+        taken -= hidden_dims(have).keys() - {name for each in dims if each for name in each.names}
+    if wanted <= taken:
+        return {}
     facing: dict[str, list[str]] = {}
     times = cache(partial(sizes_of_struct, want))
-    shared = want.dims.keys() | int_fields(want).keys() if struct else ()
-    names = {struct} if struct else have.structs.keys() & want.structs.keys()
     for name in names:
         old, new = have.structs[name].stored, want.structs[name].stored
         for field in old.keys() & new.keys():
             for a, b in facing_sizes(old[field].declared, new[field].declared):
-                if b in shared:
+                if b in shared or b in taken:
                     continue
                 # One size for all instances cannot be one that each has to itself.
                 own = b in want.dims and name != have.root and not a.names <= have.dims.keys()
@@ -45,17 +54,10 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
                 own |= not a.names.isdisjoint(have.structs[name].params)
                 own |= b in want.structs[name].params
                 facing.setdefault(b, []).append("" if own else a.text)
-    if not facing:
-        return {}
-    inside = [have.structs[struct]] if struct else have.structs.values()
-    taken = dims_in_use(have).union(*(each.sizes for each in inside))
-    # No payload shows these, and no size follows from one.
-    dims = (dim.equation for dim in have.dims.values())
-    taken -= hidden_dims(have).keys() - {name for each in dims if each for name in each.names}
     found: dict[str, Expression] = {}
     for name, (size, *others) in facing.items():
         same = {*others} <= {size} and not (size == ANY and others)
-        if same and size and name not in taken:
+        if same and size:
             found[name] = parse(size)
     return found
 
