@@ -1,7 +1,7 @@
 """The arrays of all files of a bundle as one mapping.
 
 Example:
-    >>> from neuralqx_struct.manifest.arrays import HeldArrays
+    >>> from neuralqx_struct.manifest.payload import HeldArrays
     >>> arrays = BundleArrays({"w": (HeldArrays({"w": 1}), "ckpt/arrays.npz")})
     >>> [*arrays], arrays.far
     (['w'], False)
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.bundle.disk import refused_reading
 from neuralqx_struct.errors import Diagnostic, SerializationError
-from neuralqx_struct.manifest.arrays import Region, StoredArrays
+from neuralqx_struct.manifest.payload import Region, StoredArrays
 
 if TYPE_CHECKING:
     import numpy as np

@@ -31,11 +31,10 @@ from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST
 from neuralqx_struct.bundle.urls import Place, place_of
 from neuralqx_struct.bundle.writing import write
 from neuralqx_struct.errors import StructError, printable
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
-from neuralqx_struct.manifest.arrays import HeldArrays
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, raise_findings
 from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import FLOAT
-from neuralqx_struct.manifest.payload import Payload, check_arrays, raise_findings
+from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
 from neuralqx_struct.manifest.text import reseal
 from neuralqx_struct.stores.store import (
     Progress,

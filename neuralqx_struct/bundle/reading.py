@@ -39,10 +39,9 @@ from neuralqx_struct.errors import (
     StructError,
     has_errors,
 )
-from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, Limits
-from neuralqx_struct.manifest.arrays import HeldArrays, StoredArrays
+from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, Limits, raise_findings
 from neuralqx_struct.manifest.check import check_manifest
-from neuralqx_struct.manifest.payload import Payload, check_arrays, raise_findings
+from neuralqx_struct.manifest.payload import HeldArrays, Payload, StoredArrays, check_arrays
 from neuralqx_struct.manifest.text import check_digest, read_document
 from neuralqx_struct.stores.store import (
     STORES,

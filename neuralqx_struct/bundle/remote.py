@@ -36,7 +36,7 @@ from neuralqx_struct.errors import (
     StructError,
     UntrustedError,
 )
-from neuralqx_struct.manifest.arrays import StoredArrays
+from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.stores.checksums import checksum, write_all
 from neuralqx_struct.stores.store import (
     Access,

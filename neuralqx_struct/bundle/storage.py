@@ -32,7 +32,7 @@ from neuralqx_struct.bundle.steps import Contents, contents
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.errors import SerializationError, UntrustedError, shell_word
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.manifest.arrays import StoredArrays
+from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
 from neuralqx_struct.stores.files import opened
 from neuralqx_struct.stores.orbax_layout import OpenFolder

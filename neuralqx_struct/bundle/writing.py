@@ -30,9 +30,8 @@ from typing import Final, cast
 from neuralqx_struct.bundle.forms import form_of, new_bundle
 from neuralqx_struct.bundle.members import NewBundle
 from neuralqx_struct.bundle.urls import Place, place_of
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
-from neuralqx_struct.manifest.arrays import StoredArrays
-from neuralqx_struct.manifest.payload import Payload, check, raise_findings
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused, raise_findings
+from neuralqx_struct.manifest.payload import Payload, StoredArrays, check
 from neuralqx_struct.stores.hosts import agreed, rank
 from neuralqx_struct.stores.store import Progress, Records, Store, Target, store_named, ticking
 

@@ -42,8 +42,7 @@ from neuralqx_struct.manifest import (
     Limits,
     collector_paused,
 )
-from neuralqx_struct.manifest.arrays import HeldArrays
-from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.schema.lock import schema_member
 from neuralqx_struct.schema.model import Document

@@ -20,9 +20,15 @@ from typing import Any, TypeVar, Unpack, overload
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Options, Place, place_of
-from neuralqx_struct.checkpoint.likeness import require_like, shardings_like
 from neuralqx_struct.checkpoint.meshes import Rules, by_axes, check_rules, placed, targets_of
-from neuralqx_struct.checkpoint.options import LoadOptions, ReadOptions, decode_options, with_reason
+from neuralqx_struct.checkpoint.options import (
+    LoadOptions,
+    ReadOptions,
+    decode_options,
+    require_like,
+    shardings_like,
+    with_reason,
+)
 from neuralqx_struct.classes.documents import (
     bound_document,
     bound_documents,
@@ -44,11 +50,10 @@ from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.filters import FilterError
 from neuralqx_struct.filters.partition import Selection
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused
-from neuralqx_struct.manifest.arrays import StoredArrays
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused, raise_findings
 from neuralqx_struct.manifest.check import check_values
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
-from neuralqx_struct.manifest.payload import Payload, check, raise_findings
+from neuralqx_struct.manifest.payload import Payload, StoredArrays, check
 from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class
 from neuralqx_struct.schema.lock import payload_fingerprint, schema_member
 from neuralqx_struct.schema.series import Series, carried_series, series_of

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.evolution.hops import Unknown
-from neuralqx_struct.evolution.plans import apply, plan
+from neuralqx_struct.evolution.plans import Unknown, apply, plan
 from neuralqx_struct.fieldspec import FieldSpec, is_struct
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.manifest.payload import Payload

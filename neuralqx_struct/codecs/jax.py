@@ -27,8 +27,8 @@ from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, dtype_named
 from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, MigrationError, SerializationError
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
-from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.manifest.kinds import ARRAY, KINDS, PRNG_KEY
+from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.struct.binding import ClassDocument
 from neuralqx_struct.struct.equality import is_key_array

@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
 from neuralqx_struct.evolution.against import (
+    Accepted,
     Baseline,
     baseline,
     is_schema_folder,
@@ -36,11 +37,9 @@ from neuralqx_struct.evolution.changes import LIMITS, Direction
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.held_structs import beyond_root, held_structs
-from neuralqx_struct.evolution.hops import Unknown
-from neuralqx_struct.evolution.plans import plan
+from neuralqx_struct.evolution.plans import Unknown, plan
 from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
 from neuralqx_struct.evolution.value_limits import broken_limits
-from neuralqx_struct.evolution.waivers import Accepted
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.lint import Findings, finding

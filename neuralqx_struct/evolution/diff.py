@@ -26,7 +26,7 @@ from neuralqx_struct.evolution.changes import (
     Position,
     compare_fields,
 )
-from neuralqx_struct.evolution.choices import compare_choices
+from neuralqx_struct.evolution.declared_sizes import compare_choices, new_sizes
 from neuralqx_struct.evolution.differences import (
     compare_dims,
     compare_enum,
@@ -34,7 +34,6 @@ from neuralqx_struct.evolution.differences import (
     probable_renames,
 )
 from neuralqx_struct.evolution.following import follow_aliases, follow_steps, follow_structs, holds
-from neuralqx_struct.evolution.renamed_sizes import new_sizes
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind, step_name
 from neuralqx_struct.evolution.value_limits import compare_limits

@@ -19,8 +19,7 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, Entry, shown
-from neuralqx_struct.evolution.choices import mixed_dtypes
-from neuralqx_struct.evolution.renamed_sizes import new_sizes, size_names
+from neuralqx_struct.evolution.declared_sizes import mixed_dtypes, new_sizes, size_names
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_size, same_type
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.declarations import DimDeclaration

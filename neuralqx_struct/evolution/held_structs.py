@@ -13,8 +13,7 @@ from itertools import zip_longest
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
 from neuralqx_struct.evolution.differences import differences, unproved
-from neuralqx_struct.evolution.hops import Unknown
-from neuralqx_struct.evolution.plans import plan
+from neuralqx_struct.evolution.plans import Unknown, plan
 from neuralqx_struct.evolution.proof import result_of
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series

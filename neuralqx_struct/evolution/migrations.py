@@ -32,15 +32,13 @@ from neuralqx_struct.errors import (
     has_errors,
 )
 from neuralqx_struct.evolution.diff import edited_version
-from neuralqx_struct.evolution.hops import Hop, Unknown
 from neuralqx_struct.evolution.payload_tree import free_name
-from neuralqx_struct.evolution.plans import Plan, apply, plan, with_members
+from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_members
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.manifest import Limits, collector_paused
-from neuralqx_struct.manifest.arrays import HeldArrays
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
-from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.catalogue import schemas_given, series_for
 from neuralqx_struct.schema.conformance import conform, see_node

@@ -1,12 +1,15 @@
 """Plans: the hops between two versions of a schema, and their application to a payload.
 
-Each hop applies its declared steps, always, and resolves by aliases, defaults and exact promotion only where none are
-declared. A downgrade is the inverse of declared steps; without them the old declaration reads the payload by the same
-rules. The wanted version, and the documents to use, are chosen in ``migrations.py``.
+A hop has the steps between two neighbouring versions: its declared ones, always, or where none are declared those of aliases,
+defaults and exact promotion. A downgrade is the inverse of declared steps; without them the old declaration reads the payload by
+the same rules. The wanted version, and the documents to use, are chosen in ``migrations.py``.
 
 Example:
     >>> [hop.old.version for hop in plan(series, 1, 3).hops]
     [1, 2]
+    >>> hop = kept_hop(series.at(1), series.at(2), "error")
+    >>> hop.direction, hop.declared
+    ('upgrade', True)
 """
 
 from __future__ import annotations
@@ -14,29 +17,122 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
-from neuralqx_struct.evolution.hops import Hop, Unknown, highest, kept_hop
+from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.payload_tree import Workspace, require_bounded
-from neuralqx_struct.evolution.proof import undone
-from neuralqx_struct.evolution.steps import apply_to_workspace, kind, step_text
+from neuralqx_struct.evolution.proof import Stage, resolved, result_of, stages_of, undone
+from neuralqx_struct.evolution.steps import apply_to_workspace, cost, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Cost
 from neuralqx_struct.evolution.steps.python import find_function
-from neuralqx_struct.evolution.values import map_texts
-from neuralqx_struct.manifest.arrays import HeldArrays
+from neuralqx_struct.evolution.suggestions import explained
+from neuralqx_struct.evolution.values import finished_fields
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
-from neuralqx_struct.manifest.payload import Payload
-from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.printing import escaped, notebook_table
 from neuralqx_struct.references import SchemaRef
-from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.text import Source
-from neuralqx_struct.types import Type
+
+#: Treatment of stored fields that the reader's version lacks.
+Unknown = Literal["error", "warn", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """The steps from one version to the next, up or down.
+
+    Attributes:
+        old: The version that it starts from.
+        new: The version that it leads to.
+        stages: Its steps, each with the declarations around it.
+        declared: True if a schema file declares the steps; else they follow from aliases, defaults and promotion.
+        own: True if the reader has the steps, False if they come out of a bundle.
+        unknown: The treatment of stored fields that the new version lacks, where no steps are declared, also of used
+            schemas.
+    """
+
+    old: Document
+    new: Document
+    stages: tuple[Stage, ...]
+    declared: bool
+    own: bool = True
+    unknown: Unknown = "error"
+
+    @property
+    def direction(self) -> Literal["upgrade", "downgrade"]:
+        """Whether the version grows."""
+        return "upgrade" if self.new.version > self.old.version else "downgrade"
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps alone."""
+        return tuple(stage.step for stage in self.stages)
+
+    @property
+    def only_drops(self) -> bool:
+        """True if it has no step but those that remove values, which need no sizes."""
+        return all(kind(step).drops_values for step in self.steps)
+
+    @property
+    def cost(self) -> Cost:
+        """``manifest`` if no array is read."""
+        return highest(map(cost, self.steps))
+
+    def __str__(self) -> str:
+        how = "" if self.declared else ", by aliases, defaults and exact promotion"
+        lines = [f"{self.direction} {self.old.version} -> {self.new.version} ({self.cost}{how})"]
+        return "\n".join([*lines, *(f"  {step_text(step)}" for step in self.steps)])
+
+
+def highest(costs: Iterable[Cost]) -> Cost:
+    """The highest of several costs, ``manifest`` if there are none."""
+    order: tuple[Cost, ...] = ("manifest", "streaming", "opaque")
+    return max(costs, key=order.index, default="manifest")
+
+
+_HOPS: dict[tuple[int, int, Unknown], Hop] = {}
+_MOST_HOPS = 64
+
+
+def kept_hop(old: Document, new: Document, unknown: Unknown) -> Hop:
+    """The hop between two documents; the last ones are kept, as a program loads many bundles of one version."""
+    key = (id(old), id(new), unknown)
+    hop = _HOPS.get(key)
+    if hop is None:
+        hop = _hop(old, new, unknown)
+        if len(_HOPS) >= _MOST_HOPS:
+            _HOPS.clear()
+        _HOPS[key] = hop  # it refers to both documents, so no other has their ids
+    return hop
+
+
+def _hop(old: Document, new: Document, unknown: Unknown) -> Hop:
+    migration = new.migration_from(old.version)
+    if migration is None:
+        resolution = resolved(old, new, drop=unknown != "error")
+        _require_none(resolution.problems, "NQX301", "NQX414", "NQX415")
+        stages = stages_of(old, resolution.steps, new)
+        return Hop(old, new, tuple(stages), declared=False, unknown=unknown)
+    stages = stages_of(old, [item.step for item in migration.steps], new)
+    result = result_of(stages, old)
+    problems = explained(result, new, differences(result, new))
+    _require_none(problems, "NQX305", "NQX305", "NQX305")
+    return Hop(old, new, tuple(stages), declared=True, unknown=unknown)
+
+
+def _require_none(problems: Iterable[Difference], other: str, missing: str, extra: str) -> None:
+    """Raises differences under codes for missing fields, extra fields, and others."""
+    found = []
+    for problem in problems:
+        code = missing if problem.missing else other
+        found.append(problem.to_diagnostic(extra if problem.extra else code))
+    if found:
+        raise MigrationError(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +366,7 @@ def _applied(
             name = node["type"].removeprefix(prefix)
             node["type"] = hop.new.ref(name)
             if name in hop.new.structs:
-                node["fields"] = _finished(node["fields"], name, hop.new, path, report)
+                node["fields"] = finished_fields(node["fields"], name, hop.new, path, report)
     for path, node in ARRAY.within(workspace.tree):
         if node["name"] in workspace.made:
             node["name"] = workspace.final_name(node["name"], path, kept)
@@ -279,37 +375,3 @@ def _applied(
     arrays |= {name: stored[name] for name in arrays if name in kept}
     document = with_members(payload.document, manifest=workspace.tree, arrays=arrays)
     return Payload(document, HeldArrays(payload.arrays, made=workspace.results(), names=arrays))
-
-
-def _finished(
-    fields: Mapping[str, Any], struct: str, document: Document, path: Path, report: list[Diagnostic]
-) -> dict[str, Any]:
-    """Returns fields in the order of their declaration, with the default of an enum for unknown members."""
-    stored = document.structs[struct].stored
-    ordered = {name: fields[name] for name in stored if name in fields} | dict(fields)
-
-    def known(text: str, declared: Type, at: Path) -> str:
-        return _known_member(text, declared, document, at, report)
-
-    for name, declaration in stored.items():
-        if name in ordered:
-            at = (*path, FieldName(name))
-            ordered[name] = map_texts(ordered[name], declaration.declared, known, at)
-    return ordered
-
-
-def _known_member(
-    text: str, declared: Type, document: Document, at: Path, report: list[Diagnostic]
-) -> str:
-    """The text, or the default of the enum that does not have it as a member."""
-    enums = [branch.refers for branch in declared.branches if document.members_of(branch.refers)]
-    if len(enums) != 1 or declared.accepts(document, see_node(text)):
-        return text
-    owner, name = document.place_of(enums[0])
-    enum, path = owner.enums[name], format_path(at)
-    if enum.default is None:
-        message = f"expected one of {', '.join(enum.members)}, got {text!r}"
-        raise MigrationError(message, code="NQX421", path=path)
-    message = f"{text!r} is no member of {enums[0]}, its default {enum.default!r} was taken"
-    report.append(Diagnostic("NQX425", "info", message, path=path))
-    return enum.default

@@ -14,7 +14,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.renamed_sizes import new_sizes
+from neuralqx_struct.evolution.declared_sizes import new_sizes
 from neuralqx_struct.evolution.sizes import equations, readable_as
 from neuralqx_struct.evolution.steps import apply_to_document, copied_fields, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Gap, Scope

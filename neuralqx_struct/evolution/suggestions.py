@@ -19,7 +19,7 @@ from typing import Any
 
 from neuralqx_struct.dtypes import best_dtype
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.choices import held_arrays, mixed_dtypes
+from neuralqx_struct.evolution.declared_sizes import facing_sizes, held_arrays, mixed_dtypes
 from neuralqx_struct.evolution.differences import Difference, differences, renamed_structs
 from neuralqx_struct.evolution.gathering import gather_fields
 from neuralqx_struct.evolution.pairings import pair_fields
@@ -32,7 +32,6 @@ from neuralqx_struct.evolution.proposals import (
     place_of,
     ways_to,
 )
-from neuralqx_struct.evolution.renamed_sizes import facing_sizes
 from neuralqx_struct.evolution.sizes import readable_as, same_type, substitute
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.fields import mappings

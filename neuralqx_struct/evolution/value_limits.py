@@ -16,6 +16,7 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.changes import LIMITS, Changes, Direction, Entry, Path
+from neuralqx_struct.evolution.declared_sizes import new_sizes
 from neuralqx_struct.evolution.following import (
     constraints_of,
     follow_aliases,
@@ -25,7 +26,6 @@ from neuralqx_struct.evolution.following import (
     inner_constraints,
 )
 from neuralqx_struct.evolution.implied_limits import passed_on, refuses
-from neuralqx_struct.evolution.renamed_sizes import new_sizes
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind, renamed_text
 from neuralqx_struct.expressions import Expression, parse

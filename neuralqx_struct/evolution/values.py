@@ -9,12 +9,15 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.errors import Diagnostic, MigrationError
 from neuralqx_struct.manifest.kinds import ENUM, NUMPY_SCALAR, show
-from neuralqx_struct.paths import Path
+from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.schema.conformance import see_node
+from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Node, Type
 
 
@@ -66,6 +69,40 @@ def shown_node(node: Node) -> str:
     if shown.value and shown.array is None:
         return shown.value
     return f"{shown.text}, all {shown.value}" if shown.value else shown.text
+
+
+def finished_fields(
+    fields: Mapping[str, Any], struct: str, document: Document, path: Path, report: list[Diagnostic]
+) -> dict[str, Any]:
+    """Returns fields in the order of their declaration, with the default of an enum for unknown members."""
+    stored = document.structs[struct].stored
+    ordered = {name: fields[name] for name in stored if name in fields} | dict(fields)
+
+    def known(text: str, declared: Type, at: Path) -> str:
+        return _known_member(text, declared, document, at, report)
+
+    for name, declaration in stored.items():
+        if name in ordered:
+            at = (*path, FieldName(name))
+            ordered[name] = map_texts(ordered[name], declaration.declared, known, at)
+    return ordered
+
+
+def _known_member(
+    text: str, declared: Type, document: Document, at: Path, report: list[Diagnostic]
+) -> str:
+    """The text, or the default of the enum that does not have it as a member."""
+    enums = [branch.refers for branch in declared.branches if document.members_of(branch.refers)]
+    if len(enums) != 1 or declared.accepts(document, see_node(text)):
+        return text
+    owner, name = document.place_of(enums[0])
+    enum, path = owner.enums[name], format_path(at)
+    if enum.default is None:
+        message = f"expected one of {', '.join(enum.members)}, got {text!r}"
+        raise MigrationError(message, code="NQX421", path=path)
+    message = f"{text!r} is no member of {enums[0]}, its default {enum.default!r} was taken"
+    report.append(Diagnostic("NQX425", "info", message, path=path))
+    return enum.default
 
 
 if TYPE_CHECKING:

@@ -40,8 +40,7 @@ from neuralqx_struct.formats.table import (
     joined,
     ranges_of,
 )
-from neuralqx_struct.manifest import Findings, Limits
-from neuralqx_struct.manifest.payload import raise_findings
+from neuralqx_struct.manifest import Findings, Limits, raise_findings
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.printing import brief
 from neuralqx_struct.stores.npz import MAGIC, Parsed, header_size, parse_header

@@ -43,8 +43,8 @@ from neuralqx_struct.formats.table import (
     ranges_of,
     unreadable,
 )
-from neuralqx_struct.manifest.arrays import Region
-from neuralqx_struct.manifest.payload import raise_findings
+from neuralqx_struct.manifest import raise_findings
+from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.printing import is_unicode
 from neuralqx_struct.stores.archive import damaged
 from neuralqx_struct.stores.store import about, about_each, imported, require_possible

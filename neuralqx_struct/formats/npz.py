@@ -38,9 +38,8 @@ from neuralqx_struct.formats.table import (
     ranges_of,
     unreadable,
 )
-from neuralqx_struct.manifest import MOST_FINDINGS, Limits
-from neuralqx_struct.manifest.arrays import HeldArrays, Region, StoredArrays
-from neuralqx_struct.manifest.payload import raise_findings
+from neuralqx_struct.manifest import MOST_FINDINGS, Limits, raise_findings
+from neuralqx_struct.manifest.payload import HeldArrays, Region, StoredArrays
 from neuralqx_struct.stores.archive import STORED, Member, damaged, inflated_start, read_directory
 from neuralqx_struct.stores.entries import Entry
 from neuralqx_struct.stores.files import FileArrays

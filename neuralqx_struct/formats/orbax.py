@@ -40,9 +40,8 @@ from neuralqx_struct.formats.table import (
     mapped,
     unreadable,
 )
-from neuralqx_struct.manifest import Findings, Limits, shown
-from neuralqx_struct.manifest.arrays import Region
-from neuralqx_struct.manifest.payload import raise_findings
+from neuralqx_struct.manifest import Findings, Limits, raise_findings, shown
+from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.printing import listed
 from neuralqx_struct.stores.archive import damaged

@@ -17,7 +17,7 @@ from math import prod
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from neuralqx_struct.manifest.arrays import Region
+from neuralqx_struct.manifest.payload import Region
 
 if TYPE_CHECKING:
     import numpy as np

@@ -48,8 +48,7 @@ from neuralqx_struct.formats.table import (
     ranges_of,
     unreadable,
 )
-from neuralqx_struct.manifest import MOST_FINDINGS, Findings, collector_paused
-from neuralqx_struct.manifest.payload import raise_findings
+from neuralqx_struct.manifest import MOST_FINDINGS, Findings, collector_paused, raise_findings
 from neuralqx_struct.stores.checksums import write_all
 from neuralqx_struct.stores.safetensors import (
     CODES,

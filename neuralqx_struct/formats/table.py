@@ -35,7 +35,7 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.formats.ranges import Blocks, Ranges
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
-from neuralqx_struct.manifest.arrays import Region
+from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.stores.files import opened as opened_source
 from neuralqx_struct.stores.store import BundleReadError, about
 

@@ -35,7 +35,7 @@ from neuralqx_struct.formats.table import (
 )
 from neuralqx_struct.formats.torch_outline import Outline, around
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.manifest.arrays import Region
+from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.printing import brief
 from neuralqx_struct.stores.archive import STORED, Member, damaged, read_directory
 from neuralqx_struct.stores.store import about, imported

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from neuralqx_struct.checkpoint.likeness import differences
+from neuralqx_struct.checkpoint.options import differences
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.stores.store import imported
 

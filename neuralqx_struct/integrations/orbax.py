@@ -34,8 +34,8 @@ from neuralqx_struct.checkpoint import LoadOptions, load, snapshot
 from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.fieldspec import Values, is_struct
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
-from neuralqx_struct.manifest.payload import check, raise_findings
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, raise_findings
+from neuralqx_struct.manifest.payload import check
 from neuralqx_struct.printing import brief
 from neuralqx_struct.stores.checksums import crc32
 from neuralqx_struct.stores.hosts import agreed, count, rank

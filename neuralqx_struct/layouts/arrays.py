@@ -16,7 +16,7 @@ from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.layouts.places import Leaf, item_of, layers, lead_axes, stacked
 from neuralqx_struct.layouts.plans import KeptArrays, Numbers, out_of_memory
 from neuralqx_struct.layouts.regions import Part, bounded, reshaped
-from neuralqx_struct.manifest.arrays import Region, StoredArrays
+from neuralqx_struct.manifest.payload import Region, StoredArrays
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 from neuralqx_struct.layouts.forms import Sizes, Window
-from neuralqx_struct.manifest.arrays import Region
+from neuralqx_struct.manifest.payload import Region
 
 if TYPE_CHECKING:
     import numpy as np

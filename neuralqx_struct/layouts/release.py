@@ -23,9 +23,8 @@ from neuralqx_struct.layouts.plans import (
     out_of_memory,
 )
 from neuralqx_struct.layouts.walk import Walk
-from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.manifest.kinds import elements_of
-from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.manifest.payload import Payload, StoredArrays
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document

@@ -1,4 +1,4 @@
-"""Manifests: the format version, its constants, the limits of readers, and the list of findings that checks fill.
+"""Manifests: the format version, its constants, the limits of readers, and the findings of checks.
 
 ``models.py`` declares the document, ``text.py`` parses and writes it, ``check.py`` validates it, ``payload.py`` joins it with
 its arrays, and ``kinds.py`` has the table of node kinds.
@@ -17,7 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from neuralqx_struct.errors import Diagnostic, did_you_mean
+from neuralqx_struct.errors import (
+    Diagnostic,
+    IntegrityError,
+    SerializationError,
+    UntrustedError,
+    did_you_mean,
+)
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief_scalar
 
@@ -139,3 +145,29 @@ class Findings(list[Diagnostic]):
         else:
             hint = did_you_mean(name, known) or f"known members: {', '.join(known)}"
             self.add("NQX611", keys, f"expected no such member, got {name!r}", hint)
+
+
+_CLASSES: Final = {
+    "NQX5": UntrustedError,
+    "NQX407": IntegrityError,
+    "NQX408": IntegrityError,
+    "NQX409": IntegrityError,
+    "NQX41": IntegrityError,
+}
+
+
+def raise_findings(findings: Iterable[Diagnostic], file: str | None = None) -> None:
+    """Raises the errors among ``findings`` in one exception, of the class of the worst.
+
+    Raises:
+        UntrustedError: A file requires an unsafe operation (NQX5xx).
+        IntegrityError: Bytes, sizes, dtypes or shapes do not agree (NQX407 to NQX412).
+        SerializationError: Anything else.
+    """
+    errors = [d.in_file(file) if file is not None else d for d in findings if d.severity == "error"]
+    if not errors:
+        return
+    for prefix, kind in _CLASSES.items():
+        if any(d.code.startswith(prefix) for d in errors):
+            raise kind(errors)
+    raise SerializationError(errors)

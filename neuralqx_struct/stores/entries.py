@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, StructError
-from neuralqx_struct.manifest import collector_paused
+from neuralqx_struct.manifest import collector_paused, raise_findings
 from neuralqx_struct.manifest.check import is_record
-from neuralqx_struct.manifest.payload import raise_findings
 from neuralqx_struct.stores.store import (
     Access,
     Records,

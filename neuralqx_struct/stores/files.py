@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
-from neuralqx_struct.manifest.arrays import StoredArrays
-from neuralqx_struct.manifest.payload import raise_findings
+from neuralqx_struct.manifest import raise_findings
+from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.stores.archive import damaged, inflated
 from neuralqx_struct.stores.checksums import checksum, crc32
 from neuralqx_struct.stores.entries import Entry, FileFormat, PartialEntries, agreeing

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError
-from neuralqx_struct.manifest.arrays import Region, StoredArrays
-from neuralqx_struct.manifest.payload import raise_findings
+from neuralqx_struct.manifest import raise_findings
+from neuralqx_struct.manifest.payload import Region, StoredArrays
 from neuralqx_struct.stores.checksums import checksum
 from neuralqx_struct.stores.orbax_layout import (
     STEP_METADATA,

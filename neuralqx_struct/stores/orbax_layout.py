@@ -31,7 +31,7 @@ from urllib.parse import quote
 
 from neuralqx_struct.dtypes import NUMPY_DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError, UntrustedError
-from neuralqx_struct.manifest.arrays import Region
+from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.stores.checksums import joined
 from neuralqx_struct.stores.store import BundleReadError, about, imported
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import SerializationError, StructError
-from neuralqx_struct.manifest.arrays import HeldArrays
+from neuralqx_struct.manifest.payload import HeldArrays
 from neuralqx_struct.stores.checksums import checksum, write_checked
 from neuralqx_struct.stores.hosts import agreed, count, rank
 from neuralqx_struct.stores.orbax_layout import Pieces, key_of, package, stored_as

@@ -23,8 +23,8 @@ from neuralqx_struct.errors import (
     did_you_mean,
 )
 from neuralqx_struct.manifest import DEFAULT_FILE
-from neuralqx_struct.manifest.arrays import StoredArrays
 from neuralqx_struct.manifest.models import MOST_DIMS
+from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.stores.archive import damaged
 

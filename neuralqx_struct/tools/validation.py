@@ -29,9 +29,8 @@ from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
 from neuralqx_struct.manifest import DEFAULT_LIMITS, MOST_FINDINGS, Limits, collector_paused
-from neuralqx_struct.manifest.arrays import HeldArrays
 from neuralqx_struct.manifest.kinds import STRUCT, iter_nodes
-from neuralqx_struct.manifest.payload import Payload, check_arrays
+from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.references import SchemaRef, is_schema_ref
 

@@ -17,8 +17,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle import BundleExistsError
 from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.errors import IntegrityError, SerializationError
-from neuralqx_struct.manifest.arrays import StoredArrays
-from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.manifest.payload import Payload, StoredArrays
 from tests.builders import ROOT, invoke, write_linked
 
 FORMS = ["ckpt", "ckpt.zip"]

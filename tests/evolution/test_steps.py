@@ -18,8 +18,7 @@ from neuralqx_struct.evolution.proof import prove, stages_of, undone
 from neuralqx_struct.evolution.sizes import readable_as, same_size, substitute
 from neuralqx_struct.evolution.values import join_complex, part_complex
 from neuralqx_struct.expressions import parse
-from neuralqx_struct.manifest.arrays import HeldArrays
-from neuralqx_struct.manifest.payload import Payload, check
+from neuralqx_struct.manifest.payload import HeldArrays, Payload, check
 from neuralqx_struct.schema.migration import StepItem
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of

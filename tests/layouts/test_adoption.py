@@ -14,7 +14,7 @@ from neuralqx_struct import formats
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.formats import ForeignArray
 from neuralqx_struct.layouts.payloads import adopted
-from neuralqx_struct.manifest.arrays import HeldArrays
+from neuralqx_struct.manifest.payload import HeldArrays
 from neuralqx_struct.schema.series import load_series
 from tests.builders import bounded
 

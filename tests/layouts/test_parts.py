@@ -13,8 +13,7 @@ from neuralqx_struct.formats import ForeignArray
 from neuralqx_struct.layouts import plans
 from neuralqx_struct.layouts.payloads import adopted, released
 from neuralqx_struct.layouts.regions import bounded, reshaped
-from neuralqx_struct.manifest.arrays import HeldArrays, StoredArrays
-from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.manifest.payload import HeldArrays, Payload, StoredArrays
 from neuralqx_struct.schema.series import load_series
 
 HEAD = 'language: "1"\nlayout: hf\nof: lab.net@1\n'

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.manifest.arrays import HeldArrays, StoredArrays
+from neuralqx_struct.manifest.payload import HeldArrays, StoredArrays
 
 
 def test_held_arrays_are_fetched_made_and_chosen_by_name():

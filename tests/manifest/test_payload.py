@@ -8,9 +8,9 @@ import pytest
 
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named, storage_dtype
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, UntrustedError
-from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import Limits, raise_findings
 from neuralqx_struct.manifest.kinds import iter_nodes
-from neuralqx_struct.manifest.payload import Payload, check, raise_findings
+from neuralqx_struct.manifest.payload import Payload, check
 from neuralqx_struct.paths import FieldName, format_path
 from tests.builders import document
 

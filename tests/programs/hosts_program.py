@@ -130,7 +130,7 @@ def what_stands_is_replaced():
 
 def one_process_alone():
     if RANK:
-        from neuralqx_struct.manifest.arrays import HeldArrays
+        from neuralqx_struct.manifest.payload import HeldArrays
 
         with_records = {"v": np.arange(3)}
         return caught(lambda: orbax.ORBAX.write(ROOT / "d", HeldArrays(with_records)))

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, did_you_mean
-from neuralqx_struct.evolution.choices import as_held
+from neuralqx_struct.evolution.declared_sizes import as_held
 from neuralqx_struct.evolution.payload_tree import Place, copied
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.evolution.steps.builders import builder

@@ -15,8 +15,8 @@ from neuralqx_struct.dtypes import dtype_named, promotes, rounds
 from neuralqx_struct.dtypes.casts import LOSES
 from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, SchemaError
+from neuralqx_struct.evolution.declared_sizes import size_names
 from neuralqx_struct.evolution.payload_tree import Place, Thunk
-from neuralqx_struct.evolution.renamed_sizes import size_names
 from neuralqx_struct.evolution.sizes import same_size, same_type
 from neuralqx_struct.evolution.steps.arrays import require_admission, rounded
 from neuralqx_struct.evolution.steps.builders import builder

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from neuralqx_struct.evolution.declared_sizes import facing_sizes
 from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.renamed_sizes import facing_sizes
 from neuralqx_struct.evolution.sizes import same_type, substitute
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
