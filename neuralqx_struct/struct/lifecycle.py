@@ -155,14 +155,13 @@ def verify(self: Any) -> None:
         ValidationError: A load would refuse the values, also after the converters.
     """
     cls = type(self)
-    pair = load_pair(self)
-    if cls.__nqx_plain__:
-        cls.__nqx_layout__.pair(dict(cls.__nqx_layout__.values(pair)), cls.__name__)
-        return
+    load_pair(self)  # an instance that is still being made has none
+    values = self._nqx_values()  # also those that object.__setattr__ changed
     known_pair = cls.__nqx_known_pair__
-    if known_pair is not None and known_pair(cls, pair) is not None:
-        return
-    values = self._nqx_values()
+    if cls.__nqx_plain__ or known_pair is not None:
+        pair = cls.__nqx_layout__.pair(values, cls.__name__)
+        if known_pair is None or known_pair(cls, pair) is not None:
+            return
     sample = object.__new__(cls)
     sample.__dict__.update(values)
     try:

@@ -34,7 +34,16 @@ def state():
     return schema.State(layer=layer, bias=jnp.ones(3))
 
 
+def assigned(value, name, held):
+    """The instance with an attribute that was set around the freeze, after a first read has made attributes."""
+    getattr(value, name)
+    object.__setattr__(value, name, held)
+    return value
+
+
 CHANGES = {
+    "assigned": (lambda x: assigned(x, "bias", jnp.ones(3, jnp.float16)), "$.bias"),
+    "unhashable": (lambda x: assigned(x, "step", [0]), "$.step"),
     "cast": (lambda x: jax.tree.map(lambda v: v.astype(jnp.float16), x), "$.layer.kernel"),
     "stacked": (lambda x: jax.tree.map(lambda v: jnp.stack([v, v]), x), "$.layer.kernel"),
     "vmapped": (jax.vmap(lambda x: x, out_axes=0, axis_size=2, in_axes=None), "$.layer.kernel"),
@@ -182,6 +191,13 @@ def test_a_static_value_that_was_made_unhashable(tmp_path):
         with pytest.raises(s.StructError, match="hashable value without arrays.* 'n'") as caught:
             refuse()
         assert caught.value.code == "NQX110"
+
+
+def test_a_static_value_that_was_set_around_the_freeze(tmp_path):
+    held = Held(1, n=1)
+    with pytest.raises(s.SerializationError, match="NQX110"):
+        assigned(held, "n", []).export(tmp_path / "c")
+    assert Held.load(assigned(held, "n", 2).export(tmp_path / "c")).n == 2
 
 
 def test_validators_are_run_on_values_that_have_changed(tmp_path):

@@ -195,8 +195,12 @@ def _one(nodes: Sequence[Node], place: Place, at: Path, *, setting: bool = False
         return first
     holds, settings = dict(parts_of(first)), set[str]()
     if STRUCT.matches(first):
-        stored = place.before.structs[first["type"].rpartition(":")[2]].stored
-        settings = {name for name in stored if stored[name].kind != "node"}
+        declared = place.before.structs.get(first["type"].rpartition(":")[2])
+        if declared is None:
+            message = f"expected a struct of {place.before.id}, got {shown_node(first)}"
+            hint = "the schema declares no such struct: validate the bundle"
+            raise place.error("NQX411", message, *at, hint=hint)
+        settings = {name for name, field in declared.stored.items() if field.kind != "node"}
     made = {}
     for member, value in first.items():
         values = [node.get(member) for node in nodes]
