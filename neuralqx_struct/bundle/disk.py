@@ -1,6 +1,14 @@
-"""The disk: errors of what the system refuses, and flushes.
+"""The disk: errors of what the system refuses, flushes, copies, and hard links where the system has these.
 
 Example:
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "a").mkdir()
+    >>> (folder / "a" / "x").write_text("1")
+    1
+    >>> link_tree(folder / "a", folder / "b")
+    >>> (folder / "b" / "x").read_text()
+    '1'
     >>> with refusals_named(Path("ckpt")):
     ...     raise OSError(28, "No space left on device")
     Traceback (most recent call last):
@@ -12,13 +20,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeVar, cast
 
-from neuralqx_struct.errors import SerializationError, path_meant
-from neuralqx_struct.stores.store import BundleReadError
+from neuralqx_struct.errors import IntegrityError, SerializationError, path_meant
+from neuralqx_struct.stores.checksums import write_all
+from neuralqx_struct.stores.store import BundleReadError, Source, Target
+
+if TYPE_CHECKING:
+    from neuralqx_struct.bundle.urls import Place  # its errors are from here
 
 _E = TypeVar("_E", bound=OSError)
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
@@ -118,3 +130,73 @@ def sync_place(target: Path) -> None:
         hint = "the new bundle is in place, but a power cut may lose it: check the disk, then write it again"
         refused = BundleWriteError(message, file=str(target), hint=hint)
         raise numbered(refused, error.errno, target) from error
+
+
+_CHUNK = 16 << 20
+
+
+def linked(
+    source: str | Path, target: Path, seen: os.stat_result, folder: int | None = None
+) -> bool:
+    """Gives a file a second name; False if the system cannot, or if another file has the name by now."""
+    try:
+        os.link(source, target, src_dir_fd=folder, follow_symlinks=False)
+    except (OSError, NotImplementedError):
+        return False
+    if os.path.samestat(target.lstat(), seen):
+        return True
+    target.unlink()
+    return False
+
+
+def link_tree(folder: Path, target: Path, without: Collection[str] = ()) -> None:
+    """Fills a new or empty folder with hard links, but for some names in it; copies files that cannot be linked."""
+    target.mkdir(exist_ok=True)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = Path(entry.path)
+            place = target / entry.name
+            if entry.name in without:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                link_tree(path, place)
+            elif not linked(path, place, entry.stat(follow_symlinks=False)):
+                with path.open("rb", buffering=0) as file:
+                    region = cast("BinaryIO", file), 0, os.fstat(file.fileno()).st_size
+                    copy_region(path, region, place)
+    sync_folder(target)
+
+
+def copy_region(path: Place, region: Source, place: Target) -> None:
+    """Copies a region of a file of the bundle at a path into a new file, or into an open one at its position."""
+    if isinstance(place, Path):
+        with place.open("xb", buffering=0) as out:
+            copy_region(path, region, cast("BinaryIO", out))
+            os.fsync(out.fileno())
+        return
+    if isinstance(region, memoryview):
+        write_all(place, region)
+        return
+    for piece in pieces_of(path, region):
+        write_all(place, memoryview(piece))
+
+
+def pieces_of(path: Place, region: Source) -> Iterator[bytes]:
+    """Yields the bytes of a region of a file of the bundle at a path.
+
+    Raises:
+        BundleReadError: The system refuses to read it.
+        IntegrityError: The file ends before.
+    """
+    file, base, length = cast("tuple[BinaryIO, int, int]", region)
+    file.seek(base)
+    while length:
+        try:
+            piece = file.read(min(length, _CHUNK))
+        except OSError as error:
+            raise refused_reading(error, path) from error
+        if not piece:
+            message = f"expected {length} more bytes in the file, got its end"
+            raise IntegrityError(message, code="NQX408", file=str(path))
+        yield piece
+        length -= len(piece)

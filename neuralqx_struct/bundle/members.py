@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self, TypeVar, cast
 
-from neuralqx_struct.bundle.copies import copy_region
+from neuralqx_struct.bundle.disk import copy_region
 from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST, Opened
 from neuralqx_struct.errors import SerializationError, StructError
 from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, SCHEMA_URL, WRITER, Limits

@@ -27,10 +27,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
-from neuralqx_struct.bundle.arrays import BundleArrays
 from neuralqx_struct.bundle.disk import BundleReplacedError, missing, refused_reading
 from neuralqx_struct.bundle.forms import form_of
-from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST, Opened, manifest_bytes
+from neuralqx_struct.bundle.storage import (
+    FOREIGN_MEMBERS,
+    MANIFEST,
+    BundleArrays,
+    Opened,
+    manifest_bytes,
+)
 from neuralqx_struct.bundle.urls import Place, place_of
 from neuralqx_struct.errors import (
     Diagnostic,

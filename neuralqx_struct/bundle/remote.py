@@ -23,8 +23,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
-from neuralqx_struct.bundle.copies import copy_region
-from neuralqx_struct.bundle.disk import BundleMissingError, BundleReplacedError
+from neuralqx_struct.bundle.disk import BundleMissingError, BundleReplacedError, copy_region
 from neuralqx_struct.bundle.orbax_files import FarFiles
 from neuralqx_struct.bundle.steps import Contents, contents
 from neuralqx_struct.bundle.storage import MANIFEST, Opened, Zip

@@ -1,6 +1,7 @@
 """Bundles on disk, opened for reading: a folder, or a zip of the same members; finds, reads, copies and links members.
 
-``remote.py`` does so behind URLs, ``members.py`` makes new members, ``reading.py`` checks their content.
+``remote.py`` does so behind URLs, ``members.py`` makes new members, ``reading.py`` checks their content. The arrays of all files
+of a bundle are one mapping, :class:`BundleArrays`.
 
 Example:
     >>> import tempfile
@@ -21,18 +22,17 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from neuralqx_struct.bundle.atomic import current, lock
-from neuralqx_struct.bundle.copies import link_tree, linked, pieces_of
-from neuralqx_struct.bundle.disk import missing
+from neuralqx_struct.bundle.disk import link_tree, linked, missing, pieces_of, refused_reading
 from neuralqx_struct.bundle.steps import Contents, contents
 from neuralqx_struct.bundle.urls import Place
-from neuralqx_struct.errors import SerializationError, UntrustedError, shell_word
+from neuralqx_struct.errors import Diagnostic, SerializationError, UntrustedError, shell_word
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.manifest.payload import StoredArrays
+from neuralqx_struct.manifest.payload import Region, StoredArrays
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
 from neuralqx_struct.stores.files import opened
 from neuralqx_struct.stores.orbax_layout import OpenFolder
@@ -329,3 +329,60 @@ def _without_manifest(held: Opened) -> SerializationError:
     call = f', or call neuralqx_struct.Series({str(path)!r}).load("latest")' if found.series else ""
     hint = f"name one, such as {shell_word(found.last)}{call}; migrate_all takes the whole folder"
     return no_bundle(path, found.text, hint)
+
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+
+class BundleArrays(StoredArrays):
+    """The arrays of all files of a bundle in one mapping; errors name the file."""
+
+    __slots__ = ("_homes",)
+
+    def __init__(self, homes: Mapping[str, tuple[StoredArrays, str]]) -> None:
+        super().__init__(homes)
+        self._homes = homes
+
+    @property
+    def far(self) -> bool:
+        """True if an array is far."""
+        return any(arrays.far for arrays in self._files())
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Announces arrays to their files."""
+        wanted = [name for name in names if name in self._homes]
+        for each in self._files():
+            each.expect(name for name in wanted if self._homes[name][0] is each)
+
+    def _files(self) -> Iterable[StoredArrays]:
+        return {id(arrays): arrays for arrays, _ in self._homes.values()}.values()
+
+    def __getitem__(self, name: str) -> Array:
+        arrays, file = self._homes[name]
+        try:
+            return arrays[name]
+        except SerializationError as error:
+            raise error.in_file(file) from error.__cause__
+        except OSError as error:  # a broken disk, where arrays are copied
+            raise refused_reading(error, Path(file)) from error
+
+    def at_hand(self, name: str) -> bool:
+        """True for an array that its file has at hand."""
+        return self._homes[name][0].at_hand(name)
+
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
+        """Yields parts of one array."""
+        arrays, file = self._homes[name]
+        try:
+            yield from arrays.parts(name, regions)
+        except SerializationError as error:
+            raise error.in_file(file) from error.__cause__
+
+    def verify(self, name: str) -> Diagnostic | None:
+        """Compares the stored bytes of one array with its checksum."""
+        arrays, file = self._homes[name]
+        problem = arrays.verify(name)
+        return None if problem is None else problem.in_file(file)

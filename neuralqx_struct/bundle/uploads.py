@@ -21,8 +21,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final, TypeVar, cast
 
-from neuralqx_struct.bundle.copies import link_tree
-from neuralqx_struct.bundle.disk import BundleExistsError, BundleMissingError, BundleWriteError
+from neuralqx_struct.bundle.disk import (
+    BundleExistsError,
+    BundleMissingError,
+    BundleWriteError,
+    link_tree,
+)
 from neuralqx_struct.bundle.members import OURS, NewBundle, foreign_names
 from neuralqx_struct.bundle.remote import Remote, download_tree
 from neuralqx_struct.bundle.storage import MANIFEST, Opened
