@@ -47,7 +47,10 @@ LIGHT = {
         "import neuralqx_struct as s; s.load_schema('schemas/vmc_state').document",
         {"jax", "jsonschema"},
     ),
-    "validating": ("import neuralqx_struct as s; s.validate", {"jax", "numpy", "jsonschema"}),
+    "validating": (
+        "import neuralqx_struct as s; s.validate",
+        {"jax", "numpy", "jsonschema", "http.server"},
+    ),
     "evolution": ("import neuralqx_struct as s; s.migrate, s.diff, s.steps", {"jax", "jsonschema"}),
     "writing about schemas": (
         """

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from neuralqx_struct.bundle.disk import BundleMissingError, BundleReplacedError, copy_region
-from neuralqx_struct.bundle.orbax_files import FarFiles
 from neuralqx_struct.bundle.steps import Contents, contents
 from neuralqx_struct.bundle.storage import MANIFEST, Opened, Zip
 from neuralqx_struct.bundle.urls import RemotePath
@@ -179,6 +178,8 @@ class Remote(Opened):
         if name == MANIFEST:
             return memoryview(self._manifest)
         if name in self._folders:
+            from neuralqx_struct.bundle.orbax_files import FarFiles  # imports a server
+
             return FarFiles(self.path / name, self._replaced)
         size = self._sizes.get(name)
         if size is None:
