@@ -11,6 +11,8 @@ import pytest
 
 from tests.histories import history
 from tests.histories.comparison import Comparison
+from tests.histories.declarations import Field, Struct, Version
+from tests.histories.making import Maker
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +31,20 @@ def check(folder, seeds):
         assert compared.wrong == [], made
         loads += compared.loads
     assert loads > len(seeds)  # lint refuses some histories, not all
+
+
+def test_probes_have_items_inside_four_structs():
+    structs = {"B": ("list", ("bool",))} | {
+        struct: ("struct", within, ()) for struct, within in ("CB", "DC", "RD")
+    }
+    version = Version(structs={n: Struct([], {"f": Field(kind)}) for n, kind in structs.items()})
+    lengths = set()
+    for seed in range(60):
+        value = Maker(seed, bold=True).payload(version)
+        for _ in structs:
+            value = value.fields["f"]
+        lengths.add(len(value))
+    assert lengths > {0, 1, 2}
 
 
 @pytest.mark.parametrize("first", range(0, 100, 20))
