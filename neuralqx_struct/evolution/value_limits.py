@@ -91,11 +91,12 @@ def compare_limits(found: Changes, old: Document, new: Document) -> None:
                 source.setdefault(name, was[1])
             step = found.made.get(here) or found.fresh.get(here)
             sources = kind(step).spreads(step)[0] if step else ()
+            made = _for_items(declaration, _items(step)[1]) if step else declaration
             if step and _makes_values(step):  # the constraints of a new struct are on them
                 owner = step.within or old.root
                 source.setdefault(name, owner if owner in old.structs else old.root)
             computed = step is not None and any(kind(step).functions(step))
-            beyond = (computed or any(sources)) and _is_limited(declaration)
+            beyond = (computed or any(sources)) and _is_limited(made)
             if step and beyond:
                 message = f"the step {step.name} may give a value beyond the limits of the field"
                 direction: Direction = "both" if computed else "backward"
@@ -122,14 +123,25 @@ def _lost_limits(found: Changes, name: str, field: str, step: Step, old: Documen
     fields = {} if owner is None else owner.fields
     for source in kind(step).spreads(step)[0]:
         declaration = fields.get(source)
-        if declaration is None:
-            continue
-        items = sum(place[0] == source for place in kind(step).places(step))
-        if items and not length_misses(declaration, items, ""):  # of a list of all parts
-            declaration = declaration.model_copy(update={"min_length": None, "max_length": None})
-        if _is_limited(declaration):
+        if declaration is not None and _is_limited(_for_items(declaration, _items(step)[0])):
             message = f"the limits of {source} are gone, whose value the step {step.name} puts into {field}"
             found.add("NQX271", ("structs", name, "fields", field), message)
+
+
+def _items(step: Step) -> tuple[int, int]:
+    """How many items a collection has that a step parts into fields, and one that it makes of fields; 0 if there is none."""
+    sources, results = kind(step).spreads(step)
+    if not sources or not kind(step).spares_arrays(step):
+        return 0, 0
+    given: Any = step
+    return (0, len(sources)) if results == [given.into] else (len(results), 0)
+
+
+def _for_items(declaration: FieldDeclaration, items: int) -> FieldDeclaration:
+    """The declaration without limits on the length of a collection, if they allow as many items."""
+    if not items or length_misses(declaration, items, ""):
+        return declaration
+    return declaration.model_copy(update={"min_length": None, "max_length": None})
 
 
 #: The members of a field that limit its values.
