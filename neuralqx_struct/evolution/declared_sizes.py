@@ -12,15 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, partial
-from itertools import product
+from itertools import product, starmap
 
 from neuralqx_struct.evolution.changes import Changes
+from neuralqx_struct.evolution.sizes import substitute
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.polynomials import difference, polynomial
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.schema.sizes.proofs import Unproved, hidden_dims, solution_of
-from neuralqx_struct.schema.sizes.scopes import dims_in_use, int_fields, reachable, sizes_of_struct
+from neuralqx_struct.schema.sizes.proofs import (
+    Unproved,
+    hidden_dims,
+    shown_places,
+    solution_of,
+)
+from neuralqx_struct.schema.sizes.scopes import (
+    dims_in_use,
+    int_fields,
+    reachable,
+    sizes_of_params,
+    sizes_of_struct,
+)
 from neuralqx_struct.types import Array, Type, map_type, walk_type
 
 
@@ -118,44 +130,57 @@ def compare_choices(found: Changes, old: Document, new: Document) -> None:
 def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Expression]:
     """The names of sizes that only ``want`` has, with the size of ``have`` that is in all their places.
 
-    Only names that are new: ``[n, m]`` and ``[m, n]`` stay different.
+    Only names that are new: ``[n, m]`` and ``[m, n]`` stay different. Parameters count as the sizes that all payloads give them.
 
     Args:
         have: The declaration that payloads conform to.
         want: The declaration of their reader.
-        struct: The struct whose own names are compared, which others may use for other sizes; by default all names.
+        struct: The struct whose own names, and parameters, are compared, which others may use for other sizes; by default all names.
     """
     shared = want.dims.keys() | int_fields(want).keys() if struct else set[str]()
     names = {struct} if struct else have.structs.keys() & want.structs.keys()
     wanted = frozenset[str]().union(*(want.structs[name].sizes for name in names))
     inside = [have.structs[struct]] if struct else have.structs.values()
     taken = dims_in_use(have).union(*(each.sizes for each in inside))
-    if not wanted <= taken - have.dims.keys():
-        # No payload shows these, and no size follows from one.
+    has_params = any(each.params for each in have.structs.values())
+    if has_params or not wanted <= taken - have.dims.keys():
+        # No payload shows hidden dims, and no size follows from one; nor arguments for parameters that no shape has.
         dims = (dim.equation for dim in have.dims.values())
-        taken -= hidden_dims(have).keys() - {name for each in dims if each for name in each.names}
+        hidden = hidden_dims(have).keys() - {name for each in dims if each for name in each.names}
+        shown = {place.size for place in shown_places(have) if struct in ("", place.struct)}
+        named = (each.sizes & shown.union(each.params) for each in inside)
+        taken = (dims_in_use(have) - hidden).union(*named)
+    found = _given(want, struct)
     if wanted <= taken:
-        return {}
+        return found
     facing: dict[str, list[str]] = {}
     times = cache(partial(sizes_of_struct, want))
     for name in names:
         old, new = have.structs[name].stored, want.structs[name].stored
+        binds = [_given(document, name) for document in (have, want)]
+        free = {*sizes_of_params(want).get(name, ())} - binds[1].keys()
         for field in old.keys() & new.keys():
-            for a, b in facing_sizes(old[field].declared, new[field].declared):
-                if b in shared or b in taken:
+            types = zip((old[field].declared, new[field].declared), binds, strict=True)
+            for a, b in facing_sizes(*starmap(substitute, types)):
+                if b in shared or b in taken or a.text == b:  # no payload has a number for that
                     continue
                 # One size for all instances cannot be one that each has to itself.
                 own = b in want.dims and name != have.root and not a.names <= have.dims.keys()
                 own |= a.text == ANY and times(name)[b] != 1
                 own |= not a.names.isdisjoint(have.structs[name].params)
-                own |= b in want.structs[name].params
+                own |= b in want.structs[name].params and b not in free
                 facing.setdefault(b, []).append("" if own else a.text)
-    found: dict[str, Expression] = {}
     for name, (size, *others) in facing.items():
         same = {*others} <= {size} and not (size == ANY and others)
         if same and size:
             found[name] = parse(size)
     return found
+
+
+def _given(document: Document, struct: str) -> dict[str, Expression]:
+    """The parameters of a struct that all payloads give one size."""
+    sizes = sizes_of_params(document).get(struct, {})
+    return {name: size for name, size in sizes.items() if size.text != ANY}
 
 
 def size_names(document: Document) -> set[str]:
@@ -166,8 +191,9 @@ def size_names(document: Document) -> set[str]:
 def facing_sizes(have: Type, want: Type) -> Iterator[tuple[Expression, str]]:
     """Yields sizes, and the names that have them in another type: those at the same place, alone or in ``2 * n``."""
     for a, b in zip(walk_type(have), walk_type(want), strict=False):
-        if a.sort == b.sort and len(a.extents) == len(b.extents):
-            for x, y in zip(a.extents, b.extents, strict=True):
+        sizes = [(*each.extents, *each.arguments) for each in (a, b)]
+        if a.sort == b.sort and a.refers == b.refers and len(sizes[0]) == len(sizes[1]):
+            for x, y in zip(*sizes, strict=True):
                 if x is ... or y is ... or len(y.names) != 1 or y.text == ANY:
                     continue
                 (name,) = y.names

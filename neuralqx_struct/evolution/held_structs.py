@@ -61,7 +61,8 @@ def beyond_root(
         seen = reachable(hop.new)[0]
         for name in sorted({*held} & result.structs.keys() & hop.new.structs.keys()):
             have, want = (each.model_copy(update={"root": name}) for each in (result, hop.new))
-            for problem in differences(have, want) if name not in seen else ():
+            unseen = name not in seen or hop.new.structs[name].params  # with other sizes for these
+            for problem in differences(have, want) if unseen else ():
                 if not problem.extra or unknown == "error":
                     hint = f"write a step `in: {problem.struct or name}` of {reader.id}"
                     yield replace(problem, hint=hint).to_diagnostic("NQX301")

@@ -37,3 +37,23 @@ def test_minima_of_sizes_of_structs_that_other_schemas_hold(name):
     assert len(found) <= 1
     assert "NQX271" not in {d.code for d in verdict(old, series_of([new]), "forward")}
     assert bool([*skew_between(old, new, lambda *_: None)]) is not accepted
+
+
+@pytest.mark.parametrize(("held", "codes"), [("lab.inner.R", []), ("lab.inner.B[2]", ["NQX301"])])
+def test_parameters_that_other_schemas_give(held, codes):
+    inner = [
+        doc(
+            {"x": "B[n]"},
+            version,
+            schema="lab.inner",
+            raw={"B": {"params": ["m"], "fields": {"w": shape}}},
+            dims={"n": {}},
+        )
+        for version, shape in ((1, "int8[1]"), (2, "int8[m]"))
+    ]
+    find = among(inner)
+    old, new = (
+        link(doc({"y": held}, version, schema="lab.outer", uses=[f"lab.inner@{version}"]), find)
+        for version in (1, 2)
+    )
+    assert [found.code for found in verdict(old, series_of([new]), "backward")] == codes

@@ -147,7 +147,7 @@ def solution_of(form: Polynomial, name: str) -> Expression | None:
     if not _is_sum(rest) or any(name in atoms for atoms in rest):
         return None
     terms = [" * ".join([str(count), *atoms]) for atoms, count in rest.items()]
-    return parse(" + ".join(terms) or "0")
+    return parse(" + ".join(term.removeprefix("1 * ") for term in terms) or "0")
 
 
 class Place(NamedTuple):

@@ -83,6 +83,29 @@ def sizes_of_struct(document: Document, name: str) -> Counter[str]:
     return found
 
 
+@once
+def sizes_of_params(document: Document) -> dict[str, dict[str, Expression]]:
+    """The parameters of structs that are one size, of numbers and dims, or any size wherever a payload holds the struct."""
+    found: dict[str, dict[str, Expression]] = {}
+    for holder in reachable(document)[0]:
+        declared = document.structs[holder]
+        for field in declared.stored.values():
+            for part in walk_type(field.declared):
+                if part.takes_all:
+                    return {}
+                struct = document.structs.get(part.refers)
+                params = struct.params if struct and part.refers != document.root else ()
+                known = {ANY, *document.dims} - {*params, *declared.params}
+                given = {
+                    name: size
+                    for name, size in zip(params, part.arguments, strict=False)
+                    if size.names <= known and name not in document.dims
+                }
+                before = found.setdefault(part.refers, given)
+                found[part.refers] = {n: s for n, s in given.items() if before.get(n) == s}
+    return found
+
+
 def shared_sizes(document: Document) -> dict[str, set[str]]:
     """The dims on which payloads depend, each with the structs that name it."""
     found: dict[str, set[str]] = {}

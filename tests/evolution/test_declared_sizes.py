@@ -1,0 +1,80 @@
+"""Sizes that only one of two versions names: verdicts about them, also where a struct is given them as parameters."""
+
+import pytest
+
+from neuralqx_struct.evolution.compatibility import verdict
+from tests.builders import doc
+
+#: The fields of the root before and after, those of a struct C with the parameter m, the dims, and the codes of findings.
+GIVEN = {
+    "a number": ("C[2]", "C[2]", "int8[2]", "int8[m]", {}, []),
+    "a dim that nothing else shows": ("C[p]", "C[p]", "int8[1]", "int8[m]", {"p": {}}, []),
+    "in a list": ("list[C[p]]", "list[C[p]]", "int8[1]", "int8[m]", {"p": {}}, []),
+    "the length of a list": ("C[p]", "C[p]", "list[str, 1]", "list[str, m]", {"p": {}}, []),
+    "twice a dim": ("C[2 * p]", "C[2 * p]", "int8[4]", "int8[m]", {"p": {}}, []),
+    "a dim by its name": ("C[p]", "C[p]", "int8[p]", "int8[m]", {"p": {}}, []),
+    "a parameter by the name of a dim": ("C[p]", "C[p]", "int8[m]", "int8[p]", {"p": {}}, []),
+    "any size": ("list[C[_]]", "list[C[_]]", "int8[1]", "int8[m]", {}, []),
+    "a number becomes a name": ("C[2]", "C[q]", "int8[m]", "int8[m]", {}, []),
+    "any size becomes a name": ("C[_]", "C[q]", "int8[m]", "int8[m]", {}, []),
+    "a name becomes another": ("C[k]", "C[q]", "int8[m]", "int8[m]", {}, []),
+    "any sizes become one name": (
+        "list[C[_]]", "list[C[q]]", "int8[m]", "int8[m]", {}, ["NQX301"],
+    ),
+    "half of an odd number": (
+        "C[2 * p]", "C[2 * p]", "int8[3]", "int8[m]", {"p": {}}, ["NQX301"],
+    ),
+    "a dim with a minimum": ("C[p]", "C[p]", "int8[1]", "int8[m]", {"p": {"min": 2}}, ["NQX270"]),
+    "a size of each instance": (
+        "list[C[p]]", "list[C[p]]", "int8[k]", "int8[m]", {"p": {}}, ["NQX301"],
+    ),
+    "another parameter in another use": (
+        "tuple[C[p], C[2]]", "tuple[C[p], C[2]]", "int8[1]", "int8[m]", {"p": {}}, ["NQX301"],
+    ),
+    "a pytree may hold others": (
+        "tuple[C[p], pytree]", "tuple[C[p], pytree]", "int8[1]", "int8[m]", {"p": {}}, ["NQX301"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_parameters_are_the_sizes_that_all_payloads_give_them(name):
+    before, after, inner, other, dims, codes = GIVEN[name]
+    old, new = (
+        doc({"x": kind}, at, raw={"C": {"params": ["m"], "fields": {"a": inside}}}, dims=dims)
+        for at, kind, inside in ((1, before, inner), (2, after, other))
+    )
+    assert [found.code for found in verdict(old, new, "backward")] == codes
+
+
+def test_a_dim_that_an_array_shows_is_no_other_size():
+    old, new = (
+        doc(
+            {"x": "C[p]", "y": "int8[p]"},
+            at,
+            raw={"C": {"params": ["m"], "fields": {"a": inside}}},
+            dims={"p": {}},
+        )
+        for at, inside in ((1, "int8[1]"), (2, "int8[m]"))
+    )
+    assert [found.code for found in verdict(old, new, "backward")] == ["NQX301"]
+
+
+def test_a_size_in_arguments_that_no_shape_has_is_free():
+    """The first version shows no n, so n may become a name for the size of x."""
+    raw = {"C": {"params": ["m"], "fields": {"a": "int8[2]"}}}
+    old = doc({"x": "int8[k]", "c": "C[n]"}, 1, raw=raw)
+    new = doc({"x": "int8[n]", "c": "C[n]"}, 2, raw=raw)
+    assert verdict(old, new, "full") == []
+    raw = {"C": {"params": ["m"], "fields": {"a": "int8[m]"}}}
+    old = doc({"x": "int8[k]", "c": "C[n]"}, 1, raw=raw)
+    new = doc({"x": "int8[n]", "c": "C[n]"}, 2, raw=raw)
+    assert [found.code for found in verdict(old, new, "backward")] == ["NQX301"]
+
+
+def test_a_name_in_several_shapes_is_renamed():
+    old, new = (
+        doc({"x": "int8[n]", "y": "int8[2 * n]"}),
+        doc({"x": "int8[q]", "y": "int8[2 * q]"}, 2),
+    )
+    assert verdict(old, new, "full") == []
