@@ -55,7 +55,7 @@ from neuralqx_struct.manifest.check import check_values
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import Payload, StoredArrays, check
 from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class
-from neuralqx_struct.schema.lock import payload_fingerprint, schema_member
+from neuralqx_struct.schema.lock import same_payloads, schema_member
 from neuralqx_struct.schema.series import Series, carried_series, series_of
 from neuralqx_struct.stores.store import Progress
 
@@ -379,7 +379,7 @@ def _with_classes(options: DecodeOptions, known: Mapping[str, Series]) -> Decode
         document = None if series is None else series.documents.get(wanted.version)
         for own in bound_documents(ref, root):
             # A class with another meaning of this version number is passed over.
-            if document is None or _same_payloads(own.document, document):
+            if document is None or same_payloads(own.document, document):
                 return own.classes.get(wanted.name)
         if series is None or document is None:
             return None
@@ -393,7 +393,3 @@ def _with_classes(options: DecodeOptions, known: Mapping[str, Series]) -> Decode
         return next((own.enums[cls] for own in bound_documents(ref, root) if cls in own.enums), {})
 
     return replace(options, build_class=build, choices=choices)
-
-
-def _same_payloads(first: Any, second: Any) -> bool:
-    return first is second or payload_fingerprint(first) == payload_fingerprint(second)

@@ -26,7 +26,7 @@ from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec
 from neuralqx_struct.references import SchemaRef, stored_class
 from neuralqx_struct.schema.lint.document import CHECKS
 from neuralqx_struct.schema.lint.values import VALUE_CHECKS
-from neuralqx_struct.schema.lock import payload_fingerprint
+from neuralqx_struct.schema.lock import same_payloads
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.text import path_keys
@@ -177,7 +177,7 @@ class _Writer:
         if own is None:
             return Named(self.name_of(cls))
         known = self.used.setdefault(own.id, own)
-        if payload_fingerprint(known) != payload_fingerprint(own):
+        if not same_payloads(known, own):
             return None  # a document uses one version of another
         bound = "__nqx_binding__" in vars(stored_class(cls))
         return Named(f"{own.id}.{own.root if bound else name_in_schema(cls)}")

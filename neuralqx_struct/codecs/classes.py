@@ -192,10 +192,6 @@ def _decode_fields(cls: Any, names: Sequence[str], node: Members, decoder: Decod
     return values
 
 
-def _encode_named(value: Any, encoder: Encoder) -> Members:
-    return _encode_fields(value, type(value)._fields, encoder)
-
-
 def _is_namedtuple_type(cls: type) -> bool:
     return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
 
@@ -340,10 +336,6 @@ def _names() -> Mapping[int, str]:
     return {id(value): ref for ref, value in _references().items()}
 
 
-def _is_reference(value: Any) -> bool:
-    return callable(value) and id(value) in _names()
-
-
 def _decode_reference(node: Members, _: ClassDecoder) -> Any:
     name = node["name"]
     if name in _references():
@@ -368,7 +360,7 @@ CLASS_CODECS = (
         (),
         lambda value, _: {"name": _names()[id(value)]},
         _decode_reference,
-        _is_reference,
+        lambda value: callable(value) and id(value) in _names(),
         _raw_name,
     ),
     Codec(
@@ -382,7 +374,7 @@ CLASS_CODECS = (
     Codec(
         KINDS["namedtuple"],
         (),
-        _encode_named,
+        lambda value, encoder: _encode_fields(value, type(value)._fields, encoder),
         _decode_named,
         lambda value: _is_namedtuple_type(type(value)),
         raw_fields,

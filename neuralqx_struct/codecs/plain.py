@@ -40,10 +40,6 @@ Members = Mapping[str, Node]
 # Containers.
 
 
-def _encode_items(value: Any, encoder: Encoder) -> Members:
-    return {"items": encoder.encode_all(value)}
-
-
 def _raw_items(node: Members, decoder: Decoder) -> list[Any]:
     return decoder.all(node["items"])
 
@@ -124,10 +120,6 @@ def _decode_deque(node: Members, decoder: Decoder) -> deque[Any]:
 # Bytes and integers.
 
 
-def _encode_base64(value: bytes | bytearray, _: Encoder) -> Members:
-    return {"base64": base64.b64encode(value).decode("ascii")}
-
-
 def _encode_bigint(value: int, _: Encoder) -> Members:
     bits = value.bit_length()
     if bits > MOST_BITS:
@@ -140,10 +132,6 @@ def _encode_bigint(value: int, _: Encoder) -> Members:
 # Dates and paths.
 
 
-def _write_timedelta(value: dt.timedelta) -> str:
-    return f"{value.days} {value.seconds} {value.microseconds}"
-
-
 def _read_timedelta(text: str) -> dt.timedelta:
     days, seconds, microseconds = map(int, text.split())
     return dt.timedelta(days, seconds, microseconds)
@@ -153,7 +141,10 @@ _MOMENTS: Mapping[type, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     dt.datetime: (dt.datetime.isoformat, dt.datetime.fromisoformat),
     dt.date: (dt.date.isoformat, dt.date.fromisoformat),
     dt.time: (dt.time.isoformat, dt.time.fromisoformat),
-    dt.timedelta: (_write_timedelta, _read_timedelta),
+    dt.timedelta: (
+        lambda value: f"{value.days} {value.seconds} {value.microseconds}",
+        _read_timedelta,
+    ),
 }
 _READERS = {cls.__name__: read for cls, (_, read) in _MOMENTS.items()}
 
@@ -208,7 +199,7 @@ def _list_codec(tag: str, cls: Any) -> Codec:
     return Codec(
         KINDS[tag],
         (cls,),
-        _encode_items,
+        lambda value, encoder: {"items": encoder.encode_all(value)},
         lambda node, d: cls(d.all(node["items"])),
         raw=_raw_items,
     )
@@ -238,7 +229,7 @@ def _bytes_codec(tag: str, cls: Any) -> Codec:
     return Codec(
         KINDS[tag],
         (cls,),
-        _encode_base64,
+        lambda value, _: {"base64": base64.b64encode(value).decode("ascii")},
         lambda node, _: cls(base64.b64decode(node["base64"])),
     )
 

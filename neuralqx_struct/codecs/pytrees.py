@@ -324,10 +324,6 @@ def _note_unknown(name: str, cls: type, decoder: StructDecoder) -> None:
     found.append(diagnostic)
 
 
-def _is_instance_of_struct(value: Any) -> bool:
-    return is_struct(value) and not isinstance(value, type)
-
-
 def _decode_parts(node: Members, decoder: ClassDecoder) -> Any:
     """The stored parts of an instance, without its class."""
     if node["mode"] == "serializer":
@@ -356,6 +352,6 @@ STRUCT_CODEC = Codec(
     (),
     _encode_struct,
     _decode_struct,
-    _is_instance_of_struct,
+    lambda value: is_struct(value) and not isinstance(value, type),
     raw_fields,
 )

@@ -43,7 +43,7 @@ from neuralqx_struct.evolution.value_limits import broken_limits
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.lint import Findings, finding
-from neuralqx_struct.schema.lock import edit_since, lock_entry, payload_fingerprint
+from neuralqx_struct.schema.lock import edit_since, lock_entry, payload_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, series_of, undo_hint
@@ -146,7 +146,7 @@ def verdict(
     judged = others if chosen.transitive else others[:1]
     known = own.merged(earlier.values())
     # Payloads of a version that was edited are refused, whatever the steps are.
-    edited = {v for v, d in earlier.items() if _means_otherwise(d, known.at(v))}
+    edited = {v for v, d in earlier.items() if not same_payloads(d, known.at(v))}
     for direction in chosen.directions if head.version not in edited else ():
         for version in judged:
             if version in edited:
@@ -167,10 +167,6 @@ def _documents(source: Document | Series | Iterable[Document]) -> Iterable[Docum
     if isinstance(source, Document):
         return [source]
     return source.documents.values() if isinstance(source, Series) else source
-
-
-def _means_otherwise(a: Document, b: Document) -> bool:
-    return a is not b and payload_fingerprint(a) != payload_fingerprint(b)
 
 
 def _edited(

@@ -23,7 +23,7 @@ from neuralqx_struct.evolution.declared_sizes import mixed_dtypes, new_sizes, si
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_size, same_type
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.declarations import DimDeclaration
-from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint
+from neuralqx_struct.schema.lock import full_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes.proofs import shown_places, unproved_sizes
@@ -225,7 +225,7 @@ def compare_headers(found: Changes, old: Document, new: Document) -> None:
         found.add("NQX283", ("schema",), f"schema {old.id} became {new.id}", old.id, new.id)
     if version == new.version and full_fingerprint(old) != full_fingerprint(new):
         code, message = "NQX291", f"version {version} was edited"
-        if payload_fingerprint(old) != payload_fingerprint(new):
+        if not same_payloads(old, new):
             code = "NQX290"
             message = f"version {version} holds something else, but its number is the same"
         found.add(code, ("version",), message, version, version)

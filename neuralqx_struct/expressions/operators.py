@@ -96,10 +96,6 @@ def _add(left: Form, right: Form) -> Form:
     return left[0] + right[0], left[1] + right[1]
 
 
-def _subtract(left: Form, right: Form) -> Form:
-    return left[0] - right[0], left[1] - right[1]
-
-
 def _multiply(left: Form, right: Form) -> Form | None:
     if left[0] and right[0]:
         return None
@@ -143,7 +139,11 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         symbol="+", binding=_SUM, apply=operator.add, linear=_add, joins=True, takes=CALCULATED
     ),
     ast.Sub: Operator(
-        symbol="-", binding=_SUM, apply=operator.sub, linear=_subtract, takes=CALCULATED
+        symbol="-",
+        binding=_SUM,
+        apply=operator.sub,
+        linear=lambda left, right: (left[0] - right[0], left[1] - right[1]),
+        takes=CALCULATED,
     ),
     ast.Mult: Operator(
         symbol="*", binding=_PRODUCT, apply=operator.mul, linear=_multiply, takes=CALCULATED

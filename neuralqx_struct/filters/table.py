@@ -213,10 +213,6 @@ def _tag_of_text(tag: str, where: str) -> Predicate:
     return WithTag(tag)
 
 
-def _is_sequence(filter: object) -> bool:  # noqa: A002
-    return isinstance(filter, (tuple, list)) and not callable(filter)
-
-
 # --- the table ----------------------------------------------------------------------------------------------------
 
 _ROWS: Final = (
@@ -289,7 +285,10 @@ _ROWS: Final = (
     FilterKind(
         cls=Any,
         text=TextForm("binary", "|", 1, "or"),
-        literal=Literal(_is_sequence, lambda filters, _where: Any(*filters)),
+        literal=Literal(
+            lambda it: isinstance(it, (tuple, list)) and not callable(it),
+            lambda filters, _where: Any(*filters),
+        ),
         flax=True,
         unmatched=None,
         parts=attrgetter("predicates"),

@@ -178,13 +178,11 @@ def bounded(struct: StructDeclaration, limits: Limits) -> dict[str, FieldDeclara
     for path, bounds in limits.items():
         declared = fields.get(path[0]) if len(path) == 1 else None
         if declared is not None:
-            new = {member: each for member, each in bounds.items() if not _has(declared, member)}
+            new = {
+                member: each for member, each in bounds.items() if getattr(declared, member) is None
+            }
             fields[path[0]] = declared.model_copy(update=new)
     return fields
-
-
-def _has(declared: FieldDeclaration, member: str) -> bool:
-    return getattr(declared, member) is not None
 
 
 def _bound(side: ast.expr, bound: str, other: ast.expr) -> Iterator[tuple[str, str, float]]:

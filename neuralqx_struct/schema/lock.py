@@ -76,6 +76,11 @@ def payload_fingerprint(document: Document) -> str:
     return _digest(payload_form(document))
 
 
+def same_payloads(first: Document, second: Document) -> bool:
+    """True if two documents declare the same payloads."""
+    return first is second or payload_fingerprint(first) == payload_fingerprint(second)
+
+
 @once
 def _earlier_fingerprint(document: Document) -> str:
     """The payload fingerprint of release 0.1.0, which knew no scopes of sizes and no structs inside pytrees."""

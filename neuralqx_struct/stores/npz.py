@@ -124,10 +124,6 @@ def _escaped(found: re.Match[str]) -> str:
     return "".join(f"%{ord(char):02X}" for char in found.group()) or "%00"
 
 
-def _array_name(member: str) -> str:
-    return member.removesuffix(".npy")
-
-
 def _write(
     file: BinaryIO, arrays: Mapping[str, Array], compress: bool, tick: Tick | None
 ) -> Written:
@@ -276,7 +272,7 @@ _FORMAT: Final = FileFormat(
     index=_index,
     entry=_entry,
     keys=_member_names,
-    name=_array_name,
+    name=lambda member: member.removesuffix(".npy"),
     locate=_located,
 )
 

@@ -123,17 +123,16 @@ class Pieces:
     def problem(self, itemsize: int, crc32: int | None) -> str | None:
         """The reason why an array of this shape, and of this checksum if given, has no such pieces."""
         shape, chunk = self.shape, self.chunk
-        if len(chunk) != len(shape) or not all(map(_divides, chunk, shape)):
+        if len(chunk) != len(shape) or not all(
+            0 < size <= whole and whole % size == 0
+            for size, whole in zip(chunk, shape, strict=True)
+        ):
             return f"expected a chunk that divides {list(shape)}, got {list(chunk)}"
         if len(self.sums) != self.count():
             return f"expected {self.count()} checksums of chunks, got {len(self.sums)}"
         if crc32 is not None and (whole := self.whole(itemsize)) != crc32:
             return f"expected checksums of chunks that make up {crc32:#010x}, got {whole:#010x}"
         return None
-
-
-def _divides(size: int, whole: int) -> bool:
-    return 0 < size <= whole and whole % size == 0
 
 
 def extent(region: Region) -> tuple[int, ...]:

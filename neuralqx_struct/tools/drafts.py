@@ -156,7 +156,7 @@ class _Draft:
                 todo += reversed(seen.items.values())  # type: ignore[call-overload]
         taken = {*type_names()}
         for reference in (*self.structs, *self.enums):
-            name = _class_name(reference)
+            name = re.split(r"[:.]", reference)[-1]
             # Classes of the same name could not be distinguished; those of another schema have its.
             if name not in taken and not is_schema_ref(reference):
                 taken.add(name)
@@ -386,10 +386,6 @@ def _known_size(label: str, rank: int, axis: int) -> str:
         return ""
     found = (names for words, names in _TABLES.items() if re.search(words, label.lower()))
     return next(found, ("", ""))[axis]
-
-
-def _class_name(reference: str) -> str:
-    return re.split(r"[:.]", reference)[-1]
 
 
 def _listed(words: Iterable[str]) -> str:

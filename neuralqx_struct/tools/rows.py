@@ -253,7 +253,8 @@ def lines_of(rows: Iterable[Row], *, whole: bool = True, width: int = NARROW) ->
     cells = [[*map(printable, each)] for each in cells_of(rows)]
     widest = [max((columns(each[place]) for each in cells), default=0) for place in range(5)]
     widths = [min(each, _WIDEST) for each in widest[:4]]
-    over = _table_width(widths) - width
+    # Two columns in front of each cell; path, type and size always have theirs.
+    over = sum(widths) + 2 * (3 + bool(widths[3])) - width
     if not whole:
         for _ in range(over):
             widths[max(0, 1, 3, key=widths.__getitem__)] -= 1
@@ -267,11 +268,6 @@ def lines_of(rows: Iterable[Row], *, whole: bool = True, width: int = NARROW) ->
         if below and found:
             lines.append(f"      {found}")
     return lines
-
-
-def _table_width(widths: Sequence[int]) -> int:
-    """The columns of a line of cells, with two in front of each; path, type and size always have theirs."""
-    return sum(widths) + 2 * (3 + bool(widths[3]))
 
 
 def shortened(text: str, most: int = _WIDEST) -> str:

@@ -183,13 +183,8 @@ class StructNames:
             name = self.struct(form, label)
             fields = {key: self.written(each, key) for key, each in inside.items()}
             return STRUCT.node(type=f"{_MODULE}:{name}", fields=fields)
-        one = singular(label)
+        one = label[:-1] if re.search(r"[^s]s$", label) else label  # `layer` of `layers`
         if form.sort == "dict":
             return DICT.node(items=[[key, self.written(each, one)] for key, each in inside.items()])
         kind = LIST if form.sort == "list" else TUPLE
         return kind.node(items=[self.written(each, one) for each in inside.values()])
-
-
-def singular(name: str) -> str:
-    """Returns ``layer`` for ``layers``."""
-    return name[:-1] if re.search(r"[^s]s$", name) else name

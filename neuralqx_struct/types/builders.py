@@ -33,10 +33,6 @@ def require_room(declared: Any, sizes: Iterable[int]) -> None:
         raise SchemaError(message, code="NQX109", hint="check the sizes, or set it in Python")
 
 
-def _unknown_size(_: Expression) -> int:
-    return -1
-
-
 @dataclass
 class NodeBuilder(Builder):
     """Makes manifest nodes.
@@ -49,7 +45,7 @@ class NodeBuilder(Builder):
     """
 
     structs: bool = True
-    size: Callable[[Expression], int] = _unknown_size
+    size: Callable[[Expression], int] = lambda _: -1
     store: Callable[[str, Any], Node] = lambda _dtype, _array: None
     lead: tuple[int, ...] = ()
     chosen: Mapping[str, tuple[str, Path]] = field(default_factory=dict)

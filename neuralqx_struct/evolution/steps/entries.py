@@ -32,7 +32,7 @@ from neuralqx_struct.manifest.kinds import (
 )
 from neuralqx_struct.paths import FieldName, Path
 from neuralqx_struct.references import is_schema_ref
-from neuralqx_struct.schema.migration import Add, Remove, RenamePath, Step
+from neuralqx_struct.schema.migration import Add, Remove, RenamePath
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Node, Type
 from neuralqx_struct.types.text import format_type
@@ -322,16 +322,12 @@ def _review_path(step: RenamePath, _: Scope) -> Iterator[Diagnostic]:
     yield may_stop(where, "path")
 
 
-def _rename_path_back(step: RenamePath, *_: object) -> list[Step]:
-    return [step.model_copy(update={"path": step.to, "to": step.path})]
-
-
 rename_path = builder(RenamePath)
 RENAME_PATH = StepKind(
     model=RenamePath,
     declare=_rename_path,
     rewrite=_rename_path_payload,
-    inverse=_rename_path_back,
+    inverse=lambda step, *_: [step.model_copy(update={"path": step.to, "to": step.path})],
     cost="manifest",
     review=_review_path,
 )

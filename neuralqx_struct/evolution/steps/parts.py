@@ -175,18 +175,13 @@ def _pieces(step: Split, node: Node, place: Place) -> dict[str, Node]:
     made, start = {}, 0
     for name, size in zip(step.into, sizes, strict=True):
         chosen = start if stacked else slice(start, start + size)
-        piece = partial(_piece, index=(*_before(axis), chosen, ...))
+        piece = partial(_piece, index=(*(slice(None),) * axis, chosen, ...))
         how = ("part", axis, start, step.how, size)
         length = [] if stacked else [size]
         rest = [*shape[:axis], *length, *shape[axis + 1 :]]
         made[name] = place.derive(node, how, piece, shape=rest)
         start += size
     return made
-
-
-def _before(axis: int) -> tuple[slice, ...]:
-    """The index that takes every axis before one whole."""
-    return (slice(None),) * axis
 
 
 def _piece(array: np.ndarray, index: tuple[Any, ...]) -> np.ndarray:

@@ -238,17 +238,13 @@ def _linear(node: ast.expr, unknown: frozenset[str], names: Mapping[str, Any]) -
                 right = form and _linear(step.right, unknown, names)
                 form = operator_of(step).linear(form, right) if form and right else None
             return form
-    if unknown & _reads(node):
+    if any(isinstance(each, ast.Name) and each.id in unknown for each in ast.walk(node)):
         return None
     try:
         value = evaluate_tree(node, names)
     except SchemaError:  # reported by evaluate(), if the value is needed
         return None
     return (Fraction(0), Fraction(value)) if type(value) is int else None
-
-
-def _reads(node: ast.AST) -> frozenset[str]:
-    return frozenset(inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
