@@ -16,7 +16,7 @@ Example:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, UntrustedError
-from neuralqx_struct.formats.ranges import Blocks, Ranges, View, part_in
+from neuralqx_struct.formats.ranges import Ranges, View, part_in
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -90,7 +90,9 @@ def _opened_npz(path: Place, reading: Reading) -> ForeignFile:
     view = data.view
     found: list[Diagnostic] = []
     arrays: dict[str, Found] = {}
-    ahead = None if isinstance(view, memoryview) else partial(_fetch_headers, view)
+    ahead = None
+    if not isinstance(view, memoryview):  # the headers of arrays are behind those of members
+        ahead = partial(view.fetch, behind=_MOST_EXTRA + _packed_size(_USUAL_HEADER))
     for member in read_directory(view, any_names=True, ahead=ahead):
         if len(found) >= MOST_FINDINGS:
             break
@@ -107,11 +109,6 @@ def _opened_npz(path: Place, reading: Reading) -> ForeignFile:
         view.fetch(())  # the headers are not kept
     raise_findings(found)
     return file_of(path, NPZ, data, arrays)
-
-
-def _fetch_headers(view: Blocks, headers: Iterable[tuple[int, int]]) -> None:
-    """Fetches the headers of all members, those of the arrays in them included."""
-    view.fetch((start, end + _MOST_EXTRA + _packed_size(_USUAL_HEADER)) for start, end in headers)
 
 
 def _of_member(view: View, member: Member, limits: Limits) -> Found:

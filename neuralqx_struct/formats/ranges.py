@@ -73,15 +73,18 @@ class Blocks:
         self._held: OrderedDict[int, memoryview] = OrderedDict()
         self._ahead: list[tuple[int, memoryview]] = []
 
-    def fetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+    def fetch(self, ranges: Iterable[tuple[int, int]], before: int = 0, behind: int = 0) -> None:
         """Fetches ranges that will be asked for, several at a time; near ones together. Forgets earlier ones.
 
         Args:
             ranges: Where they start and end; ends behind the file are taken as its end. Those behind a limit are left out.
+            before: Bytes in front of each that are fetched too.
+            behind: Bytes behind each.
         """
         from concurrent.futures import ThreadPoolExecutor
 
-        wanted = [*_together(ranges, self._size)]
+        wider = ((max(start - before, 0), end + behind) for start, end in ranges)
+        wanted = [*_together(wider, self._size)]
         self._ahead = []
         if wanted:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
