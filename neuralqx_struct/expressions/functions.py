@@ -19,6 +19,7 @@ import operator
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from neuralqx_struct.expressions.operators import (
@@ -215,16 +216,8 @@ def _total(run: Any, node: ast.AST, items: Iterable[Any]) -> Any:
     return result
 
 
-def _all(run: Any, node: ast.AST, items: Iterable[Any]) -> Any:
-    return _joined(run, node, items, operator.and_, stops=False)
-
-
-def _any(run: Any, node: ast.AST, items: Iterable[Any]) -> Any:
-    return _joined(run, node, items, operator.or_, stops=True)
-
-
 def _joined(
-    run: Any, node: ast.AST, items: Iterable[Any], join: Callable[..., Any], *, stops: bool
+    run: Any, node: ast.AST, items: Iterable[Any], *, join: Callable[..., Any], stops: bool
 ) -> Any:
     result: Any = not stops
     for item in items:
@@ -300,10 +293,16 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "sum": Function(evaluate=_reduction("sum", _total), shown=True, folds=True, takes=CALCULATED),
     "all": Function(
-        evaluate=_reduction("all", _all), folds=True, takes=TRUE_OR_FALSE, makes="bool"
+        evaluate=_reduction("all", partial(_joined, join=operator.and_, stops=False)),
+        folds=True,
+        takes=TRUE_OR_FALSE,
+        makes="bool",
     ),
     "any": Function(
-        evaluate=_reduction("any", _any), folds=True, takes=TRUE_OR_FALSE, makes="bool"
+        evaluate=_reduction("any", partial(_joined, join=operator.or_, stops=True)),
+        folds=True,
+        takes=TRUE_OR_FALSE,
+        makes="bool",
     ),
     "isfinite": Function(evaluate=_finite, takes=CALCULATED, makes="bool"),
 }

@@ -77,7 +77,6 @@ _INSTEAD: Mapping[str, tuple[str, ...]] = {
 }
 _PRODUCTS = ("prod", "product")
 _MODULES = ("math", "np", "numpy", "jnp", "jax", "linalg")
-_LOOPS = (ast.GeneratorExp, ast.ListComp, ast.SetComp)
 
 _STRINGS = re.compile(r"""('[^'\\\n]*'|"[^"\\\n]*")""")
 _SLIPS = (
@@ -252,14 +251,7 @@ class _Nearest(ast.NodeTransformer):
         body = _Replace({first.target.id: path}).visit(node.elt)
         return self.visit(body)  # type: ignore[no-any-return]
 
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
-        return self.loop(node)
-
-    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
-        return self.loop(node)
-
-    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
-        return self.loop(node)
+    visit_GeneratorExp = visit_ListComp = visit_SetComp = loop  # noqa: N815 - names of ast
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         if node.attr in FUNCTIONS and self.choice:
