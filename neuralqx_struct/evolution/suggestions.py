@@ -36,6 +36,7 @@ from neuralqx_struct.evolution.sizes import readable_as, same_type, substitute
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.fields import mappings
 from neuralqx_struct.evolution.steps.structs import is_renamed
+from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import reachable, start_of
 from neuralqx_struct.types import Array, Type, walk_type
@@ -61,15 +62,22 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
     given: dict[Place, list[Suggestion]] = {}
     last = shown[:1]
     renamed: dict[str, Place] = {}
+
+    def after(last: Place, steps: list[Step]) -> list[Place]:
+        for at in (last, *reversed(given)):
+            if Work(old, new).after([*_first_steps(given.get(at, ())), *steps]) is not None:
+                return [at]
+        return [last]
+
     for suggestion in suggest(old, new) if found else ():
         about = [at for at in suggestion.about if at in places]
         fresh = [at for at in about if at not in first]
-        steps: list[Any] = [step for answer in suggestion.answers[:1] for step in answer.steps]
+        steps: list[Any] = _first_steps([suggestion])
         # A suggestion that no message is about, a difference that another suggestion leaves, and steps that need a
-        # struct to be renamed before follow the step that renames it, or else the last one.
+        # struct to be renamed before follow the step that renames it, or else the last one after which they apply.
         before = [renamed[at[1]] for at in suggestion.about if at[1:2] and at[1] in renamed]
         late = before if before and Work(old, new).after(steps) is None else []
-        last = late or fresh or about or before or last
+        last = late or fresh or about or before or after(last[0], steps)
         first |= dict.fromkeys(fresh, last[0])
         start = first.setdefault(last[0], last[0])
         given.setdefault(start, []).append(suggestion)
@@ -84,11 +92,14 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
     return [replace(each, hint=hints.get(each.path) or each.hint) for each in found]
 
 
+def _first_steps(found: Iterable[Suggestion]) -> list[Step]:
+    """The steps of some suggestions, with the first answer to each question."""
+    return [step for each in found for answer in each.answers[:1] for step in answer.steps]
+
+
 def _is_nearer(found: Iterable[Suggestion], old: Document, new: Document) -> bool:
     """False if suggestions that rename a struct leave as many differences as there were."""
-    steps = [
-        step for suggestion in found for answer in suggestion.answers[:1] for step in answer.steps
-    ]
+    steps = _first_steps(found)
     if not any(kind(step).renames_struct for step in steps):
         return True
     after = Work(old, new).after(steps)

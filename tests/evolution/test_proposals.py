@@ -4,10 +4,11 @@ import pytest
 import yaml
 
 import neuralqx_struct as s
+from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.proposals import loses_values
 from neuralqx_struct.evolution.steps import step_text
-from neuralqx_struct.evolution.suggestions import suggest
+from neuralqx_struct.evolution.suggestions import explained, suggest
 from neuralqx_struct.schema.reading import document_from_data
 from tests.builders import ROOT, doc
 
@@ -151,3 +152,12 @@ def test_the_size_of_a_struct_that_goes_away_is_named():
     assert "write `float32[n_of_Adam]`, or declare them under dims" in left.question
     case["new"]["T"]["mu"] = "float32[n_of_Adam]"
     assert [step.name for each in proposed(case) for step in each.steps] == ["inline"]
+
+
+def test_a_step_that_no_message_is_about_follows_one_that_it_can_be_applied_after():
+    """The cast unites the dtypes of S, which differ once h is there; the message about h alone makes it."""
+    dtypes = {"S": ["int8", "float64"]}
+    old = doc({"n": "S[]", "e": "float64[]"}, dtypes=dtypes)
+    new = doc({"h": "tuple[float64[], S[]]", "a": "str | null"}, 2, dtypes=dtypes)
+    hints = {found.field: found.hint for found in explained(old, new, differences(old, new))}
+    assert [name for name, hint in hints.items() if "cast: {field: h" in hint] == ["h"]
