@@ -404,10 +404,10 @@ GOALS = (
     Goal("validate, a process", "import jax", 0.35, processes("validate", "BUNDLE"), 9),
     Goal("schema lint, a process", "import jax", 0.45, processes("schema", "lint", SCHEMA), 9),
     Goal("adopt 90 MB of safetensors", "by hand", 1.5, adoption, 9),
-    Goal("load each of 100,000 arrays", "of 10,000", 1.3, loading_tenfold, 5, in_memory=True),
-    Goal("save each of 100,000 arrays", "of 10,000", 1.3, saving_tenfold, 5, in_memory=True),
+    Goal("load each of 100,000 arrays", "of 10,000", 1.3, loading_tenfold, 3, in_memory=True),
+    Goal("save each of 100,000 arrays", "of 10,000", 1.3, saving_tenfold, 3, in_memory=True),
     *(
-        OfOrbax(name, against, limit, managers, 15, in_memory=True, part=part)
+        OfOrbax(name, against, limit, managers, 9, in_memory=True, part=part)
         for name, against, limit, part in (
             ("block while Orbax's manager saves 256 MiB", "StandardSave", 1.5, "blocking"),
             ("save them in all", "StandardSave", 1.03, "total"),
