@@ -114,15 +114,16 @@ _TOO_MANY = Diagnostic(
 )
 
 
-def failures(values: Values, instances: Iterable[Instance]) -> list[Diagnostic]:
-    """The constraints that fail; the last finding is NQX507 if there are too many to check."""
+def failures(values: Values, instances: Iterable[Instance], *, derived: bool) -> list[Diagnostic]:
+    """The constraints that fail, and with ``derived`` the derived fields without a value; the last finding is NQX507 if there are too many to check."""
     found: list[Diagnostic] = []
     for declaration, seen, path, dims, axes in instances:
         if values.budget.steps < 0 or len(found) > _MOST_FAILURES:
             return [*found[:_MOST_FAILURES], _TOO_MANY]
         values.budget.steps -= len(declaration.constraints)
         names, at = values.names(declaration, seen, path), format_path(path)
-        if not axes:
+        found += _without_value(declaration, names, at) if derived else ()
+        if not axes or not declaration.constraints:
             found += _broken(declaration, names, at)
             continue
         lengths = [dims.size(axis) or 0 for axis in axes]
@@ -139,6 +140,17 @@ def failures(values: Values, instances: Iterable[Instance]) -> list[Diagnostic]:
     if values.budget.steps < 0:
         found = [*found[:_MOST_FAILURES], _TOO_MANY]
     return found
+
+
+def _without_value(declaration: StructDeclaration, names: Names, at: str) -> Iterator[Diagnostic]:
+    """Yields why derived fields have no value."""
+    for expression in declaration.derivations:
+        with contextlib.suppress(NeedsDataError):
+            try:
+                if not _has_unknown(expression, names):
+                    evaluate(expression, names, budget=names.budget)
+            except SchemaError as error:
+                yield from (replace(each, path=at) for each in error.diagnostics)
 
 
 def _broken(declaration: StructDeclaration, names: Names, at: str) -> Iterator[Diagnostic]:

@@ -167,7 +167,9 @@ def conform(
     walk = _Walk(document, read, closed=closed)
     walk.outermost(struct, value)
     values = Values(document, read, walk.scopes)
-    return [*walk.found, *walk.dims.solve(), *failures(values, walk.constrained)]
+    found = [*walk.found, *walk.dims.solve()]
+    derived = closed and not found  # of an object, its constructor computes them
+    return [*found, *failures(values, walk.constrained, derived=derived)]
 
 
 def size_scopes(
@@ -258,7 +260,7 @@ class _Walk:
                 hint = did_you_mean(str(unknown), declaration.fields) if self.hints else None
                 message = f"expected a field of {name}, got {str(unknown)!r}"
                 self.report("NQX415", (*path, unknown), message, hint)
-        if declaration.constraints:
+        if declaration.constraints or (self.closed and declaration.derivations):
             self.constrained.append(Instance(declaration, seen, path, dims, axes))
 
     def know_values(self, declaration: StructDeclaration, seen: Seen, dims: Solver) -> None:

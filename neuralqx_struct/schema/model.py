@@ -243,8 +243,12 @@ class StructDeclaration(Declaration):
         """The expressions that the constraints depend on: their own, and those of derived fields."""
         if not self.constraints:
             return ()
-        derived = [d.derivation for d in self.fields.values() if d.derivation is not None]
-        return (*(constraint.expression for constraint in self.constraints), *derived)
+        return (*(constraint.expression for constraint in self.constraints), *self.derivations)
+
+    @cached_property
+    def derivations(self) -> tuple[Expression, ...]:
+        """The expressions of the derived fields."""
+        return tuple(d.derivation for d in self.fields.values() if d.derivation is not None)
 
 
 def _short(declared: dict[str, Any], only: str) -> Any:

@@ -192,3 +192,36 @@ def test_shaped_refuses_to_be_a_number():
 def test_kinds_without_a_type_are_other():
     assert see_node({"__kind__": "slice", "start": 0, "stop": 1, "step": None}).sort == "other"
     assert see_node({"__kind__": "bigint", "value": "9"}).type_name == "int"
+
+
+RATIOS = parse_document(
+    read_text("""\
+language: "1"
+schema: lab.ratios
+version: 1
+root: R
+structs:
+  R:
+    fields:
+      a: int
+      x: "float32[n]"
+      share: {type: float, derived: 1 / a}
+      rest: {type: int, derived: "n // a if a else 0"}
+      largest: {type: float, derived: max(x)}
+""")
+)
+
+
+def test_a_derived_field_without_a_value():
+    def found(a, **options):
+        node = {"__kind__": "struct", "type": "lab.ratios@1:R"}
+        node["fields"] = {"a": a, "x": array("float32", 3)}
+        return [str(each) for each in conform(RATIOS, "R", node, see_node, **options)]
+
+    assert found(2) == []
+    assert found(0) == [
+        "$: expected a divisor other than zero, got 0 [NQX115]\n  in `1 / a`",
+    ]
+    assert found(0, closed=False) == []  # the constructor of an object computes it
+    (other,) = found("x")  # a value of another type is all that is wrong
+    assert "NQX411" in other
