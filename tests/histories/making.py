@@ -362,7 +362,7 @@ class Maker:
                 far = self.bold and self.chance(0.5)
                 return self.rng.randint(-9, 9) if far else self.rng.randint(-2, 3)
             case ("float",):
-                return self.one([0.5, -1.0, 3.0])
+                return self.one([0.5, -1.0, 3.0, *([-9.5, 9.5] if self.bold else [])])
             case ("str",):
                 return self.one(["x", "word", "", *(["another"] if self.bold else [])])
             case ("bool",):

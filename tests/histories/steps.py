@@ -496,7 +496,8 @@ def cast_with_loss(make, new):
     held.type = ("array", dtype, held.type[2])
 
     def change(values, _):
-        values[key] = values[key].astype(dtype)
+        with np.errstate(over="ignore"):  # numbers beyond the dtype are lost too
+            values[key] = values[key].astype(dtype)
 
     steps = step("cast", struct, new, field=key, dtype=dtype, exact=False, lossy=True)
     return Edit("cast with a loss", steps, on_instances(new, struct, change), lossless=False)

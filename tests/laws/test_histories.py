@@ -47,6 +47,20 @@ def test_probes_have_items_inside_four_structs():
     assert lengths > {0, 1, 2}
 
 
+def test_probes_have_numbers_beyond_the_bounds_of_histories():
+    fields = {"f": Field(("float",))}
+    numbers = {
+        Maker(seed, bold=True).payload(Version(structs={"R": Struct([], fields)})).fields["f"]
+        for seed in range(60)
+    }
+    assert min(numbers) < -2
+    assert max(numbers) > 5
+
+
+def test_the_model_of_a_lossy_cast_takes_numbers_beyond_the_dtype(tmp_path):
+    check(tmp_path, [170102603])
+
+
 @pytest.mark.parametrize("first", range(0, 100, 20))
 def test_what_lint_accepts_loads_as_the_model_expects(tmp_path, first):
     first += 100 * (sys.version_info >= (3, 13))  # CI tries others with each Python
