@@ -168,19 +168,19 @@ def lock(descriptor: int, *, shared: bool = False) -> bool | None:
     return True
 
 
-def _locked(path: Path) -> tuple[bool | None, int | None]:
-    """The result of :func:`lock` for a path, also False if it is gone; and its descriptor unless that is False."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
+def _locked(path: Path, held: list[int]) -> bool | None:
+    """The result of :func:`lock` for a path, also False if it is gone; ``held`` gets its descriptor unless that is False."""
+    try:  # in one call: an interrupt between two would lose the descriptor, and so keep the lock
+        held.extend(map(os.open, [path], [os.O_RDONLY]))
     except FileNotFoundError:
-        return False, None
+        return False
     except OSError:  # Windows opens no folders
-        return None, None
-    done = lock(descriptor)
-    if done is False or not _leads_to(path, descriptor):
-        os.close(descriptor)
-        return False, None
-    return done, descriptor
+        return None
+    done = lock(held[-1])
+    if done is False or not _leads_to(path, held[-1]):
+        _unlock(held)
+        return False
+    return done
 
 
 def _leads_to(path: Path, descriptor: int) -> bool:
@@ -191,12 +191,15 @@ def _leads_to(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _unlock(descriptor: int) -> None:
+def _unlock(held: list[int]) -> None:
+    """Unlocks and closes the descriptor in ``held``, if there is one."""
+    if not held:
+        return
     with suppress(ImportError, OSError):  # closing is not enough where forked processes share it
         import fcntl
 
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
+        fcntl.flock(held[-1], fcntl.LOCK_UN)
+    os.close(held.pop())
 
 
 class _Stage:
@@ -206,7 +209,7 @@ class _Stage:
         self.target = target
         self.path = target
         self.kept: Path | None = None  # the old target, if the system cannot exchange names
-        self._lock: int | None = None
+        self._held: list[int] = []  # its descriptor while it is locked
 
     def make(self, *, folder: bool) -> None:
         """Makes and locks it."""
@@ -216,8 +219,7 @@ class _Stage:
                 self.path.mkdir()
             else:
                 self.path.open("xb").close()
-            done, self._lock = _locked(self.path)
-            if done is not False:
+            if _locked(self.path, self._held) is not False:
                 return
             self.close()
         message = "expected to lock a temporary file, got refused"
@@ -225,9 +227,7 @@ class _Stage:
 
     def unlock(self) -> None:
         """Unlocks the file or folder, also if it has the name of the target now."""
-        descriptor, self._lock = self._lock, None
-        if descriptor is not None:
-            _unlock(descriptor)
+        _unlock(self._held)
 
     def close(self) -> None:
         """Removes it, and the old target."""
@@ -244,19 +244,19 @@ def _discard(path: Path, *, own: bool, pauses: int = 0) -> bool:
     ``own``: it belongs to this writer. ``pauses``: how often to look again, if another writer may be about
     to unlock it.
     """
-    done, descriptor = _locked(path)
-    for _ in range(pauses):
-        if done is not False or not os.path.lexists(path):
-            break
-        time.sleep(0.002)
-        done, descriptor = _locked(path)
-    free = own if done is None else done
+    held: list[int] = []
     try:
+        done = _locked(path, held)
+        for _ in range(pauses):
+            if done is not False or not os.path.lexists(path):
+                break
+            time.sleep(0.002)
+            done = _locked(path, held)
+        free = own if done is None else done
         if free:
             _remove(path)
     finally:
-        if descriptor is not None:
-            _unlock(descriptor)
+        _unlock(held)
     return free
 
 
@@ -317,16 +317,15 @@ def clear_leftovers(folder: Path) -> None:
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Lets one writer at a time work in a folder, where the system has locks; the others wait."""
-    descriptor = None
+    held: list[int] = []
     with suppress(OSError):  # Windows opens no folders
-        descriptor = os.open(folder, os.O_RDONLY)
+        held.append(os.open(folder, os.O_RDONLY))
     try:
-        while descriptor is not None and lock(descriptor) is False:
+        while held and lock(held[-1]) is False:
             time.sleep(_PAUSE)
         yield
     finally:
-        if descriptor is not None:
-            _unlock(descriptor)
+        _unlock(held)
 
 
 # Replacement

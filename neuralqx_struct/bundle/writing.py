@@ -132,9 +132,16 @@ class PendingBundle:
         self._failure: BaseException | None = None
         self._agreed = not together
         self._place = _place(path)
-        self._thread = threading.Thread(target=self._run, args=(finish,), name=f"export to {path}")
+        self._work = [finish]  # none where the thread was given up before it ran
+        self._thread = threading.Thread(target=self._run, name=f"export to {path}")
         _RUNNING[self._place] = self
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # such as an interrupt: nobody shall wait for it, nor its lock stay
+            if not self._thread.is_alive():
+                self._work.clear()
+                _RUNNING.pop(self._place, None)
+            raise
 
     def __repr__(self) -> str:
         if not self.done:
@@ -191,14 +198,16 @@ class PendingBundle:
         self.raise_failure()
         return b""
 
-    def _run(self, finish: Callable[[], None]) -> None:
+    def _run(self) -> None:
         try:
-            finish()
+            for finish in tuple(self._work):  # the caller may clear it
+                finish()
         except BaseException as failure:  # noqa: BLE001 - raised by wait() and by the next export
             self._failure = failure
             _FAILED.append(self)
             _LOG.error("%s: the bundle was not written: %s", self.path, failure)
         finally:
+            self._work.clear()
             if _RUNNING.get(self._place) is self:
                 del _RUNNING[self._place]
 

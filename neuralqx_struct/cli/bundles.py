@@ -255,7 +255,7 @@ def migrate(
     if folders.holds_bundles(source):
         with reports.progress_bar("migrating bundles") as advance:
             folder = folders.migrate_all(source, target, **options, progress=advance)
-        if len(folder.failed) == len(folder.items):
+        if all(item.state in ("failed", "waiting") for item in folder.items):
             end = "nothing was written"
         return _of_folder(folder, end, members)
     if not dry_run:

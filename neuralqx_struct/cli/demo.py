@@ -18,6 +18,7 @@ from typing import Any
 
 from neuralqx_struct.errors import StructError, shell_word
 from neuralqx_struct.references import shipped
+from neuralqx_struct.schema.text.loader import replace_text
 
 Progress = Callable[[int, int, str], None]
 
@@ -95,10 +96,15 @@ def run(
         )
     folder.mkdir(parents=True, exist_ok=True)
     schemas = folder / "schemas" / "vmc_state"
-    for name in ("vmc_state", "struct-schema", "manifest"):
-        shutil.copytree(shipped(f"schemas/{name}"), schemas.parent / name)
     without_cache = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(shipped("examples/vmc_ising"), folder / "vmc_ising", ignore=without_cache)
+    try:
+        for name in ("vmc_state", "struct-schema", "manifest"):
+            shutil.copytree(shipped(f"schemas/{name}"), schemas.parent / name)
+        shutil.copytree(shipped("examples/vmc_ising"), folder / "vmc_ising", ignore=without_cache)
+    except OSError:  # such as a full disk: leave no half-written files
+        for made in ("schemas", "vmc_ising"):
+            shutil.rmtree(folder / made, ignore_errors=True)
+        raise
 
     import jax
     import numpy as np
@@ -191,7 +197,7 @@ def run(
 
     log(f"  in Python: train.train(state, train.V3, {MORE_STEPS})")
     report = folder / "report.html"
-    report.write_text(s.report(folder / "ckpt_resumed"), encoding="utf-8")
+    replace_text(report, s.report(folder / "ckpt_resumed"))
     log(f"\n10. Look at the last checkpoint: {report}")
     log(by_hand("report", folder / "ckpt_resumed", "--out", report))
     seconds = time.perf_counter() - began

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import itertools
 import os
 import random
 import signal
@@ -229,6 +230,38 @@ def test_a_lock_that_another_process_takes_first_leaves_nothing(tmp_path, monkey
     monkeypatch.undo()
     bundle.write(tmp_path / "ckpt", simple())
     assert [entry.name for entry in tmp_path.iterdir()] == ["ckpt"]
+
+
+def test_an_interrupt_between_any_two_instructions_leaves_no_lock(tmp_path):
+    """A descriptor that an interrupt loses would keep its lock as long as the process lives."""
+    previous, left = sys.gettrace(), -1
+
+    def trace(frame, event, _):
+        nonlocal left
+        code = frame.f_code
+        if code.co_filename != replacement.__file__ or code.co_name not in ("_locked", "make"):
+            return None
+        frame.f_trace_opcodes = True
+        left -= event == "opcode"
+        if not left:
+            raise KeyboardInterrupt
+        return trace
+
+    target = tmp_path / "notes"
+    for instruction in itertools.count(1):
+        left = instruction
+        try:
+            sys.settrace(trace)
+            with replacement.staged(target, folder=True, overwrite=True, foreign=lambda _: None):
+                pass
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(previous)
+        assert {*tmp_path.iterdir()} <= {target}, instruction
+        if left > 0:
+            break
+    assert instruction > 50
 
 
 @pytest.mark.parametrize("overwrite", [True, False])

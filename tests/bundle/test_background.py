@@ -51,6 +51,22 @@ class Held:
         self.real.close()
 
 
+def test_an_interrupt_before_the_thread_runs_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(thread):
+        threading._limbo[thread] = thread  # as Thread.start does first
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading, "_limbo", {})
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            s.export({"w": np.ones(3)}, tmp_path / "a", asynchronous=True)
+    gc.collect()
+    assert [*tmp_path.iterdir()] == []
+    s.export({"w": np.ones(3)}, tmp_path / "a", asynchronous=True).wait()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
 def test_nothing_is_seen_before_all_is_written(tmp_path, monkeypatch):
     path = s.export({"w": jnp.zeros(3)}, tmp_path / "a", store="orbax")
     writer = Held(monkeypatch)

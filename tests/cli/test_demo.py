@@ -1,5 +1,8 @@
 import dataclasses
+import errno
+import functools
 import json
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +46,18 @@ def test_a_folder_in_use_is_left_alone(tmp_path):
     with pytest.raises(StructError, match="in use"):
         run(tmp_path, log=lambda line: None)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_a_full_disk_leaves_no_half_written_files(tmp_path, monkeypatch):
+    def half(source, target, **_):
+        Path(target).write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    copytree = functools.partial(demo.shutil.copytree, copy_function=half)
+    monkeypatch.setattr(demo.shutil, "copytree", copytree)
+    with pytest.raises(OSError, match="No space left"):
+        run(tmp_path / "demo", log=lambda line: None)
+    assert list((tmp_path / "demo").iterdir()) == []
 
 
 def test_the_folder_if_nobody_says(tmp_path, monkeypatch):

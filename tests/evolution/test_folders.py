@@ -349,7 +349,7 @@ def test_the_command_says_that_it_could_not_write(run, tmp_path, monkeypatch):
     assert (
         ran.exit_code == 2
         and "No space left on device" in ran.stderr
-        and "1 failed, 5 not tried" in ran.stdout
+        and "1 failed, 5 not tried\nnothing was written\n" in ran.stdout
     )
 
 
