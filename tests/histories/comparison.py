@@ -33,8 +33,8 @@ STOPS = {
     "convert text": {"NQX421"},
     "rename path": {"NQX414", "NQX415"},
 }
-#: Likewise of downgrades: an array without elements does not show its former axes.
-DOWNGRADE_STOPS = {"reshape": {"NQX413"}}
+#: Likewise of downgrades: an array without elements does not show its former axes, nor an empty list the sizes of parts.
+DOWNGRADE_STOPS = {"reshape": {"NQX413"}, "merge": {"NQX413"}}
 #: The payloads that are tried for a verdict of which no sample is an example.
 PROBES = 300
 
@@ -265,7 +265,9 @@ class Comparison:
         errors = [str(d) for d in found if d.severity == "error"]
         refused = self.refused(direction, number, unknown, probe=bool(errors))
         label = f"{direction} {number}, unknown={unknown}"
-        if refused and not errors and not self.may_stop(refused):
+        back = direction == "forward" and "NQX320" in self.named
+        stops = STOPS | (DOWNGRADE_STOPS if back else {})
+        if refused and not errors and not self.may_stop(refused, stops):
             self.wrong.append(f"{label}: no finding, but {refused}")
         if errors and not refused and self.has_payloads(direction, number):
             self.wrong.append(f"{label}: every payload was read, but {errors}")
