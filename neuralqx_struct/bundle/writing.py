@@ -132,10 +132,11 @@ class PendingBundle:
         self._failure: BaseException | None = None
         self._agreed = not together
         self._place = _place(path)
-        self._work = [finish]  # none where the thread was given up before it ran
+        self._work: list[Callable[[], None]] = []  # none where the thread was given up
         self._thread = threading.Thread(target=self._run, name=f"export to {path}")
-        _RUNNING[self._place] = self
         try:
+            self._work.append(finish)  # not before: the thread makes it part of a cycle
+            _RUNNING[self._place] = self
             self._thread.start()
         except BaseException:  # such as an interrupt: nobody shall wait for it, nor its lock stay
             if not self._thread.is_alive():
