@@ -10,11 +10,16 @@ import json
 from dataclasses import dataclass
 
 from tests.histories.constraints import intact
+from tests.histories.declarations import shows_members
+from tests.histories.derivations import other_derived, sound, stored_to_derived
 from tests.histories.edits import UNSTEPPED
 from tests.histories.items import COLLECTED
 from tests.histories.making import Maker
 from tests.histories.stacks import stack, unstack
 from tests.histories.steps import STEPPED
+
+STEPS = [*STEPPED, *COLLECTED, stack, stack, unstack, other_derived]
+PLAIN = [*UNSTEPPED, other_derived, stored_to_derived]
 
 
 @dataclass
@@ -26,7 +31,7 @@ class Hop:
 
     @property
     def stepped(self):
-        own = not self.edits or self.edits[0].steps is not None
+        own = all(edit.steps is not None for edit in self.edits)
         return own and (self.used is None or self.used.stepped)
 
     @property
@@ -98,15 +103,15 @@ def next_version(make, old):
         for held in struct.fields.values():
             held.members.pop("aliases", None)
     edits = []
-    kinds = [*STEPPED, *COLLECTED, stack, stack, unstack] if make.chance(0.6) else UNSTEPPED
+    kinds = STEPS if make.chance(0.6) else PLAIN
     for _ in range(make.one([1, 1, 2, 3])):
         before = copy.deepcopy(new)
         edit = make.one(kinds)(make, new)
-        if edit is None or not intact(new):
+        if edit is None or not (intact(new) and sound(new) and shows_members(new)):
             new = before
             new.used = old.used
         else:
             edits.append(edit)
-    if edits and edits[0].steps is not None:
+    if edits and all(edit.steps is not None for edit in edits):
         new.steps = [each for edit in edits for each in edit.steps]
     return new, Hop(edits)

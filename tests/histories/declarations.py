@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import string
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -11,14 +12,16 @@ import numpy as np
 IDENTITY = "lab.h"
 SIZES = "nmkp"
 FIELDS = "abcdefnm"
-DTYPES = ["int8", "int32", "uint8", "float16", "float32", "float64", "complex64", "bool"]
+DTYPES = [
+    *("int8", "int32", "uint8", "float16", "float32", "float64", "complex64", "complex128", "bool"),
+]
 FAMILIES = {
     "floating": ["float16", "float32", "float64"],
     "integer": ["int8", "int32", "uint8"],
-    "number": ["int8", "float32", "complex64"],
+    "number": ["int8", "float32", "complex64", "complex128"],
 }
 #: The members of a field that limit its values.
-LIMITS = {"ge", "gt", "le", "lt", "multiple_of", "choices", "min_length", "max_length"}
+LIMITS = {"ge", "gt", "le", "lt", "multiple_of", "finite", "choices", "min_length", "max_length"}
 LOCAL, FREE = "local", "_"
 
 
@@ -45,6 +48,7 @@ class Version:
     dims: dict = field(default_factory=dict)
     enums: dict = field(default_factory=dict)
     aliases: dict = field(default_factory=dict)  # former names of members, by member
+    defaults: dict = field(default_factory=dict)  # what unknown members become, by enum
     dtypes: dict = field(default_factory=dict)
     structs: dict = field(default_factory=dict)
     root: str = "R"
@@ -53,17 +57,23 @@ class Version:
     identity: str = IDENTITY
     used: object = None
     constraints: list = field(default_factory=list)
+    derived: list = field(default_factory=list)
 
     @property
     def prefix(self):
         """What the names of its structs begin with in another schema, and in values."""
         return "" if self.identity == IDENTITY else f"{self.identity}."
 
-    def enum(self, members):
-        """An enum, with the former names of members that it has."""
+    def enum(self, name):
+        """An enum, with the former names of members that it has, and its default."""
+        members = self.enums[name]
         former = {m: [a for a in self.aliases.get(m, []) if a not in members] for m in members}
         former = {member: names for member, names in former.items() if names}
-        return {"members": members, "aliases": former} if former else members
+        default = self.defaults.get(name)
+        others = ({"aliases": former} if former else {}) | (
+            {"default": default} if default in members else {}
+        )
+        return {"members": members, **others} if others else members
 
     def holder(self, name):
         """The version that declares a struct, and its name there."""
@@ -85,7 +95,7 @@ class Version:
             "root": self.root,
             "compatibility": self.compatibility,
             "dims": self.dims,
-            "enums": {name: self.enum(members) for name, members in self.enums.items()},
+            "enums": {name: self.enum(name) for name in self.enums},
             "dtypes": self.dtypes,
             "structs": {
                 name: {
@@ -94,6 +104,9 @@ class Version:
                     "fields": {
                         key: {"type": text(held.type), **held.members}
                         for key, held in struct.fields.items()
+                    }
+                    | {
+                        each.name: each.data(self) for each in self.derived if each.struct is struct
                     },
                     **self.conditions(struct),
                 }
@@ -110,6 +123,8 @@ def text(kind):
     match kind:
         case ("array", dtype, extents):
             return f"{dtype}[{', '.join(map(str, extents))}]"
+        case ("key", impl, extents):
+            return f"prng_key[{', '.join(map(str, (impl, *extents)))}]"
         case ("null", inner):
             return f"{text(inner)} | null"
         case ("union", *branches):
@@ -133,12 +148,26 @@ def text(kind):
     raise AssertionError(kind)
 
 
+#: How many words a key has, by the name of its algorithm.
+WORDS = {"threefry2x32": 2, "rbg": 4}
+
+
 def inner_types(kind):
     """The types inside a type, and itself."""
     yield kind
-    for part in kind[1:] if kind[0] not in ("array", "struct") else ():
+    for part in kind[1:] if kind[0] not in ("array", "key", "struct") else ():
         if isinstance(part, tuple):
             yield from inner_types(part)
+
+
+def shows_members(version):
+    """True if the root holds a member by itself: beside other options, a text that is gone from the enum may be theirs."""
+    types = [held.type for s in version.structs.values() for held in s.fields.values()]
+    inner = [each for kind in types for each in inner_types(kind)]
+    shared = any(each[0] == "union" and ("enum", "E") in each for each in inner)
+    alone = [("enum", "E"), ("null", ("enum", "E"))]
+    root = version.structs[version.root].fields.values()
+    return not shared or any(held.type in alone for held in root)
 
 
 def arrays_of(kind):
@@ -169,9 +198,34 @@ class Instance:
 
 
 class Member(str):
-    """A member of the enum; in a payload it is a text."""
+    """A member of the enum; in a payload it is a text.
 
-    __slots__ = ()
+    Attributes:
+        others: The texts that later options of a union take where the enum does not; None for all.
+    """
+
+    __slots__ = ("others",)
+
+    def __new__(cls, text, others=()):
+        made = super().__new__(cls, text)
+        made.others = others
+        return made
+
+    def named(self, names):
+        """The member under the name that it gets, if any."""
+        return Member(names.get(self, self), self.others)
+
+
+def in_union(text, branches):
+    """A text of a union: a member where the enum may take it before other options, now or in a later version."""
+    for position, branch in enumerate(branches):
+        if branch[0] == "enum":
+            after = branches[position + 1 :]
+            literals = [x for b in after if b[0] == "literal" for x in b[1:]]
+            return Member(text, None if ("str",) in after else literals)
+        if branch == ("str",) or (branch[0] == "literal" and text in branch[1:]):
+            return str(text)
+    return text
 
 
 @dataclass
@@ -179,6 +233,14 @@ class Items:
     """A tuple of fixed length."""
 
     items: list
+
+
+@dataclass
+class Key:
+    """A typed random key, or an array of them; the last axis of the words are those of one key."""
+
+    impl: str
+    words: np.ndarray
 
 
 @dataclass
@@ -198,6 +260,8 @@ def stacked(values, count):
     first = values[0]
     if isinstance(first, np.ndarray):
         return np.stack(values)[:count]
+    if isinstance(first, Key):
+        return Key(first.impl, stacked([value.words for value in values], count))
     if isinstance(first, Instance):
         fields = {key: stacked([v.fields[key] for v in values], count) for key in first.fields}
         return Instance(first.struct, fields)
@@ -235,6 +299,8 @@ def mapped(value, change):
         value.fields = {key: mapped(inner, change) for key, inner in value.fields.items()}
     elif isinstance(value, Stack):
         value.layers = mapped(value.layers, change)
+    elif isinstance(value, Key):
+        value.words = mapped(value.words, change)
     elif isinstance(value, list):
         value = [mapped(inner, change) for inner in value]
     elif isinstance(value, Items):
@@ -258,6 +324,8 @@ def same(a, b):
             return a.struct == b.struct and same(a.fields, b.fields)
         case Items():
             return same(a.items, b.items)
+        case Key():
+            return a.impl == b.impl and same(a.words, b.words)
         case dict():
             return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
         case list():
@@ -285,6 +353,9 @@ def to_node(value, version, arrays, path=""):
             owner, name = version.holder(value.struct)
             ref = f"{owner.identity}@{owner.number}:{name}"
             return {"__kind__": "struct", "type": ref, "fields": inner}
+        case Key():
+            words = to_node(value.words, version, arrays, path)
+            return {"__kind__": "prng-key", "impl": value.impl, "data": words}
         case Member():
             return str(value)
         case bytes():
@@ -295,6 +366,8 @@ def to_node(value, version, arrays, path=""):
             return {"__kind__": "dtype", "value": str(value)}
         case complex():
             return {"__kind__": "complex", "real": value.real, "imag": value.imag}
+        case float() if not math.isfinite(value):
+            return {"__kind__": "float", "value": str(value)}
         case list() | Items():
             items = value if isinstance(value, list) else value.items
             inner = [to_node(x, version, arrays, f"{path}/{i}") for i, x in enumerate(items)]
@@ -318,6 +391,8 @@ def from_node(node, arrays):
             return complex(from_node(node["real"], arrays), from_node(node["imag"], arrays))
         case "float":
             return float(node["value"])
+        case "prng-key":
+            return Key(node["impl"], from_node(node["data"], arrays))
         case "bytes":
             return base64.b64decode(node["base64"])
         case "path":

@@ -68,6 +68,9 @@ def plain_enum(make, new):
     if not new.enums:
         return None
     members = new.enums["E"]
+    if make.chance(0.2):
+        new.defaults = {} if new.defaults else {"E": make.one(members)}
+        return Edit("default of an enum")
     if make.chance(0.4):
         at = make.rng.randrange(len(members))
         to = f"{members[at]}2"

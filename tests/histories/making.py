@@ -1,6 +1,7 @@
 """Random first versions of a schema, and random payloads of a version."""
 
 import copy
+import math
 import random
 import re
 import string
@@ -17,23 +18,29 @@ from tests.histories.declarations import (
     IDENTITY,
     LIMITS,
     SIZES,
+    WORDS,
     Field,
     Instance,
     Items,
+    Key,
     Member,
     Stack,
     Struct,
     Version,
     evaluate,
+    in_union,
     inner_types,
     mapped,
+    shows_members,
     text,
     visible,
 )
+from tests.histories.derivations import derived_of
 
 IDENTITY_OF_USED = "lab.u"
 SCALARS = ["int", "float", "str", "bool", "bytes", "complex"]
 LITERALS = ["x", "word", "y", 0, 2, True, 0.5]
+NOT_FINITE = [math.inf, -math.inf, math.nan]
 #: Values of which every limit accepts some.
 FITTING = [0, 2, 3, 0.5, 1.5, "x", b"x"]
 
@@ -43,7 +50,7 @@ def stackable(version, name):
     held = version.structs[name].fields.values()
     nodes = [f.type for f in held if f.members.get("kind") != "static"]
     inside = [t for kind in nodes for t in inner_types(kind)]
-    plain = all(t[0] in ("array", "null", "list", "items", "dict") for t in inside)
+    plain = all(t[0] in ("array", "key", "null", "list", "items", "dict") for t in inside)
     return plain and any(kind[0] == "array" for kind in nodes)
 
 
@@ -88,6 +95,8 @@ class Maker:
         new = Version(compatibility=mode, identity=identity, used=used)
         if not new.prefix and self.chance(0.6):
             new.enums["E"] = ["x", "y", "z"]
+            if self.chance(0.35):
+                new.defaults["E"] = self.one("xyz")
         for name in self.rng.sample("ST", self.rng.randint(0, 2)):
             new.dtypes[name] = self.rng.sample(["float16", "float32", "float64", "int8"], 2)
         for name in self.rng.sample(SIZES, self.rng.randint(0, 3)):
@@ -128,6 +137,9 @@ class Maker:
                     held.members["kind"] = "static"
                 elif self.chance(0.3):
                     held.members |= self.limit(held)
+        if not shows_members(new):
+            key = next(k for k in FIELDS if k not in new.structs["R"].fields)
+            new.structs["R"].fields[key] = Field(("enum", "E"))
         if used is not None:
             key = next(k for k in "stuvw" if k not in new.structs["R"].fields)
             inner = ("struct", used.prefix + used.root, ())
@@ -137,6 +149,9 @@ class Maker:
         if self.conditions.random() < 0.4:
             found = [*paths_of(new)]
             new.constraints = self.conditions.sample(found, min(len(found), 1))
+        if self.conditions.random() < 0.1:
+            found = [*derived_of(new)]
+            new.derived = self.conditions.sample(found, min(len(found), 1))
         return new
 
     def extent(self, version, struct):
@@ -183,9 +198,14 @@ class Maker:
             return self.held(version, self.one(below), struct)
         if roll < 0.67 and version.enums:
             inner = ("enum", "E")
-            union = ("union", inner, ("str",))
+            if self.chance(0.25):
+                other = self.one(
+                    [("str",), ("literal", "x", "word"), ("literal", "r", 2), ("int",)]
+                )
+                made = ("union", *self.rng.sample([inner, other], 2))
+                return self.one([made, made, ("list", made)])
             return self.one(
-                [inner, inner, ("list", inner), ("dict", inner), ("tuple", inner, ("int",)), union]
+                [inner, inner, ("list", inner), ("dict", inner), ("tuple", inner, ("int",))]
             )
         if roll < 0.72:
             return ("null", self.array(version, struct))
@@ -197,8 +217,15 @@ class Maker:
             if len(plain) > 1:
                 union = ("union", *(("struct", name, ()) for name in plain[:2]))
                 return self.one([union, union, ("null", union), ("list", union)])
-        inner = self.scalar()
+        inner = self.random_key(version, struct) if self.chance(0.05) else self.scalar()
         return self.one([inner, inner, ("null", inner), ("list", inner)])
+
+    def random_key(self, version, struct):
+        """A type of random keys, or of their words."""
+        impl = self.one(WORDS)
+        extents = self.one([(), (self.extent(version, struct),)])
+        words = ("array", "uint32", (*extents, WORDS[impl]))
+        return self.one([words, ("key", impl, extents)])
 
     def scalar(self):
         """A type of single values: one of Python's, a literal, or a union of these."""
@@ -214,6 +241,8 @@ class Maker:
     def limit(self, held):
         """A limit on the values of a field, as members of its declaration; none for other types."""
         kind = held.type[1] if held.type[0] == "null" else held.type
+        if kind == ("float",) and self.chance(0.3):
+            return {"finite": True}
         if kind in (("int",), ("float",)):
             least = {self.one(["ge", "gt"]): self.one([-2, -1, 0])}
             most = {self.one(["le", "lt"]): self.one([3, 4, 5])}
@@ -246,7 +275,9 @@ class Maker:
                     continue
                 finally:
                     self.chosen = outer
-                if all(each.holds(version, made) for each in version.constraints):
+                if all(
+                    each.holds(version, made) for each in (*version.constraints, *version.derived)
+                ):
                     return made
         return None
 
@@ -321,10 +352,16 @@ class Maker:
                 return np.dtype(self.one(["float32", "int8"]))
             case ("array", dtype, extents):
                 return self.numbers(dtype, [self.size(e, sizes) for e in extents])
+            case ("key", impl, extents):
+                shape = [self.size(e, sizes) for e in (*extents, WORDS[impl])]
+                return Key(impl, self.numbers("uint32", shape))
             case ("null", inner):
                 return None if self.chance(0.3) else self.value(version, inner, dims, sizes)
             case ("union", *branches):
-                return self.value(version, self.one(branches), dims, sizes)
+                made = self.value(version, self.one(branches), dims, sizes)
+                if isinstance(made, str) and self.chance(0.2) and ("str",) in branches:
+                    made = "r"  # members get this name
+                return in_union(made, branches) if isinstance(made, str) else made
             case ("list", inner):
                 count = self.rng.randint(0, self.most())
                 return [self.value(version, inner, dims, sizes) for _ in range(count)]
@@ -362,7 +399,9 @@ class Maker:
                 far = self.bold and self.chance(0.5)
                 return self.rng.randint(-9, 9) if far else self.rng.randint(-2, 3)
             case ("float",):
-                return self.one([0.5, -1.0, 3.0, *([-9.5, 9.5] if self.bold else [])])
+                odd = self.chance(0.4 if self.bold else 0.1)
+                far = [-9.5, 9.5] if self.bold else []
+                return self.one(NOT_FINITE if odd else [0.5, -1.0, 3.0, *far])
             case ("str",):
                 return self.one(["x", "word", "", *(["another"] if self.bold else [])])
             case ("bool",):
@@ -391,7 +430,10 @@ class Maker:
         found = [self.rng.randint(0, 1 if dtype == "bool" else 3) for _ in range(count)]
         if dtype in ("float64", "int32") and self.chance(0.15):
             found = [x * 123457 for x in found]
-        return np.array(found, dtype).reshape(shape)
+        made = np.array(found, dtype)
+        if made.dtype.kind in "fc" and count and self.chance(0.08):
+            made[-1] = self.one(NOT_FINITE)
+        return made.reshape(shape)
 
     def extremes(self, dtype, count):
         """Numbers that no smaller dtype holds."""
@@ -401,11 +443,21 @@ class Maker:
             found = [limits.min, limits.max, limits.max - 1]
         elif kind.kind in "fc":
             limits = np.finfo(kind)
-            found = [limits.max, limits.tiny, 1 / 3]
+            found = [limits.max, limits.tiny, 1 / 3, *NOT_FINITE]
             found += [1j * limits.max] if kind.kind == "c" else []
         else:
             found = [False, True]
         return np.array([self.one(found) for _ in range(count)], kind)
+
+
+TESTS = [
+    ("ge", lambda least, x: x >= least),
+    ("gt", lambda least, x: x > least),
+    ("le", lambda most, x: x <= most),
+    ("lt", lambda most, x: x < most),
+    ("multiple_of", lambda step, x: x % step == 0),
+    ("finite", lambda _, x: math.isfinite(x)),
+]
 
 
 def fits(held, value):
@@ -413,12 +465,13 @@ def fits(held, value):
     limits = held.members
     if value is None:
         return True
-    number = value if isinstance(value, int | float) else 0
+    number = value if isinstance(value, int | float) else None
     length = len(value) if isinstance(value, str | bytes | list | dict) else 0
     return (
-        limits.get("ge", number) <= number <= limits.get("le", number)
-        and limits.get("gt", number - 1) < number < limits.get("lt", number + 1)
-        and ("multiple_of" not in limits or number % limits["multiple_of"] == 0)
+        (
+            number is None
+            or all(test(limits[name], number) for name, test in TESTS if name in limits)
+        )
         and value in limits.get("choices", [value])
         and limits.get("min_length", length) <= length <= limits.get("max_length", length)
     )

@@ -1,5 +1,6 @@
 """Edits that steps declare, and what each makes of a payload."""
 
+import math
 import string
 import warnings
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ import numpy as np
 from tests.histories.declarations import (
     FREE,
     LIMITS,
+    WORDS,
     Field,
+    Key,
     Member,
     evaluate,
     inner_types,
@@ -19,6 +22,11 @@ from tests.histories.declarations import (
     text,
     visible,
 )
+
+
+def unchanged(root):
+    """What an edit makes of a payload that changes declarations alone."""
+    return root
 
 
 @dataclass
@@ -34,7 +42,7 @@ class Edit:
 
     name: str
     steps: list | None = None
-    up: object = None
+    up: object = unchanged
     lossless: bool = True
 
 
@@ -97,10 +105,12 @@ def add_scalar(make, new):
     kind = make.one(DEFAULTS)
     null = make.chance(0.3)
     value = None if null else DEFAULTS[kind]
+    if kind == "float" and not null and make.chance(0.3):
+        value = math.inf
     new.structs[struct].fields[key] = Field(("null", (kind,)) if null else (kind,))
     return Edit(
         "add a scalar",
-        step("add", struct, new, field=key, default=value),
+        step("add", struct, new, field=key, default=".inf" if value == math.inf else value),
         on_instances(new, struct, lambda values, _: values.__setitem__(key, value)),
     )
 
@@ -161,12 +171,18 @@ WIDER = {
     "uint8": ["int32", "float32"],
     "int32": ["float64"],
     "float16": ["float32", "float64", "complex64"],
-    "float32": ["float64", "complex64"],
+    "float32": ["float64", "complex64", "complex128"],
+    "float64": ["complex128"],
+    "complex64": ["complex128"],
 }
 
 
 #: Dtypes that hold all values of a family.
-HOLDERS = {"floating": ["float64"], "integer": ["float64", "int32"], "number": ["complex64"]}
+HOLDERS = {
+    "floating": ["float64"],
+    "integer": ["float64", "int32"],
+    "number": ["complex64", "complex128"],
+}
 
 
 def is_array(held):
@@ -206,7 +222,7 @@ def exactly(array, dtype):
         warnings.simplefilter("ignore")
         made = array.astype(dtype)
         back = made.astype(array.dtype)
-    if not np.array_equal(back, array):
+    if not np.array_equal(back, array, equal_nan=True):
         raise Stop
     return made
 
@@ -449,45 +465,94 @@ def fill(make, new):
 
 
 def map_enum(make, new):
+    """Members get other names, or become one; in a union another option may have the name."""
     if not new.enums:
         return None
     members = new.enums["E"]
-    old, to = make.one(members), make.one("rstuvw")
-    if to in members:
-        return None
-    if any(t[0] == "union" and ("enum", "E") in t for t in types_of(new)):
-        return None
-    new.enums["E"] = [to if m == old else m for m in members]
-
-    def change(value):
-        return Member(to) if isinstance(value, Member) and value == old else value
-
-    steps = [{"map_enum": {"enum": "E", "values": {old: to}}}]
-    return Edit("map_enum", steps, lambda root: mapped(root, change))
-
-
-def map_members(make, new):
-    """Several members get other names, or become one."""
-    if not new.enums or any(t[0] == "union" and ("enum", "E") in t for t in types_of(new)):
-        return None
-    members = new.enums["E"]
-    values = {old: make.one("rst") for old in make.rng.sample(members, min(len(members), 2))}
+    count = make.one([1, 1, 1, min(len(members), 2)])
+    values = {old: make.one("rstuvw") for old in make.rng.sample(members, count)}
     if {*values.values()} & {*members}:
         return None
+    shared = any(t[0] == "union" and ("enum", "E") in t for t in types_of(new))
     joined = len({*values.values()}) < len(values)
+    lossy = joined or (shared and make.chance(0.9))
     new.enums["E"] = [*dict.fromkeys(values.get(m, m) for m in members)]
+    new.defaults = {name: values.get(m, m) for name, m in new.defaults.items()}
 
     def change(value):
-        return Member(values.get(value, value)) if isinstance(value, Member) else value
+        return value.named(values) if isinstance(value, Member) else value
 
-    members = {"lossy": True} if joined else {}
-    steps = [{"map_enum": {"enum": "E", "values": values, **members}}]
-    return Edit("map_enum", steps, lambda root: mapped(root, change), lossless=not joined)
+    loss = {"lossy": True} if lossy else {}
+    steps = [{"map_enum": {"enum": "E", "values": values, **loss}}]
+    return Edit("map_enum", steps, lambda root: mapped(root, change), lossless=not lossy)
+
+
+def other_members(make, new):
+    """A member goes, and the default takes its place; or one comes."""
+    if not new.enums:
+        return None
+    members, default = new.enums["E"], new.defaults.get("E")
+    gone = [m for m in members if m != default]
+    if not gone or default not in members or make.chance(0.3):
+        lossless = default in members  # no payload goes back to an enum without a default
+        members.append(make.one("rstuvw"))
+        known = len({*members}) < len(members)
+        return None if known else Edit("a member more", [], lossless=lossless)
+    members.remove(make.one(gone))
+    kept = {*members}
+
+    def change(value):
+        known = not isinstance(value, Member) or value in kept
+        if known or value.others is None or value in value.others:
+            return value
+        return Member(default, value.others)
+
+    return Edit("a member less", [], lambda root: mapped(root, change), lossless=False)
+
+
+def sole_inner(kind, wanted):
+    """The part of an optional type, or the type itself, that is wanted; None if it is not."""
+    kind = kind[1] if kind[0] == "null" else kind
+    return kind if wanted(kind) else None
+
+
+def wrap_key(make, new):
+    """Words become a typed key, or a typed key its words."""
+
+    def is_key(kind):
+        return kind[0] == "key"
+
+    def is_words(kind):
+        last = kind[2][-1:] if kind[0] == "array" and kind[1] == "uint32" else ()
+        return last in [(n,) for n in WORDS.values()]
+
+    wrapping = make.chance(0.5)
+    wanted = is_words if wrapping else is_key
+    struct, key = pick(make, new, lambda held: sole_inner(held.type, wanted))
+    if struct is None:
+        return None
+    held = new.structs[struct].fields[key]
+    have = sole_inner(held.type, wanted)
+    if wrapping:
+        impl = next(name for name, n in WORDS.items() if n == have[2][-1])
+        to = ("key", impl, have[2][:-1])
+    else:
+        to = ("array", "uint32", (*have[2], WORDS[have[1]]))
+    held.type = replaced(held.type, have, to)
+
+    def change(values, _):
+        if values[key] is not None:
+            values[key] = Key(impl, values[key]) if wrapping else values[key].words
+
+    name, members = ("wrap_key", {"impl": impl}) if wrapping else ("unwrap_key", {})
+    steps = step(name, struct, new, field=key, **members)
+    return Edit(name.replace("_", " "), steps, on_instances(new, struct, change))
 
 
 def cast_with_loss(make, new):
     """An array gets a dtype with fewer digits."""
     narrower = {"float64": "float32", "float32": "float16", "int32": "float32"}
+    narrower["complex128"] = "complex64"
     struct, key = pick(make, new, lambda held: is_array(held) and held.type[1] in narrower)
     if struct is None:
         return None
@@ -577,11 +642,11 @@ def new_form(make, new, struct, have):
     single = make.one([kind for kind in (("int",), ("float",)) if kind != have])
 
     def number(value, kind=single):
-        if value.imag:
+        if value.imag or (kind == ("int",) and not math.isfinite(value.real)):
             raise Stop
         value = value.real
         made = int(value) if kind == ("int",) else float(value)
-        if made != value:
+        if made != value and not math.isnan(made):
             raise Stop
         return made
 
@@ -665,7 +730,8 @@ STEPPED = [
     merge_stack,
     fill,
     map_enum,
-    map_members,
+    other_members,
+    wrap_key,
     cast_with_loss,
     rename_path,
     rename_struct,
