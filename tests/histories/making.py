@@ -300,7 +300,7 @@ class Maker:
 
     def instance(self, version, name, dims, given):
         struct = version.structs[name]
-        sizes = {key: self.rng.randint(0, 3) for key in [*SIZES, *string.ascii_lowercase]}
+        sizes = {key: self.any_size() for key in [*SIZES, *string.ascii_lowercase]}
         sizes |= dims
         sizes |= given
         given = {}  # static ints of the root are sizes
@@ -413,7 +413,11 @@ class Maker:
         return 6 if self.bold and self.chance(0.2) else 2
 
     def size(self, extent, sizes):
-        return self.rng.randint(0, 3) if extent == FREE else evaluate(extent, sizes)
+        return self.any_size() if extent == FREE else evaluate(extent, sizes)
+
+    def any_size(self):
+        """A size that nothing fixes."""
+        return self.rng.randint(0, 9 if self.bold and self.chance(0.1) else 3)
 
     def other(self, value):
         """Another array of the form of one; any other value itself."""
