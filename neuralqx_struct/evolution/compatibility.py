@@ -38,7 +38,7 @@ from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.held_structs import beyond_root, held_structs
 from neuralqx_struct.evolution.plans import Unknown, plan
-from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
+from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of, stages_of
 from neuralqx_struct.evolution.value_limits import broken_limits
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import listed
@@ -244,11 +244,14 @@ def _by_steps(
     have = start = writer
     for hop, following in zip_longest(hops, hops[1:]):
         last = following is None or bool(following.stages)
-        result, have = result_of(hop.stages, start), result_of(hop.stages, have)
+        # Sizes that were not checked go on.
+        stages = hop.stages if have is hop.old else stages_of(have, hop.steps, hop.new)
+        result, have = result_of(hop.stages, start), result_of(stages, have)
         found = [*_of_hop(result, hop.new, last=last)]
         start = hop.new if last else result
-        if following is None or not following.only_drops:  # nothing checks the sizes in between
+        if following is None or not following.ignores_sizes:  # nothing checks the sizes in between
             found += [fact.to_diagnostic(limit) for fact in unproved(have, hop.new)]
+            have = hop.new
         source = known.sources.get(max(hop.old.version, hop.new.version))
         for each in found:
             yield each if source is None else source.located(each)

@@ -74,9 +74,9 @@ class Hop:
         return tuple(stage.step for stage in self.stages)
 
     @property
-    def only_drops(self) -> bool:
-        """True if it has no step but those that remove values, which need no sizes."""
-        return all(kind(step).drops_values for step in self.steps)
+    def ignores_sizes(self) -> bool:
+        """True if no size in a payload can refuse one of its steps."""
+        return all(kind(step).ignores_sizes(step) for step in self.steps)
 
     @property
     def cost(self) -> Cost:

@@ -266,6 +266,28 @@ def test_sizes_are_not_checked_before_values_are_only_dropped():
     new = doc({"b": "int8[n]"}, 3, dims={"p": {}, "n": {"equals": "p"}})
     assert verdict(old, series_of([old, tied, new]), unknown="drop") == []
     assert has_errors(verdict(old, series_of([old, tied, new])))
+    before = doc(fields | {"c": "int"}, dims={"p": {}, "n": {}})
+    equal = {"p": {}, "n": {"equals": "p"}}
+    kept = [before, doc(fields | {"c": "int"}, 2, dims=equal), doc(fields, 3, dims=equal)]
+    assert [d.code for d in verdict(before, series_of(kept), unknown="drop")] == ["NQX270"]
+
+
+@pytest.mark.parametrize(
+    ("to", "step", "codes"),
+    [
+        ({"c": "int8[3]"}, {"rename": {"field": "a", "to": "c"}}, []),
+        ({"a": "int16[3]"}, {"cast": {"field": "a", "dtype": "int16"}}, []),
+        ({"a": "list[int]"}, {"convert": {"field": "a", "to": "list[int]"}}, []),
+        ({"a": "int8[3]", "c": "int8[n]"}, {"add": {"field": "c", "default": 1}}, ["NQX270"]),
+    ],
+)
+def test_sizes_are_not_checked_before_steps_that_none_refuses(to, step, codes):
+    fields, sizes = {"a": "int8[3]", "b": "int8[p]", "d": "int8[n]"}, {"p": {}, "n": {}}
+    old = doc(fields, dims=sizes)
+    tied = doc(fields, 2, dims={"p": {}, "n": {"equals": "p"}})
+    kept = {"b": "int8[p]", "d": "int8[n]"}
+    new = doc({**to, **kept}, 3, dims=sizes, migrations=[{"from": 2, "steps": [step]}])
+    assert [d.code for d in verdict(old, series_of([old, tied, new]))] == codes
 
 
 def test_limits_follow_renames_by_steps():

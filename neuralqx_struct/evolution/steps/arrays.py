@@ -131,6 +131,7 @@ CAST = StepKind(
     review=_review_cast,
     checks_values=True,
     rounded=rounded,
+    ignores_sizes=lambda _: True,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -219,6 +220,7 @@ TRANSPOSE = StepKind(
     cost="streaming",
     suggest=_suggest_transpose,
     answer="axes in another order",
+    ignores_sizes=lambda _: True,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ RENAME = StepKind(
     carried=lambda step: (step.field, step.to),
     places=lambda step: {(step.field,): (step.to,)},
     renames_field=True,
+    ignores_sizes=lambda _: True,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -297,4 +298,5 @@ MAP_ENUM = StepKind(
     question=lambda _: "what becomes of the strings that are gone?",
     answer="these names, or others",
     in_enum=_elsewhere,
+    ignores_sizes=lambda _: True,
 )
