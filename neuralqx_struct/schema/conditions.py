@@ -115,14 +115,17 @@ _TOO_MANY = Diagnostic(
 
 
 def failures(values: Values, instances: Iterable[Instance], *, derived: bool) -> list[Diagnostic]:
-    """The constraints that fail, and with ``derived`` the derived fields without a value; the last finding is NQX507 if there are too many to check."""
+    """The constraints that fail, and with ``derived`` the derived fields that have no value.
+
+    The last finding is NQX507 if there are too many to check. A load derives nothing in stacked structs.
+    """
     found: list[Diagnostic] = []
     for declaration, seen, path, dims, axes in instances:
         if values.budget.steps < 0 or len(found) > _MOST_FAILURES:
             return [*found[:_MOST_FAILURES], _TOO_MANY]
         values.budget.steps -= len(declaration.constraints)
         names, at = values.names(declaration, seen, path), format_path(path)
-        found += _without_value(declaration, names, at) if derived else ()
+        found += _without_value(declaration, names, at) if derived and not axes else ()
         if not axes or not declaration.constraints:
             found += _broken(declaration, names, at)
             continue

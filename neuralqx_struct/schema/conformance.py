@@ -159,7 +159,7 @@ def conform(
         struct: Name of the struct that ``value`` must be.
         value: A manifest node, or whatever ``read`` understands.
         read: Turns a value into a :class:`~neuralqx_struct.schema.conformance.Seen`.
-        closed: Whether fields that the struct does not declare are a problem.
+        closed: Whether fields that the struct does not declare are a problem, and derived fields without a value.
 
     Returns:
         All problems, with paths that start at ``$``, the value.

@@ -225,3 +225,39 @@ def test_a_derived_field_without_a_value():
     assert found(0, closed=False) == []  # the constructor of an object computes it
     (other,) = found("x")  # a value of another type is all that is wrong
     assert "NQX411" in other
+
+
+def test_derived_fields_of_stacked_structs_are_not_computed():
+    """A load computes none of them: they are made when they are read."""
+    document = parse_document(
+        read_text("""\
+language: "1"
+schema: lab.stacked
+version: 1
+root: R
+structs:
+  L:
+    fields:
+      x: "float32[n]"
+      share: {type: int, derived: "6 // (shape(x)[0] - 3)"}
+  R:
+    fields:
+      stacked: "L[][3]"
+      each: list[L]
+""")
+    )
+
+    def layer(*shape):
+        return {
+            "__kind__": "struct",
+            "type": "lab.stacked@1:L",
+            "fields": {"x": array("float32", *shape)},
+        }
+
+    def found(*each):
+        fields = {"stacked": layer(3, 2), "each": sequence("list", *each)}
+        node = {"__kind__": "struct", "type": "lab.stacked@1:R", "fields": fields}
+        return [problem.code for problem in conform(document, "R", node, see_node)]
+
+    assert found(layer(2)) == []
+    assert found(layer(3)) == ["NQX115"]
