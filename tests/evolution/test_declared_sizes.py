@@ -60,6 +60,19 @@ def test_a_dim_that_an_array_shows_is_no_other_size():
     assert [found.code for found in verdict(old, new, "backward")] == ["NQX301"]
 
 
+def test_a_size_of_each_instance_is_no_dim_of_its_name():
+    old, new = (
+        doc(
+            {"x": "tuple[C[p], C[p]]"},
+            at,
+            raw={"C": {"params": ["m"], "fields": {"a": inside}}},
+            dims=dims,
+        )
+        for at, inside, dims in ((1, "int8[p]", {}), (2, "int8[m]", {"p": {}}))
+    )
+    assert [found.code for found in verdict(old, new, "backward")] == ["NQX301"]
+
+
 def test_a_size_in_arguments_that_no_shape_has_is_free():
     """The first version shows no n, so n may become a name for the size of x."""
     raw = {"C": {"params": ["m"], "fields": {"a": "int8[2]"}}}
