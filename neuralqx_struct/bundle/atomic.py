@@ -169,9 +169,12 @@ def lock(descriptor: int, *, shared: bool = False) -> bool | None:
 
 
 def _locked(path: Path, held: list[int]) -> bool | None:
-    """The result of :func:`lock` for a path, also False if it is gone; ``held`` gets its descriptor unless that is False."""
-    try:  # in one call: an interrupt between two would lose the descriptor, and so keep the lock
-        held.extend(map(os.open, [path], [os.O_RDONLY]))
+    """The result of :func:`lock` for a path, also False if it is gone; ``held`` gets its descriptor unless that is False.
+
+    It is no result: an interrupt before the caller stores one would keep the lock.
+    """
+    try:
+        held.append(os.open(path, os.O_RDONLY))
     except FileNotFoundError:
         return False
     except OSError:  # Windows opens no folders
