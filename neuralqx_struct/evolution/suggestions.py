@@ -63,11 +63,13 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
     last = shown[:1]
     renamed: dict[str, Place] = {}
 
-    def after(last: Place, steps: list[Step]) -> list[Place]:
-        for at in (last, *reversed(given)):
-            if Work(old, new).after([*_first_steps(given.get(at, ())), *steps]) is not None:
+    def applied_after(steps: list[Step]) -> list[Place]:
+        """The last place after whose steps these can be applied, if there is one."""
+        for at in (*last[:1], *reversed(given)):
+            before = _first_steps(given.get(first.get(at, at), ()))
+            if Work(old, new).after([*before, *steps]) is not None:
                 return [at]
-        return [last]
+        return []
 
     for suggestion in suggest(old, new) if found else ():
         about = [at for at in suggestion.about if at in places]
@@ -77,7 +79,7 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
         # struct to be renamed before follow the step that renames it, or else the last one after which they apply.
         before = [renamed[at[1]] for at in suggestion.about if at[1:2] and at[1] in renamed]
         late = before if before and Work(old, new).after(steps) is None else []
-        last = late or fresh or about or before or after(last[0], steps)
+        last = late or fresh or about or before or applied_after(steps) or last
         first |= dict.fromkeys(fresh, last[0])
         start = first.setdefault(last[0], last[0])
         given.setdefault(start, []).append(suggestion)
