@@ -38,6 +38,11 @@ from neuralqx_struct.stores.files import opened
 from neuralqx_struct.stores.orbax_layout import OpenFolder
 from neuralqx_struct.stores.store import Access, Records, Source
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
 MANIFEST: Final = "manifest.json"
 FOREIGN_MEMBERS: Final = {"version", "manifest", "arrays"}  # the members that neuraLQX writes
 _LOOKS = 16
@@ -329,12 +334,6 @@ def _without_manifest(held: Opened) -> SerializationError:
     call = f', or call neuralqx_struct.Series({str(path)!r}).load("latest")' if found.series else ""
     hint = f"name one, such as {shell_word(found.last)}{call}; migrate_all takes the whole folder"
     return no_bundle(path, found.text, hint)
-
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 
 class BundleArrays(StoredArrays):

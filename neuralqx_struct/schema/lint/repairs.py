@@ -35,7 +35,9 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.text import KeyPath
 
 _LONGEST = 500
-_MOST_NODES = 3  # readings of one part
+_MOST_CHOICES = 3  # readings of one part of a text
+_MOST_READINGS = 6  # of a whole text
+_MOST_TEXTS = 30  # of one file
 
 #: Returns the number of items of a tuple that a path names, if it is fixed.
 Count = Callable[[str], int | None]
@@ -113,7 +115,7 @@ def nearest(text: str, count: Count = lambda _: None) -> Iterator[str]:
             continue
         if _INFINITE & {*map(str, _constants(tree))}:  # a number that is too large
             continue
-        for choice in range(_MOST_NODES):
+        for choice in range(_MOST_CHOICES):
             try:
                 made = _Nearest(count, choice).visit(copy.deepcopy(tree))
                 found = parse(format_tree(made))
@@ -295,10 +297,6 @@ class _Nearest(ast.NodeTransformer):
         return ast.Tuple([self.visit(each) for each in node.elts], ast.Load())
 
 
-_MOST = 30  # texts of one file that are repaired
-_MOST_READINGS = 6
-
-
 class Repairs:
     """Finds the expressions that texts of one document may mean.
 
@@ -308,7 +306,7 @@ class Repairs:
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self._left = _MOST
+        self._left = _MOST_TEXTS
         self._speller = Speller()
 
     def hint(self, path: KeyPath, text: str) -> str | None:
