@@ -88,11 +88,7 @@ def _changed_paths(before: Document, after: Document) -> Iterator[Path]:
         if a is not b:
             yield ("structs", name)
             for field in {**a.fields, **b.fields}:
-                if (
-                    field not in a.fields
-                    or field not in b.fields
-                    or a.fields[field] is not b.fields[field]
-                ):
+                if a.fields.get(field) is not b.fields.get(field):
                     yield ("structs", name, "fields", field)
 
 

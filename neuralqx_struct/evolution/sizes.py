@@ -32,7 +32,7 @@ from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.field_paths import PathError, given_values, reach
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.types import INT, Extent, Type, map_sizes
+from neuralqx_struct.types import INT, Extent, Type, map_sizes, walk_type
 
 
 def same_size(a: Extent, b: Extent, known: Mapping[str, Expression]) -> bool:
@@ -332,8 +332,14 @@ class _Names:
         """Yields the sizes that every instance of a struct shows, also inside the structs that it always has."""
         if mark.count(_OUTSIDE) > _DEEPEST or next(self.budget, None) is None:
             return  # a struct inside itself, or each of many inside each of many
+        seen = set[int]()
         for name, declaration in self.document.structs[struct].stored.items():
-            for part in _held(declaration.declared, always=self.always):
+            declared = declaration.declared
+            if id(declared) in seen:  # hundreds of fields share a few types, and so their sizes
+                continue
+            if not any(inner.refers for inner in walk_type(declared)):
+                seen.add(id(declared))
+            for part in _held(declared, always=self.always):
                 if next(part.objections(self.document), None) is not None:
                     continue  # between two steps a stacked struct may have no array
                 sizes = (*part.extents, *part.arguments)

@@ -231,6 +231,11 @@ class StructDeclaration(Declaration):
         """The fields that payloads hold."""
         return MappingProxyType({name: d for name, d in self.fields.items() if d.stored})
 
+    def held(self, name: str) -> FieldDeclaration | None:
+        """A field that payloads hold, for steps: each makes another struct, whose ``stored`` it need not compute."""
+        found = self.fields.get(name)
+        return found if found is not None and found.stored else None
+
     @cached_property
     def sizes(self) -> frozenset[str]:
         """The names in the sizes of its fields: of shapes, lengths and arguments."""

@@ -133,17 +133,16 @@ def _add(step: Add, scope: Scope) -> Document:
         _check_entry(step, step.default, scope, "default")
         return scope.document
     scope.require_free(step.field, "field")
-    wanted, target = scope.wanted, scope.target
-    if step.field not in wanted:
+    declaration, target = scope.wanted_field(step.field), scope.target
+    if declaration is None:
         others = [other for other, inner in target.structs.items() if step.field in inner.stored]
         hint = "declare the field in the new version, under the name that it has there"
         if others:
             where = f"write `in: {others[0]}`, behind the step that makes the struct"
             hint = f"{others[0]} has it there: {where}"
         where = f"a stored field of {scope.name} in version {target.version}"
-        hint = did_you_mean(step.field, wanted) or hint
+        hint = did_you_mean(step.field, scope.wanted) or hint
         refuse("NQX304", "field", f"expected {where}, got {step.field!r}", hint)
-    declaration = wanted[step.field]
     scope.check_value(step.default, declaration.declared, target, "default")
     check_limits(declaration, step.default, "default")
     known = with_named(scope.document, declaration.declared, target)
@@ -192,7 +191,7 @@ def _review_add(step: Add, scope: Scope) -> Iterator[Diagnostic]:
         lacking = "" if step.of is None else f"without {instances_of(step)}or "
         yield may_stop(f"{lacking}with {_path_text(step)}", "path")
         return
-    declaration = scope.wanted.get(step.field)
+    declaration = scope.wanted_field(step.field)
     if declaration is None:
         return
     yield from review_value(step.default, declaration.declared, scope, "default")

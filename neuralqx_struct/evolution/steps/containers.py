@@ -77,7 +77,7 @@ def merge_fields(step: Merge, scope: Scope) -> Document:
 
 def _wider(step: Merge, scope: Scope) -> Type | None:
     """The type of the values in the new version, if the values of all the fields are of it as they are."""
-    wanted = scope.wanted.get(step.into)
+    wanted = scope.wanted_field(step.into)
     if wanted is None or wanted.declared.sort != step.how:
         return None
     (part,) = wanted.declared.parts

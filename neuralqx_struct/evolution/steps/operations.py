@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
@@ -98,17 +99,21 @@ class Scope:
         struct = self.target.structs.get(self.name)
         return {} if struct is None else struct.stored
 
+    def wanted_field(self, name: str) -> FieldDeclaration | None:
+        """One of ``wanted``."""
+        struct = self.target.structs.get(self.name)
+        return None if struct is None else struct.held(name)
+
     def field(self, name: str, member: str = "field") -> FieldDeclaration:
         """A stored field of the struct.
 
         Raises:
             SchemaError: NQX304: no such field at this point of the migration; NQX306: payloads do not hold it.
         """
-        found = self.struct.fields.get(name)
-        # `struct.stored` would be computed again for every step.
-        if found is not None and found.stored:
-            return found
+        found = self.struct.held(name)
         if found is not None:
+            return found
+        if name in self.struct.fields:
             message = f"expected a stored field, got {name!r}, which payloads do not hold"
             refuse("NQX306", member, message, "remove the step")
         stored = self.struct.stored
@@ -123,8 +128,7 @@ class Scope:
 
     def require_free(self, name: str, member: str, leaving: Iterable[str] = ()) -> None:
         """Checks that payloads hold no field of a name, except one that the same step removes (NQX304)."""
-        found = self.struct.fields.get(name)
-        if found is not None and found.stored and name not in leaving:
+        if self.struct.held(name) is not None and name not in leaving:
             message = f"expected a name that is free, got {name!r}, which {self.name} has already"
             hint = f"rename or remove the field {name} in a step before this one"
             refuse("NQX304", member, message, hint)
@@ -176,7 +180,7 @@ class Scope:
             source: The declaration that it comes from.
             bind: Expressions that the struct's parameters are equal to in the target.
         """
-        wanted = self.wanted.get(name)
+        wanted = self.wanted_field(name)
         if wanted is not None:
             theirs = substitute(wanted.declared, bind) if bind else wanted.declared
             if same_type(declared, theirs, self.known):
@@ -191,12 +195,19 @@ class Scope:
         structs = {**self.document.structs, self.name: struct}
         return self.document.model_copy(update={"structs": structs})
 
-    def replaced(self, leaving: Iterable[str], coming: Mapping[str, FieldDeclaration]) -> Document:
-        """The declaration with some fields replaced by others, at the position of the first one."""
-        fields, gone = self.struct.fields, set(leaving)
-        # A field that payloads do not hold gives way to a stored one of its name.
-        kept = {n: d for n, d in fields.items() if n not in coming or n in gone}
-        return self.with_fields(replaced_items(kept, tuple(leaving), coming))
+    def replaced(self, leaving: Sequence[str], coming: Mapping[str, FieldDeclaration]) -> Document:
+        """The declaration with some fields replaced by others, at the position of the first that leaves, else at the end."""
+        # Copies without loops: a struct may have thousands of fields, and a step for each.
+        if (*leaving,) == (*coming,):
+            return self.with_fields({**self.struct.fields, **coming})
+        fields = dict(self.struct.fields)
+        place = [*fields].index(leaving[0]) if leaving and coming else 0
+        front = dict(islice(fields.items(), place))
+        for name in {*leaving, *coming}:
+            # A field that payloads do not hold gives way to a stored one of its name.
+            front.pop(name, None)
+            fields.pop(name, None)
+        return self.with_fields({**front, **coming, **fields} if leaving else {**fields, **coming})
 
     def with_type(self, name: str, change: Callable[[Type], Type]) -> Document:
         """The declaration with another type for a field."""
@@ -336,22 +347,6 @@ def find_struct(document: Document, name: str, member: str) -> StructDeclaration
             "NQX304", member, f"expected a struct of version {document.version}, got {name!r}", hint
         )
     return document.structs[name]
-
-
-_V = TypeVar("_V")
-
-
-def replaced_items(
-    items: Mapping[str, _V], leaving: tuple[str, ...], coming: Mapping[str, _V]
-) -> dict[str, _V]:
-    """The items with some replaced by others, at the position of the first that leaves, else at the end."""
-    found: dict[str, _V] = {}
-    for name, item in items.items():
-        if name in leaving[:1]:
-            found |= coming
-        if name not in leaving:
-            found[name] = item
-    return found if leaving else {**found, **coming}
 
 
 def arrays_of(declared: Type) -> list[Any]:

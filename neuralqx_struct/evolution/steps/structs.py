@@ -77,10 +77,10 @@ def _require_one_user(document: Document, struct: str, member: str) -> None:
 def _move(step: Move, scope: Scope) -> Document:
     document, target = scope.document, scope.target
     moved = {name: scope.field(name, "fields") for name in step.fields}
-    into = None if step.into in moved else scope.struct.stored.get(step.into)
+    into = None if step.into in moved else scope.struct.held(step.into)
     if into is not None:
         return _move_into(step, scope, moved, into)
-    declaration = scope.wanted.get(step.into)
+    declaration = scope.wanted_field(step.into)
     bind: dict[str, Expression] = {}
     if declaration is not None and declaration.declared.refers == step.struct:
         bind = binding(target, declaration.declared)
