@@ -64,7 +64,7 @@ from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.field_paths import Places, fields_on, moved
 from neuralqx_struct.schema.migration import Migration, Step, StepItem
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import int_fields, sizes_of_struct
+from neuralqx_struct.schema.sizes.scopes import int_field, sizes_of_struct
 from neuralqx_struct.schema.text.yaml_writer import flow
 
 __all__ = [
@@ -142,12 +142,11 @@ def with_moved_values(before: Document, after: Document, owner: str, places: Pla
 
 def _paths(document: Document) -> Iterator[str]:
     """Yields the paths, and the static ints of the root, that equations of dims name."""
-    ints = int_fields(document).keys() - document.dims.keys()
     for dim in document.dims.values():
         for name in dim.equation.names if dim.equation else ():
             if is_given(name):
                 yield from parse(name).names
-            elif name in ints:
+            elif name not in document.dims and int_field(document, name):
                 yield name
 
 
@@ -164,8 +163,8 @@ def _is_free(document: Document, path: str, new: str) -> bool:
 
 def _fields(document: Document, path: str) -> dict[str, FieldDeclaration]:
     """The declarations of the fields on the way of a path; of a static int of the root under the name of its size."""
-    ints = int_fields(document)
-    return {path: ints[path]} if path in ints else fields_on(document, path)
+    field = int_field(document, path)
+    return {path: field} if field else fields_on(document, path)
 
 
 #: All steps by name. Suggestions for a field of another type are tried in this order.

@@ -150,12 +150,18 @@ def given_sizes(document: Document) -> set[str]:
 def int_fields(document: Document) -> dict[str, FieldDeclaration]:
     """The static ints of the root, by name: the sizes of their names."""
     root = document.structs.get(document.root)
-    found: dict[str, FieldDeclaration] = {}
-    for name, field in root.stored.items() if root else ():
-        meanings = {branch.meaning for branch in field.declared.branches}
-        if field.kind == "static" and not meanings.isdisjoint({"int", ""}):
-            found[name] = field
-    return found
+    fields = {name: int_field(document, name) for name in (root.fields if root else ())}
+    return {name: field for name, field in fields.items() if field is not None}
+
+
+def int_field(document: Document, name: str) -> FieldDeclaration | None:
+    """One of :func:`int_fields`, which each step of a migration would compute again."""
+    root = document.structs.get(document.root)
+    field = None if root is None else root.held(name)
+    if field is None or field.kind != "static":
+        return None
+    meanings = {branch.meaning for branch in field.declared.branches}
+    return None if meanings.isdisjoint({"int", ""}) else field
 
 
 def size_form(document: Document) -> dict[str, Any]:
