@@ -216,6 +216,8 @@ def test_a_struct_that_is_held_once_has_no_size_of_its_own():
         ({"x": "B", "y": "C"}, ["NQX270"]),
         ({"x": "B | C", "y": "C"}, ["NQX270"]),
         ({"x": "list[B | C]"}, ["NQX270"]),
+        ({"x": {"type": "list[B] | null", "max_length": 1}, "y": "int8[2]"}, []),
+        ({"x": {"type": "list[list[B]]", "max_length": 1}}, ["NQX270"]),
         ({"x": "tuple[B, C]"}, ["NQX270"]),
     ],
 )
@@ -270,6 +272,19 @@ def test_sizes_are_not_checked_before_values_are_only_dropped():
     equal = {"p": {}, "n": {"equals": "p"}}
     kept = [before, doc(fields | {"c": "int"}, 2, dims=equal), doc(fields, 3, dims=equal)]
     assert [d.code for d in verdict(before, series_of(kept), unknown="drop")] == ["NQX270"]
+
+
+def test_a_size_given_by_a_renamed_field_is_checked_after_more_hops():
+    def version(number, count, other, *steps):
+        given = [{"from": number - 1, "steps": [*steps]}] if steps else []
+        count = {count: {"type": "int", "kind": "static"}}
+        fields = {"a": "int8[m] | null", **count, other: "int"}
+        return doc(fields, number, migrations=given)
+
+    first = version(1, "e", "x")
+    second = version(2, "m", "x", {"rename": {"field": "e", "to": "m"}})
+    third = version(3, "m", "y", {"rename": {"field": "x", "to": "y"}})
+    assert [d.code for d in verdict(first, series_of([first, second, third]))] == ["NQX270"]
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def single_structs(document: Document) -> set[str]:
     times: Counter[str] = Counter()
     for name in reachable(document)[0]:
         for field in document.structs[name].stored.values():
-            for inner, count in _held(field.declared):
+            for inner, count in _held(field.declared, field.max_length):
                 held.setdefault(name, []).append(inner)
                 times[inner] += count
     found: set[str] = set()
@@ -210,14 +210,15 @@ def held_once(document: Document) -> Callable[[set[str]], bool]:
     return test
 
 
-def _held(declared: Type, times: int = 1) -> Iterator[tuple[str, int]]:
-    """Yields the structs that a type names, and ``*`` for one that holds any."""
+def _held(declared: Type, most: int | None, times: int = 1) -> Iterator[tuple[str, int]]:
+    """Yields the structs that a type names, and ``*`` for one that holds any; at most ``most`` if it holds several."""
     if declared.takes_all:
         yield "*", 1
     if declared.refers:
         yield declared.refers, times
+    several = declared.many and most not in (0, 1)
     for part in declared.parts:
-        yield from _held(part, 2 if declared.many else times)
+        yield from _held(part, None if declared.many else most, 2 if several else times)
 
 
 def start_of(old: Document, target: Document) -> Document:
@@ -228,7 +229,7 @@ def start_of(old: Document, target: Document) -> Document:
     for dim in old.dims.values():
         names |= dim.equation.names if dim.equation else frozenset()
     fresh: dict[str, DimDeclaration] = {}
-    tied = {**int_fields(old), **given_fields(old)}
+    tied = {**int_fields(old), **given_fields(old)} if old.tied is None else old.tied
     for name, dim in target.dims.items():
         if name not in names and name not in old.dims:
             free = dim.equals is None and name not in tied
