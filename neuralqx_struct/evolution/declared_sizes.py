@@ -150,7 +150,7 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
         shown = {place.size for place in shown_places(have) if struct in ("", place.struct)}
         named = (each.sizes & shown.union(each.params) for each in inside)
         taken = (dims_in_use(have) - hidden).union(*named)
-    # What is named like a dim of the reader may be a size of each instance before.
+    # The name of a dim of the reader may be that of a size of each instance before.
     own_names = have.structs[struct].sizes - have.dims.keys() if struct else frozenset[str]()
     given = _given(want, struct).items()
     found = {name: size for name, size in given if size.names.isdisjoint(own_names)}
