@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import functools
 import io
+import itertools
 import json
 import operator
 import re
@@ -1029,3 +1030,32 @@ def answered(text, pick=0):
             answers = [] if "# nqx: question:" in line else None
             out += [] if answers is not None else [line]
     return "\n".join(out)
+
+
+def interruptions(path, names):
+    """Yields a context for each instruction of some functions of a file, before which it raises KeyboardInterrupt."""
+    previous, left = sys.gettrace(), 0
+
+    def trace(frame, event, _):
+        nonlocal left
+        if frame.f_code.co_filename != path or frame.f_code.co_name not in names:
+            return None
+        frame.f_trace_opcodes = True
+        left -= event == "opcode"
+        if not left:
+            raise KeyboardInterrupt
+        return trace
+
+    class Interrupted:  # contextlib would keep the error, and so the frames that it was raised in
+        def __enter__(self):
+            sys.settrace(trace)
+
+        def __exit__(self, kind, *_):
+            sys.settrace(previous)
+            return kind is KeyboardInterrupt
+
+    for instruction in itertools.count(1):
+        left = instruction
+        yield Interrupted()
+        if left > 0:
+            return

@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import itertools
 import os
 import random
 import signal
@@ -15,7 +14,7 @@ import pytest
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle import atomic as replacement
 from neuralqx_struct.errors import SerializationError
-from tests.builders import FORMS, everything, simple
+from tests.builders import FORMS, everything, interruptions, simple
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -234,34 +233,17 @@ def test_a_lock_that_another_process_takes_first_leaves_nothing(tmp_path, monkey
 
 def test_an_interrupt_between_any_two_instructions_leaves_no_lock(tmp_path):
     """A descriptor that an interrupt loses would keep its lock as long as the process lives."""
-    previous, left = sys.gettrace(), -1
-
-    def trace(frame, event, _):
-        nonlocal left
-        code = frame.f_code
-        if code.co_filename != replacement.__file__ or code.co_name not in ("_locked", "make"):
-            return None
-        frame.f_trace_opcodes = True
-        left -= event == "opcode"
-        if not left:
-            raise KeyboardInterrupt
-        return trace
-
     target = tmp_path / "notes"
-    for instruction in itertools.count(1):
-        left = instruction
-        try:
-            sys.settrace(trace)
-            with replacement.staged(target, folder=True, overwrite=True, foreign=lambda _: None):
-                pass
-        except KeyboardInterrupt:
+    count = 0
+    for interrupted in interruptions(replacement.__file__, ["_locked", "make"]):
+        with (
+            interrupted,
+            replacement.staged(target, folder=True, overwrite=True, foreign=lambda _: None),
+        ):
             pass
-        finally:
-            sys.settrace(previous)
-        assert {*tmp_path.iterdir()} <= {target}, instruction
-        if left > 0:
-            break
-    assert instruction > 50
+        count += 1
+        assert {*tmp_path.iterdir()} <= {target}, count
+    assert count > 50
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
