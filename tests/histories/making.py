@@ -338,7 +338,9 @@ class Maker:
 
     def value(self, version, kind, dims, sizes):
         match kind:
-            case ("null" | "list" | "dict", _) if self.depth > self.deepest:
+            case ("null" | "list" | "dict", inner) if self.depth > self.deepest and (
+                not self.bold or any(t[0] == "struct" for t in inner_types(inner))
+            ):
                 return {"null": None, "list": [], "dict": {}}[kind[0]]
             case ("literal", *values):
                 return self.one(values)
