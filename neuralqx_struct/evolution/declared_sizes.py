@@ -140,16 +140,7 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
     shared = want.dims.keys() | int_fields(want).keys() if struct else set[str]()
     names = {struct} if struct else have.structs.keys() & want.structs.keys()
     wanted = frozenset[str]().union(*(want.structs[name].sizes for name in names))
-    inside = [have.structs[struct]] if struct else have.structs.values()
-    taken = dims_in_use(have).union(*(each.sizes for each in inside))
-    has_params = any(each.params for each in have.structs.values())
-    if has_params or not wanted <= taken - have.dims.keys():
-        # No payload shows hidden dims, and no size follows from one; nor arguments for parameters that no shape has.
-        dims = (dim.equation for dim in have.dims.values())
-        hidden = hidden_dims(have).keys() - {name for each in dims if each for name in each.names}
-        shown = {place.size for place in shown_places(have) if struct in ("", place.struct)}
-        named = (each.sizes & shown.union(each.params) for each in inside)
-        taken = (dims_in_use(have) - hidden).union(*named)
+    taken = _taken(have, struct, wanted)
     # The name of a dim of the reader may be that of a size of each instance before.
     own_names = have.structs[struct].sizes - have.dims.keys() if struct else frozenset[str]()
     given = _given(want, struct).items()
@@ -178,6 +169,21 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
         if same and size:
             found[name] = parse(size)
     return found
+
+
+def _taken(have: Document, struct: str, wanted: frozenset[str]) -> frozenset[str]:
+    """The names that sizes of a version have in its payloads; all its names where every wanted one is taken anyway."""
+    inside = [have.structs[struct]] if struct else have.structs.values()
+    taken = dims_in_use(have).union(*(each.sizes for each in inside))
+    has_params = any(each.params for each in have.structs.values())
+    if not has_params and wanted <= taken - have.dims.keys():
+        return taken
+    # No payload shows hidden dims, and no size follows from one; nor arguments for parameters that no shape has.
+    dims = (dim.equation for dim in have.dims.values())
+    hidden = hidden_dims(have).keys() - {name for each in dims if each for name in each.names}
+    shown = {place.size for place in shown_places(have) if struct in ("", place.struct)}
+    named = (each.sizes & shown.union(each.params) for each in inside)
+    return (dims_in_use(have) - hidden).union(*named)
 
 
 def _given(document: Document, struct: str) -> dict[str, Expression]:

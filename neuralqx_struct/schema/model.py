@@ -27,11 +27,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions import parse as parse_expression
 from neuralqx_struct.references import IDENTITY, SchemaRef
-from neuralqx_struct.schema.declarations import (
-    DimDeclaration,
-    DtypeDeclaration,
-    EnumDeclaration,
-)
+from neuralqx_struct.schema.declarations import DimDeclaration, DtypeDeclaration, EnumDeclaration
 from neuralqx_struct.schema.migration import MODES, Declaration, Migration, Name
 from neuralqx_struct.types import TYPES, Type, walk_type
 from neuralqx_struct.types.arrays import array_value
