@@ -50,8 +50,8 @@ def pair_fields(name: str, work: Work) -> None:
 def rename_holders(name: str, work: Work) -> None:
     """Asks about fields with another name that hold a struct with other fields, as these are compared in their place."""
     pairing = _pairing(name, work)
-    pairs = [*product(pairing.gone.items(), pairing.come.items())]
-    for (a, old), (b, new) in pairs if len(pairs) <= _MOST * _MOST else ():
+    few = len(pairing.gone) * len(pairing.come) <= _MOST * _MOST
+    for (a, old), (b, new) in [*product(pairing.gone.items(), pairing.come.items())] if few else ():
         struct = new.declared.refers
         if struct != old.declared.refers or not {struct} <= work.want.structs.keys():
             continue

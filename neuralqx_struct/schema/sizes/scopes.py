@@ -75,7 +75,7 @@ def sizes_of_struct(document: Document, name: str) -> Counter[str]:
     """The named sizes of a struct, without its parameters, and how often they occur."""
     struct = document.structs[name]
     found: Counter[str] = Counter()
-    for declaration in struct.stored.values():
+    for declaration in struct.stored.values() if struct.sizes else ():
         for size, times in sizes_in(declaration.declared):
             found[size] += times
     for parameter in struct.params:
