@@ -267,6 +267,23 @@ def test_fields_move_into_several_instances_that_have_sizes_of_their_own():
     assert conforms(old, refused) != []
 
 
+@pytest.mark.parametrize(("own", "codes"), [("m", {"NQX305"}), ("k", set())])
+def test_a_parameter_is_no_size_of_the_struct_that_a_field_moves_into(own, codes):
+    raw = {
+        "D": {"params": ["m"], "fields": {"e": "int8[m]", "c": "int8[m]", "f": "C"}},
+        "C": {"fields": {"g": f"int8[{own}]"}},
+    }
+    moved = {
+        "D": {"params": ["m"], "fields": {"e": "int8[m]", "f": "C"}},
+        "C": {"fields": {"g": f"int8[{own}]", "c": "int8[m]"}},
+    }
+    fields, dims = {"a": "int8[n]", "d": "D[2 * n]"}, {"n": {}}
+    old = doc(fields, 1, raw=raw, dims=dims)
+    steps = [s.move(fields=["c"], into="f", struct="C", within="D")]
+    new = doc(fields, 2, steps, raw=moved, dims=dims)
+    assert {each.code for each in prove(old, new) if each.severity == "error"} == codes
+
+
 def test_fields_of_other_shapes_make_no_further_instance_of_a_struct():
     conv = {"Conv": {"kernel": "float32[i, i]"}}
     old = doc({"down": "float32[c, c]", "up": "float32[c, d]"})

@@ -53,7 +53,7 @@ def _apart(scope: Scope, destination: str, bind: Mapping[str, Expression]) -> di
         taken.update({*document.structs[destination].params} - bind.keys())
     if destination == document.root:
         taken |= int_fields(document).keys() - document.dims.keys()
-    names = sizes_of_struct(document, scope.name)
+    names = (*sizes_of_struct(document, scope.name), *scope.struct.params)
     return {name: parse(f"{name}_of_{scope.name}") for name in names if name in taken}
 
 
