@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.bundle.urls import Place  # its errors are from here
 
 _E = TypeVar("_E", bound=OSError)
+_CHUNK: Final = 16 << 20  # bytes that are copied at a time
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
@@ -130,9 +131,6 @@ def sync_place(target: Path) -> None:
         hint = "the new bundle is in place, but a power cut may lose it: check the disk, then write it again"
         refused = BundleWriteError(message, file=str(target), hint=hint)
         raise numbered(refused, error.errno, target) from error
-
-
-_CHUNK = 16 << 20
 
 
 def linked(

@@ -36,7 +36,7 @@ from neuralqx_struct.references import register_ref
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series, series_of
-from neuralqx_struct.schema.sizes.scopes import stacked_fields, stacked_structs
+from neuralqx_struct.schema.stacks import stacked_fields, stacked_structs
 from neuralqx_struct.schema.uses import link_all
 from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type

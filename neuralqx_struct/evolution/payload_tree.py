@@ -31,8 +31,8 @@ from neuralqx_struct.manifest.kinds import (
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.schema.conformance import see_node, size_scopes
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.sizes.scopes import stacked_structs
 from neuralqx_struct.schema.sizes.solver import Solver
+from neuralqx_struct.schema.stacks import stacked_structs
 from neuralqx_struct.types import Node, Type
 from neuralqx_struct.types.builders import NodeBuilder
 from neuralqx_struct.types.text import number_node, number_value, read_value

@@ -23,9 +23,9 @@ from neuralqx_struct.layouts import Layout, Rule
 from neuralqx_struct.layouts.forms import Form, Sizes
 from neuralqx_struct.paths import Path, format_path
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import Axes
 from neuralqx_struct.schema.sizes.scopes import sizes_in as names_in
 from neuralqx_struct.schema.sizes.solver import Solver
+from neuralqx_struct.schema.stacks import Axes
 from neuralqx_struct.types import INT, Type, walk_type
 
 if TYPE_CHECKING:

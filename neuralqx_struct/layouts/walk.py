@@ -38,8 +38,8 @@ from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.schema.sizes.scopes import Axes, inner_axes, names_inside
 from neuralqx_struct.schema.sizes.solver import Solver
+from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
 from neuralqx_struct.types import Extent, Node, Type
 from neuralqx_struct.types.builders import NodeBuilder
 from neuralqx_struct.types.text import read_value

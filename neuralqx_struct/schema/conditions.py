@@ -28,8 +28,8 @@ from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.model import Document, StructDeclaration
-from neuralqx_struct.schema.sizes.scopes import Axes, layers
 from neuralqx_struct.schema.sizes.solver import Solver
+from neuralqx_struct.schema.stacks import Axes, layers
 
 _DEEPEST = 20  # collections inside collections that expressions see
 _MOST_SHOWN = 8  # items in messages

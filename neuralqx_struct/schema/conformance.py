@@ -43,8 +43,9 @@ from neuralqx_struct.schema.conditions import (
 from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.schema.sizes.scopes import Axes, inner_axes, int_fields, names_inside
+from neuralqx_struct.schema.sizes.scopes import int_fields
 from neuralqx_struct.schema.sizes.solver import Solver
+from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
 from neuralqx_struct.types import Extent, Type
 from neuralqx_struct.types.scalars import scalar_of_kind
 from neuralqx_struct.types.text import format_type

@@ -21,7 +21,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import stacked_structs
+from neuralqx_struct.schema.stacks import stacked_structs
 from neuralqx_struct.types import Type
 from neuralqx_struct.types.builders import LiveBuilder
 from neuralqx_struct.types.text import read_value

@@ -1,7 +1,7 @@
 """Fuzzing of the reader: bundles are damaged in ways that know their structure, then read in every way.
 
 Only :class:`SerializationError` and its kin may come out, within two seconds and 256 MiB a case. ``tests/hostile/test_fuzz.py``
-runs 4,000 cases; longer runs are made by hand, and say how to repeat what they found:
+runs 4,000 cases; longer runs are made by hand, and print how to repeat each fault:
 
     python tests/programs/fuzz_reader.py --cases 1000000 --seed 7
 """

@@ -5,7 +5,7 @@ import pytest
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.export import payload_schema
 from neuralqx_struct.schema.lint.types import TYPE_CHECKS
-from neuralqx_struct.schema.sizes.scopes import inner_axes, layers
+from neuralqx_struct.schema.stacks import inner_axes, layers
 from neuralqx_struct.types import map_sizes
 from neuralqx_struct.types.text import parse_type
 from tests.builders import doc

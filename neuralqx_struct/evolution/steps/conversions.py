@@ -38,7 +38,8 @@ from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.migration import Convert, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.schema.sizes.scopes import int_fields, require_single
+from neuralqx_struct.schema.sizes.scopes import int_fields
+from neuralqx_struct.schema.stacks import require_single
 from neuralqx_struct.types import Node, Type, walk_type
 from neuralqx_struct.types.text import format_type, number_value, parse_type
 

@@ -36,7 +36,7 @@ from neuralqx_struct.references import import_trusted
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.migration import Python, Remove, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import require_single
+from neuralqx_struct.schema.stacks import require_single
 from neuralqx_struct.types import Node, walk_type
 from neuralqx_struct.types.text import format_type
 
