@@ -310,8 +310,8 @@ class Comparison:
         first = self._refused.get((direction, number), 0)
         for i in (first, *range(PROBES)) if probe else ():
             found = self.probe(writer, i)
-            if found is None:
-                return None
+            if found is None:  # none of its sizes fit
+                continue
             if isinstance(outcome(lambda held=found: read(schema, held, unknown)), Exception):
                 self._refused[direction, number] = i
                 path = self.stored_probe(writer, i)

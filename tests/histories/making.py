@@ -285,7 +285,8 @@ class Maker:
         sizes = {}
         for name, dim in version.dims.items():
             least = dim.get("min") or 0
-            most = min(least + (5 if self.bold else 3), dim.get("max", 40))
+            top = dim.get("max", least + 5)
+            most = top if self.bold else min(least + 3, top)
             sizes[name] = self.rng.randint(least, max(least, most))
         for _ in version.dims:
             for name, dim in version.dims.items():
