@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Final
 
 from typing_extensions import TypeAliasType
@@ -35,13 +35,13 @@ class Exactly:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        checked = core_schema.no_info_before_validator_function(self._require, handler(source))
-        return core_schema.custom_error_schema(checked, "NQX612", custom_error_message=self.words)
+        named = core_schema.custom_error_schema(
+            handler(source), "NQX612", custom_error_message=self.words
+        )
+        return core_schema.no_info_before_validator_function(self._require, named)
 
     def _require(self, value: Any) -> Any:
-        if type(value) is not self.type:
-            raise ValueError
-        return value
+        return value if type(value) is self.type else _refuse(self.words, {}, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +144,15 @@ class _Union:
         from pydantic_core import core_schema
 
         plain = [handler.generate_schema(kind) for kind in self._place.plain]
-        other: Any = core_schema.no_info_plain_validator_function(_refuse)
+        words, context = self._place.words, {"tags": " ".join(self._place.kinds)}
+        other: Any
         if plain:
-            other = core_schema.union_schema(plain, mode="left_to_right")
-        other = core_schema.custom_error_schema(
-            other,
-            "NQX612",
-            custom_error_message=self._place.words,
-            custom_error_context={"tags": " ".join(self._place.kinds)},
-        )
+            union = core_schema.union_schema(plain, mode="left_to_right")
+            other = core_schema.custom_error_schema(
+                union, "NQX612", custom_error_message=words, custom_error_context=context
+            )
+        else:
+            other = core_schema.no_info_plain_validator_function(partial(_refuse, words, context))
         kinds: dict[Any, Any] = {}
         for tag, models in self._place.kinds.items():
             schemas = [handler.generate_schema(model) for model in models]
@@ -166,8 +166,11 @@ class _Union:
         return core_schema.union_schema([(tagged, LABEL), (other, PLAIN)], mode="left_to_right")
 
 
-def _refuse(value: Any) -> Any:  # noqa: ARG001 - the signature of a validator
-    raise ValueError
+def _refuse(words: str, context: dict[str, Any], value: Any) -> Any:  # noqa: ARG001 - the signature of a validator
+    from pydantic_core import PydanticCustomError
+
+    # By itself: a custom_error_schema around a Python function takes an interrupt of it for a wrong value too.
+    raise PydanticCustomError("NQX612", words, context)
 
 
 @cache

@@ -249,3 +249,23 @@ def test_the_depth_of_many_arrays_counts():
     assert [d.code for d in m.check_manifest(large, limits=m.Limits(depth=1))] == ["NQX005"] * 40
     assert [d.code for d in m.check_manifest(large, limits=m.Limits(nodes=40))] == ["NQX005"]
     assert m.check_manifest(large, limits=m.Limits(depth=2, nodes=41)) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "value"),
+    [("_require", GOOD), ("_refuse", document({"__kind__": "prng-key", "impl": "rbg", "data": 5}))],
+)
+def test_an_interrupt_is_no_wrong_value(function, value):
+    def interrupt(frame, event, _):
+        if event == "call" and frame.f_code.co_name == function:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    m.check_manifest(value)  # builds the validators
+    before = sys.getprofile()
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            m.check_manifest(value)
+    finally:
+        sys.setprofile(before)
