@@ -15,6 +15,8 @@ INT = {"type": "int", "kind": "static"}
 L = {"L": {"w": "float32[k]"}}
 P = {"P": {"params": ["d"], "fields": {"w": "float32[d]"}}}
 BOTH = {"x": "float32[n]", "y": "float32[m]"}
+SUM = {"m": {"min": 2, "max": 4}, "p": {"max": 2}, "n": {"equals": "m + p"}}
+SHOWN = "list[tuple[float32[m], float32[p]]]"
 
 
 def zeros(*shape):
@@ -214,6 +216,20 @@ REFUSED = {
         {"p": {"a": inner(3)}},
         ("NQX305", "$.structs.L.fields.w"),
     ),
+    "a bound of a sum of two dims that no payload shows": (
+        doc({"x": "float32[n]"}, dims=SUM),
+        doc({"x": "float32[n]"}, 2, [], dims={**SUM, "n": {"equals": "m + p", "min": 2}}),
+        {"x": zeros(1)},
+        ("NQX305", "$.dims.n"),
+    ),
+    "a bound of a sum of two dims that no payload has to show": (
+        doc({"x": "float32[n]", "z": SHOWN}, dims=SUM),
+        doc(
+            {"x": "float32[n]", "z": SHOWN}, 2, [], dims={**SUM, "n": {"equals": "m + p", "max": 6}}
+        ),
+        {"x": zeros(7), "z": []},
+        ("NQX305", "$.dims.n"),
+    ),
 }
 
 
@@ -322,6 +338,16 @@ PROVED = {
             structs={"L": {"w": "float32[k]", "v": "float32[j]"}},
         ),
         {"v": zeros(2), "l": inner(3)},
+    ),
+    "a maximum that a sum has by its parts": (
+        doc({"x": "float32[n] | null", "z": "float32[p]"}, dims=SUM),
+        doc(
+            {"x": "float32[n] | null", "z": "float32[p]"},
+            2,
+            [],
+            dims={**SUM, "n": {"equals": "m + p", "min": 2, "max": 6}},
+        ),
+        {"x": zeros(6), "z": zeros(2)},
     ),
 }
 

@@ -2,6 +2,7 @@
 
 Owns :func:`impossible_sizes`, which lint reports. Each product of names counts as an unknown number of its own, so every
 contradiction that is found is one, and some are not found. Fourier-Motzkin elimination decides the rest, within a budget.
+Verdicts ask :class:`PossibleSizes` whether any sizes of a writer are beyond the bounds of a reader.
 
 Example:
     >>> from neuralqx_struct.schema.declarations import DimDeclaration
@@ -14,13 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import product
 from typing import TypeVar
 
-from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.declarations import DimDeclaration
-from neuralqx_struct.schema.model import FieldDeclaration
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.scopes import int_fields
+from neuralqx_struct.types import Array
 
 _WORK = 300_000  # terms for all sizes of one document, whose author is not trusted
 _FACTORS = 4  # of a product whose bounds are known
@@ -43,17 +47,12 @@ def impossible_sizes(
         extents: Sizes in shapes by place. Names that are no dims or ints are sizes too.
     """
     known = {name: dim.equation for name, dim in dims.items() if dim.equation is not None}
-    ranges = {name: _range_of(field) for name, field in ints.items()}
-    for name, dim in dims.items():
-        if name not in known:
-            least, most = ranges.get(name, (None, None))
-            low = max(least or 0, dim.min or 0)
-            high = min((each for each in (most, dim.max) if each is not None), default=None)
-            ranges[name] = low, high
-            if high is not None and low > high:
-                yield name
-                ranges[name] = 0, None  # reported once, not with each dim that names it
-    system = _System(ranges)
+    system = _System(_ranges_of(dims, ints, known))
+    for name in dims:
+        low, high = system.ranges.get(name, (None, None))
+        if low is not None and high is not None and low > high:
+            yield name
+            system.ranges[name] = 0, None  # reported once, not with each dim that names it
     for name, equation in known.items():
         dim, form = dims[name], polynomial(equation, known)
         bounds = _between(form, dim.min or 0, dim.max)
@@ -65,6 +64,77 @@ def impossible_sizes(
         form = polynomial(extent, known)
         if min(form.values(), default=0) < 0 and not system.fits([form]):
             yield place
+
+
+class PossibleSizes:
+    """The sizes that the dims of payloads can have, with the bounds of dims and the equations that are checked."""
+
+    def __init__(self, document: Document) -> None:
+        self.equations = _checked_equations(document)
+        self._document = document
+
+    @cached_property
+    def _system(self) -> _System:
+        dims = self._document.dims
+        made = _System(_ranges_of(dims, int_fields(self._document), self.equations))
+        for name, equation in self.equations.items():
+            form = polynomial(equation, self.equations)
+            made.found += _between(form, dims[name].min or 0, dims[name].max)
+        return made
+
+    def include(
+        self, size: Polynomial, low: int | None, high: int | None, positive: Iterable[str] = ()
+    ) -> bool:
+        """False if no sizes of the dims put another one into a range, where some of them are at least one."""
+        forms = _between(size, low, high)
+        for name in positive:
+            forms += _between(polynomial(parse(name), self.equations), 1, None)
+        return self._system.fits(forms)
+
+
+def _checked_equations(document: Document) -> dict[str, Expression]:
+    """The equations of dims that are checked wherever a payload shows one of their names.
+
+    Where two sizes are unknown nothing is: payloads whose arrays show neither ``a`` nor ``b`` have any ``n`` for ``n = a + b``.
+    """
+    equations = {n: dim.equation for n, dim in document.dims.items() if dim.equation is not None}
+    arrays = [field.declared for field in document.structs[document.root].stored.values()]
+    extents = [size for each in arrays if isinstance(each, Array) for size in each.shape]
+    always = {size.text for size in extents if size is not ...} | {*int_fields(document)}
+    before = -1
+    while before < len(always):
+        before = len(always)
+        for name, equation in equations.items():
+            names = {name, *equation.names}
+            if len(names - always) == 1 and _gives_others(equation, always):
+                always |= names
+    return {name: each for name, each in equations.items() if _gives_others(each, always)}
+
+
+def _gives_others(equation: Expression, known: set[str]) -> bool:
+    """True if what an equation is equal to gives the names in it that are not known, one at most."""
+    unknown = equation.names - known
+    if not unknown:
+        return True
+    form = polynomial(equation, {})
+    parts = [atoms for atoms in form if not unknown.isdisjoint(atoms)]
+    whole = all(atom.isidentifier() for atoms in form for atom in atoms)
+    return whole and parts == [tuple(unknown)]
+
+
+def _ranges_of(
+    dims: Mapping[str, DimDeclaration],
+    ints: Mapping[str, FieldDeclaration],
+    equations: Mapping[str, Expression],
+) -> dict[str, _Range]:
+    """The ranges of static ints, and of dims without an equation."""
+    ranges = {name: _range_of(field) for name, field in ints.items()}
+    for name, dim in dims.items():
+        if name not in equations:
+            least, most = ranges.get(name, (None, None))
+            high = min((each for each in (most, dim.max) if each is not None), default=None)
+            ranges[name] = max(least or 0, dim.min or 0), high
+    return ranges
 
 
 def _range_of(field: FieldDeclaration) -> _Range:
@@ -110,7 +180,7 @@ class _System:
         ranges: The ranges of names; one that is not there is a size, from 0 on.
     """
 
-    def __init__(self, ranges: Mapping[str, _Range]) -> None:
+    def __init__(self, ranges: dict[str, _Range]) -> None:
         self.ranges = ranges
         self.work = _WORK
         self.found: list[Polynomial] = []

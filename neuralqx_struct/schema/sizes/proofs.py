@@ -18,6 +18,7 @@ from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.field_paths import given_fields, given_values, once
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes.feasibility import PossibleSizes
 from neuralqx_struct.schema.sizes.scopes import (
     given_sizes,
     held_once,
@@ -48,6 +49,8 @@ def unproved_sizes(
     places = {(place.struct, place.size) for place in shown}
     filled: dict[str, set[frozenset[str]]] | None = None
     minima: dict[frozenset[str], dict[str, int]] = defaultdict(dict)
+    sizes = PossibleSizes(have)
+    checked = {**sizes.equations, **new}
     for name, naming in shared_sizes(want).items():
         dim, at = want.dims[name], ("dims", name)
         structs = {struct for struct in naming if (struct, name) in places}
@@ -71,16 +74,25 @@ def unproved_sizes(
             continue  # no payload has a number for it
         if name in hidden and form == polynomial(size, known):
             size = own
-        least = _least(size, have, known, minima)
+        least = _least(size, have, checked, minima)
+        at_least_one = [frozenset[str]()]
         if dim.min and dim.min > least:
             filled = _filled(have, want, known) if filled is None else filled
-            least = min(
-                (_least(size, have, known, minima, sure) for sure in filled[name]), default=least
-            )
+            at_least_one = [*filled[name]] or at_least_one
+            least = min(_least(size, have, checked, minima, sure) for sure in at_least_one)
+        number = polynomial(size, checked)
         if dim.min and dim.min > least:
+            below = [sizes.include(number, None, dim.min - 1, sure) for sure in at_least_one]
+        else:
+            below = []
+        if any(below):
             yield at, f"expected {name} >= {dim.min}, got {name} >= {least}", _KEEP
         most = _most(size, have)
-        if dim.max is not None and (most is None or most > dim.max):
+        if (
+            dim.max is not None
+            and (most is None or most > dim.max)
+            and sizes.include(number, dim.max + 1, None)
+        ):
             got = "any size" if most is None else f"{name} <= {most}"
             yield at, f"expected {name} <= {dim.max}, got {got}", _KEEP
     tied, now = have.tied or {}, given_fields(have, want)
