@@ -152,7 +152,8 @@ class FieldSpec:
         if self.default_factory is not MISSING:
             return self.default_factory()
         if self.default is MISSING:
-            raise TypeError(f"{self.name}: expected a field with a default, got a required one")
+            where = self.name or "field()"
+            raise TypeError(f"{where}: expected a field with a default, got a required one")
         return self.default
 
     def value_hooks(self) -> Iterator[tuple[FieldHook, Hook]]:

@@ -79,6 +79,8 @@ def test_a_required_field_has_no_default():
     for spec in A.fields().values():
         with pytest.raises(TypeError, match=f"{spec.name}: expected a field with a default"):
             spec.make_default()
+    with pytest.raises(TypeError, match=r"field\(\): expected a field with a default"):
+        field().make_default()
 
 
 def test_a_required_positional_field_after_one_with_a_default():

@@ -166,7 +166,7 @@ class _Union:
         return core_schema.union_schema([(tagged, LABEL), (other, PLAIN)], mode="left_to_right")
 
 
-def _refuse(words: str, context: dict[str, Any], value: Any) -> Any:  # noqa: ARG001 - the signature of a validator
+def _refuse(words: Any, context: dict[str, Any], value: Any) -> Any:  # noqa: ARG001 - the signature of a validator
     from pydantic_core import PydanticCustomError
 
     # By itself: a custom_error_schema around a Python function takes an interrupt of it for a wrong value too.

@@ -359,3 +359,35 @@ def test_a_version_that_was_edited_is_refused_with_its_differences(tmp_path):
     assert lines[1] == "the given schema declares something else under the same version number"
     assert lines[2].startswith("$.structs.A.fields.kernels: field kernel was removed and kernels")
     assert lines[3].startswith("$.structs.A.fields.bias: dtype float32 became float64")
+
+
+EDITS = {
+    "a type and its default": (
+        {"c": {"type": "int", "default": 1}},
+        {"c": {"type": "str", "default": "1"}},
+        ["the type int became str", "the default changed from 1 to '1'"],
+    ),
+    "null and the default": (
+        {"c": {"type": "float | null", "default": None}},
+        {"c": "float"},
+        ["null is no longer allowed: float | null became float", "the default was removed"],
+    ),
+    "a dtype and a shape": (
+        {"c": "float32[2]"},
+        {"c": "int8[2, 2]"},
+        ["shape [2] became [2, 2]", "dtype float32 became int8, which does not hold all its values"],
+    ),
+    "a name of a size": ({"c": "int8[n]"}, {"c": "int8[m]"}, ["axis 0 is m instead of n"]),
+    "a field": ({"c": "int", "d": "int"}, {"c": "int"}, ["field d, which has no default, was removed"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_all_differences_of_an_edited_field_are_listed(name, tmp_path):
+    before, after, expected = EDITS[name]
+    old, new = edited(**before), edited(**after)
+    path = s.example(old.root, key=0).export(tmp_path / "c")
+    with pytest.raises(s.MigrationError) as caught:
+        new.load(path)
+    lines = caught.value.diagnostics[0].message.split("\n")[2:]
+    assert sorted(line.partition(": ")[2] for line in lines) == sorted(expected)
