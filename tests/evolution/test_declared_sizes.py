@@ -14,6 +14,8 @@ GIVEN = {
     "twice a dim": ("C[2 * p]", "C[2 * p]", "int8[4]", "int8[m]", {"p": {}}, []),
     "a dim by its name": ("C[p]", "C[p]", "int8[p]", "int8[m]", {"p": {}}, []),
     "a parameter by the name of a dim": ("C[p]", "C[p]", "int8[m]", "int8[p]", {"p": {}}, []),
+    "a parameter that hides a dim": ("C[2]", "C[2]", "int8[m]", "int8[2]", {"m": {}}, []),
+    "a name that hides a dim": ("C[m]", "C[m]", "int8[m]", "int8[2]", {"m": {}}, ["NQX301"]),
     "any size": ("list[C[_]]", "list[C[_]]", "int8[1]", "int8[m]", {}, []),
     "a number becomes a name": ("C[2]", "C[q]", "int8[m]", "int8[m]", {}, []),
     "any size becomes a name": ("C[_]", "C[q]", "int8[m]", "int8[m]", {}, []),

@@ -88,7 +88,7 @@ def sizes_of_params(document: Document) -> dict[str, dict[str, Expression]]:
                 given = {
                     name: size
                     for name, size in zip(params, part.arguments, strict=False)
-                    if size.names <= known and name not in document.dims
+                    if size.names <= known
                 }
                 before = found.setdefault(part.refers, given)
                 found[part.refers] = {n: s for n, s in given.items() if before.get(n) == s}
