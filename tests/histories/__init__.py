@@ -9,6 +9,7 @@ import copy
 import json
 from dataclasses import dataclass
 
+from tests.histories.arrays import OF_ARRAYS
 from tests.histories.constraints import intact
 from tests.histories.declarations import shows_members
 from tests.histories.derivations import other_derived, sound, stored_to_derived
@@ -18,7 +19,7 @@ from tests.histories.making import Maker
 from tests.histories.stacks import stack, unstack
 from tests.histories.steps import STEPPED
 
-STEPS = [*STEPPED, *COLLECTED, stack, stack, unstack, other_derived]
+STEPS = [*STEPPED, *OF_ARRAYS, *COLLECTED, stack, stack, unstack, other_derived]
 PLAIN = [*UNSTEPPED, other_derived, stored_to_derived]
 
 

@@ -38,6 +38,8 @@ from tests.histories.declarations import (
 from tests.histories.derivations import derived_of
 
 IDENTITY_OF_USED = "lab.u"
+#: The numbers of axes of arrays, by how often they are drawn.
+RANKS = [0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 3]
 SCALARS = ["int", "float", "str", "bool", "bytes", "complex"]
 LITERALS = ["x", "word", "y", 0, 2, True, 0.5]
 NOT_FINITE = [math.inf, -math.inf, math.nan]
@@ -161,7 +163,7 @@ class Maker:
         return self.one([name, name, name, name, 2, 3, FREE, f"2 * {name}"])
 
     def array(self, version, struct):
-        extents = tuple(self.extent(version, struct) for _ in range(self.one([0, 1, 1, 1, 2, 2])))
+        extents = tuple(self.extent(version, struct) for _ in range(self.one(RANKS)))
         return ("array", self.dtype(version), extents)
 
     def dtype(self, version):

@@ -1,7 +1,6 @@
 """Edits that steps declare, and what each makes of a payload."""
 
 import math
-import string
 import warnings
 from dataclasses import dataclass
 
@@ -227,117 +226,6 @@ def exactly(array, dtype):
     return made
 
 
-def transpose(make, new):
-    struct, key = pick(make, new, lambda held: is_array(held) and len(held.type[2]) == 2)
-    if struct is None:
-        return None
-    held = new.structs[struct].fields[key]
-    held.type = ("array", held.type[1], held.type[2][::-1])
-
-    def change(values, _):
-        values[key] = np.ascontiguousarray(values[key].T)
-
-    return Edit(
-        "transpose", step("transpose", struct, new, field=key), on_instances(new, struct, change)
-    )
-
-
-def reshape(make, new):
-    def wanted(held):
-        return is_array(held) and len(held.type[2]) == 2 and FREE not in held.type[2]
-
-    struct, key = pick(make, new, wanted)
-    if struct is None:
-        return None
-    held = new.structs[struct].fields[key]
-    a, b = held.type[2]
-    product = f"({a}) * ({b})" if not isinstance(a, int) or not isinstance(b, int) else a * b
-    held.type = ("array", held.type[1], (product,))
-    after = visible(new, struct)
-    inside = names_in(a) | names_in(b)
-    known = inside <= set(after) or inside <= set(new.structs[struct].params)
-    if not known and not isinstance(product, int):  # the inverse could not know the axes
-        return None
-
-    def change(values, _):
-        values[key] = values[key].reshape(-1)
-
-    steps = step("reshape", struct, new, field=key, shape=[product])
-    return Edit("reshape", steps, on_instances(new, struct, change))
-
-
-def merge(make, new):
-    found = []
-    for name, struct in new.structs.items():
-        arrays = {k: f.type for k, f in struct.fields.items() if is_array(f) and f.type[2]}
-        for a in arrays:
-            for b in arrays:
-                alike = arrays[a][1] == arrays[b][1] and arrays[a][2][1:] == arrays[b][2][1:]
-                if a != b and alike and FREE not in (*arrays[a][2], *arrays[b][2]):
-                    found.append((name, a, b))
-    if not found:
-        return None
-    struct, a, b = make.one(found)
-    fields = new.structs[struct].fields
-    dtype, first = fields[a].type[1:]
-    second = fields[b].type[2]
-    total = (
-        first[0] + second[0]
-        if isinstance(first[0], int) and isinstance(second[0], int)
-        else f"{first[0]} + {second[0]}"
-    )
-    to = free_name(make, new.structs[struct])
-    position = list(fields).index(a)
-    items = [(k, v) for k, v in fields.items() if k not in (a, b)]
-    items.insert(min(position, len(items)), (to, Field(("array", dtype, (total, *first[1:])))))
-    new.structs[struct].fields = dict(items)
-
-    def change(values, _):
-        values[to] = np.concatenate([values.pop(a), values.pop(b)])
-
-    steps = step("merge", struct, new, fields=[a, b], into=to, how="concat")
-    return Edit("merge", steps, on_instances(new, struct, change))
-
-
-def split(make, new):
-    def parts(held):
-        if is_array(held) and held.type[2]:
-            first = str(held.type[2][0])
-            if " + " in first and "(" not in first and first.count("+") == 1:
-                return first.split(" + ")
-            if first in ("2", "3"):
-                return ["1", str(int(first) - 1)]
-        return None
-
-    struct, key = pick(make, new, parts)
-    if struct is None:
-        return None
-    fields = new.structs[struct].fields
-    dtype, extents = fields[key].type[1:]
-    sizes = [int(x) if x.isdigit() else x for x in parts(fields[key])]
-    names = [n for n in "abcdefghuvw" if n not in fields][:2]
-    del fields[key]
-    for name, size in zip(names, sizes, strict=True):
-        fields[name] = Field(("array", dtype, (size, *extents[1:])))
-    types = {k: f.type for k, f in fields.items() if k not in names}
-    known = set(string.ascii_letters) & {
-        e for t in types.values() if t[0] == "array" for e in t[2] if isinstance(e, str)
-    }
-    first = sizes[0]
-    if isinstance(first, str) and first not in known:
-        return None  # the model does not know the dim
-
-    def change(values, _):
-        own = {k: v for k, v in values.items() if k in types}
-        at = evaluate(first, seen_sizes(types, own))
-        whole = values.pop(key)
-        values[names[0]], values[names[1]] = (x.copy() for x in np.split(whole, [at]))
-
-    steps = step("split", struct, new, field=key, into=dict(zip(names, sizes, strict=True)))
-    # The parts of an array of a family may get dtypes of their own later.
-    return Edit("split", steps, on_instances(new, struct, change), lossless=dtype not in HOLDERS)
-
-
 def uses_of(new, name):
     return [
         (struct, key, held)
@@ -378,40 +266,6 @@ def move(make, new):
 
     steps = step("move", struct, new, fields=[moved], into=key, struct=target)
     return Edit("move", steps, on_instances(new, struct, change))
-
-
-def merge_stack(make, new):
-    """Two arrays of one shape become one: stacked along a new axis, or real and imaginary part."""
-    found = []
-    for name, struct in new.structs.items():
-        arrays = {k: f.type for k, f in struct.fields.items() if is_array(f)}
-        for a in arrays:
-            found += [
-                (name, a, b)
-                for b in arrays
-                if a != b and arrays[a] == arrays[b] and FREE not in arrays[a][2]
-            ]
-    if not found:
-        return None
-    struct, a, b = make.one(found)
-    fields = new.structs[struct].fields
-    _, dtype, extents = fields[a].type
-    how = "complex" if dtype in ("float32", "float64") and make.chance(0.5) else "stack"
-    to = free_name(make, new.structs[struct])
-    del fields[a], fields[b]
-    made = {"float32": "complex64", "float64": "complex128"}[dtype] if how == "complex" else dtype
-    fields[to] = Field(("array", made, extents if how == "complex" else (2, *extents)))
-
-    def change(values, _):
-        first, second = values.pop(a), values.pop(b)
-        if how == "stack":
-            values[to] = np.stack([first, second])
-        else:
-            values[to] = np.empty(first.shape, made)
-            values[to].real, values[to].imag = first, second
-
-    steps = step("merge", struct, new, fields=[a, b], into=to, how=how)
-    return Edit(f"merge {how}", steps, on_instances(new, struct, change))
 
 
 def inline(make, new):
@@ -721,13 +575,8 @@ STEPPED = [
     remove,
     cast,
     convert,
-    transpose,
-    reshape,
-    merge,
-    split,
     move,
     inline,
-    merge_stack,
     fill,
     map_enum,
     other_members,
