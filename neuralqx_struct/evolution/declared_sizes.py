@@ -10,7 +10,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from itertools import product, starmap
 
@@ -43,12 +43,20 @@ def held_arrays(have: Document, want: Document) -> dict[str, list[tuple[str, str
         struct = have.structs.get(name)
         stored = {} if struct is None else struct.stored
         for field, declaration in want.structs[name].stored.items():
-            wanted = [inner for inner in walk_type(declaration.declared) if inner.choice]
-            held = walk_type(stored[field].declared) if wanted and field in stored else ()
-            for one, other in product(wanted, held):
-                if not {*one.dtypes}.isdisjoint(other.dtypes):
-                    found.setdefault(one.element, []).append((name, field, other))
+            if any(inner.choice for inner in walk_type(declaration.declared)) and field in stored:
+                for one, other in _facing(declaration.declared, stored[field].declared):
+                    if one.choice and not {*one.dtypes}.isdisjoint(other.dtypes):
+                        found.setdefault(one.element, []).append((name, field, other))
     return found
+
+
+def _facing(want: Type, have: Type) -> Iterable[tuple[Type, Type]]:
+    """The parts of two types that may hold the same values: those at one place, or any where they differ in form."""
+    parts, others = [*walk_type(want)], [*walk_type(have)]
+    alike = [part.sort for part in parts] == [part.sort for part in others]
+    if alike and all(len(part.solid) <= 1 for part in parts):
+        return zip(parts, others, strict=True)
+    return product(parts, others)
 
 
 def mixed_dtypes(have: Document, want: Document) -> Iterator[Unproved]:

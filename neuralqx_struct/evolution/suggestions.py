@@ -283,7 +283,7 @@ def _rename_members(work: Work) -> None:
 def _unite_dtypes(work: Work) -> None:
     """Casts the arrays of a choice to one of its dtypes, which holds the values of all of them if one does."""
     for (*_, name), _, _ in mixed_dtypes(work.have, work.want):
-        held = held_arrays(work.have, work.want)[name]
+        held = held_arrays(work.have, work.want).get(name, [])  # some have another dtype by now
         dtypes = [dtype for _, _, array in held for dtype in array.dtypes]
         wanted = best_dtype(work.want.dtypes[name].members, dtypes)
         others = dict.fromkeys((s, field) for s, field, a in held if a.dtypes != (wanted,))

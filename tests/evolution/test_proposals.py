@@ -4,12 +4,15 @@ import pytest
 import yaml
 
 import neuralqx_struct as s
+from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.proposals import loses_values
 from neuralqx_struct.evolution.steps import step_text
 from neuralqx_struct.evolution.suggestions import explained, suggest
 from neuralqx_struct.schema.reading import document_from_data
+from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.tools.linting import lint_series
 from tests.builders import ROOT, doc
 
 TABLE = yaml.safe_load((ROOT / "tests" / "evolution" / "revisions.yaml").read_text())
@@ -155,9 +158,25 @@ def test_the_size_of_a_struct_that_goes_away_is_named():
 
 
 def test_a_step_that_no_message_is_about_follows_one_that_it_can_be_applied_after():
-    """The cast unites the dtypes of S, which differ once h is there; the message about h alone makes it."""
+    """The cast unites the dtypes of S, which differ once h is there; the message whose step makes h has it."""
     dtypes = {"S": ["int8", "float64"]}
     old = doc({"n": "S[]", "e": "float64[]"}, dtypes=dtypes)
-    new = doc({"h": "tuple[float64[], S[]]", "a": "str | null"}, 2, dtypes=dtypes)
+    new = doc({"h": "tuple[S[], S[]]", "a": "str | null"}, 2, dtypes=dtypes)
     hints = {found.field: found.hint for found in explained(old, new, differences(old, new))}
-    assert [name for name, hint in hints.items() if "cast: {field: h" in hint] == ["h"]
+    assert [name for name, hint in hints.items() if "cast: {field: h" in hint] == ["n"]
+
+
+CHOICES = {"S": ["float32", "int8"], "T": ["float32", "float64"]}
+
+
+@pytest.mark.parametrize(
+    ("pair", "codes"),
+    [("tuple[T[2] | null, S[]]", []), ("tuple[T[2] | str, S[] | str]", ["NQX305", "NQX305"])],
+)
+def test_arrays_of_two_choices_in_one_value(pair, codes):
+    """Arrays at one place have one choice; those of unions may be of either, and a cast for one choice ends the other."""
+    old = doc({"u": pair, "n": "S[_]"}, dtypes=CHOICES)
+    casts = [steps.cast(field="n", dtype="float64")]
+    new = doc({"u": pair, "n": "float64[_]"}, 2, casts, dtypes=CHOICES)
+    found = lint_series(series_of([old, new]))
+    assert [each.code for each in found if each.severity == "error"] == codes
