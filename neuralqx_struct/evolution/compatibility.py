@@ -20,6 +20,7 @@ documents are found is for ``schema/uses.py``, how they are applied for ``plans.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -37,8 +38,9 @@ from neuralqx_struct.evolution.changes import LIMITS, Direction
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.held_structs import beyond_root, held_structs
-from neuralqx_struct.evolution.plans import Unknown, plan
-from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of, stages_of
+from neuralqx_struct.evolution.plans import Hop, Unknown, plan
+from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
+from neuralqx_struct.evolution.steps import apply_to_document
 from neuralqx_struct.evolution.value_limits import broken_limits
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import listed
@@ -47,6 +49,7 @@ from neuralqx_struct.schema.lock import edit_since, lock_entry, payload_fingerpr
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, series_of, undo_hint
+from neuralqx_struct.schema.sizes.scopes import start_of
 from neuralqx_struct.schema.uses import Find
 
 _MOST = 1000  # versions that are looked for between two
@@ -245,8 +248,8 @@ def _by_steps(
     for hop, following in zip_longest(hops, hops[1:]):
         last = following is None or bool(following.stages)
         # Sizes that were not checked go on.
-        stages = hop.stages if have is hop.old else stages_of(have, hop.steps, hop.new)
-        result, have = result_of(hop.stages, start), result_of(stages, have)
+        result = result_of(hop.stages, start)
+        have = result_of(hop.stages, have) if have is hop.old else _carried(have, hop)
         found = [*_of_hop(result, hop.new, last=last)]
         start = hop.new if last else result
         if following is None or not following.ignores_sizes:  # nothing checks the sizes in between
@@ -255,6 +258,15 @@ def _by_steps(
         source = known.sources.get(max(hop.old.version, hop.new.version))
         for each in found:
             yield each if source is None else source.located(each)
+
+
+def _carried(have: Document, hop: Hop) -> Document:
+    """The declaration after a hop that starts from less than its version; only sizes matter, which its steps ignore."""
+    made = start_of(have, hop.new) if hop.steps else have
+    for step in hop.steps:
+        with suppress(SchemaError):  # it renames members that no payload has
+            made = apply_to_document(made, step, hop.new)
+    return made
 
 
 def _of_hop(result: Document, wanted: Document, *, last: bool) -> Iterator[Diagnostic]:

@@ -305,6 +305,29 @@ def test_sizes_are_not_checked_before_steps_that_none_refuses(to, step, codes):
     assert [d.code for d in verdict(old, series_of([old, tied, new]))] == codes
 
 
+def test_steps_on_words_that_the_writer_lacks_refuse_nothing():
+    def version(number, words, *steps):
+        migrations = [{"from": number - 1, "steps": [*steps]}] if steps else []
+        return doc({"a": f"literal[{words}]"}, number, migrations=migrations)
+
+    def renamed(old, new, **more):
+        return {"map_enum": {"field": "a", "values": {old: new}, **more}}
+
+    wider = version(2, '"x", "y"')
+    series = [version(1, '"x"'), wider, version(3, '"x", "z"', renamed("y", "z"))]
+    assert verdict(series[0], series_of(series), "backward-transitive") == []
+    enums = [["x"], ["x", "y"], ["x", "z"]]
+    named = [{"from": 2, "steps": [{"map_enum": {"enum": "E", "values": {"y": "z"}}}]}]
+    series = [
+        doc({"a": "E"}, number, enums={"E": members}, migrations=named if number == 3 else [])
+        for number, members in enumerate(enums, 1)
+    ]
+    assert verdict(series[0], series_of(series), "backward-transitive") == []
+    joined = version(3, '"x"', renamed("y", "x", undo={"x": "x"}))
+    series = [version(1, '"x", "w"'), version(2, '"x", "y"', renamed("w", "y")), joined]
+    assert verdict(series[0], series_of(series), "full-transitive") == []
+
+
 def test_limits_follow_renames_by_steps():
     first = doc(
         {"a": "int"}, structs={"A": {"fields": {"a": "int"}, "constraints": [{"expr": "a > 0"}]}}
