@@ -9,6 +9,7 @@ Example:
 from __future__ import annotations
 
 import ast
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from itertools import product
@@ -131,8 +132,8 @@ _OPERATIONS: Mapping[type[ast.operator], Callable[[Polynomial, Polynomial], Poly
 }
 
 
-#: The forms of the equations that were used last.
-_latest = _Forms({})
+#: The forms of the equations that were used last: a verdict compares sizes by several sets of them in turn.
+_latest: deque[_Forms] = deque(maxlen=4)
 
 
 def polynomial(size: Expression, known: Mapping[str, Expression]) -> Polynomial:
@@ -142,13 +143,13 @@ def polynomial(size: Expression, known: Mapping[str, Expression]) -> Polynomial:
         size: A size.
         known: Expressions of names. The mapping is not to be changed afterwards.
     """
-    global _latest  # noqa: PLW0603 - a memo
     if not known:
         return _Forms(known).of(size)
-    forms = _latest
-    if forms.known is not known:
-        _latest = forms = _Forms(known)
-    return forms.of(size)
+    for forms in [*_latest]:
+        if forms.known is known:
+            return forms.of(size)
+    _latest.appendleft(_Forms(known))
+    return _latest[0].of(size)
 
 
 def summed(forms: Iterable[Polynomial]) -> Polynomial:

@@ -16,6 +16,8 @@ L = {"L": {"w": "float32[k]"}}
 P = {"P": {"params": ["d"], "fields": {"w": "float32[d]"}}}
 BOTH = {"x": "float32[n]", "y": "float32[m]"}
 SUM = {"m": {"min": 2, "max": 4}, "p": {"max": 2}, "n": {"equals": "m + p"}}
+FACTORS = {"m": {"min": 1}, "p": {"min": 1}}
+DIFFERENCE = "max(m - 3, -9) + 5"
 SHOWN = "list[tuple[float32[m], float32[p]]]"
 
 
@@ -215,6 +217,29 @@ REFUSED = {
         doc({"p": "pytree"}, 2, [], structs={"L": {"w": "float32[k, 2]"}}),
         {"p": {"a": inner(3)}},
         ("NQX305", "$.structs.L.fields.w"),
+    ),
+    "a bound of a product of two dims that no payload shows": (
+        doc({"x": "float32[n]"}, dims={**FACTORS, "n": {"equals": "m * p"}}),
+        doc({"x": "float32[n]"}, 2, [], dims={**FACTORS, "n": {"equals": "m * p", "min": 1}}),
+        {"x": zeros(0)},
+        ("NQX305", "$.dims.n"),
+    ),
+    "a bound of a sum with an int that is negative": (
+        doc({"x": "float32[n]", "a": INT}, dims={"n": {"equals": "a + 5"}}),
+        doc({"x": "float32[n]", "a": INT}, 2, [], dims={"n": {"equals": "a + 5", "min": 5}}),
+        {"x": zeros(2), "a": -3},
+        ("NQX305", "$.dims.n"),
+    ),
+    "a bound of a sum with a difference that is negative": (
+        doc({"x": "float32[n]", "y": "float32[m]"}, dims={"n": {"equals": DIFFERENCE}, "m": {}}),
+        doc(
+            {"x": "float32[n]", "y": "float32[m]"},
+            2,
+            [],
+            dims={"n": {"equals": DIFFERENCE, "min": 5}, "m": {}},
+        ),
+        {"x": zeros(2), "y": zeros(0)},
+        ("NQX305", "$.dims.n"),
     ),
     "a bound of a sum of two dims that no payload shows": (
         doc({"x": "float32[n]"}, dims=SUM),

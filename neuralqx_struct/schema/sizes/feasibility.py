@@ -119,7 +119,7 @@ def _gives_others(equation: Expression, known: set[str]) -> bool:
     form = polynomial(equation, {})
     parts = [atoms for atoms in form if not unknown.isdisjoint(atoms)]
     whole = all(atom.isidentifier() for atoms in form for atom in atoms)
-    return whole and parts == [tuple(unknown)]
+    return whole and len(unknown) == 1 and parts == [tuple(unknown)]
 
 
 def _ranges_of(

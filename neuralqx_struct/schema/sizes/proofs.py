@@ -9,6 +9,7 @@ Example:
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -338,7 +339,9 @@ def _least(
             waiting += inner
         else:
             dim = have.dims.get(waiting.pop())
-            least[name] = max((dim.min if dim else None) or 0, name in positive)
+            given = dim is None and (name in given_values(have) or name in int_fields(have))
+            low = -1 if given else (dim.min if dim else None) or 0  # an int may be negative
+            least[name] = max(low, 1) if name in positive else low
             if equation:
                 form = polynomial(equation, {})
                 least[name] = _next(form, max(least[name], _bound(form, least)))
@@ -356,8 +359,11 @@ def _next(form: Polynomial, least: int) -> int:
 
 
 def _bound(form: Polynomial, least: Mapping[str, int]) -> int:
-    """A lower bound of a sum of products; 0 if something is subtracted."""
-    if any(count < 0 for count in form.values()):
+    """A lower bound of a sum of products; 0 if something is subtracted, or may be negative."""
+    atoms = {atom for atoms in form for atom in atoms}
+    names = {name for atom in atoms for name in re.findall(r"[\w.]+", atom)}
+    negative = [count for count in (*form.values(), *(least.get(n, 0) for n in names)) if count < 0]
+    if negative or any("-" in atom for atom in atoms):
         return 0
     return sum(
         count * math.prod(least.get(atom, 0) for atom in atoms) for atoms, count in form.items()
