@@ -360,13 +360,14 @@ def _applied(
         if node["name"] not in workspace.made
     )
     arrays: dict[str, Any] = {}
+    documents = (hop.stages[-1].after if hop.stages else hop.old), hop.new
     prefix = f"{hop.old.id}@{hop.old.version}:"
     for path, node in STRUCT.within(workspace.tree):
         if node["type"].startswith(prefix):
             name = node["type"].removeprefix(prefix)
             node["type"] = hop.new.ref(name)
             if name in hop.new.structs:
-                node["fields"] = finished_fields(node["fields"], name, hop.new, path, report)
+                node["fields"] = finished_fields(node["fields"], name, documents, path, report)
     for path, node in ARRAY.within(workspace.tree):
         if node["name"] in workspace.made:
             node["name"] = workspace.final_name(node["name"], path, kept)

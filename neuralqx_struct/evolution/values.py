@@ -72,14 +72,29 @@ def shown_node(node: Node) -> str:
 
 
 def finished_fields(
-    fields: Mapping[str, Any], struct: str, document: Document, path: Path, report: list[Diagnostic]
+    fields: Mapping[str, Any],
+    struct: str,
+    documents: tuple[Document, Document],
+    path: Path,
+    report: list[Diagnostic],
 ) -> dict[str, Any]:
-    """Returns fields in the order of their declaration, with the default of an enum for unknown members."""
-    stored = document.structs[struct].stored
+    """Returns fields in the order of their declaration, with the default of an enum for unknown members.
+
+    Args:
+        fields: The fields of an instance.
+        struct: The name of its struct.
+        documents: The declaration that the values have, and the one that they get.
+        path: The path of the instance.
+        report: Receives a diagnostic for each member that became a default.
+
+    Raises:
+        MigrationError: NQX421: a member is unknown, and its enum has no default.
+    """
+    stored = documents[1].structs[struct].stored
     ordered = {name: fields[name] for name in stored if name in fields} | dict(fields)
 
     def known(text: str, declared: Type, at: Path) -> str:
-        return _known_member(text, declared, document, at, report)
+        return _known_member(text, declared, documents, at, report)
 
     for name, declaration in stored.items():
         if name in ordered:
@@ -89,18 +104,26 @@ def finished_fields(
 
 
 def _known_member(
-    text: str, declared: Type, document: Document, at: Path, report: list[Diagnostic]
+    text: str,
+    declared: Type,
+    documents: tuple[Document, Document],
+    at: Path,
+    report: list[Diagnostic],
 ) -> str:
-    """The text, or the default of the enum that does not have it as a member."""
-    enums = [branch.refers for branch in declared.branches if document.members_of(branch.refers)]
-    if len(enums) != 1 or declared.accepts(document, see_node(text)):
+    """The text, or the default of the first enum that has lost it as a member."""
+    before, document = documents
+    names = [branch.refers for branch in declared.branches if document.members_of(branch.refers)]
+    if not names or declared.accepts(document, see_node(text)):
         return text
-    owner, name = document.place_of(enums[0])
-    enum, path = owner.enums[name], format_path(at)
-    if enum.default is None:
-        message = f"expected one of {', '.join(enum.members)}, got {text!r}"
+    names = [name for name in names if text in (before.members_of(name) or ())] or names
+    places = [document.place_of(name) for name in names]
+    enums = [owner.enums[name] for owner, name in places]
+    path, enum = format_path(at), enums[0]
+    if enum.default is None or any(each.default is None for each in enums):
+        members = [member for each in enums for member in each.members]
+        message = f"expected one of {', '.join(members)}, got {text!r}"
         raise MigrationError(message, code="NQX421", path=path)
-    message = f"{text!r} is no member of {enums[0]}, its default {enum.default!r} was taken"
+    message = f"{text!r} is no member of {names[0]}, its default {enum.default!r} was taken"
     report.append(Diagnostic("NQX425", "info", message, path=path))
     return enum.default
 

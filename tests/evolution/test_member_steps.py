@@ -113,17 +113,31 @@ def test_literal_strings_of_a_field_that_takes_any_text():
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("options", [["M"], ["M", "null"], ["M", "str"], ["str", "M"]])
+@pytest.mark.parametrize(
+    "options", [["M"], ["M", "null"], ["M", "str"], ["str", "M"], ["M", "K"], ["K", "M", "int"]]
+)
 def test_a_removed_member_becomes_the_default_and_lint_says_so(options, place):
     declared, hold = PLACES[place]
     declared = declared.format(" | ".join(options))
-    old = doc({"f": declared}, enums={"M": ["a", "b"]})
-    new = doc({"f": declared}, 2, [], enums={"M": {"members": ["b"], "default": "b"}})
+    others = {"K": ["k"]}
+    old = doc({"f": declared}, enums={"M": ["a", "b"], **others})
+    new = doc({"f": declared}, 2, [], enums={"M": {"members": ["b"], "default": "b"}, **others})
     (found,) = prove(old, new)
     assert (found.code, found.severity, found.path) == ("NQX250", "warning", "$.enums.M")
     there = up(old, new, {"f": hold("a")})
     expected = "a" if "str" in options else "b"  # the text stays valid
     assert texts(value(there.document["manifest"], {})) == [expected]
+
+
+@pytest.mark.parametrize("declared", ["M | K", "K | M"])
+@pytest.mark.parametrize("text", "azc")
+def test_the_enum_that_lost_a_member_gives_its_default(declared, text):
+    enums = {"M": ["b", "a", "c"], "K": ["k", "z", "c"]}
+    defaults = {name: {"members": [m[0]], "default": m[0]} for name, m in enums.items()}
+    old, new = doc({"f": declared}, enums=enums), doc({"f": declared}, 2, enums=defaults)
+    there = apply(payload(old, {"f": text}), plan(series_of([old, new]), 1, 2))
+    wanted = {"a": "b", "z": "k", "c": enums[declared[0]][0]}  # the first one of both
+    assert there.document["manifest"]["fields"]["f"] == wanted[text]
 
 
 def test_a_removed_member_without_steps_is_named_too():

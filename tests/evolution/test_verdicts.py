@@ -274,6 +274,26 @@ def test_sizes_are_not_checked_before_values_are_only_dropped():
     assert [d.code for d in verdict(before, series_of(kept), unknown="drop")] == ["NQX270"]
 
 
+WIDENED = {
+    "a literal": ('literal["a"]', 'literal["a", "b"]', "map_enum", {"values": {"b": "c"}}, 'literal["a", "c"]'),
+    "a member": ("M", "M", "map_enum", {"enum": "M", "values": {"b": "c"}}, "M"),
+    "numbers": ("literal[1, 2]", "int", "convert", {"to": "float"}, "float"),
+    "a family": ("float32[2]", "floating[2]", "cast", {"dtype": "float32"}, "float32[2]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WIDENED)
+def test_a_step_for_values_that_only_a_later_version_allows(case):
+    had, allowed, name, members, made = WIDENED[case]
+    step = {name: members if "enum" in members else {**members, "field": "a"}}
+    enums = [{"enums": {"M": [*texts]}} for texts in ("a", "ab", "ac")]
+    old, wide = doc({"a": had}, **enums[0]), doc({"a": allowed}, 2, **enums[1])
+    new = doc({"a": made}, 3, migrations=[{"from": 2, "steps": [step]}], **enums[2])
+    assert not has_errors(verdict(old, series_of([old, wide, new]), "backward-transitive"))
+    state = s.to_state_dict(s.example(classes_of(series_of([old, wide]), 1)["A"]))
+    s.from_state_dict(state, load_cls=classes_of(series_of([old, wide, new]), 3)["A"])
+
+
 def test_a_size_given_by_a_renamed_field_is_checked_after_more_hops():
     def version(number, count, other, *steps):
         given = [{"from": number - 1, "steps": [*steps]}] if steps else []
