@@ -1,6 +1,7 @@
 """The comparison of the package with the model of one history."""
 
 import json
+import re
 from dataclasses import dataclass, field
 
 import neuralqx_struct as s
@@ -58,6 +59,12 @@ def agree(a, b):
     return same(a, b)
 
 
+def unfound_sizes(found):
+    """The versions to which findings name a downgrade that stops at sizes that payloads do not show."""
+    stops = [d.message for d in found if d.code == "NQX320" and "cannot be found" in d.message]
+    return {int(n) for m in stops for n in re.findall(r"on a downgrade to version (\d+)", m)}
+
+
 def no_value(outcome):
     """Whether a derived field has no value: only the version that is read or written has to have one."""
     failed = isinstance(outcome, s.StructError)
@@ -94,6 +101,7 @@ class Comparison:
         wrong: The disagreements.
         findings: The errors of lint; only verdicts are compared where there are some, all of them about two versions.
         named: The codes of all findings of lint, with those that name stops.
+        unfound: The versions of :func:`unfound_sizes`; the newest for one of the schema that it uses.
         loads: How many payloads were read as a later version.
     """
 
@@ -103,6 +111,7 @@ class Comparison:
     findings: list = field(default_factory=list)
     loads: int = 0
     named: set = field(default_factory=set)
+    unfound: set = field(default_factory=set)
     _series: dict = field(default_factory=dict)
     _schemas: dict = field(default_factory=dict)
     _probes: dict = field(default_factory=dict)
@@ -112,7 +121,9 @@ class Comparison:
         head = self.history.versions[-1]
         found = lint(self.folder(head.number))
         self.findings = [d for d in found if d.severity == "error"]
-        self.named = {d.code for d in found} | self.named_by_used(head)
+        used = self.found_by_used(head)
+        self.named = {d.code for d in found + used}
+        self.unfound = unfound_sizes(found) | {head.number for _ in unfound_sizes(used)}
         if not {d.code for d in self.findings} <= OF_TWO_VERSIONS:
             return self
         for version in self.history.versions:
@@ -130,11 +141,11 @@ class Comparison:
         self.verdicts()
         return self
 
-    def named_by_used(self, head):
-        """The codes of findings about the schema that the newest version uses: its migrations are in its own folder."""
+    def found_by_used(self, head):
+        """The findings about the schema that the newest version uses: its migrations are in its own folder."""
         if not head.used:
-            return set()
-        return {d.code for d in lint(self.folder(head.number).with_name(head.used.identity[-1]))}
+            return []
+        return lint(self.folder(head.number).with_name(head.used.identity[-1]))
 
     def folder(self, number):
         """A schema folder with the versions up to one."""
@@ -244,8 +255,10 @@ class Comparison:
             return
         back = self.migrated(once, f"{path.name}back", version.number)
         down = outcome(lambda: content(back))
-        stops = isinstance(down, Exception) and self.may_stop(down, DOWNGRADE_STOPS)
-        if not same(down, value) and not (stops and "NQX320" in self.named):
+        stops = isinstance(down, Exception) and self.may_stop(
+            down, self.downgrade_stops(version.number)
+        )
+        if not same(down, value) and not stops:
             self.wrong.append(f"{label}: down gave {down}, expected {value}")
 
     def verdicts(self):
@@ -283,8 +296,7 @@ class Comparison:
         errors = [str(d) for d in found if d.severity == "error"]
         refused = self.refused(direction, number, unknown, probe=bool(errors))
         label = f"{direction} {number}, unknown={unknown}"
-        back = direction == "forward" and "NQX320" in self.named
-        stops = STOPS | (DOWNGRADE_STOPS if back else {})
+        stops = STOPS | (self.downgrade_stops(number) if direction == "forward" else {})
         if refused and not errors and not self.may_stop(refused, stops):
             self.wrong.append(f"{label}: no finding, but {refused}")
         if errors and not refused and self.has_payloads(direction, number):
@@ -333,6 +345,11 @@ class Comparison:
         edits = {edit.name for hop in self.history.hops for edit in hop.all_edits}
         passed = isinstance(expected, Exception) and not isinstance(got, Exception)
         return passed and "remove" in edits and not edits.isdisjoint(STOPS)
+
+    def downgrade_stops(self, number):
+        """`DOWNGRADE_STOPS` if lint names one on the way to a version; it reviews no steps that are wrong."""
+        named = any(each >= number for each in self.unfound)
+        return DOWNGRADE_STOPS if named or (self.findings and "NQX320" in self.named) else {}
 
     def may_stop(self, error, stops=STOPS):
         """Whether a step of the history may refuse data as an error does."""
