@@ -313,7 +313,7 @@ class Maker:
                 if held.type[0] == "null" and self.chance(0.3):
                     given[key] = None
                     continue
-                if self.bold and not is_size(version, key):
+                if self.bold and (not is_size(version, key) or self.chance(0.3)):
                     sizes[key] = self.value(version, ("int",), dims, sizes)
                 if not fits(held, dims.get(key, sizes[key])):
                     sizes[key] = next(n for n in (*range(4), *range(-9, 9)) if fits(held, n))
@@ -418,7 +418,10 @@ class Maker:
         return 6 if self.bold and self.chance(0.2) else 2
 
     def size(self, extent, sizes):
-        return self.any_size() if extent == FREE else evaluate(extent, sizes)
+        found = self.any_size() if extent == FREE else evaluate(extent, sizes)
+        if found < 0:  # of a static int
+            raise LookupError
+        return found
 
     def any_size(self):
         """A size that nothing fixes."""
