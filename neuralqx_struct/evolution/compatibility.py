@@ -39,7 +39,7 @@ from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences, unproved
 from neuralqx_struct.evolution.held_structs import beyond_root, held_structs
 from neuralqx_struct.evolution.plans import Hop, Unknown, plan
-from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of
+from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of, settled
 from neuralqx_struct.evolution.steps import apply_to_document
 from neuralqx_struct.evolution.value_limits import broken_limits
 from neuralqx_struct.manifest import Limits
@@ -251,7 +251,7 @@ def _by_steps(
         result = result_of(hop.stages, start)
         have = result_of(hop.stages, have) if have is hop.old else _carried(have, hop)
         found = [*_of_hop(result, hop.new, last=last)]
-        start = hop.new if last else result
+        start = hop.new if last else settled(result, hop.new)
         if following is None or not following.ignores_sizes:  # nothing checks the sizes in between
             found += [fact.to_diagnostic(limit) for fact in unproved(have, hop.new)]
             have = hop.new

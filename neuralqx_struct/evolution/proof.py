@@ -311,6 +311,17 @@ def defaulted(have: Document, want: Document) -> Iterator[Diagnostic]:
             yield Diagnostic("NQX250", "warning", f"{message}\n{why}", path=path, hint=hint)
 
 
+def settled(have: Document, want: Document) -> Document:
+    """Returns a document whose enums have the members that are left where others become the default of ``want``."""
+    enums = dict(have.enums)
+    for name, enum in want.enums.items():
+        if name in enums:
+            left = {m if m in enum.members else enum.default for m in enums[name].members}
+            members = [member for member in enum.members if member in left]
+            enums[name] = enums[name].model_copy(update={"members": members})
+    return have.model_copy(update={"enums": enums})
+
+
 def _stops(have: Document, want: Document) -> Iterator[Diagnostic]:
     """Yields NQX320 for the reasons why some payloads of ``have`` are refused, which no step can take away."""
     for stop in _possible_stops(have, want):

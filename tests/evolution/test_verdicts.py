@@ -10,12 +10,14 @@ from neuralqx_struct.errors import has_errors
 from neuralqx_struct.evolution.changes import LIMITS
 from neuralqx_struct.evolution.compatibility import skew_between, verdict
 from neuralqx_struct.evolution.diff import diff_documents
+from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.schema.uses import among, link
+from tests.builders import payload
 
 
 def doc(fields, version=1, **members):
@@ -259,6 +261,30 @@ def test_members_of_enums_of_a_version_in_between_are_checked():
     third = doc({"a": "E", "n": "int"}, 3, enums={"E": ["x", "y"]}, migrations=moves)
     (found,) = verdict([first], series_of([first, second, third]), "forward")
     assert found.path == "$.enums.E"
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (["x", "y"], []),
+        ({"members": ["u", "y"], "default": "y"}, ["stored values x become 'y', the default"]),
+        ({"members": ["z", "y"], "default": "y"}, ["stored values x become 'y', the default"]),
+    ],
+)
+def test_members_that_became_a_default_are_no_longer_there(last, expected):
+    middle = {"members": ["x", "y"], "default": "y"}
+    versions = [
+        doc({"a": "E"}, number, enums={"E": held})
+        for number, held in enumerate([["x", "y", "z"], middle, last], 1)
+    ]
+    first, *others = verdict(versions[:1], series_of(versions), "backward")
+    assert "stored values z become 'y', the default" in first.message
+    assert [d.message.partition("\n")[2] for d in others] == expected
+    assert not has_errors(others)
+    for member in "xyz":
+        loaded = resolve(payload(versions[0], {"a": member}), series_of(versions))
+        kept = member == "x" and not expected
+        assert loaded.document["manifest"]["fields"]["a"] == ("x" if kept else "y")
 
 
 def test_sizes_are_not_checked_before_values_are_only_dropped():
