@@ -53,7 +53,12 @@ def check_dtypes(document: Document, dtypes: Mapping[str, str]) -> None:
             raise SchemaError(message, code="NQX102", path="dtypes", hint=hint)
 
 
-_MOST_STRUCTS = 10_000
+#: In one instance; each has its hint.
+_MOST = {
+    "structs": (10_000, "hold structs that repeat in a list, or make them optional"),
+    "items": (200_000, "allow shorter lists and dicts"),
+}
+_SPARE = 190_000  # of the items, for lists and dicts of a least length; others are empty then
 
 
 @dataclass(kw_only=True)
@@ -66,27 +71,30 @@ class Draws:
         field: The field of the value; ``path`` is its struct and name.
         path: Where it is.
         dtypes: Dtypes by the names of choices and families.
-        left: How many structs may still be made, for all fields together.
+        left: How many structs, and items of lists and dicts, may still be made, for all fields together.
     """
 
     random: np.random.Generator
     reach: int
     dtypes: Mapping[str, str] = field(default_factory=dict)
-    left: list[int] = field(default_factory=lambda: [_MOST_STRUCTS])
+    left: dict[str, int] = field(
+        default_factory=lambda: {sort: most for sort, (most, _) in _MOST.items()}
+    )
     field: Any = None
     path: str = ""
 
-    def take_struct(self) -> None:
-        """Counts a struct.
+    def take(self, sort: str, count: int = 1) -> int:
+        """Counts structs, or items of lists and dicts; returns how many.
 
         Raises:
             SchemaError: NQX413: there are too many.
         """
-        self.left[0] -= 1
-        if self.left[0] < 0:
-            message = f"expected a schema whose instances have at most {_MOST_STRUCTS:,} structs, got more"
-            hint = "hold structs that repeat in a list, or make them optional"
+        self.left[sort] -= count
+        if self.left[sort] < 0:
+            most, hint = _MOST[sort]
+            message = f"expected a schema whose instances have at most {most:,} {sort}, got more"
             raise SchemaError(message, code="NQX413", path=self.path, hint=hint)
+        return count
 
     def dtype(self, declared: Array) -> str:
         """The dtype of an array."""
@@ -108,6 +116,11 @@ class Draws:
         most = least + more if self.field.max_length is None else self.field.max_length
         usual = max(least, min(1, most)) if self.reach == 1 else least
         return int(self.random.integers(usual, most + 1))
+
+    def items_up_to(self, more: int) -> int:
+        """A length of a list or dict; after very many items, the least that the field allows."""
+        few = self.left["items"] < _SPARE
+        return self.take("items", self.field.min_length or 0 if few else self.count_up_to(more))
 
     def interval(self, low: float, high: float, least: float) -> tuple[float, float]:
         """The interval that bounds leave, near to [low, high]; open bounds are moved by ``least``."""

@@ -224,7 +224,7 @@ class _Sample(Draws):
 
     def struct(self, name: str, bound: dict[str, int]) -> Any:
         """An instance of a struct whose parameters are ``bound``."""
-        self.take_struct()
+        self.take("structs")
         made = replace(self, local=dict(bound), depth=self.depth + 1, name="")
         made.limits = inside(self.limits, self.name)
         made.lengths = inside(self.lengths, self.name)
@@ -391,10 +391,10 @@ class _Sample(Draws):
         count = self.number(size)
         if count > _MOST_ITEMS * self.reach:
             raise unfit(f"expected at most {_MOST_ITEMS} items, got {count}")
-        return count
+        return self.take("items", count)
 
     def length(self, item: Type) -> int:
         """The length of a collection."""
         if self.depth >= _DEEPEST and self.holds_structs(item):
             return self.field.min_length or 0
-        return self.count_up_to(3)
+        return self.items_up_to(3)

@@ -69,6 +69,19 @@ def test_an_example_of_structs_that_double():
     assert caught.value.code == "NQX413"
 
 
+@pytest.mark.parametrize("inner", ["list[{}]", "dict[str, {}]", "tuple[{}, ...]"])
+def test_an_example_of_lists_in_lists(inner):
+    declared = "int"
+    for _ in range(40):
+        declared = inner.format(declared)
+    with bounded():
+        assert s.example(Schema(series_of([doc({"x": declared})]), 1).A).x
+        least = doc({"x": {"type": declared, "min_length": 2}})
+        with pytest.raises(SchemaError, match="at most 200,000 items") as caught:
+            s.example(Schema(series_of([least]), 1).A)
+    assert caught.value.code == "NQX413"
+
+
 def test_a_payload_that_shares_no_name_with_its_schema(tmp_path):
     """Thousands of missing fields, each of which may be any of as many unknown ones."""
     count = 8000
