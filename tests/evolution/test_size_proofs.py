@@ -374,6 +374,19 @@ PROVED = {
         ),
         {"x": zeros(6), "z": zeros(2)},
     ),
+    "a minimum of a product of sizes that are never zero": (
+        doc(
+            {"x": "float32[n]", "y": "float32[m]"},
+            dims={"m": {"min": 1}, "p": {"min": 1}, "n": {"equals": "m * p"}},
+        ),
+        doc(
+            {"x": "float32[n]", "y": "float32[m]"},
+            2,
+            [],
+            dims={"m": {"min": 1}, "p": {"min": 1}, "n": {"equals": "m * p", "min": 1}},
+        ),
+        {"x": zeros(6), "y": zeros(2)},
+    ),
 }
 
 

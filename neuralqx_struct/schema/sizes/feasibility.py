@@ -101,25 +101,30 @@ def _checked_equations(document: Document) -> dict[str, Expression]:
     arrays = [field.declared for field in document.structs[document.root].stored.values()]
     extents = [size for each in arrays if isinstance(each, Array) for size in each.shape]
     always = {size.text for size in extents if size is not ...} | {*int_fields(document)}
+    ranges = _ranges_of(document.dims, int_fields(document), {})
+    positive = {name for name, (low, _) in ranges.items() if low is not None and low > 0}
     before = -1
     while before < len(always):
         before = len(always)
         for name, equation in equations.items():
             names = {name, *equation.names}
-            if len(names - always) == 1 and _gives_others(equation, always):
+            if len(names - always) == 1 and _gives_others(equation, always, positive):
                 always |= names
-    return {name: each for name, each in equations.items() if _gives_others(each, always)}
+    return {n: each for n, each in equations.items() if _gives_others(each, always, positive)}
 
 
-def _gives_others(equation: Expression, known: set[str]) -> bool:
-    """True if what an equation is equal to gives the names in it that are not known, one at most."""
+def _gives_others(equation: Expression, known: set[str], positive: set[str]) -> bool:
+    """True if what an equation is equal to gives the names in it that are not known, one at most; no zero hides it."""
     unknown = equation.names - known
     if not unknown:
         return True
     form = polynomial(equation, {})
     parts = [atoms for atoms in form if not unknown.isdisjoint(atoms)]
     whole = all(atom.isidentifier() for atoms in form for atom in atoms)
-    return whole and len(unknown) == 1 and parts == [tuple(unknown)]
+    if not whole or len(unknown) != 1 or len(parts) != 1:
+        return False
+    factors = [atom for atom in parts[0] if atom not in unknown]
+    return len(factors) == len(parts[0]) - 1 and positive.issuperset(factors)
 
 
 def _ranges_of(
