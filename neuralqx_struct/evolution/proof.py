@@ -274,7 +274,10 @@ def _proved(old: Document, new: Document) -> list[Diagnostic]:
         problems = made.problems + unproved(made.document, new)
         found = [problem.to_diagnostic("NQX301") for problem in problems]
         found = [replace(each, message=f"{each.message}\n{why}") for each in found]
-        return found or [*defaulted(made.document, new), *_stops(made.document, new)]
+        if found:
+            return found
+        stops = *_stops(made.document, new), *_downgrade_stops(resolved(new, old).document, old)
+        return [*defaulted(made.document, new), *stops]
     stages = stages_of(old, [item.step for item in migration.steps], new)
     result = result_of(stages, old)
     wrong = explained(result, new, differences(result, new)) + unproved(result, new)
@@ -334,6 +337,14 @@ def _possible_stops(have: Document, want: Document) -> Iterator[Difference]:
             message = f"expected the struct {name}, which a pytree may hold, got none"
             hint = f"keep {name} if payloads hold it in a pytree: those are refused without it"
             yield Difference(("structs", name), message, hint)
+    for name, member, text in _without_value(have, want):
+        message = f"expected an expression that every payload has a value for, got {text}"
+        hint = "write `x if condition else y` around the part that fails for some values"
+        yield Difference(("structs", name, "fields", member, "derived"), message, hint)
+
+
+def _without_value(have: Document, want: Document) -> Iterator[tuple[str, str, str]]:
+    """Yields the derived fields that only ``want`` has and that some payloads may have no value for."""
     for name in reachable(want)[0]:
         struct = have.structs.get(name)
         for member, declaration in want.structs[name].fields.items():
@@ -343,9 +354,16 @@ def _possible_stops(have: Document, want: Document) -> Iterator[Difference]:
                 continue
             changed = before is None or before.derivation != expression
             if changed and may_have_no_value(want, name, declaration):
-                message = f"expected an expression that every payload has a value for, got {expression.text}"
-                hint = "write `x if condition else y` around the part that fails for some values"
-                yield Difference(("structs", name, "fields", member, "derived"), message, hint)
+                yield name, member, expression.text
+
+
+def _downgrade_stops(have: Document, want: Document) -> Iterator[Diagnostic]:
+    """Yields NQX320 for derived fields of an older version, which some payloads on their way back may have no value for."""
+    for _, member, text in _without_value(have, want):
+        message = f"expected a value of {member} for every payload, got {text}"
+        why = f"on a downgrade to version {want.version}"
+        hint = "fine if no payload without such a value goes back"
+        yield Difference(("version",), f"{message}\n{why}", hint).to_diagnostic("NQX320", "info")
 
 
 def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list[Diagnostic]:
@@ -368,6 +386,7 @@ def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list
                 message = f"{each.message}\non a downgrade to version {old.version}"
                 found.append(replace(each, message=message, path=place))
     result = result_of(back, new)
+    found += [replace(each, path=place) for each in _downgrade_stops(result, old)]
     why = f"a downgrade to version {old.version} is refused where a payload makes use of the difference"
     for problem in differences(result, old) + unproved(result, old):
         refused = replace(problem, message=f"{problem.message}\n{why}", hint=None)

@@ -410,6 +410,16 @@ STOPS = {
         doc({"a": INT, "d": {"derived": "2 ** a"}}, 2),
         "NQX320",
     ),
+    "a derived field that is gone": (
+        doc({"a": INT, "d": {"derived": "1 / a"}}),
+        doc({"a": INT}, 2, []),
+        "NQX320",
+    ),
+    "the same on a downgrade without a migration": (
+        doc({"a": INT, "d": {"derived": "1 / a"}}),
+        doc({"a": INT}, 2),
+        "NQX320",
+    ),
     "a struct that a pytree may hold": (
         doc({"p": "pytree"}, structs=L),
         doc({"p": "pytree"}, 2, []),

@@ -35,6 +35,7 @@ STOPS = {
     "split dict": {"NQX411"},
     "convert text": {"NQX421"},
     "derived field": {"NQX115"},
+    "a derived field less": {"NQX115"},  # on the way back
     "a stored field is derived": {"NQX115"},
     "rename path": {"NQX414", "NQX415"},
 }

@@ -318,6 +318,8 @@ class Maker:
                 if not fits(held, dims.get(key, sizes[key])):
                     sizes[key] = next(n for n in (*range(4), *range(-9, 9)) if fits(held, n))
                 given[key] = sizes[key] = dims.get(key, sizes[key])
+                if not fits(held, given[key]):
+                    raise LookupError
         self.depth += 1
         if self.depth > 9:
             raise LookupError
