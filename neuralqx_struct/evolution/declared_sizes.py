@@ -187,7 +187,8 @@ def _taken(have: Document, struct: str, wanted: frozenset[str]) -> frozenset[str
     if not has_params and wanted <= taken - have.dims.keys():
         return taken
     # No payload shows hidden dims, and no size follows from one; nor arguments for parameters that no shape has.
-    dims = (dim.equation for dim in have.dims.values())
+    none = {name for name, size in hidden_dims(have).items() if size is None}
+    dims = (dim.equation for name, dim in have.dims.items() if name not in none)
     hidden = hidden_dims(have).keys() - {name for each in dims if each for name in each.names}
     shown = {place.size for place in shown_places(have) if struct in ("", place.struct)}
     named = (each.sizes & shown.union(each.params) for each in inside)

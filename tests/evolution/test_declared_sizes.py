@@ -93,3 +93,17 @@ def test_a_name_in_several_shapes_is_renamed():
         doc({"x": "int8[q]", "y": "int8[2 * q]"}, 2),
     )
     assert verdict(old, new, "full") == []
+
+
+@pytest.mark.parametrize(
+    ("more", "codes"),
+    [({}, []), ({"x": ("int8[n]", "int8[2]")}, []), ({"x": ("int8[n]", "int8[4]")}, ["NQX301"])],
+)
+def test_sizes_that_no_payload_shows_are_those_that_the_reader_sees(more, codes):
+    """An int8[1] shows m = 1; that n is 2 * m says nothing of payloads that show neither."""
+    dims = {"m": {}, "n": {"equals": "2 * m"}}
+    old, new = (
+        doc({**own, **{name: pair[at] for name, pair in more.items()}}, at + 1, dims=dims)
+        for at, own in enumerate(({"f": "int8[m]"}, {"f": "int8[1]"}))
+    )
+    assert [found.code for found in verdict(old, new, "forward")] == codes
