@@ -41,7 +41,7 @@ from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.catalogue import schemas_given, series_for
-from neuralqx_struct.schema.conformance import conform, see_node
+from neuralqx_struct.schema.conformance import conform_node
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series
 from neuralqx_struct.stores.store import store_of
@@ -347,7 +347,7 @@ def _check_result(payload: Payload, series: Series | None) -> None:
         document = carried_series(payload.document)[written["id"]].at(written["version"])
     root = payload.document["manifest"]
     if isinstance(root, dict) and root.get("type") == document.ref(document.root):
-        found = conform(document, document.root, root, see_node)
+        found = conform_node(document, root)
         if has_errors(found):
             raise MigrationError(d for d in found if d.severity == "error")
 

@@ -28,9 +28,10 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.grammar import head_of
-from neuralqx_struct.manifest.kinds import KINDS, Node
+from neuralqx_struct.manifest.kinds import KINDS, STRUCT, Node
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief_scalar
+from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.bounds import length_misses, scalar_misses
 from neuralqx_struct.schema.conditions import (
     ENTRIES,
@@ -40,13 +41,13 @@ from neuralqx_struct.schema.conditions import (
     Values,
     failures,
 )
-from neuralqx_struct.schema.field_paths import given_values
+from neuralqx_struct.schema.field_paths import given_values, once
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.scopes import int_fields
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
-from neuralqx_struct.types import Extent, Type
+from neuralqx_struct.types import Extent, Type, walk_type
 from neuralqx_struct.types.scalars import scalar_of_kind
 from neuralqx_struct.types.text import format_type
 
@@ -165,12 +166,53 @@ def conform(
     Returns:
         All problems, with paths that start at ``$``, the value.
     """
-    walk = _Walk(document, read, closed=closed)
+    return _findings(_Walk(document, read, closed=closed), struct, value)
+
+
+def _findings(walk: _Walk, struct: str, value: Any) -> list[Diagnostic]:
     walk.outermost(struct, value)
-    values = Values(document, read, walk.scopes)
+    values = Values(walk.document, walk.read, walk.scopes)
     found = [*walk.found, *walk.dims.solve()]
-    derived = closed and not found  # of an object, its constructor computes them
+    derived = walk.closed and not found  # of an object, its constructor computes them
     return [*found, *failures(values, walk.constrained, derived=derived)]
+
+
+def conform_node(document: Document, root: Node) -> list[Diagnostic]:
+    """Checks a struct node as loads do, with the structs in its pytrees, each of which is an instance tree of its own.
+
+    Args:
+        document: The schema; structs of those that it uses are checked too.
+        root: The node, of one of its structs.
+
+    Returns:
+        As :func:`conform`.
+    """
+    documents = {(each.id, each.version): each for each in document.closure()}
+    found: list[Diagnostic] = []
+    known = set[Path]()
+    # Without a pytree the walk from the root sees all structs; a search for them takes time in a large manifest.
+    inside = any(_has_pytrees(each) for each in documents.values())
+    for path, node in STRUCT.within(root) if inside else [((), root)]:
+        ref = SchemaRef.parse(node["type"])
+        owner = None if ref is None or path in known else documents.get(ref[:2])
+        if ref is None or owner is None:
+            continue
+        if ref.name not in owner.structs:
+            message = f"expected a struct of {ref.id} version {ref.version}, got {ref.name!r}"
+            found.append(Diagnostic("NQX411", "error", message, format_path(path)))
+            continue
+        walk = _Walk(owner, see_node, closed=True)
+        problems = _findings(walk, ref.name, node)
+        place = format_path(path)
+        found += (dataclasses.replace(d, path=place + d.path.removeprefix("$")) for d in problems)
+        known |= {(*path, *inner) for inner in walk.scopes}
+    return found
+
+
+@once
+def _has_pytrees(document: Document) -> bool:
+    fields = (field for struct in document.structs.values() for field in struct.stored.values())
+    return any(inner.takes_all for field in fields for inner in walk_type(field.declared))
 
 
 def size_scopes(

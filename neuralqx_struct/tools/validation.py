@@ -243,7 +243,7 @@ def _tree_findings(
     root: Any, known: Mapping[str, Series], expected: Mapping[str, Any] | None
 ) -> Findings:
     """Compares every outermost struct of a schema with its declaration."""
-    from neuralqx_struct.schema.conformance import conform, see_node
+    from neuralqx_struct.schema.conformance import conform, conform_node, see_node
 
     root_ref = _schema_of(root)
     if expected is not None and (root_ref is None or not _is_of(root_ref, expected)):
@@ -264,12 +264,7 @@ def _tree_findings(
         document = series.at(ref.version)
         if wrong[key]:
             continue
-        if ref.name in document.structs:
-            problems = conform(document, ref.name, node, see_node)
-            found += (_inside(d, format_path(path)) for d in problems)
-        else:
-            message = f"expected a struct of {ref.id} version {ref.version}, got {ref.name!r}"
-            found.append(Diagnostic("NQX411", "error", message, format_path(path)))
+        found += (_inside(d, format_path(path)) for d in conform_node(document, node))
     return found
 
 

@@ -9,6 +9,8 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.schema.series import series_of
+from tests.builders import doc, payload
 
 
 def written(array):
@@ -154,3 +156,23 @@ def test_a_migration_takes_limits(tmp_path):
         assert bundle.read(tmp_path / name, limits=limits).document["schema"]["version"] == 2
     with pytest.raises(s.SerializationError, match="manifest of at most 10 bytes"):
         s.migrate(old, tmp_path / "no", schema=schema, limits=Limits(manifest_bytes=10))
+
+
+@pytest.mark.parametrize(
+    ("left", "code"),
+    [({"B": {"x": {"type": "int", "ge": 5}}}, "NQX416"), ({}, "NQX411"), ({"B": {"x": "int"}}, "")],
+)
+def test_a_struct_in_a_pytree_is_checked_as_in_a_load(tmp_path, left, code):
+    old = doc({"p": "pytree"}, structs={"B": {"x": "int"}, "C": {"q": "pytree"}})
+    new = doc({"p": "pytree"}, 2, [], structs={**left, "C": {"q": "pytree"}})
+    series, held = series_of([old, new]), {"p": [("C", {"q": {"k": ("B", {"x": 1})}})]}
+    bundle.write(tmp_path / "old", payload(old, held))
+    if code:
+        with pytest.raises(s.MigrationError) as caught:
+            s.migrate(tmp_path / "old", tmp_path / "new", schema=series)
+        assert [d.code for d in caught.value.diagnostics] == [code]
+        assert "$.p[0].q['k']" in str(caught.value)
+    else:
+        s.migrate(tmp_path / "old", tmp_path / "new", schema=series)
+    bundle.write(tmp_path / "held", payload(new, held))
+    assert [d.code for d in s.validate(tmp_path / "held")] == ([code] if code else [])
