@@ -16,12 +16,14 @@ from neuralqx_struct.tools.linting import lint_series
 INT = {"type": "int", "kind": "static"}
 W = {"w": "float32[n]"}
 PAIR = {"h": INT, "k": INT}
+PARAM = {"u": "int8[p]"}
 FLAT = {"A": {**PAIR, **W}}
 NEST = {"A": {"c": "C", **W}, "C": PAIR}
 
 
 def data(version, structs, equals=None, constraints=None, steps=None):
     made = {name: {"fields": fields} for name, fields in structs.items()}
+    made |= {name: {"params": ["p"], **made[name]} for name in structs if structs[name] is PARAM}
     for name, texts in (constraints or {}).items():
         made[name]["constraints"] = [{"expr": text} for text in texts]
     found = {"language": "1", "schema": "lab.moved", "version": version, "root": "A"}
@@ -36,6 +38,7 @@ def read(*args, **options):
 MOVE = {"move": {"fields": ["h", "k"], "into": "c", "struct": "C"}}
 INLINE = {"inline": {"field": "c", "fields": ["h", "k"]}}
 OUTER = {"rename": {"field": "c", "to": "cfg"}}
+ROOT = {"rename": {"field": "h", "to": "heads"}}
 INNER = {"rename": {"in": "C", "field": "h", "to": "heads"}}
 STRUCT = {"rename_struct": {"struct": "C", "to": "D"}}
 DEEP = {"A": {"b": "B", **W}, "B": {"c": "C"}, "C": PAIR}
@@ -59,6 +62,27 @@ CASES = {
         {"A": {"cfg": "D", **W}, "D": {"heads": INT, "k": INT}},
         "cfg.heads + 1",
         [INNER, STRUCT, OUTER],
+    ),
+    "an int of the root": (
+        FLAT,
+        "2 * h",
+        {"A": {"heads": INT, "k": INT, **W}},
+        "2 * heads",
+        [ROOT],
+    ),
+    "an int of the root, in an inner struct": (
+        {"A": {**PAIR, "b": "B"}, "B": W},
+        "h + k",
+        {"A": {"heads": INT, "k": INT, "b": "B"}, "B": W},
+        "heads + k",
+        [ROOT],
+    ),
+    "an int of the root, as a parameter too": (
+        {"A": {**PAIR, **W, "b": "B[h]"}, "B": PARAM},
+        "h + k",
+        {"A": {"heads": INT, "k": INT, **W, "b": "B[heads]"}, "B": PARAM},
+        "heads + k",
+        [ROOT],
     ),
     "the shape of a renamed array": (
         {"A": {"c": "C", **W}, "C": {"v": "int8[p]"}},
@@ -130,6 +154,13 @@ ANEW = [
 ]
 WRONG = {
     "the other field": (NEST, "c.h", NEST, "c.h", SWAP),
+    "the other int of the root": (
+        FLAT,
+        "2 * h",
+        FLAT,
+        "2 * h",
+        [{"rename": {k: v for k, v in each["rename"].items() if k != "in"}} for each in SWAP],
+    ),
     "another expression": (NEST, "c.h", FLAT, "k", [INLINE]),
     "a field that is added anew": (NEST, "c.h", NEST, "c.h", ANEW),
     "a name that is a size already": (

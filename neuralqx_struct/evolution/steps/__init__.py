@@ -154,11 +154,8 @@ def _is_free(document: Document, path: str, new: str) -> bool:
     """True if equations may name a value by its new path: names of sizes have a meaning, and keep it."""
     if steps_of(new):
         return True
-    return bool(steps_of(path)) and new not in {
-        *sizes_of_struct(document, document.root),
-        *document.dims,
-        *_paths(document),
-    }
+    sizes = sizes_of_struct(document, document.root)
+    return path not in sizes and new not in {*sizes, *document.dims, *_paths(document)}
 
 
 def _fields(document: Document, path: str) -> dict[str, FieldDeclaration]:
