@@ -230,9 +230,9 @@ class Comparison:
 
     def migrated(self, path, name, number):
         """Migrates a bundle to a version; returns the path or the error."""
-        folder = self.folder(len(self.history.versions))
+        series = self.series(len(self.history.versions))
         out = self.root / name
-        return outcome(lambda: s.migrate(path, out, to=number, schema=folder).out)
+        return outcome(lambda: s.migrate(path, out, to=number, schema=series).out)
 
     def on_disk(self, version, path, value, got):
         """Compares a migration by one call, hop by hop, and back."""
