@@ -148,8 +148,9 @@ def polynomial(size: Expression, known: Mapping[str, Expression]) -> Polynomial:
     for forms in [*_latest]:
         if forms.known is known:
             return forms.of(size)
-    _latest.appendleft(_Forms(known))
-    return _latest[0].of(size)
+    made = _Forms(known)
+    _latest.appendleft(made)
+    return made.of(size)
 
 
 def summed(forms: Iterable[Polynomial]) -> Polynomial:
