@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from neuralqx_struct.dtypes import DTYPES, promotes
 from neuralqx_struct.errors import Diagnostic, Severity
+from neuralqx_struct.evolution.renamed_words import Words
 from neuralqx_struct.evolution.sizes import readable_as, same_size, same_type, sized_alike
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
@@ -135,6 +136,7 @@ class Changes:
         former: The old paths of structs and fields that were renamed or moved, by their new ones.
         made: The paths of fields to which steps give other values, with the step.
         fresh: The paths of fields that steps add, with the step: none of their values was in the old version.
+        words: The paths of fields whose strings steps rename, with each step and the names; None for names that depend on more.
         paths: The struct and path that steps lead to, of each path in a constraint of the old version.
         before: For each step that parts or joins values, by its id: its struct, and ``paths`` before it without those of other values.
         changes: The changes.
@@ -146,6 +148,7 @@ class Changes:
     former: dict[Path, Path] = field(default_factory=dict)
     made: dict[Path, Step] = field(default_factory=dict)
     fresh: dict[Path, Step] = field(default_factory=dict)
+    words: dict[Path, list[tuple[Step, Words | None]]] = field(default_factory=dict)
     paths: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     before: dict[int, tuple[str, Mapping[tuple[str, str], tuple[str, str]]]] = field(
         default_factory=dict

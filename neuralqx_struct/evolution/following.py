@@ -18,10 +18,11 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.changes import Changes, Path
 from neuralqx_struct.evolution.differences import renamed_structs
 from neuralqx_struct.evolution.proof import resolved
+from neuralqx_struct.evolution.renamed_words import Words, reworded
 from neuralqx_struct.evolution.steps import apply_to_document, kind, renamed_text, require_bounded
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import head_of
-from neuralqx_struct.schema.field_paths import moved
+from neuralqx_struct.schema.field_paths import PathError, moved, reach
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.types import walk_type
@@ -57,6 +58,9 @@ def follow_steps(
                 changed.update(paths)
             if any(kind(step).spreads(step)):
                 found.before[id(step)] = step.within or document.root, dict(_same_values(found))
+            for (struct, name), words in kind(step).words(step, document, made):
+                at = ("structs", struct, "fields", name)
+                found.words[at] = [*found.words.get(at, ()), (step, words)]
             _follow_renames(found, step, document, made, paths)
             _follow_paths(found, step, document)
             document = made
@@ -122,17 +126,18 @@ def _follow_renames(
         same = [(*owner, each) for each in record.spreads(step)[1]] if record.places(step) else []
         made = [path for path in paths if len(path) == 4]
         made = [path for path in made if path not in same or holds(before, path)]
-        found.made |= dict.fromkeys(made, step)
+        words = {path for path, by in found.words.items() if by[-1][0] is step}
+        found.made |= {path: step for path in made if path not in words & found.made.keys()}
     come = [path for path in paths if len(path) == 4 and not holds(before, path)]
     fresh = [path for path in come if renamed.keys().isdisjoint({path, path[:2]})]
     found.fresh |= dict.fromkeys(fresh, step)
     for there, here in renamed.items():
         found.former[there] = found.former.get(here, here)
-        for known in (found.former, found.made, found.fresh):
+        for known in (found.former, found.made, found.fresh, found.words):
             _rename_paths(known, here, there)
     for path in paths:
         if not holds(after, path):
-            for known in (found.former, found.made, found.fresh):
+            for known in (found.former, found.made, found.fresh, found.words):
                 known.pop(path, None)
 
 
@@ -167,6 +172,45 @@ def _follow_paths(found: Changes, step: Step, before: Document) -> None:
             found.paths[key] = given.to, path
         elif places:
             found.paths[key] = struct, moved(before, struct, path, owner, places)
+
+
+def known_words(steps: Iterable[tuple[Step, Words | None]]) -> list[Words] | None:
+    """The names that steps give the strings of a field, in order; None if those of a step are not known."""
+    names = [words for _, words in steps if words is not None]
+    return names if len(names) == len([*steps]) else None
+
+
+def reworded_constraint(
+    found: Changes, name: str, reader: Document, text: str
+) -> tuple[str, tuple[str, Step] | None]:
+    """An old constraint by the names that strings have now, and a field and a step if it may be another one.
+
+    Args:
+        found: What steps changed.
+        name: The struct of the constraint.
+        reader: The new version.
+        text: The constraint, by the names that its fields have now.
+    """
+    """An old constraint on the strings of the new version; with a field and a step if it may be another one."""
+    if not found.words:
+        return text, None
+    expression = parse(text)
+    known: dict[str, list[Words] | None] = {}
+    texts: set[str] = set()
+    renamed_by: list[tuple[str, Step]] = []
+    for path in sorted(expression.names):
+        try:
+            reached = reach(reader, name, path)
+        except (KeyError, PathError):  # a size, or lint reports it
+            continue
+        owner, struct, field = reached.owners[-1]
+        steps = found.words.get(("structs", struct, "fields", field), [])
+        if owner is reader and steps:
+            known[path] = known_words(steps)
+            texts |= set() if reached.is_collection else {path}
+            renamed_by.append((field, steps[-1][0]))
+    new = reworded(expression, lambda path: known.get(path, []), texts)
+    return (text, renamed_by[0]) if new is None else (new, None)
 
 
 def _gone(before: Document, after: Document, paths: Iterable[Path]) -> dict[str, Path]:

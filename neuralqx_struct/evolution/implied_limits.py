@@ -30,7 +30,7 @@ from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.grammar import head_of, path_of, steps_of
 from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.schema.bounds import live_value, scalar_misses
-from neuralqx_struct.schema.model import FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.types import Array, Type
 
 _ALL = "all"
@@ -138,6 +138,40 @@ def refuses(name: str, reader: FieldDeclaration, writer: FieldDeclaration) -> bo
     others = dict.fromkeys([*_IMPLIED, "pattern", "validator"], None)
     alone = reader.model_copy(update={**others, "finite": False, name: limit})
     return name == "validator" or any(scalar_misses(alone, value) for value in values)
+
+
+def refused_words(
+    reader: FieldDeclaration,
+    writer: FieldDeclaration,
+    document: Document,
+    renames: Iterable[Callable[[Any], Any]] | None,
+) -> set[str]:
+    """The limits of a field that refuse a value of its other declaration, once steps renamed the strings.
+
+    Args:
+        reader: The declaration with the limits.
+        writer: The other one.
+        document: That of the writer.
+        renames: What each step does to a value; None if that is not known.
+    """
+    wanted = {name for name in _OF_TEXTS if getattr(reader, name) is not None}
+    found = {name for name in {*_IMPLIED} - {*_OF_TEXTS} if refuses(name, reader, writer)}
+    solid = writer.declared.solid
+    if any(option.many for option in solid):
+        return found | {name for name in wanted if refuses(name, reader, writer)}
+    listed = [option.listed_values or option.texts(document) or () for option in solid]
+    if renames is None or not (all(listed) or writer.choices is not None):
+        return found | wanted
+    values: Iterable[Any] = chain.from_iterable(listed) if all(listed) else writer.choices or ()
+    held = [value for value in values if not scalar_misses(writer, value)]
+    for rename in renames:
+        held = [rename(value) for value in held]
+    others = dict.fromkeys([*_IMPLIED, *_OF_TEXTS])
+    for name in wanted:
+        alone = reader.model_copy(update={**others, "finite": False, name: getattr(reader, name)})
+        if name == "validator" or any(scalar_misses(alone, value) for value in held):
+            found.add(name)
+    return found
 
 
 def _has_axes(option: Type) -> bool:
@@ -253,4 +287,5 @@ _IMPLIED: Mapping[str, Callable[[Any, FieldDeclaration], bool]] = {
     "max_length": lambda limit, writer: _lengths(writer)[1] <= limit,
     "choices": _are_among,
 }
+_OF_TEXTS = ("min_length", "max_length", "pattern", "validator", "choices")
 _OF_NUMBERS = frozenset(("ge", "gt", "le", "lt", "finite", "multiple_of"))

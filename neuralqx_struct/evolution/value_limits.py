@@ -24,8 +24,10 @@ from neuralqx_struct.evolution.following import (
     follow_structs,
     holds,
     inner_constraints,
+    known_words,
+    reworded_constraint,
 )
-from neuralqx_struct.evolution.implied_limits import passed_on, refuses
+from neuralqx_struct.evolution.implied_limits import passed_on, refused_words, refuses
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind, renamed_text
 from neuralqx_struct.expressions import Expression, parse
@@ -103,6 +105,8 @@ def compare_limits(found: Changes, old: Document, new: Document) -> None:
                 found.add("NQX270", here, message, direction=direction)
             if step and any(sources):
                 _lost_limits(found, name, field, step, old)
+            elif is_known and not beyond and here in found.words:
+                _compare_words_of(found, here, (old, new), old.structs[was[1]].fields[was[3]])
             elif is_known and not beyond:
                 before = old.structs[was[1]].fields[was[3]]
                 if _limits(before) != _limits(declaration):
@@ -182,6 +186,34 @@ def _compare_limits_of(
         found.limit(at, name, getattr(old, name), limit, tighter=tighter, looser=looser)
 
 
+def _compare_words_of(
+    found: Changes, at: Path, documents: tuple[Document, Document], old: FieldDeclaration
+) -> None:
+    """Adds the limits on a field that refuse values after steps that rename its strings, or on the way back.
+
+    Args:
+        found: Where to.
+        at: Its place.
+        documents: The old and the new version.
+        old: Its old declaration.
+    """
+    new = documents[1].structs[at[1]].fields[at[3]]
+    names = known_words(found.words[at])
+    forth = None if names is None else [each.forth for each in names]
+    back = None if names is None else [each.back for each in reversed(names)]
+    ahead = refused_words(new, old, documents[0], forth)
+    behind = refused_words(old, new, documents[1], back)
+    for name, limit in _limits(new).items():
+        tighter, looser = name in ahead, name in behind
+        found.limit(at, name, getattr(old, name), limit, tighter=tighter, looser=looser)
+        if limit == getattr(old, name):
+            message = (
+                f"{name} {limit} is on strings that the step {found.words[at][0][0].name} renames"
+            )
+            for code in ["NQX270"] * tighter + ["NQX271"] * looser:
+                found.add(code, at, message)
+
+
 def _bounded_fields(document: Document) -> Callable[[Path], FieldDeclaration]:
     """A function of the path of a field: its declaration with the bounds that constraints of its struct give it."""
 
@@ -210,10 +242,18 @@ def _compare_constraints(
                 struct, place = found.paths.get((former, path), (former, path))
                 if kept and struct == name and place != path:
                     names[path] = place
-    before = {renamed_text(c.expression, names): c.message for c in old.constraints}
+    lost_to: dict[str, tuple[str, Step]] = {}
+
+    def now_called(expression: Expression) -> str:
+        text, step = reworded_constraint(found, name, reader, renamed_text(expression, names))
+        if step is not None:
+            lost_to[text] = step
+        return text
+
+    before = {now_called(c.expression): c.message for c in old.constraints}
     emptied = _emptied(found, document, reader) if kept else ()
-    lost = {renamed_text(e, names) for e in inner_constraints(document, former, emptied)}
-    implied = {renamed_text(expression, names) for expression in inner}
+    lost = {now_called(e) for e in inner_constraints(document, former, emptied)}
+    implied = {now_called(expression) for expression in inner}
     after = {c.expression.text: c.message for c in new.constraints}
     spread, spread_back = _spread(found, name, document, reader)
     for text in sorted(after.keys() & before.keys()):
@@ -222,7 +262,7 @@ def _compare_constraints(
             found.add("NQX234", at, message, before[text], after[text])
     for constraint in new.constraints:
         text = constraint.expression.text
-        made = _made_in(found, name, reader, constraint.expression)
+        made = _made_in(found, name, reader, constraint.expression) or lost_to.get(text)
         if made and text in {*before, *implied}:
             message = f"constraint {text} is on {made[0]}, which the step {made[1].name} makes"
             for code, follows in (("NQX270", spread), ("NQX271", spread_back)):
@@ -234,7 +274,7 @@ def _compare_constraints(
     if kept:
         inside = inner_constraints(reader, name)
         held = {e.text for e in inside if not _made_in(found, name, reader, e)}
-        left = {*before, *lost} - after.keys() - held - spread_back
+        left = {*before, *lost} - after.keys() - (held - lost_to.keys()) - spread_back
     fresh = after.keys() - before.keys() - implied - spread
     found.entries(at, sorted(left), sorted(fresh), gone, added)
 
@@ -263,6 +303,8 @@ def _made_in(
         for owner, struct, field in owners:
             at = ("structs", struct, "fields", field)
             step = found.made.get(at)
+            if any(by is step for by, _ in found.words.get(at, ())):
+                step = None  # limits follow it
             come = found.fresh.get(at)
             if step is None and come and _makes_values(come) and not kind(come).places(come):
                 step = come

@@ -1,11 +1,16 @@
-"""Limits on the lengths of collections whose items are fields before or after a step."""
+"""Limits on the lengths of collections whose items are fields before or after a step, and on strings that a step renames."""
+
+import json
 
 import pytest
 
+import neuralqx_struct as s
+from neuralqx_struct import bundle
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc
+from neuralqx_struct.tools.linting import lint_series
+from tests.builders import doc, payload
 
 #: How the fields become a collection, its type and limits, and whether two items are within these.
 WHOLES = {
@@ -42,3 +47,83 @@ def test_the_lengths_of_fields_are_not_those_of_the_collection_that_holds_them(h
     old = doc({"a": {"type": item, "min_length": 1}, "b": item})
     series = series_of([old, doc({"c": wholes[how]}, 2, [merge])])
     assert [found.code for found in verdict(old, series, "forward")] == ["NQX271"]
+
+
+SWAP = {"a": "b", "b": "a"}
+ANEW = {"a": "c"}
+MERGED = {"a": "b"}
+A, C = {"choices": ["a"]}, {"choices": ["c"]}
+#: New names of a and b, limits before and after (of the field, or a constraint), and whether each direction reads.
+RENAMED = {
+    "swapped, equal": (SWAP, "x == 'a'", "x == 'a'", False, False),
+    "swapped, choices": (SWAP, A, A, False, False),
+    "swapped, followed": (SWAP, "x == 'a'", "x == 'b'", True, True),
+    "swapped, choices that follow": (SWAP, A, {"choices": ["b"]}, True, True),
+    "swapped, given up": (SWAP, A, {}, True, False),
+    "swapped, new": (SWAP, {}, A, False, True),
+    "renamed": (ANEW, "x == 'a'", "x == 'c'", True, True),
+    "renamed, unlike": (ANEW, "not x != 'a' or n > 1", "not x != 'c' or n > 1", True, True),
+    "renamed, in a list": (ANEW, "x in ['a', 'z']", "x in ['c', 'z']", True, True),
+    "renamed, the others": (ANEW, "x in ['b', 'z']", "x in ['b', 'z']", True, True),
+    "renamed, choices": (ANEW, A, C, True, True),
+    "renamed, fewer choices": (ANEW, {"choices": ["a", "b"]}, C, False, True),
+    "renamed, alike": (ANEW, "x == y", "x == y", True, True),
+    "renamed, in order": (ANEW, "x <= y", "x <= y", False, False),
+    "renamed, by its length": ({"a": "long"}, "len(x) == 1", "len(x) == 1", False, False),
+    "renamed, length of all": (ANEW, "len(z) == 1", "len(z) == 1", True, True),
+    "renamed, all": (ANEW, "all(z != 'a')", "all(z != 'c')", True, True),
+    "renamed, another field": (ANEW, "n > 0", "n > 0", True, True),
+    "renamed, compared with text": (ANEW, "x == t", "x == t", False, False),
+    "merged, choices": (MERGED, {"choices": ["a", "b"]}, {"choices": ["b"]}, True, True),
+    "merged, one of two": (MERGED, "x != 'b'", "x != 'b'", False, False),
+    "merged, another": (MERGED, "x == 'z'", "x == 'z'", True, True),
+}
+
+
+def renamed_words(kind, name, more=()):
+    values, before, after, *_ = RENAMED[name]
+    old = ["a", "b", "z"]
+    new = [*dict.fromkeys(values.get(each, each) for each in old)]
+    given = {"values": values, "undo": {"b": "b"} if values is MERGED else {}}
+    fields = [{"field": each} for each in "xyz"] if kind == "field" else [{"enum": "M"}]
+    made = [steps.map_enum(**each, **given) for each in fields]
+    sides = [(1, old, before, None), (2, new, after, [*made, *more])]
+    versions = []
+    for number, members, limit, migration in sides:
+        text = "M" if kind == "enum" else f"literal{json.dumps(members)}"
+        limits, texts = (limit, []) if isinstance(limit, dict) else ({}, [limit])
+        x = {"type": text, **limits}
+        fields = {"x": x, "y": text, "z": f"list[{text}]", "n": "int", "t": "str"}
+        root = {"fields": fields, "constraints": [{"expr": each} for each in texts]}
+        enums = {"enums": {"M": members}} if kind == "enum" else {}
+        versions.append(doc(fields, number, migration, raw={"A": root}, **enums))
+    return series_of(versions)
+
+
+AWAY_AND_BACK = [steps.rename(field="x", to="m"), steps.rename(field="m", to="x")]
+
+
+@pytest.mark.parametrize("name", RENAMED)
+@pytest.mark.parametrize("kind", ["enum", "field"])
+@pytest.mark.parametrize("more", [[], AWAY_AND_BACK])
+def test_limits_follow_renamed_strings(kind, name, more):
+    series = renamed_words(kind, name, more)
+    *_, backward, forward = RENAMED[name]
+    found = [verdict(series.at(1), series, way) for way in ("backward", "forward")]
+    assert [not each for each in found] == [backward, forward]
+    codes = {d.code for each in found for d in each}
+    assert codes == {*["NQX270"][backward:], *["NQX271"][forward:]}
+    assert {d.code for d in lint_series(series)} & {"NQX270"} == codes & {"NQX270"}
+
+
+@pytest.mark.parametrize("kind", ["enum", "field"])
+@pytest.mark.parametrize("name", ["swapped, equal", "swapped, followed", "renamed, choices"])
+def test_loads_agree_with_limits_on_renamed_strings(tmp_path, kind, name):
+    series = renamed_words(kind, name)
+    held = {"x": "a", "y": "b", "z": ["a"], "n": 1, "t": ""}
+    path = bundle.write(tmp_path / "old", payload(series.at(1), held))
+    if RENAMED[name][3]:
+        assert s.Schema(series, 2).load(path).x == RENAMED[name][0]["a"]
+    else:
+        with pytest.raises(s.StructError, match="NQX416"):
+            s.Schema(series, 2).load(path)

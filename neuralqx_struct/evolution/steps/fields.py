@@ -14,6 +14,7 @@ from typing import Any
 
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.renamed_words import Words
 from neuralqx_struct.evolution.steps.additions import review_value
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
@@ -258,6 +259,43 @@ def _map_enum_back(step: MapEnum, scope: Scope, _: Document) -> list[Step]:
     return [MapEnum(**named, values=back, undo={old: new for new, old in back.items()})]
 
 
+#: The strings that a step renames in a type, the others that it lists, and whether it takes any other.
+_Texts = tuple[frozenset[str], frozenset[str], bool]
+
+
+def _renamed_words(
+    step: MapEnum, before: Document, after: Document
+) -> Iterator[tuple[tuple[str, str], Words | None]]:
+    back = {new: old for old, new in step.values.items()} | step.undo
+    for struct in _structs(step, before):
+        for name, field in before.structs[struct].stored.items():
+            if step.field in (None, name):
+                have = _of_texts(step, before, field.declared)
+                want = _of_texts(step, after, after.structs[struct].fields[name].declared)
+                if have is None or want is None:
+                    yield (struct, name), None
+                elif have[0] and want[0]:
+                    words = Words(step.values, back, *have[:2], *want[:2], have[2] or want[2])
+                    yield (struct, name), words
+
+
+def _of_texts(step: MapEnum, document: Document, declared: Type) -> _Texts | None:
+    """The strings of a type; None if the step renames them at one place and not at another."""
+    found: set[_Texts] = set()
+    for whole in _wholes(declared):
+        known: dict[bool, set[str]] = {True: set(), False: set()}
+        is_open = False
+        for option in whole.branches:
+            texts = option.texts(document)
+            if texts is None and option.accepts(document, see_node("")):
+                is_open = True  # later options have no string
+                break
+            known[_is_meant(step, option)] |= {*(texts or ())} - known[True] - known[False]
+        if known[True] or known[False] or is_open:
+            found.add((frozenset(known[True]), frozenset(known[False]), is_open))
+    return found.pop() if len(found) == 1 else None if found else (frozenset(), frozenset(), False)
+
+
 def mappings(old: Sequence[str], new: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yields ``values`` and ``undo`` that rename members which are gone: to new ones in order, or to a kept one."""
     before, after = {*old}, {*new}
@@ -297,6 +335,7 @@ MAP_ENUM = StepKind(
     suggest=_suggest_map_enum,
     question=lambda _: "what becomes of the strings that are gone?",
     answer="these names, or others",
+    words=_renamed_words,
     in_enum=_elsewhere,
     ignores_sizes=lambda _: True,
 )

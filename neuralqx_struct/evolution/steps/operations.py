@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.renamed_words import Words
 from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, substitute
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
@@ -288,6 +289,7 @@ class StepKind(Generic[S]):
         places: Returns the new places of fields whose values the step does not change.
         renames_field: True if ``field`` becomes ``to``.
         renames_struct: True if ``struct`` becomes ``to``.
+        words: Yields the struct and name of each field whose strings the step renames, with the names; None where they depend on more.
         in_enum: Returns the same step for an enum as another schema names it, for steps on the members of an enum.
     """
 
@@ -314,6 +316,7 @@ class StepKind(Generic[S]):
     places: Callable[[S], Places] = lambda _: {}
     renames_field: bool = False
     renames_struct: bool = False
+    words: Callable[[S, Document, Document], Iterable[tuple[tuple[str, str], Words | None]]] = _none
     in_enum: Callable[[S, str], S | None] = lambda *_: None
 
 
