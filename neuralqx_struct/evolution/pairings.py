@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, islice, product
 
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import LIKELY, MOST_PAIRS, likeness, probable_renames
@@ -139,7 +139,7 @@ def _swapped(pairing: Pairing) -> Iterator[Way]:
     """Yields the renames of two fields of which each has the former type of the other."""
     work, known = pairing.work, pairing.known
     both = [name for name in pairing.gone if name in pairing.come]
-    for a, b in combinations(both, 2):
+    for a, b in islice(combinations(both, 2), MOST_PAIRS):
         pairs = ((a, b), (b, a))
         if a not in pairing.gone or b not in pairing.gone:
             continue  # swapped with another one

@@ -91,7 +91,8 @@ class Work:
     """The declaration after the suggestions so far, with the first answer to each question.
 
     Attributes:
-        budget: The fields that trying steps may copy; once it is spent, there are no further suggestions.
+        budget: The fields that trying steps may copy, each size as ten; once it is spent, there are no further
+            suggestions.
     """
 
     have: Document
@@ -130,7 +131,9 @@ class Work:
         document = have or self.have
         try:
             for step in steps:
-                self.budget -= copied_fields(document)
+                # Most of the work of a step that is tried is to find sizes, those of the whole struct.
+                sizes = max(len(struct.sizes) for struct in document.structs.values())
+                self.budget -= copied_fields(document) + 10 * sizes
                 if self.budget < 0:
                     return None
                 document = apply_to_document(document, step, self.want)
@@ -202,16 +205,23 @@ class Pairing:
     work: Work
     gone: dict[str, FieldDeclaration]
     come: dict[str, FieldDeclaration]
+    _known: tuple[Document, dict[str, Expression]] | None = field(default=None, init=False)
 
     @property
     def known(self) -> dict[str, Expression]:
         """Sizes that are equal, and those that are gone as those that are new, in the order of their first places."""
+        if self._known is None or self._known[0] is not self.work.have:
+            self._known = self.work.have, self._find_known()
+        return self._known[1]
+
+    def _find_known(self) -> dict[str, Expression]:
         known = self.work.known_in(self.name)
         have, want = self.work.have, self.work.want
         old, new = ([*sizes_of_struct(document, self.name)] for document in (have, want))
         settled = {name for size in known.values() for name in size.names}
-        gone = [name for name in old if name not in {*new, *want.dims, *settled}]
-        come = [name for name in new if name not in {*old, *have.dims, *known}]
+        taken = {*new, *want.dims, *settled}, {*old, *have.dims, *known}
+        gone = [name for name in old if name not in taken[0]]
+        come = [name for name in new if name not in taken[1]]
         return {**{name: parse(size) for name, size in zip(come, gone, strict=False)}, **known}
 
     def settle(self, gone: Sequence[str], come: Sequence[str]) -> list[Place]:
@@ -324,6 +334,8 @@ def ways_to(
         have: The declaration to start from, if not that of ``work``.
         most: The number of changes in the longest chain.
     """
+    if work.budget < 0:
+        return
     values = tuple(values_for(wanted, work.want))
     within, want = work.within(name), wanted.declared
 

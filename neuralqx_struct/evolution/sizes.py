@@ -23,13 +23,14 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from heapq import heappop, heappush
 
 from neuralqx_struct.expressions import Expression, from_ast, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS, with_given
 from neuralqx_struct.expressions.grammar import folded, names_in, replaced
 from neuralqx_struct.expressions.operators import format_tree, parse_tree
-from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
-from neuralqx_struct.schema.field_paths import PathError, given_values, reach
+from neuralqx_struct.expressions.polynomials import polynomial
+from neuralqx_struct.schema.field_paths import PathError, given_values, once, reach
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import INT, Extent, Type, map_sizes, walk_type
@@ -221,31 +222,81 @@ def shown_sizes(document: Document, struct: str, *, always: bool = False) -> set
         struct: The struct.
         always: Leave out those that a payload shows only if no list or dict is empty and no factor zero.
     """
+    shown = _shown(document)
+    if (struct, always) not in shown:
+        shown[struct, always] = _find_shown(document, struct, always=always)
+    return shown[struct, always]
+
+
+@once
+def _shown(_: Document) -> dict[tuple[str, bool], set[str]]:
+    """The results of :func:`shown_sizes`, which each step that is tried on a document asks for."""
+    return {}
+
+
+def _find_shown(document: Document, struct: str, *, always: bool) -> set[str]:
     names = _Names(document, struct, always)
     found = [*names.sizes(struct, {}, "")]
     if names.root and names.fields:
         found += names.sizes(document.root, {}, names.root)
-    equal = [polynomial(size, {}) for size in found if ANY not in size.names]
-    for name, equation in equations(document, struct=struct).items():
-        form = polynomial(equation, {})
-        equal.append({**form, (name,): form.get((name,), 0) - 1})
+    forms = [[*_terms(size)] for size in found if ANY not in size.names]
+    for name, size in equations(document, struct=struct).items():
+        forms.append([*_terms(size, name)])
     known = set[str]()
     for name, given in names.fields.items():
         if given.kind == "static" and given.declared == INT:
             known.add(names.outside(name, names.root).text)
     known |= names.given()
-    before = -1
-    while len(known) > before:
-        before = len(known)
-        for form in equal:
-            known |= names.solved(form, known)
+    _add_solved(known, forms, names.positive() if always else None)
     return known
 
 
-@lru_cache(maxsize=1024)
-def _names_in(text: str) -> set[str]:
-    tree = with_given(folded(parse_tree(text or "1")))
-    return {node.id for node in names_in(tree)}
+#: A term of a polynomial: the atoms that are multiplied, and the names in them.
+_Term = tuple[tuple[str, ...], frozenset[str]]
+
+
+@lru_cache(maxsize=4096)  # a step changes few of the sizes of a document
+def _terms(size: Expression, *equal: str) -> tuple[_Term, ...]:
+    """The terms of a size, and of the name that it is equal to."""
+    form = dict.fromkeys((*polynomial(size, {}), *((name,) for name in equal)))
+    return tuple((atoms, frozenset[str]().union(*map(_names_in, atoms))) for atoms in form)
+
+
+@lru_cache(maxsize=4096)
+def _names_in(text: str) -> frozenset[str]:
+    tree = with_given(folded(parse_tree(text)))
+    return frozenset(node.id for node in names_in(tree)) - FUNCTIONS.keys()
+
+
+def _add_solved(known: set[str], forms: list[list[_Term]], positive: set[str] | None) -> None:
+    """Adds the names whose sizes follow from those that are known, as polynomials, the ``forms``, are known.
+
+    Each gives the one name of its only unknown term, if it is linear in it, and no factor is zero: all are ``positive``,
+    if given. One that gives none is looked at again once one of two names is known, without which it stays so.
+    """
+    watching: dict[str, list[int]] = {}
+    waiting = [(0, index) for index in range(len(forms))]  # round by round, in order
+    while waiting:
+        turn, index = heappop(waiting)
+        form = forms[index]
+        unknown: list[_Term] = []
+        while form and len(unknown) < 2:
+            term = form.pop()
+            if not term[1] <= known:
+                unknown.append(term)
+        form += unknown
+        watched = [min(names - known) for _, names in unknown]
+        if len(unknown) == 1:
+            atoms = unknown[0][0]
+            watched = sorted({atom for atom in atoms if atom not in known})[:2]
+            factors = {atom for atom in atoms if atom in known}
+            linear = len(watched) == 1 and len(factors) == len(atoms) - 1
+            if linear and (positive is None or factors <= positive):
+                known.update(watched)
+                for other in watching.pop(watched[0], ()):
+                    heappush(waiting, (turn + (other <= index), other))
+        for name in watched:
+            watching.setdefault(name, []).append(index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,19 +355,6 @@ class _Names:
         tree = _replaced(size, known)
         given = (each.names for each in known.values())
         return Expression(format_tree(tree), frozenset[str]().union(*given), tree)
-
-    def solved(self, form: Polynomial, known: set[str]) -> set[str]:
-        """The one unknown name of a polynomial that has a known value; none if it is not linear in it."""
-        functions = known | FUNCTIONS.keys()
-        unknown = [atoms for atoms in form if not _names_in(" + ".join(atoms)) <= functions]
-        if len(unknown) != 1:
-            return set()
-        names = {atom for atom in unknown[0] if atom not in known}
-        factors = {atom for atom in unknown[0] if atom in known}
-        linear = len(names) == 1 and len(factors) == len(unknown[0]) - 1
-        if linear and not (factors and self.always and factors - self.positive()):
-            return names
-        return set()
 
     def positive(self) -> set[str]:
         """The names of sizes that are never zero."""

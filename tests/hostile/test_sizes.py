@@ -83,3 +83,27 @@ def test_equations_are_bound_once_for_all_structs(monkeypatch):
     with bounded():
         assert len(differences_module.differences(old, new)) == 2
     assert bound.call_count == 2
+
+
+def test_sizes_that_no_payload_shows():
+    """Each field has sizes of other dims, and every one of them changed."""
+    count = 1000
+
+    def version(number):
+        shapes = (f"d{i} + d{(i + 1) % count}, d{i} * d{(i + 3) % count}" for i in range(count))
+        fields = {f"f{i}": f"float32[{shape} + {number}]" for i, shape in enumerate(shapes)}
+        return doc(fields, number, dims={f"d{i}": {} for i in range(count)})
+
+    with bounded():
+        found = lint_series(series_of([version(1), version(2)]))
+    assert {each.code for each in found} == {"NQX301"}
+    assert len(found) == count
+
+
+def test_sizes_that_follow_from_each_other():
+    """Each is known only when the next one is, from the last to the first."""
+    count = 3000
+    dims = {f"d{i}": {"equals": f"d{i + 1} + 1"} for i in range(count)}
+    document = doc({"x": f"float32[d{count}]"}, dims={**dims, f"d{count}": {}})
+    with bounded():
+        assert len(sizes.shown_sizes(document, "A")) == count + 1
