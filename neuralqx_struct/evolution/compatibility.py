@@ -36,7 +36,7 @@ from neuralqx_struct.evolution.against import (
 )
 from neuralqx_struct.evolution.changes import LIMITS, Direction
 from neuralqx_struct.evolution.diff import diff_documents
-from neuralqx_struct.evolution.differences import differences, unproved
+from neuralqx_struct.evolution.differences import differ_in_sizes, differences, unproved
 from neuralqx_struct.evolution.held_structs import beyond_root, held_structs
 from neuralqx_struct.evolution.plans import Hop, Unknown, plan
 from neuralqx_struct.evolution.proof import defaulted, prove, resolved, result_of, settled
@@ -246,9 +246,11 @@ def _by_steps(
     hops = plan(known, writer.version, reader.version, unknown=unknown).hops
     have = start = writer
     for hop, following in zip_longest(hops, hops[1:]):
-        last = following is None or bool(following.stages)
         # Sizes that were not checked go on.
-        result = result_of(hop.stages, start)
+        result = result_of(hop.stages, start) if start is hop.old else _carried(start, hop)
+        last = following is None or bool(following.stages)
+        if following is not None and following.ignores_sizes and last:
+            last = not differ_in_sizes(result, hop.new)
         have = result_of(hop.stages, have) if have is hop.old else _carried(have, hop)
         found = [*_of_hop(result, hop.new, last=last)]
         start = hop.new if last else settled(result, hop.new)

@@ -21,11 +21,12 @@ from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, Entry, shown
 from neuralqx_struct.evolution.declared_sizes import mixed_dtypes, new_sizes, size_names
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_size, same_type
-from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.lock import full_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.proofs import shown_places, unproved_sizes
 from neuralqx_struct.schema.sizes.scopes import (
     held_once,
@@ -33,6 +34,7 @@ from neuralqx_struct.schema.sizes.scopes import (
     start_of,
 )
 from neuralqx_struct.schema.text import path_text
+from neuralqx_struct.types import Type, map_sizes
 from neuralqx_struct.types.text import format_type
 
 
@@ -104,6 +106,22 @@ def differences(have: Document, want: Document) -> list[Difference]:
         if name in have_enums:
             found += _in_enum(name, have, want)
     return found
+
+
+def differ_in_sizes(have: Document, want: Document) -> bool:
+    """True if nothing but sizes of its fields keeps a declaration from being another one."""
+    for each in differences(have, want):
+        a = have.structs[each.struct].fields.get(each.field) if each.field else None
+        if a is None:
+            return False
+        b = want.structs[each.struct].fields.get(each.field)
+        if b is None or _without_sizes(a.declared) != _without_sizes(b.declared):
+            return False
+    return True
+
+
+def _without_sizes(declared: Type) -> Type:
+    return map_sizes(declared, lambda size: size if size is ... else parse(ANY))
 
 
 def unproved(have: Document, want: Document) -> list[Difference]:

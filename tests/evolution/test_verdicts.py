@@ -254,6 +254,18 @@ def test_types_of_a_version_in_between_are_not_checked():
     assert verdict([first], series, "forward") == []
 
 
+def test_lengths_of_a_version_in_between_are_not_checked_before_steps_that_need_none():
+    moves = [{"from": 2, "steps": [{"split": {"field": "a", "into": ["b"], "how": "list"}}]}]
+    first = doc({"a": "list[int]", "n": "int8[n]"})
+    second = doc({"a": "list[int, n]", "n": "int8[n]", "c": "int"}, 2, dims={"n": {}})
+    third = doc({"b": "int", "n": "int8[n]", "c": "int"}, 3, dims={"n": {}}, migrations=moves)
+    series = series_of([first, second, third])
+    assert verdict([first], series, "forward", unknown="drop") == []
+    sized = doc({"a": "list[int, n]", "n": "int8[n]"}, dims={"n": {}})
+    (found,) = verdict([sized], series_of([sized, second, third]), "forward", unknown="drop")
+    assert (found.code, found.path) == ("NQX307", "$.structs.A.fields.a")
+
+
 def test_members_of_enums_of_a_version_in_between_are_checked():
     moves = [{"from": 2, "steps": [{"add": {"field": "n", "default": 1}}]}]
     first = doc({"a": "E"}, enums={"E": ["x", "y"]})

@@ -287,7 +287,7 @@ class Maker:
         sizes = {}
         for name, dim in version.dims.items():
             least = dim.get("min") or 0
-            top = dim.get("max", least + 5)
+            top = dim.get("max", least + (9 if self.bold and self.chance(0.2) else 5))
             most = top if self.bold else min(least + 3, top)
             sizes[name] = self.rng.randint(least, max(least, most))
         for _ in version.dims:
