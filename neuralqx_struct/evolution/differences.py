@@ -11,7 +11,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import product, starmap
@@ -34,7 +34,7 @@ from neuralqx_struct.schema.sizes.scopes import (
     start_of,
 )
 from neuralqx_struct.schema.text import path_text
-from neuralqx_struct.types import Type, map_sizes
+from neuralqx_struct.types import Extent, Type, map_sizes
 from neuralqx_struct.types.text import format_type
 
 
@@ -109,19 +109,22 @@ def differences(have: Document, want: Document) -> list[Difference]:
 
 
 def differ_in_sizes(have: Document, want: Document) -> bool:
-    """True if nothing but sizes of its fields keeps a declaration from being another one."""
-    for each in differences(have, want):
-        a = have.structs[each.struct].fields.get(each.field) if each.field else None
-        if a is None:
-            return False
-        b = want.structs[each.struct].fields.get(each.field)
-        if b is None or _without_sizes(a.declared) != _without_sizes(b.declared):
-            return False
-    return True
+    """True if a declaration is not another one, and only because of the sizes in its fields."""
+    found = differences(have, want)
+    if not found or not all(each.field for each in found):
+        return False
+    forms = [_without_sizes(each, reachable(want)[0]) for each in (have, want)]
+    return forms[0] == forms[1]
 
 
-def _without_sizes(declared: Type) -> Type:
-    return map_sizes(declared, lambda size: size if size is ... else parse(ANY))
+def _without_sizes(document: Document, structs: Iterable[str]) -> list[dict[str, Type]]:
+    """The types of the fields of some structs, with any sizes."""
+
+    def any_size(size: Extent) -> Extent:
+        return size if size is ... else parse(ANY)
+
+    stored = [document.structs[name].stored for name in structs if name in document.structs]
+    return [{n: map_sizes(d.declared, any_size) for n, d in each.items()} for each in stored]
 
 
 def unproved(have: Document, want: Document) -> list[Difference]:

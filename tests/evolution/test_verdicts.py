@@ -266,6 +266,15 @@ def test_lengths_of_a_version_in_between_are_not_checked_before_steps_that_need_
     assert (found.code, found.path) == ("NQX307", "$.structs.A.fields.a")
 
 
+def test_a_wider_type_of_a_version_in_between_counts_before_steps_that_need_no_sizes():
+    added = [{"from": 1, "steps": [{"add": {"field": "g", "default": None}}]}]
+    filled = [{"from": 2, "steps": [{"fill": {"field": "g", "value": 7}}]}]
+    first = doc({"a": "int"})
+    second = doc({"a": "int", "g": "int | null"}, 2, migrations=added)
+    third = doc({"a": "int", "g": "int"}, 3, migrations=filled)
+    assert verdict([first], series_of([first, second, third]), "forward") == []
+
+
 def test_members_of_enums_of_a_version_in_between_are_checked():
     moves = [{"from": 2, "steps": [{"add": {"field": "n", "default": 1}}]}]
     first = doc({"a": "E"}, enums={"E": ["x", "y"]})
