@@ -43,6 +43,7 @@ from neuralqx_struct.types import Array, Type, walk_type
 from neuralqx_struct.types.text import format_type
 
 _MOST_ROUNDS = 3  # after a move, fields may move on into the next struct
+_COMPARED = 10  # comparing the fields of two versions takes so many times the work of copying them
 _MOST_FACING = 1000  # pairs of fields that may hold a struct under two names
 
 
@@ -62,12 +63,13 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
     given: dict[Place, list[Suggestion]] = {}
     last = shown[:1]
     renamed: dict[str, Place] = {}
+    trial = Work(old, new)  # one budget for all steps that are tried
 
     def applied_after(steps: list[Step]) -> list[Place]:
         """The last place after whose steps these can be applied, if there is one."""
         for at in (*last[:1], *reversed(given)):
             before = _first_steps(given.get(first.get(at, at), ()))
-            if Work(old, new).after([*before, *steps]) is not None:
+            if trial.after([*before, *steps]) is not None:
                 return [at]
         return []
 
@@ -78,16 +80,17 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
         # A suggestion that no message is about, a difference that another suggestion leaves, and steps that need a
         # struct to be renamed before follow the step that renames it, or else the last one after which they apply.
         before = [renamed[at[1]] for at in suggestion.about if at[1:2] and at[1] in renamed]
-        late = before if before and Work(old, new).after(steps) is None else []
+        late = before if before and trial.after(steps) is None else []
         last = late or fresh or about or before or applied_after(steps) or last
         first |= dict.fromkeys(fresh, last[0])
         start = first.setdefault(last[0], last[0])
         given.setdefault(start, []).append(suggestion)
         renamed |= {step.to: start for step in steps if kind(step).renames_struct}
+    remaining = len(differences(old, new))
     hints: dict[Place, str] = {}
     for at, start in first.items():
         chosen = given[start]
-        if at == start and not _is_nearer(chosen, old, new):
+        if at == start and not _is_nearer(chosen, trial, remaining):
             chosen = [suggestion for suggestion in chosen if not suggestion.answers]
         shortened = chosen if at == start else chosen[:1]
         hints[at] = "; then ".join(suggestion.hint(at, start) for suggestion in shortened)
@@ -99,13 +102,14 @@ def _first_steps(found: Iterable[Suggestion]) -> list[Step]:
     return [step for each in found for answer in each.answers[:1] for step in answer.steps]
 
 
-def _is_nearer(found: Iterable[Suggestion], old: Document, new: Document) -> bool:
+def _is_nearer(found: Iterable[Suggestion], trial: Work, remaining: int) -> bool:
     """False if suggestions that rename a struct leave as many differences as there were."""
     steps = _first_steps(found)
     if not any(kind(step).renames_struct for step in steps):
         return True
-    after = Work(old, new).after(steps)
-    return after is not None and len(differences(after, new)) < len(differences(old, new))
+    after = trial.after(steps)
+    trial.budget -= _COMPARED * sum(len(struct.fields) for struct in trial.have.structs.values())
+    return after is not None and len(differences(after, trial.want)) < remaining
 
 
 def suggest(old: Document, new: Document) -> tuple[Suggestion, ...]:

@@ -233,6 +233,12 @@ class StructDeclaration(Declaration):
         return found if found is not None and found.stored else None
 
     @cached_property
+    def refers(self) -> frozenset[str]:
+        """The structs and enums that the types of its fields name."""
+        typed = (d for d in self.fields.values() if d.type is not None)
+        return frozenset(inner.refers for d in typed for inner in walk_type(d.declared))
+
+    @cached_property
     def sizes(self) -> frozenset[str]:
         """The names in the sizes of its fields: of shapes, lengths and arguments."""
         inside = (inner for d in self.stored.values() for inner in walk_type(d.declared))

@@ -242,11 +242,16 @@ def _rename_struct(step: RenameStruct, scope: Scope) -> Document:
         declared = map_type(declaration.declared, renamed)
         return declaration if declared == declaration.declared else declaration.with_type(declared)
 
-    structs = {}
-    for name, struct in document.structs.items():
-        fields = {inner: field(declaration) for inner, declaration in struct.fields.items()}
-        now = step.to if name == step.struct else name
-        structs[now] = struct.model_copy(update={"fields": fields})
+    def struct(declaration: StructDeclaration) -> StructDeclaration:
+        if step.struct not in declaration.refers:
+            return declaration
+        fields = {name: field(each) for name, each in declaration.fields.items()}
+        return declaration.model_copy(update={"fields": fields})
+
+    structs = {
+        step.to if name == step.struct else name: struct(declaration)
+        for name, declaration in document.structs.items()
+    }
     root = step.to if document.root == step.struct else document.root
     return document.model_copy(update={"structs": structs, "root": root})
 
