@@ -19,6 +19,7 @@ from neuralqx_struct.evolution.changes import Changes, Path
 from neuralqx_struct.evolution.differences import renamed_structs
 from neuralqx_struct.evolution.proof import resolved
 from neuralqx_struct.evolution.renamed_words import Words, reworded
+from neuralqx_struct.evolution.sizes import constant
 from neuralqx_struct.evolution.steps import apply_to_document, kind, renamed_text, require_bounded
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import head_of
@@ -61,6 +62,8 @@ def follow_steps(
             for (struct, name), words in kind(step).words(step, document, made):
                 at = ("structs", struct, "fields", name)
                 found.words[at] = [*found.words.get(at, ()), (step, words)]
+            if kind(step).layers:
+                _count_layers(found, step, document, made)
             _follow_renames(found, step, document, made, paths)
             _follow_paths(found, step, document)
             document = made
@@ -141,6 +144,19 @@ def _follow_renames(
                 known.pop(path, None)
 
 
+def _count_layers(found: Changes, step: Step, before: Document, after: Document) -> None:
+    """Adds the number of layers, if it is one number, that a step makes of the items of a list, or such items."""
+    given: Any = step
+    at = ("structs", step.within or before.root, "fields", given.field)
+    held, made = (each.structs[at[1]].fields[at[3]].declared.solid[0] for each in (before, after))
+    layered = held if held.listed is not None else made
+    count = constant(layered.extents[0])
+    if count is not None and layered is held:
+        found.unstacked[id(step)] = count
+    elif count is not None and at not in found.made and at not in found.fresh:
+        found.stacked[found.former_path(at)] = count
+
+
 def constraints_of(document: Document, struct: str) -> list[Expression]:
     """The constraints of a struct."""
     return [constraint.expression for constraint in document.structs[struct].constraints]
@@ -191,7 +207,6 @@ def reworded_constraint(
         reader: The new version.
         text: The constraint, by the names that its fields have now.
     """
-    """An old constraint on the strings of the new version; with a field and a step if it may be another one."""
     if not found.words:
         return text, None
     expression = parse(text)

@@ -111,7 +111,10 @@ def compare_limits(found: Changes, old: Document, new: Document) -> None:
                 before = old.structs[was[1]].fields[was[3]]
                 if _limits(before) != _limits(declaration):
                     both = before, declaration
-                    _compare_limits_of(found, here, both, (bounds_before(was), bounds_after(here)))
+                    layers = found.stacked.get(was, 0), found.unstacked.get(id(step), 0)
+                    readers = _for_items(before, layers[0]), _for_items(declaration, layers[1])
+                    writers = bounds_before(was), bounds_after(here)
+                    _compare_limits_of(found, here, both, readers, writers)
     for name, former in source.items():
         _compare_constraints(found, name, old, former, new)
 
@@ -123,11 +126,14 @@ def _makes_values(step: Step) -> bool:
 
 def _lost_limits(found: Changes, name: str, field: str, step: Step, old: Document) -> None:
     """Adds a change for each limit on a field whose value is only a part of another one now, or has become several."""
-    owner = old.structs.get(found.former_path(("structs", name))[1])
+    former = found.former_path(("structs", name))[1]
+    owner = old.structs.get(former)
     fields = {} if owner is None else owner.fields
     for source in kind(step).spreads(step)[0]:
         declaration = fields.get(source)
-        if declaration is not None and _is_limited(_for_items(declaration, _items(step)[0])):
+        at = ("structs", former, "fields", source)
+        items = _items(step)[0] or found.stacked.get(at, 0)
+        if declaration is not None and _is_limited(_for_items(declaration, items)):
             message = f"the limits of {source} are gone, whose value the step {step.name} puts into {field}"
             found.add("NQX271", ("structs", name, "fields", field), message)
 
@@ -147,6 +153,8 @@ def _for_items(declaration: FieldDeclaration, items: int) -> FieldDeclaration:
         return declaration
     return declaration.model_copy(update={"min_length": None, "max_length": None})
 
+
+_Both = tuple[FieldDeclaration, FieldDeclaration]
 
 #: The members of a field that limit its values.
 _LIMITS = (
@@ -169,8 +177,9 @@ def _is_limited(declaration: FieldDeclaration) -> bool:
 def _compare_limits_of(
     found: Changes,
     at: Path,
-    fields: tuple[FieldDeclaration, FieldDeclaration],
-    bounded_fields: tuple[FieldDeclaration, FieldDeclaration],
+    fields: _Both,
+    readers: _Both,
+    writers: _Both,
 ) -> None:
     """Adds changes of the limits on the values of a field.
 
@@ -178,11 +187,12 @@ def _compare_limits_of(
         found: Where to.
         at: Its place.
         fields: Its old and its new declaration.
-        bounded_fields: The same with the bounds that constraints give them.
+        readers: The same without limits that all values keep.
+        writers: The same with the bounds that constraints give them.
     """
-    (old, new), (held, wanted) = fields, bounded_fields
+    (old, new), (had, wanted) = fields, readers
     for name, limit in _limits(new).items():
-        tighter, looser = refuses(name, new, held), refuses(name, old, wanted)
+        tighter, looser = refuses(name, wanted, writers[0]), refuses(name, had, writers[1])
         found.limit(at, name, getattr(old, name), limit, tighter=tighter, looser=looser)
 
 

@@ -35,6 +35,28 @@ def test_the_length_of_a_collection_is_the_number_of_its_fields(name):
     assert codes == ([] if accepted else ["NQX271"] * 2)
 
 
+#: Limits of a list of arrays whose layers are two, and whether two items are within these.
+LAYERED = {"of one": ({"min_length": 1}, True), "of more": ({"min_length": 3}, False)}
+
+
+@pytest.mark.parametrize("name", LAYERED)
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_length_of_a_list_is_the_number_of_its_layers(name, apart):
+    limits, accepted = LAYERED[name]
+    listed = {"a": {"type": "list[int8[4]]", **limits}}
+    moves, arrays = [steps.stack(field="a", size=2)], {"a": "int8[2, 4]"}
+    if apart:
+        moves.append(steps.split(field="a", into={"b": 1, "c": 1}, axis=0))
+        arrays = {"b": "int8[1, 4]", "c": "int8[1, 4]"}
+    series = series_of([doc(listed), doc(arrays, 2, moves)])
+    codes = {found.code for found in verdict(series.at(1), series, "forward")}
+    assert codes == (set() if accepted else {"NQX271"})
+    if not apart:
+        series = series_of([doc(arrays), doc(listed, 2, [steps.unstack(field="a")])])
+        codes = {found.code for found in verdict(series.at(1), series, "backward")}
+        assert codes == (set() if accepted else {"NQX270"})
+
+
 @pytest.mark.parametrize("how", ["list", "tuple", "dict"])
 def test_the_lengths_of_fields_are_not_those_of_the_collection_that_holds_them(how):
     merge = steps.merge(fields=["a", "b"], into="c", how=how)

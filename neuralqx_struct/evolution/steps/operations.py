@@ -287,6 +287,7 @@ class StepKind(Generic[S]):
         carried: Returns the names of fields whose data goes on under another name or in another struct.
         spreads: Returns the fields whose elements, unchanged, are those of other fields after it, and these others.
         places: Returns the new places of fields whose values the step does not change.
+        layers: True if the items of a list become the layers of ``field``, or the other way round.
         renames_field: True if ``field`` becomes ``to``.
         renames_struct: True if ``struct`` becomes ``to``.
         words: Yields the struct and name of each field whose strings the step renames, with the names; None where they depend on more.
@@ -314,6 +315,7 @@ class StepKind(Generic[S]):
     carried: Callable[[S], Iterable[str]] = _none
     spreads: Callable[[S], tuple[Sequence[str], Sequence[str]]] = lambda _: ((), ())
     places: Callable[[S], Places] = lambda _: {}
+    layers: bool = False
     renames_field: bool = False
     renames_struct: bool = False
     words: Callable[[S, Document, Document], Iterable[tuple[tuple[str, str], Words | None]]] = _none

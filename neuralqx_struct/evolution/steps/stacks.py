@@ -332,6 +332,7 @@ STACK = StepKind(
     cost="streaming",
     suggest=_suggest_stack,
     review=_review_stack,
+    layers=True,
     answer="one with a leading axis",
 )
 
@@ -344,5 +345,6 @@ UNSTACK = StepKind(
     cost="streaming",
     suggest=_suggest_unstack,
     review=_review_unstack,
+    layers=True,
     answer="a list of its layers",
 )
