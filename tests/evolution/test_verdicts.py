@@ -17,7 +17,7 @@ from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.schema.uses import among, link
-from tests.builders import payload
+from tests.builders import bounded, payload
 
 
 def doc(fields, version=1, **members):
@@ -584,3 +584,17 @@ def test_a_verdict_with_steps_is_what_loading_does(before, after, unknown, key):
     assume(all(each.answers for each in found))
     steps = [step for each in found for step in each.answers[0].steps]
     check(old, new.model_copy(update={"migrations": [s.steps.migration(1, steps)]}), unknown, key)
+
+
+def test_hundreds_of_structs_that_have_other_names():
+    def version(number, name, **members):
+        fields = {f"f{i}": f"{name}{i}" for i in range(500)}
+        structs = {f"{name}{i}": {"fields": {"x": f"int8[{i + 1}]"}} for i in range(500)}
+        for i, struct in enumerate(structs.values()):
+            struct |= {member: [f"{value}{i}"] for member, value in members.items()}
+        return doc(fields, number, structs=structs)
+
+    with bounded():
+        found = verdict(version(1, "S"), version(2, "T", aliases="S"), "full")
+    assert len(found) == 500
+    assert found[0].hint == "write `- rename_struct: {struct: S0, to: T0}`"
