@@ -27,7 +27,7 @@ from neuralqx_struct.schema.lock import full_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.schema.sizes.proofs import shown_places, unproved_sizes
+from neuralqx_struct.schema.sizes.proofs import is_solved, shown_places, unproved_sizes
 from neuralqx_struct.schema.sizes.scopes import (
     held_once,
     reachable,
@@ -92,13 +92,15 @@ def differences(have: Document, want: Document) -> list[Difference]:
         message = f"expected root {want.root}, got {have.root}"
         found.append(Difference(("root",), message, hint))
     (have_structs, have_enums), (want_structs, want_enums) = reachable(have), reachable(want)
+    solved = {name for name in new if name in want.dims and is_solved(want, name)}
     scopes: dict[tuple[bool, frozenset[str]], dict[str, Expression]] = {}
     for name in want_structs:
         if name in have_structs:
             struct = want.structs[name]
             scope = (name == want.root, frozenset(struct.params).intersection(want.dims))
             if scope not in scopes:
-                scopes[scope] = {**new, **equations(want, have, struct=name)}
+                known = equations(want, have, struct=name)
+                scopes[scope] = {**new, **{n: size for n, size in known.items() if n not in solved}}
             known = {**scopes[scope], **new_sizes(have, want, name)}
             found += _in_struct(name, have.structs[name], struct, known)
     found += starmap(Difference, mixed_dtypes(have, want))

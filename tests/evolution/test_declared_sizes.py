@@ -107,3 +107,13 @@ def test_sizes_that_no_payload_shows_are_those_that_the_reader_sees(more, codes)
         for at, own in enumerate(({"f": "int8[m]"}, {"f": "int8[1]"}))
     )
     assert [found.code for found in verdict(old, new, "forward")] == codes
+
+
+@pytest.mark.parametrize(("least", "readable"), [(0, False), (1, True)])
+def test_a_hidden_size_is_no_demand_where_a_minimum_gives_it_a_number(least, readable):
+    """A list of one item shows n = 1, so k is 0; without the minimum an empty one would need k = -1."""
+    dims = {"k": {}, "n": {"equals": "k + 1", "min": least}}
+    old, new = (
+        doc({"a": f"list[int, {size}]"}, at, dims=dims) for at, size in ((1, "n"), (2, "1"))
+    )
+    assert (verdict(old, new, "forward") == []) is readable

@@ -374,6 +374,11 @@ PROVED = {
         ),
         {"x": zeros(6), "z": zeros(2)},
     ),
+    "a maximum that no even number exceeds": (
+        doc({"x": "float32[n]"}, dims={"k": {}, "n": {"equals": "2 * k", "max": 7}}),
+        doc({"x": "float32[n]"}, 2, [], dims={"k": {}, "n": {"equals": "2 * k", "max": 6}}),
+        {"x": zeros(6)},
+    ),
     "a minimum of a product of sizes that are never zero": (
         doc(
             {"x": "float32[n]", "y": "float32[m]"},

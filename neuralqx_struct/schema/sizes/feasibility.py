@@ -235,7 +235,9 @@ class _System:
             tightest: dict[frozenset[tuple[tuple[str, ...], int]], int] = {}
             for form in filter(None, forms):
                 self.work -= len(form)
-                step = math.gcd(*form.values())
+                whole = all(atom.isidentifier() for atoms in form for atom in atoms)
+                # Sums of whole numbers are rounded: from 2 * k >= 7 follows k >= 4.
+                step = math.gcd(*(n for atoms, n in form.items() if atoms or not whole)) or 1
                 sums = frozenset((atoms, n // step) for atoms, n in form.items() if atoms)
                 constant = form.get((), 0) // step
                 tightest[sums] = min(tightest.get(sums, constant), constant)

@@ -66,8 +66,11 @@ def unproved_sizes(
         equation, had = dim.equation, known.get(name)
         own = new.get(name, parse(name))
         form = polynomial(parse(name), known)
-        solved = equation is None or not hidden.keys().isdisjoint({name, *equation.names})
-        if equation is not None and not solved and form != polynomial(equation, known):
+        if (
+            equation is not None
+            and not is_solved(want, name)
+            and form != polynomial(equation, known)
+        ):
             got = had.text if had else "any size"
             yield at, f"expected {name} = {equation.text}, got {got}", _KEEP
         size = hidden.get(name, own)
@@ -125,6 +128,7 @@ def hidden_dims(document: Document) -> dict[str, Expression | None]:
             for inner in inside[name]:
                 holding.setdefault(inner, set()).add(name)
     shown = {place.size for place in shown_places(document)} | given_values(document).keys()
+    least = {name: dim.min or 0 for name, dim in document.dims.items()}
     found: dict[str, Expression | None] = {}
     waiting = [name for name in document.dims if name not in shown]
     while waiting:
@@ -134,7 +138,7 @@ def hidden_dims(document: Document) -> dict[str, Expression | None]:
             continue
         found[name] = None
         for equation in [*equations]:
-            solution = solution_of(forms[equation], name)
+            solution = solution_of(forms[equation], name, least)
             if solution is None:
                 del found[name]
                 continue
@@ -150,14 +154,25 @@ def hidden_dims(document: Document) -> dict[str, Expression | None]:
     return found
 
 
-def solution_of(form: Polynomial, name: str) -> Expression | None:
-    """The size of a name for which a polynomial is zero, if every value of the others gives one."""
+def is_solved(document: Document, name: str) -> bool:
+    """True if the equation of a dim refuses no size, as it gives one to a dim that no payload shows."""
+    equation = document.dims[name].equation
+    names = {name} | (equation.names if equation else set())
+    return equation is None or not hidden_dims(document).keys().isdisjoint(names)
+
+
+def solution_of(
+    form: Polynomial, name: str, least: Mapping[str, int] | None = None
+) -> Expression | None:
+    """The size of a name for which a polynomial is zero, if every value of the others gives one; some have a least value."""
     factor = form.get((name,), 0)
     others = {atoms: -count for atoms, count in form.items() if atoms != (name,)}
     if not factor or any(count % factor for count in others.values()):
         return None
     rest = {atoms: count // factor for atoms, count in others.items()}
-    if not _is_sum(rest) or any(name in atoms for atoms in rest):
+    sums = {atoms: count for atoms, count in rest.items() if atoms}
+    smallest = rest.get((), 0) + _bound(sums, least or {})
+    if not _is_sum(sums) or smallest < 0 or any(name in atoms for atoms in rest):
         return None
     terms = [" * ".join([str(count), *atoms]) for atoms, count in rest.items()]
     return parse(" + ".join(term.removeprefix("1 * ") for term in terms) or "0")
