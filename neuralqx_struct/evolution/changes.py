@@ -139,6 +139,9 @@ class Changes:
         words: The paths of fields whose strings steps rename, with each step and the names; None for names that depend on more.
         paths: The struct and path that steps lead to, of each path in a constraint of the old version.
         before: For each step that parts or joins values, by its id: its struct, and ``paths`` before it without those of other values.
+        spread: The paths of fields with values that a step parted or joined, with the step, and the old paths of the values
+            with the number of their items.
+        put_back: The old paths of fields that get a value on the way back, with the step that has it.
         stacked: The old paths of lists whose items steps stack, with their number.
         unstacked: For each step that makes a list of layers, by its id: their number.
         changes: The changes.
@@ -155,6 +158,8 @@ class Changes:
     before: dict[int, tuple[str, Mapping[tuple[str, str], tuple[str, str]]]] = field(
         default_factory=dict
     )
+    spread: dict[Path, tuple[Step, dict[Path, int]]] = field(default_factory=dict)
+    put_back: dict[Path, Step] = field(default_factory=dict)
     stacked: dict[Path, int] = field(default_factory=dict)
     unstacked: dict[int, int] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)

@@ -64,7 +64,9 @@ def follow_steps(
                 found.words[at] = [*found.words.get(at, ()), (step, words)]
             if kind(step).layers:
                 _count_layers(found, step, document, made)
+            spread = _follow_parts(found, step, document)
             _follow_renames(found, step, document, made, paths)
+            found.spread |= spread
             _follow_paths(found, step, document)
             document = made
         here = after
@@ -130,18 +132,51 @@ def _follow_renames(
         made = [path for path in paths if len(path) == 4]
         made = [path for path in made if path not in same or holds(before, path)]
         words = {path for path, by in found.words.items() if by[-1][0] is step}
-        found.made |= {path: step for path in made if path not in words & found.made.keys()}
+        kept = {path for path, by in found.made.items() if any(kind(by).functions(by))}
+        kept |= words & found.made.keys()
+        found.made |= {path: step for path in made if path not in kept}
     come = [path for path in paths if len(path) == 4 and not holds(before, path)]
     fresh = [path for path in come if renamed.keys().isdisjoint({path, path[:2]})]
     found.fresh |= dict.fromkeys(fresh, step)
+    tracked = (found.former, found.made, found.fresh, found.words, found.spread)
     for there, here in renamed.items():
         found.former[there] = found.former.get(here, here)
-        for known in (found.former, found.made, found.fresh, found.words):
+        for known in tracked:
             _rename_paths(known, here, there)
     for path in paths:
         if not holds(after, path):
-            for known in (found.former, found.made, found.fresh, found.words):
+            for known in tracked:
                 known.pop(path, None)
+
+
+def items_of(step: Step) -> tuple[int, int]:
+    """How many items a collection has that a step parts into fields, and one that it makes of fields; 0 if there is none."""
+    sources, results = kind(step).spreads(step)
+    if not sources or not kind(step).spares_arrays(step):
+        return 0, 0
+    given: Any = step
+    return (0, len(sources)) if results == [given.into] else (len(results), 0)
+
+
+def _follow_parts(
+    found: Changes, step: Step, before: Document
+) -> dict[Path, tuple[Step, dict[Path, int]]]:
+    """The fields that a step makes of others by parting or joining them, for :attr:`Changes.spread`; adds the values for the way back."""
+    given: Any = step
+    record = kind(step)
+    owner = ("structs", step.within or before.root, "fields")
+    sources, results = record.spreads(step)
+    origins: dict[Path, int] = {}
+    for at in ((*owner, source) for source in sources):
+        if at in found.spread:
+            origins |= found.spread[at][1]
+        elif at not in found.fresh:
+            origins[found.former_path(at)] = items_of(step)[0]
+    if record.puts(step)[1]:
+        at = (*owner, given.field)
+        if at not in found.made and at not in found.fresh:
+            found.put_back[found.former_path(at)] = step
+    return {(*owner, result): (step, origins) for result in results}
 
 
 def _count_layers(found: Changes, step: Step, before: Document, after: Document) -> None:

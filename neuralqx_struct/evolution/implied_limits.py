@@ -29,7 +29,7 @@ from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.grammar import head_of, path_of, steps_of
 from neuralqx_struct.expressions.operators import format_tree
-from neuralqx_struct.schema.bounds import live_value, scalar_misses
+from neuralqx_struct.schema.bounds import length_misses, live_value, scalar_misses
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.types import Array, Type
 
@@ -108,6 +108,31 @@ def _of(condition: Expression, name: str, other: str) -> str:
         path: path_of(other, steps_of(path)) for path in condition.names if head_of(path) == name
     }
     return renamed_text(condition, paths)
+
+
+#: The members of a field that limit its values.
+_LIMITS = (
+    *("ge", "gt", "le", "lt", "min_length", "max_length", "finite"),
+    *("pattern", "validator", "multiple_of", "choices"),
+)
+
+
+def field_limits(declaration: FieldDeclaration) -> dict[str, Any]:
+    """The limits of a field by member."""
+    return {name: getattr(declaration, name) for name in _LIMITS}
+
+
+def is_limited(declaration: FieldDeclaration) -> bool:
+    """True if a value of the type of a field may be refused."""
+    given = field_limits(declaration).values()
+    return any(limit is not None and limit is not False for limit in given)
+
+
+def for_items(declaration: FieldDeclaration, items: int) -> FieldDeclaration:
+    """The declaration without limits on the length of a collection, if they allow as many items."""
+    if not items or length_misses(declaration, items, ""):
+        return declaration
+    return declaration.model_copy(update={"min_length": None, "max_length": None})
 
 
 _MOST = 256  # values that are tried one by one

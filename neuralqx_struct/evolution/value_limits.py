@@ -10,9 +10,9 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any
+from itertools import chain
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.changes import LIMITS, Changes, Direction, Entry, Path
@@ -24,15 +24,23 @@ from neuralqx_struct.evolution.following import (
     follow_structs,
     holds,
     inner_constraints,
+    items_of,
     known_words,
     reworded_constraint,
 )
-from neuralqx_struct.evolution.implied_limits import passed_on, refused_words, refuses
+from neuralqx_struct.evolution.implied_limits import (
+    field_limits,
+    for_items,
+    is_limited,
+    passed_on,
+    refused_words,
+    refuses,
+)
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind, renamed_text
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import head_of
-from neuralqx_struct.schema.bounds import bounded, length_misses, limits_of
+from neuralqx_struct.schema.bounds import bounded, limits_of, plain_misses
 from neuralqx_struct.schema.field_paths import PathError, reach, renamed
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -80,43 +88,61 @@ def broken_limits(
 def compare_limits(found: Changes, old: Document, new: Document) -> None:
     """Adds changes of the limits on fields, wherever they were, and on structs, once all renames are known."""
     source: dict[str, str] = {}
-    bounds_before, bounds_after = _bounded_fields(old), _bounded_fields(new)
+    bounds = _bounded_fields(old), _bounded_fields(new)
     for name, struct in new.structs.items():
         former = found.former_path(("structs", name))[1]
         if former in old.structs:
             source[name] = former
-        for field, declaration in struct.fields.items():
+        for field in struct.fields:
             here: Path = ("structs", name, "fields", field)
             was = found.former_path(here)
-            is_known = holds(old, was) and here not in found.fresh
-            if is_known:
+            if holds(old, was) and here not in found.fresh:
                 source.setdefault(name, was[1])
             step = found.made.get(here) or found.fresh.get(here)
-            sources = kind(step).spreads(step)[0] if step else ()
-            made = _for_items(declaration, _items(step)[1]) if step else declaration
             if step and _makes_values(step):  # the constraints of a new struct are on them
                 owner = step.within or old.root
                 source.setdefault(name, owner if owner in old.structs else old.root)
-            computed = step is not None and any(kind(step).functions(step))
-            beyond = (computed or any(sources)) and _is_limited(made)
-            if step and beyond:
-                message = f"the step {step.name} may give a value beyond the limits of the field"
-                direction: Direction = "both" if computed else "backward"
-                found.add("NQX270", here, message, direction=direction)
-            if step and any(sources):
-                _lost_limits(found, name, field, step, old)
-            elif is_known and not beyond and here in found.words:
-                _compare_words_of(found, here, (old, new), old.structs[was[1]].fields[was[3]])
-            elif is_known and not beyond:
-                before = old.structs[was[1]].fields[was[3]]
-                if _limits(before) != _limits(declaration):
-                    both = before, declaration
-                    layers = found.stacked.get(was, 0), found.unstacked.get(id(step), 0)
-                    readers = _for_items(before, layers[0]), _for_items(declaration, layers[1])
-                    writers = bounds_before(was), bounds_after(here)
-                    _compare_limits_of(found, here, both, readers, writers)
+            _compare_field(found, here, (old, new), bounds)
+    for path, step in found.put_back.items():
+        if holds(old, path):
+            for message in _refused_values(old, path, step, 1):
+                found.add("NQX271", path, message)
     for name, former in source.items():
         _compare_constraints(found, name, old, former, new)
+
+
+def _compare_field(
+    found: Changes,
+    here: Path,
+    documents: tuple[Document, Document],
+    bounds: tuple[Callable[[Path], FieldDeclaration], Callable[[Path], FieldDeclaration]],
+) -> None:
+    """Adds changes of the limits on one field of the new version."""
+    old, new = documents
+    was, declaration = found.former_path(here), new.structs[here[1]].fields[here[3]]
+    steps = [by[here] for by in (found.made, found.fresh) if here in by]
+    step, spread = next(iter(steps), None), found.spread.get(here)
+    made = for_items(declaration, items_of(spread[0])[1]) if spread else declaration
+    computed = any(any(kind(step).functions(step)) for step in steps)
+    beyond = (computed or spread is not None) and is_limited(made)
+    if step and beyond:
+        message = f"the step {step.name} may give a value beyond the limits of the field"
+        direction: Direction = "both" if computed else "backward"
+        found.add("NQX270", here, message, direction=direction)
+    for message in _refused_values(new, here, step, 0) if step else ():
+        found.add("NQX270", here, message)
+    if spread:
+        _lost_limits(found, here, spread, old)
+    if spread or beyond or not holds(old, was) or here in found.fresh:
+        return
+    before = old.structs[was[1]].fields[was[3]]
+    if here in found.words:
+        _compare_words_of(found, here, documents, before)
+    elif field_limits(before) != field_limits(declaration):
+        layers = found.stacked.get(was, 0), found.unstacked.get(id(step), 0)
+        readers = for_items(before, layers[0]), for_items(declaration, layers[1])
+        writers = bounds[0](was), bounds[1](here)
+        _compare_limits_of(found, here, (before, declaration), readers, writers)
 
 
 def _makes_values(step: Step) -> bool:
@@ -124,54 +150,29 @@ def _makes_values(step: Step) -> bool:
     return any(kind(step).spreads(step)) or kind(step).cost != "manifest"
 
 
-def _lost_limits(found: Changes, name: str, field: str, step: Step, old: Document) -> None:
+def _lost_limits(
+    found: Changes, here: Path, spread: tuple[Step, Mapping[Path, int]], old: Document
+) -> None:
     """Adds a change for each limit on a field whose value is only a part of another one now, or has become several."""
-    former = found.former_path(("structs", name))[1]
-    owner = old.structs.get(former)
-    fields = {} if owner is None else owner.fields
-    for source in kind(step).spreads(step)[0]:
-        declaration = fields.get(source)
-        at = ("structs", former, "fields", source)
-        items = _items(step)[0] or found.stacked.get(at, 0)
-        if declaration is not None and _is_limited(_for_items(declaration, items)):
-            message = f"the limits of {source} are gone, whose value the step {step.name} puts into {field}"
-            found.add("NQX271", ("structs", name, "fields", field), message)
+    step, origins = spread
+    for path, items in origins.items():
+        if not holds(old, path):
+            continue
+        declaration = old.structs[path[1]].fields[path[3]]
+        if is_limited(for_items(declaration, items or found.stacked.get(path, 0))):
+            message = f"the limits of {path[3]} are gone, whose value the step {step.name} puts into {here[-1]}"
+            found.add("NQX271", here, message)
 
 
-def _items(step: Step) -> tuple[int, int]:
-    """How many items a collection has that a step parts into fields, and one that it makes of fields; 0 if there is none."""
-    sources, results = kind(step).spreads(step)
-    if not sources or not kind(step).spares_arrays(step):
-        return 0, 0
-    given: Any = step
-    return (0, len(sources)) if results == [given.into] else (len(results), 0)
-
-
-def _for_items(declaration: FieldDeclaration, items: int) -> FieldDeclaration:
-    """The declaration without limits on the length of a collection, if they allow as many items."""
-    if not items or length_misses(declaration, items, ""):
-        return declaration
-    return declaration.model_copy(update={"min_length": None, "max_length": None})
+def _refused_values(document: Document, at: Path, step: Step, back: int) -> Iterator[str]:
+    """Yields a message for each value of a step, or of its inverse, that the limits of a field refuse."""
+    declaration = document.structs[at[1]].fields[at[3]]
+    values = [value for value in kind(step).puts(step)[back] if value is not None]
+    for miss in chain.from_iterable(plain_misses(declaration, value) for value in values):
+        yield f"the step {step.name} puts a value into {at[3]}: {miss}"
 
 
 _Both = tuple[FieldDeclaration, FieldDeclaration]
-
-#: The members of a field that limit its values.
-_LIMITS = (
-    *("ge", "gt", "le", "lt", "min_length", "max_length", "finite"),
-    *("pattern", "validator", "multiple_of", "choices"),
-)
-
-
-def _limits(declaration: FieldDeclaration) -> dict[str, Any]:
-    """The limits of a field by member."""
-    return {name: getattr(declaration, name) for name in _LIMITS}
-
-
-def _is_limited(declaration: FieldDeclaration) -> bool:
-    """True if a value of the type of a field may be refused."""
-    given = _limits(declaration).values()
-    return any(limit is not None and limit is not False for limit in given)
 
 
 def _compare_limits_of(
@@ -191,7 +192,7 @@ def _compare_limits_of(
         writers: The same with the bounds that constraints give them.
     """
     (old, new), (had, wanted) = fields, readers
-    for name, limit in _limits(new).items():
+    for name, limit in field_limits(new).items():
         tighter, looser = refuses(name, wanted, writers[0]), refuses(name, had, writers[1])
         found.limit(at, name, getattr(old, name), limit, tighter=tighter, looser=looser)
 
@@ -213,7 +214,7 @@ def _compare_words_of(
     back = None if names is None else [each.back for each in reversed(names)]
     ahead = refused_words(new, old, documents[0], forth)
     behind = refused_words(old, new, documents[1], back)
-    for name, limit in _limits(new).items():
+    for name, limit in field_limits(new).items():
         tighter, looser = name in ahead, name in behind
         found.limit(at, name, getattr(old, name), limit, tighter=tighter, looser=looser)
         if limit == getattr(old, name):

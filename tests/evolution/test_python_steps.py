@@ -9,6 +9,7 @@ import pytest
 from neuralqx_struct.errors import MigrationError, SchemaError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.changes import LIMITS
+from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
@@ -205,6 +206,14 @@ def test_limits_on_a_field_that_a_function_computes_are_one_finding(before, afte
     assert [c.code for c in diff_documents(old, new) if c.code in LIMITS] == codes
     lint = [d.code for d in lint_series(series_of([old, new]))]
     assert lint.count("NQX270") == codes.count("NQX270")
+
+
+def test_limits_on_a_computed_field_that_is_converted_later():
+    step = s.python(function="test.wrong", inverse="test.wrong", reads=["n"], writes=["n"])
+    old, new = chain({"n": {"type": "int", "le": 5}}, {"n": "int"}, [step])
+    last = doc({"n": {"type": "float", "le": 5}}, 3, [s.convert(field="n", to="float")])
+    found = verdict([old], series_of([old, new, last]), "backward")
+    assert [each.code for each in found] == ["NQX270"]
 
 
 def test_a_lossy_step_has_no_way_back():

@@ -71,6 +71,49 @@ def test_the_lengths_of_fields_are_not_those_of_the_collection_that_holds_them(h
     assert [found.code for found in verdict(old, series, "forward")] == ["NQX271"]
 
 
+INT, FEW = "int", {"type": "int", "le": 5}
+#: By a value: the fields of three versions, the steps to the last two, and the finding if it is beyond the limits of one.
+VALUES = {
+    "added": lambda v: ({}, {"a": INT}, {"a": FEW}, [steps.add(field="a", default=v)], None, "NQX270"),
+    "added, renamed": lambda v: ({}, {"b": INT}, {"a": FEW}, [steps.add(field="b", default=v)], [steps.rename(field="b", to="a")], "NQX270"),
+    "added by its default": lambda v: ({}, {"a": {"type": "int", "default": v}}, {"a": FEW}, None, None, "NQX270"),
+    "filled": lambda v: ({"a": {"type": "int | null", "le": 5}}, {"a": INT}, {"a": FEW}, [steps.fill(field="a", value=v)], None, "NQX270"),
+    "put back": lambda v: ({"a": FEW}, {"a": INT}, {}, None, [steps.remove(field="a", undo_default=v)], "NQX271"),
+    "put back, renamed": lambda v: ({"a": FEW}, {"b": INT}, {}, [steps.rename(field="a", to="b")], [steps.remove(field="b", undo_default=v)], "NQX271"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("value", [7, 3])
+def test_values_of_steps_keep_the_limits_of_later_and_earlier_versions(name, value):
+    *fields, first, second, code = VALUES[name](value)
+    one, two, three = ({"n": "int", **each} for each in fields)
+    series = series_of([doc(one), doc(two, 2, first), doc(three, 3, second)])
+    way = "backward" if code == "NQX270" else "forward"
+    found = verdict([series.at(1)], series, way)
+    assert [each.code for each in found] == ([code] if value == 7 else [])
+
+
+@pytest.mark.parametrize(("most", "codes"), [(1, {"NQX271"}), (2, set())])
+def test_limits_of_a_value_whose_parts_are_joined_later(most, codes):
+    parted = [steps.split(field="m", into=["a", "b"], how="dict")]
+    merged = [steps.merge(fields=["a", "b"], into="c", how="list")]
+    first = doc({"m": {"type": "dict[str, int]", "max_length": most}})
+    series = series_of(
+        [first, doc({"a": INT, "b": INT}, 2, parted), doc({"c": "list[int, 2]"}, 3, merged)]
+    )
+    assert {found.code for found in verdict([first], series, "forward")} == codes
+
+
+def test_limits_of_a_part_that_is_converted_later():
+    parted = [steps.split(field="m", into=["a", "b"], how="list")]
+    converted = [steps.convert(field="a", to="float")]
+    first, second = doc({"m": "list[int, 2]"}), doc({"a": INT, "b": INT}, 2, parted)
+    third = doc({"a": {"type": "float", "le": 5}, "b": INT}, 3, converted)
+    series = series_of([first, second, third])
+    assert [found.code for found in verdict([first], series, "backward")] == ["NQX270"]
+
+
 SWAP = {"a": "b", "b": "a"}
 ANEW = {"a": "c"}
 MERGED = {"a": "b"}

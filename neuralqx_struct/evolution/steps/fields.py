@@ -100,6 +100,7 @@ FILL = StepKind(
     inverse=lambda *_: [],
     cost="manifest",
     suggest=_suggest_fill,
+    puts=lambda step: ([step.value], ()),
     review=lambda step, scope: review_value(step.value, scope.type(step.field), scope, "value"),
     question=lambda wanted: "" if wanted.has_default else "what becomes of null?",
     answer="this value, or another",

@@ -286,6 +286,7 @@ class StepKind(Generic[S]):
         ignores_sizes: Returns True for a step that no size in a payload can refuse.
         carried: Returns the names of fields whose data goes on under another name or in another struct.
         spreads: Returns the fields whose elements, unchanged, are those of other fields after it, and these others.
+        puts: Returns the values that it writes into ``field``, and those that its inverse writes there.
         places: Returns the new places of fields whose values the step does not change.
         layers: True if the items of a list become the layers of ``field``, or the other way round.
         renames_field: True if ``field`` becomes ``to``.
@@ -314,6 +315,7 @@ class StepKind(Generic[S]):
     ignores_sizes: Callable[[S], bool] = lambda _: False
     carried: Callable[[S], Iterable[str]] = _none
     spreads: Callable[[S], tuple[Sequence[str], Sequence[str]]] = lambda _: ((), ())
+    puts: Callable[[S], tuple[Sequence[Any], Sequence[Any]]] = lambda _: ((), ())
     places: Callable[[S], Places] = lambda _: {}
     layers: bool = False
     renames_field: bool = False
