@@ -51,13 +51,8 @@ _IDENTITY = f"^{IDENTITY.pattern}"
 TYPE_EXAMPLES = [
     *("array", "float32[n]"),
     *(record.name for record in TYPES.values() if isinstance(record, Scalar)),
-    *(
-        "prng_key[threefry2x32]",
-        "list[float]",
-        "tuple[int, ...]",
-        "dict[str, float]",
-        "float | null",
-    ),
+    *("prng_key[threefry2x32]", "list[float]", "tuple[int, ...]"),
+    *("dict[str, float]", "float | null"),
     *('literal["a", "b"]', "pytree"),
 ]
 
