@@ -41,6 +41,8 @@ IDENTITY_OF_USED = "lab.u"
 #: The numbers of axes of arrays, by how often they are drawn.
 RANKS = [0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 3]
 SCALARS = ["int", "float", "str", "bool", "bytes", "complex"]
+#: Floats beyond any two limits, and between them.
+FAR = [-9.5, -2.0, -1.5, -0.5, 0.0, 3.5, 4.0, 4.5, 5.0, 9.5]
 LITERALS = ["x", "word", "y", 0, 2, True, 0.5]
 NOT_FINITE = [math.inf, -math.inf, math.nan]
 #: Values of which every limit accepts some.
@@ -350,7 +352,9 @@ class Maker:
             case ("literal", *values):
                 return self.one(values)
             case ("bytes",):
-                return self.one([b"", b"x", b"\xff\x00", *([b"longer"] if self.bold else [])])
+                return self.one(
+                    [b"", b"x", b"\xff\x00", *([b"four", b"longer"] if self.bold else [])]
+                )
             case ("complex",):
                 return self.one([0j, 1 - 2.5j, complex(3)])
             case ("path",):
@@ -407,10 +411,11 @@ class Maker:
                 return self.rng.randint(-9, 9) if far else self.rng.randint(-2, 3)
             case ("float",):
                 odd = self.chance(0.4 if self.bold else 0.1)
-                far = [-9.5, 9.5] if self.bold else []
+                far = FAR if self.bold else []
                 return self.one(NOT_FINITE if odd else [0.5, -1.0, 3.0, *far])
             case ("str",):
-                return self.one(["x", "word", "", *(["another"] if self.bold else [])])
+                others = ["no", "another", "no choice"] if self.bold else []
+                return self.one(["x", "word", "", *others])
             case ("bool",):
                 return self.chance(0.5)
         raise AssertionError(kind)
