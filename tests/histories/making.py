@@ -41,8 +41,8 @@ IDENTITY_OF_USED = "lab.u"
 #: The numbers of axes of arrays, by how often they are drawn.
 RANKS = [0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 3]
 SCALARS = ["int", "float", "str", "bool", "bytes", "complex"]
-#: Floats beyond any two limits, and between them.
-FAR = [-9.5, -2.0, -1.5, -0.5, 0.0, 3.5, 4.0, 4.5, 5.0, 9.5]
+#: Floats beyond any two limits, which most probes are for, and between them.
+FAR = [-9.5, 9.5, -9.5, 9.5, -2.0, -1.5, -0.5, 0.0, 3.5, 4.0, 4.5, 5.0]
 LITERALS = ["x", "word", "y", 0, 2, True, 0.5]
 NOT_FINITE = [math.inf, -math.inf, math.nan]
 #: Values of which every limit accepts some.
