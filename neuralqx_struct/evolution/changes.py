@@ -33,6 +33,9 @@ Direction = Literal["backward", "forward", "both", "none"]
 Category = Literal["payload", "manifest"]
 #: Keys from the document.
 Path = tuple[str, ...]
+#: The least and the largest number of items.
+Lengths = tuple[int, int | None]
+ANY_LENGTH: Lengths = (0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +142,10 @@ class Changes:
         words: The paths of fields whose strings steps rename, with each step and the names; None for names that depend on more.
         paths: The struct and path that steps lead to, of each path in a constraint of the old version.
         before: For each step that parts or joins values, by its id: its struct, and ``paths`` before it without those of other values.
-        spread: The paths of fields with values that a step parted or joined, with the step, and the old paths of the values
-            with the number of their items.
+        spread: The paths of fields that a step parts or joins, with the step, and the old paths of their values with the numbers of items.
         put_back: The old paths of fields that get a value on the way back, with the step that has it.
-        stacked: The old paths of lists whose items steps stack, with their number.
-        unstacked: For each step that makes a list of layers, by its id: their number.
+        stacked: The old paths of lists whose items steps stack, with the least and the largest number of these.
+        unstacked: For each step that makes a list of layers, by its id: the least and the largest number of these.
         changes: The changes.
     """
 
@@ -158,10 +160,10 @@ class Changes:
     before: dict[int, tuple[str, Mapping[tuple[str, str], tuple[str, str]]]] = field(
         default_factory=dict
     )
-    spread: dict[Path, tuple[Step, dict[Path, int]]] = field(default_factory=dict)
+    spread: dict[Path, tuple[Step, dict[Path, Lengths]]] = field(default_factory=dict)
     put_back: dict[Path, Step] = field(default_factory=dict)
-    stacked: dict[Path, int] = field(default_factory=dict)
-    unstacked: dict[int, int] = field(default_factory=dict)
+    stacked: dict[Path, Lengths] = field(default_factory=dict)
+    unstacked: dict[int, Lengths] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
 
     def add(

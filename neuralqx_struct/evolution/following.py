@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.evolution.changes import Changes, Path
+from neuralqx_struct.evolution.changes import ANY_LENGTH, Changes, Lengths, Path
 from neuralqx_struct.evolution.differences import renamed_structs
 from neuralqx_struct.evolution.proof import resolved
 from neuralqx_struct.evolution.renamed_words import Words, reworded
@@ -63,7 +63,7 @@ def follow_steps(
                 at = ("structs", struct, "fields", name)
                 found.words[at] = [*found.words.get(at, ()), (step, words)]
             if kind(step).layers:
-                _count_layers(found, step, document, made)
+                _count_layers(found, step, (document, made), (old, new))
             spread = _follow_parts(found, step, document)
             _follow_renames(found, step, document, made, paths)
             found.spread |= spread
@@ -149,24 +149,26 @@ def _follow_renames(
                 known.pop(path, None)
 
 
-def items_of(step: Step) -> tuple[int, int]:
-    """How many items a collection has that a step parts into fields, and one that it makes of fields; 0 if there is none."""
+def items_of(step: Step) -> tuple[Lengths, Lengths]:
+    """How many items a collection has that a step parts into fields, and one that it makes of fields."""
     sources, results = kind(step).spreads(step)
-    if not sources or not kind(step).spares_arrays(step):
-        return 0, 0
     given: Any = step
-    return (0, len(sources)) if results == [given.into] else (len(results), 0)
+    if not sources or not kind(step).spares_arrays(step):
+        return ANY_LENGTH, ANY_LENGTH
+    if results == [given.into]:
+        return ANY_LENGTH, (len(sources), len(sources))
+    return (len(results), len(results)), ANY_LENGTH
 
 
 def _follow_parts(
     found: Changes, step: Step, before: Document
-) -> dict[Path, tuple[Step, dict[Path, int]]]:
+) -> dict[Path, tuple[Step, dict[Path, Lengths]]]:
     """The fields that a step makes of others by parting or joining them, for :attr:`Changes.spread`; adds the values for the way back."""
     given: Any = step
     record = kind(step)
     owner = ("structs", step.within or before.root, "fields")
     sources, results = record.spreads(step)
-    origins: dict[Path, int] = {}
+    origins: dict[Path, Lengths] = {}
     for at in ((*owner, source) for source in sources):
         if at in found.spread:
             origins |= found.spread[at][1]
@@ -179,17 +181,35 @@ def _follow_parts(
     return {(*owner, result): (step, origins) for result in results}
 
 
-def _count_layers(found: Changes, step: Step, before: Document, after: Document) -> None:
-    """Adds the number of layers, if it is one number, that a step makes of the items of a list, or such items."""
+def _count_layers(
+    found: Changes, step: Step, both: Sequence[Document], versions: Sequence[Document]
+) -> None:
+    """Adds the number of layers that a step makes of the items of a list, or that become such items.
+
+    Args:
+        found: Where to.
+        step: The step.
+        both: The declarations before and after it.
+        versions: The old and the new version, and so the writer.
+    """
     given: Any = step
-    at = ("structs", step.within or before.root, "fields", given.field)
-    held, made = (each.structs[at[1]].fields[at[3]].declared.solid[0] for each in (before, after))
-    layered = held if held.listed is not None else made
-    count = constant(layered.extents[0])
-    if count is not None and layered is held:
-        found.unstacked[id(step)] = count
-    elif count is not None and at not in found.made and at not in found.fresh:
-        found.stacked[found.former_path(at)] = count
+    at = ("structs", step.within or both[0].root, "fields", given.field)
+    structs = [document.structs[at[1]] for document in both]
+    held, made = (struct.fields[at[3]].declared.solid[0] for struct in structs)
+    size = (held if held.listed is not None else made).extents[0]
+    count = constant(size)
+    least, most = 1, None  # without layers the step refuses a payload
+    if count is not None:
+        least = most = count
+    elif size is not ... and size.text not in structs[0].params:
+        dims = [document.dims.get(size.text) for document in (*both, *versions)]
+        least = max(1, min((dim.min or 0) if dim else 0 for dim in dims))
+        ends = [dim.max if dim else None for dim in dims]
+        most = None if None in ends else max(filter(None, ends), default=0)
+    if held.listed is not None:
+        found.unstacked[id(step)] = least, most
+    elif at not in found.made and at not in found.fresh:
+        found.stacked[found.former_path(at)] = least, most
 
 
 def constraints_of(document: Document, struct: str) -> list[Expression]:

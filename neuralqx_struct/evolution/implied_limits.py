@@ -21,6 +21,7 @@ import ast
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from itertools import chain, islice
 from typing import Any
 
@@ -29,9 +30,9 @@ from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.grammar import head_of, path_of, steps_of
 from neuralqx_struct.expressions.operators import format_tree
-from neuralqx_struct.schema.bounds import length_misses, live_value, scalar_misses
+from neuralqx_struct.schema.bounds import Limits, bounded, limits_of, live_value, scalar_misses
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
-from neuralqx_struct.types import Array, Type
+from neuralqx_struct.types import Array, Type, walk_type
 
 _ALL = "all"
 
@@ -128,11 +129,59 @@ def is_limited(declaration: FieldDeclaration) -> bool:
     return any(limit is not None and limit is not False for limit in given)
 
 
-def for_items(declaration: FieldDeclaration, items: int) -> FieldDeclaration:
-    """The declaration without limits on the length of a collection, if they allow as many items."""
-    if not items or length_misses(declaration, items, ""):
-        return declaration
-    return declaration.model_copy(update={"min_length": None, "max_length": None})
+def for_items(declaration: FieldDeclaration, items: tuple[int, int | None]) -> FieldDeclaration:
+    """The declaration without limits on the length of a collection that a least and a largest number of items keep."""
+    (least, most), kept = items, dict[str, None]()
+    if declaration.min_length is not None and declaration.min_length <= least:
+        kept["min_length"] = None
+    limit = declaration.max_length
+    if most is not None and limit is not None and most <= limit:
+        kept["max_length"] = None
+    return declaration.model_copy(update=kept) if kept else declaration
+
+
+def bounded_fields(
+    document: Document, roots: Iterable[str] | None = None
+) -> Callable[[tuple[str, ...]], FieldDeclaration]:
+    """A function of the path of a field: its declaration with the bounds that constraints give it.
+
+    Those are the constraints of its struct and, if nothing else holds the struct, of those around it.
+
+    Args:
+        document: The version.
+        roots: The structs that payloads hold, by the names in this or the other version; by default its root.
+    """
+    starts = {document.root} if roots is None else {*roots}
+    known = starts if starts <= document.structs.keys() else document.structs
+    places = {name: [("", "")] for name in known}
+    for owner in document.structs:
+        for field, declaration in document.structs[owner].stored.items():
+            for inner in walk_type(declaration.declared):
+                held = document.structs if inner.takes_all else [inner.refers]
+                for name in held:
+                    places.setdefault(name, []).append((owner, field))
+
+    def limits(name: str, within: tuple[str, ...]) -> Limits:
+        struct, around = document.structs[name], Limits()
+        (owner, field), *others = places.get(name, [("", "")])
+        if owner and not others and name not in within:
+            walked = walk_type(document.structs[owner].fields[field].declared)
+            if not any(inner.sort == "dict" for inner in walked):  # a name may be that of an entry
+                outer = limits(owner, (*within, name))
+                around = {path[1:]: each for path, each in outer.items() if path[0] == field}
+        every = [c for c in struct.constraints if not any(map(_is_of_item, c.expression.names))]
+        found = limits_of(struct.model_copy(update={"constraints": every}), around)
+        return {path: each for path, each in found.items() if path}
+
+    @cache
+    def fields(name: str) -> dict[str, FieldDeclaration]:
+        return bounded(document.structs[name], limits(name, ()))
+
+    return lambda path: fields(path[1])[path[3]]
+
+
+def _is_of_item(path: str) -> bool:
+    return any(isinstance(step, int) for step in steps_of(path))
 
 
 _MOST = 256  # values that are tried one by one

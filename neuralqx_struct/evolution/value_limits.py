@@ -11,11 +11,18 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from functools import cache
 from itertools import chain
 
 from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.evolution.changes import LIMITS, Changes, Direction, Entry, Path
+from neuralqx_struct.evolution.changes import (
+    ANY_LENGTH,
+    LIMITS,
+    Changes,
+    Direction,
+    Entry,
+    Lengths,
+    Path,
+)
 from neuralqx_struct.evolution.declared_sizes import new_sizes
 from neuralqx_struct.evolution.following import (
     constraints_of,
@@ -29,6 +36,7 @@ from neuralqx_struct.evolution.following import (
     reworded_constraint,
 )
 from neuralqx_struct.evolution.implied_limits import (
+    bounded_fields,
     field_limits,
     for_items,
     is_limited,
@@ -40,7 +48,7 @@ from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind, renamed_text
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import head_of
-from neuralqx_struct.schema.bounds import bounded, limits_of, plain_misses
+from neuralqx_struct.schema.bounds import plain_misses
 from neuralqx_struct.schema.field_paths import PathError, reach, renamed
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -75,7 +83,7 @@ def broken_limits(
         former = found.former_path(("structs", name))[1]
         if former in old.structs:
             follow_aliases(found, ("structs", name, "fields"), old.structs[former], struct)
-    compare_limits(found, old, new)
+    compare_limits(found, old, new, roots)
     for change in found.changes:
         if change.code in LIMITS and change.breaks(direction):
             keys = path_keys(change.path if reader is new else change.old_path)
@@ -85,10 +93,12 @@ def broken_limits(
             yield change.to_diagnostic(hint)
 
 
-def compare_limits(found: Changes, old: Document, new: Document) -> None:
-    """Adds changes of the limits on fields, wherever they were, and on structs, once all renames are known."""
+def compare_limits(
+    found: Changes, old: Document, new: Document, roots: Iterable[str] | None = None
+) -> None:
+    """Adds changes of the limits on fields and structs, once all renames are known; ``roots`` as for :func:`broken_limits`."""
     source: dict[str, str] = {}
-    bounds = _bounded_fields(old), _bounded_fields(new)
+    bounds = bounded_fields(old, roots), bounded_fields(new, roots)
     for name, struct in new.structs.items():
         former = found.former_path(("structs", name))[1]
         if former in old.structs:
@@ -139,8 +149,8 @@ def _compare_field(
     if here in found.words:
         _compare_words_of(found, here, documents, before)
     elif field_limits(before) != field_limits(declaration):
-        layers = found.stacked.get(was, 0), found.unstacked.get(id(step), 0)
-        readers = for_items(before, layers[0]), for_items(declaration, layers[1])
+        items = found.stacked.get(was, ANY_LENGTH), found.unstacked.get(id(step), ANY_LENGTH)
+        readers = for_items(before, items[0]), for_items(declaration, items[1])
         writers = bounds[0](was), bounds[1](here)
         _compare_limits_of(found, here, (before, declaration), readers, writers)
 
@@ -151,7 +161,7 @@ def _makes_values(step: Step) -> bool:
 
 
 def _lost_limits(
-    found: Changes, here: Path, spread: tuple[Step, Mapping[Path, int]], old: Document
+    found: Changes, here: Path, spread: tuple[Step, Mapping[Path, Lengths]], old: Document
 ) -> None:
     """Adds a change for each limit on a field whose value is only a part of another one now, or has become several."""
     step, origins = spread
@@ -159,7 +169,9 @@ def _lost_limits(
         if not holds(old, path):
             continue
         declaration = old.structs[path[1]].fields[path[3]]
-        if is_limited(for_items(declaration, items or found.stacked.get(path, 0))):
+        if is_limited(
+            for_items(for_items(declaration, items), found.stacked.get(path, ANY_LENGTH))
+        ):
             message = f"the limits of {path[3]} are gone, whose value the step {step.name} puts into {here[-1]}"
             found.add("NQX271", here, message)
 
@@ -223,17 +235,6 @@ def _compare_words_of(
             )
             for code in ["NQX270"] * tighter + ["NQX271"] * looser:
                 found.add(code, at, message)
-
-
-def _bounded_fields(document: Document) -> Callable[[Path], FieldDeclaration]:
-    """A function of the path of a field: its declaration with the bounds that constraints of its struct give it."""
-
-    @cache
-    def fields(name: str) -> dict[str, FieldDeclaration]:
-        struct = document.structs[name]
-        return bounded(struct, limits_of(struct, {}))
-
-    return lambda path: fields(path[1])[path[3]]
 
 
 def _compare_constraints(

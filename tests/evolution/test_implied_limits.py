@@ -146,3 +146,34 @@ def test_bounds_of_arrays_refuse_nothing(declared, refuses):
     one, other = doc({"a": declared}), doc({"a": {"type": declared, "ge": 0}}, 2)
     found = verdict(one, series_of([one, other]), "backward")
     assert [each.code for each in found] == ["NQX270"] * refuses
+
+
+#: The type that holds a struct, the other fields, the constraint around it, and whether it keeps `ge: 0` of a field inside.
+AROUND = {
+    "a list": ("list[B]", {}, "all(b.x >= 0)", True),
+    "a struct": ("B", {}, "b.x >= 0", True),
+    "a weaker one": ("list[B]", {}, "all(b.x >= -1)", False),
+    "one item": ("list[B, 2]", {}, "b[0].x >= 0", False),
+    "a second place": ("list[B]", {"c": "B"}, "all(b.x >= 0)", False),
+    "a pytree": ("list[B]", {"c": "pytree"}, "all(b.x >= 0)", False),
+    "an entry": ("dict[str, B]", {}, "all(b.x >= 0)", False),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_constraints_around_a_struct_keep_limits_inside(name):
+    held, others, constraint, kept = AROUND[name]
+    one, two = (
+        doc(
+            {},
+            version,
+            raw={
+                "A": {"fields": {"b": held, **others}, "constraints": [{"expr": constraint}]},
+                "B": {"fields": {"x": x}},
+            },
+        )
+        for version, x in ((1, "int"), (2, {"type": "int", "ge": 0}))
+    )
+    assert [d.code for d in verdict(one, series_of([one, two]), "backward")] == ["NQX270"] * (
+        not kept
+    )

@@ -71,6 +71,33 @@ def test_the_lengths_of_fields_are_not_those_of_the_collection_that_holds_them(h
     assert [found.code for found in verdict(old, series, "forward")] == ["NQX271"]
 
 
+#: The bounds of a dim that is the number of layers, the limit on their list, and whether all numbers are within it.
+RANGES = {
+    "a maximum": ({"max": 4}, {"max_length": 4}, True),
+    "a larger maximum": ({"max": 5}, {"max_length": 4}, False),
+    "no maximum": ({}, {"max_length": 4}, False),
+    "a minimum": ({"min": 2}, {"min_length": 2}, True),
+    "a smaller minimum": ({"min": 1}, {"min_length": 2}, False),
+    "any layers": ({}, {"min_length": 1}, True),  # without layers the step refuses a payload
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_the_bounds_of_a_dim_are_those_of_the_number_of_layers(name):
+    dim, limits, accepted = RANGES[name]
+    arrays, listed = {"a": "int8[n, 4]", "b": "int8[n]"}, {"a": "list[int8[4]]", "b": "int8[n]"}
+    limited = {**listed, "a": {"type": listed["a"], **limits}}
+    apart = [
+        doc(arrays, dims={"n": dim}),
+        doc(listed, 2, [steps.unstack(field="a")], dims={"n": dim}),
+    ]
+    series = series_of([*apart, doc(limited, 3, dims={"n": dim})])
+    assert (verdict([series.at(1)], series, "backward") == []) is accepted
+    moves = [steps.stack(field="a", size="n")]
+    series = series_of([doc(limited, dims={"n": dim}), doc(arrays, 2, moves, dims={"n": dim})])
+    assert (verdict(series.at(1), series, "forward") == []) is accepted
+
+
 INT, FEW = "int", {"type": "int", "le": 5}
 #: By a value: the fields of three versions, the steps to the last two, and the finding if it is beyond the limits of one.
 VALUES = {
