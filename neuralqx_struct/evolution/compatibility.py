@@ -248,7 +248,7 @@ def _by_steps(
     for hop, following in zip_longest(hops, hops[1:]):
         # Sizes that were not checked go on.
         result = result_of(hop.stages, start) if start is hop.old else _carried(start, hop)
-        last = following is None or bool(following.stages)
+        last = following is None or not following.only_renames
         if following is not None and following.ignores_sizes and last:
             last = not differ_in_sizes(result, hop.new)
         have = result_of(hop.stages, have) if have is hop.old else _carried(have, hop)

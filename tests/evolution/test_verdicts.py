@@ -266,6 +266,17 @@ def test_lengths_of_a_version_in_between_are_not_checked_before_steps_that_need_
     assert (found.code, found.path) == ("NQX307", "$.structs.A.fields.a")
 
 
+def test_types_of_a_version_in_between_are_not_checked_before_renames():
+    moves = [{"from": 1, "steps": [{"rename": {"field": "a", "to": "b"}}]}]
+    first = doc({"a": "E", "n": "int"}, enums={"E": ["x"]})
+    second = doc({"b": "E", "n": "int | null"}, 2, enums={"E": ["x", "y"]}, migrations=moves)
+    third = doc({"b": "E", "n": "int"}, 3, enums={"E": ["x"]})
+    assert verdict([first], series_of([first, second, third]), "forward") == []
+    last = doc({"b": "E", "n": "int"}, 3, enums={"E": ["x", "y"]})
+    (found,) = verdict([first], series_of([first, second, last]), "forward")
+    assert found.path == "$.enums.E"
+
+
 def test_a_wider_type_of_a_version_in_between_counts_before_steps_that_need_no_sizes():
     added = [{"from": 1, "steps": [{"add": {"field": "g", "default": None}}]}]
     filled = [{"from": 2, "steps": [{"fill": {"field": "g", "value": 7}}]}]
