@@ -117,3 +117,14 @@ def test_a_hidden_size_is_no_demand_where_a_minimum_gives_it_a_number(least, rea
         doc({"a": f"list[int, {size}]"}, at, dims=dims) for at, size in ((1, "n"), (2, "1"))
     )
     assert (verdict(old, new, "forward") == []) is readable
+
+
+@pytest.mark.parametrize(("most", "codes"), [(6, ["NQX271"]), (12, [])])
+def test_equations_of_hidden_sizes_are_not_those_of_the_sizes_that_have_their_names(most, codes):
+    """Payloads show no p; for their reader it is 2 * m, at most 6, and so k is at most 12."""
+    dims = {"m": {"max": 3}, "p": {}, "k": {"max": most, "equals": "2 * p"}}
+    old, new = (
+        doc({"b": "int8[m]", "d": f"float32[{size}]"}, at, dims=dims)
+        for at, size in ((1, "p"), (2, "2 * m"))
+    )
+    assert [found.code for found in verdict(old, new, "forward")] == codes

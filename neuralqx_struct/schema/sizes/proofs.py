@@ -43,7 +43,11 @@ def unproved_sizes(
         want: The declaration of their reader.
         new: The sizes of ``have`` that names of ``want`` alone are equal to.
     """
-    equations = {name: dim.equation for name, dim in have.dims.items() if dim.equation is not None}
+    equations = {
+        name: dim.equation  # of other sizes than those that have the name of one now
+        for name, dim in have.dims.items()
+        if dim.equation is not None and new.keys().isdisjoint(dim.equation.names)
+    }
     known = {**equations, **new}
     once_before, once_now = held_once(have), held_once(want)
     hidden, shown = hidden_dims(want), shown_places(want)
