@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -186,14 +186,6 @@ class Draws:
         """Returns random keys."""
         key = jax.random.key(int(self.random.integers(2**31)), impl=impl or "threefry2x32")
         return key if shape == () else jax.random.split(key, math.prod(shape)).reshape(shape)
-
-
-_V = TypeVar("_V")
-
-
-def inside(facts: Mapping[tuple[str, ...], _V], field: str) -> dict[tuple[str, ...], _V]:
-    """Facts by the names of fields on the way, from inside of one field."""
-    return {path[1:]: each for path, each in facts.items() if path[0] == field and path[1:]}
 
 
 def exchanged(value: Any, steps: Sequence[str | int], new: Any) -> Any:

@@ -20,7 +20,6 @@ from neuralqx_struct.classes.draws import (
     check_dims,
     check_dtypes,
     exchanged,
-    inside,
     limits_in,
     sequence,
     shown_dims,
@@ -39,6 +38,7 @@ from neuralqx_struct.schema.bounds import (
     Limits,
     bounded,
     equalities,
+    inside,
     lengths_in,
     limits_of,
 )

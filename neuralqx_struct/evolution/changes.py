@@ -34,8 +34,8 @@ Category = Literal["payload", "manifest"]
 #: Keys from the document.
 Path = tuple[str, ...]
 #: The least and the largest number of items.
-Lengths = tuple[int, int | None]
-ANY_LENGTH: Lengths = (0, None)
+LengthRange = tuple[int, int | None]
+ANY_LENGTH: LengthRange = (0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +160,10 @@ class Changes:
     before: dict[int, tuple[str, Mapping[tuple[str, str], tuple[str, str]]]] = field(
         default_factory=dict
     )
-    spread: dict[Path, tuple[Step, dict[Path, Lengths]]] = field(default_factory=dict)
+    spread: dict[Path, tuple[Step, dict[Path, LengthRange]]] = field(default_factory=dict)
     put_back: dict[Path, Step] = field(default_factory=dict)
-    stacked: dict[Path, Lengths] = field(default_factory=dict)
-    unstacked: dict[int, Lengths] = field(default_factory=dict)
+    stacked: dict[Path, LengthRange] = field(default_factory=dict)
+    unstacked: dict[int, LengthRange] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
 
     def add(

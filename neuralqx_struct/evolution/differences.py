@@ -179,21 +179,23 @@ def renamed_structs(old: Document, new: Document) -> Iterator[tuple[str, str]]:
     An alias, the place as root and equal fields are the signs, in this order.
     """
     gone = [name for name in old.structs if name not in new.structs]
+    forms = {name: _form(old.structs[name]) for name in gone}
     for name, struct in new.structs.items():
         if name in old.structs:
             continue
         candidates = [alias for alias in struct.aliases if alias in gone]
         if name == new.root and old.root in gone:
             candidates.append(old.root)
-        candidates += [former for former in gone if _same_fields(old.structs[former], struct)]
+        form = _form(struct)
+        candidates += [former for former in gone if forms[former] == form and form[0]]
         if candidates:
             gone.remove(candidates[0])
             yield candidates[0], name
 
 
-def _same_fields(a: StructDeclaration, b: StructDeclaration) -> bool:
-    forms = [{n: format_type(d.declared) for n, d in x.stored.items()} for x in (a, b)]
-    return forms[0] == forms[1] and bool(forms[0]) and a.params == b.params
+def _form(struct: StructDeclaration) -> tuple[dict[str, str], list[str]]:
+    """The types of the stored fields of a struct, and its parameters."""
+    return {n: format_type(d.declared) for n, d in struct.stored.items()}, struct.params
 
 
 #: The lowest score of two names of one field.

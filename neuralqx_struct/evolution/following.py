@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.evolution.changes import ANY_LENGTH, Changes, Lengths, Path
+from neuralqx_struct.evolution.changes import ANY_LENGTH, Changes, LengthRange, Path
 from neuralqx_struct.evolution.differences import renamed_structs
 from neuralqx_struct.evolution.proof import resolved
 from neuralqx_struct.evolution.renamed_words import Words, reworded
@@ -64,6 +64,8 @@ def follow_steps(
                 found.words[at] = [*found.words.get(at, ()), (step, words)]
             if kind(step).layers:
                 _count_layers(found, step, (document, made), (old, new))
+            if kind(step).puts(step)[1]:
+                _follow_put_back(found, step, document)
             spread = _follow_parts(found, step, document)
             _follow_renames(found, step, document, made, paths)
             found.spread |= spread
@@ -149,7 +151,7 @@ def _follow_renames(
                 known.pop(path, None)
 
 
-def items_of(step: Step) -> tuple[Lengths, Lengths]:
+def items_of(step: Step) -> tuple[LengthRange, LengthRange]:
     """How many items a collection has that a step parts into fields, and one that it makes of fields."""
     sources, results = kind(step).spreads(step)
     given: Any = step
@@ -162,23 +164,25 @@ def items_of(step: Step) -> tuple[Lengths, Lengths]:
 
 def _follow_parts(
     found: Changes, step: Step, before: Document
-) -> dict[Path, tuple[Step, dict[Path, Lengths]]]:
-    """The fields that a step makes of others by parting or joining them, for :attr:`Changes.spread`; adds the values for the way back."""
-    given: Any = step
-    record = kind(step)
+) -> dict[Path, tuple[Step, dict[Path, LengthRange]]]:
+    """The fields that a step makes of others by parting or joining them, for :attr:`Changes.spread`."""
     owner = ("structs", step.within or before.root, "fields")
-    sources, results = record.spreads(step)
-    origins: dict[Path, Lengths] = {}
+    sources, results = kind(step).spreads(step)
+    origins: dict[Path, LengthRange] = {}
     for at in ((*owner, source) for source in sources):
         if at in found.spread:
             origins |= found.spread[at][1]
         elif at not in found.fresh:
             origins[found.former_path(at)] = items_of(step)[0]
-    if record.puts(step)[1]:
-        at = (*owner, given.field)
-        if at not in found.made and at not in found.fresh:
-            found.put_back[found.former_path(at)] = step
     return {(*owner, result): (step, origins) for result in results}
+
+
+def _follow_put_back(found: Changes, step: Step, before: Document) -> None:
+    """Adds the field to which the inverse of a step gives a value, if it was there in the old version."""
+    given: Any = step
+    at = ("structs", step.within or before.root, "fields", given.field)
+    if at not in found.made and at not in found.fresh:
+        found.put_back[found.former_path(at)] = step
 
 
 def _count_layers(

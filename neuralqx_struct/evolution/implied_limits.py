@@ -30,7 +30,14 @@ from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.grammar import head_of, path_of, steps_of
 from neuralqx_struct.expressions.operators import format_tree
-from neuralqx_struct.schema.bounds import Limits, bounded, limits_of, live_value, scalar_misses
+from neuralqx_struct.schema.bounds import (
+    Limits,
+    bounded,
+    inside,
+    limits_of,
+    live_value,
+    scalar_misses,
+)
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.types import Array, Type, walk_type
 
@@ -167,11 +174,9 @@ def bounded_fields(
         if owner and not others and name not in within:
             walked = walk_type(document.structs[owner].fields[field].declared)
             if not any(inner.sort == "dict" for inner in walked):  # a name may be that of an entry
-                outer = limits(owner, (*within, name))
-                around = {path[1:]: each for path, each in outer.items() if path[0] == field}
+                around = inside(limits(owner, (*within, name)), field)
         every = [c for c in struct.constraints if not any(map(_is_of_item, c.expression.names))]
-        found = limits_of(struct.model_copy(update={"constraints": every}), around)
-        return {path: each for path, each in found.items() if path}
+        return limits_of(struct.model_copy(update={"constraints": every}), around)
 
     @cache
     def fields(name: str) -> dict[str, FieldDeclaration]:

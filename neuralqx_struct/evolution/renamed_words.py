@@ -59,10 +59,10 @@ class Words:
 
     @property
     def is_reversible(self) -> bool:
-        """True if all values are told apart."""
-        return all(self.told_apart(text) is not None for text in self.before | self.beside)
+        """True if no two values become one, in either direction."""
+        return all(self.distinct(text) is not None for text in self.before | self.beside)
 
-    def told_apart(self, text: str) -> str | None:
+    def distinct(self, text: str) -> str | None:
         """The new name of a string, if it is that of no other, in neither direction."""
         new = self.forth(text)
         known = (*self.before, *self.beside, text, *[new] * self.open)
@@ -127,7 +127,7 @@ class _Reword(ast.NodeTransformer):
 
     def _new(self, text: str, chain: Iterable[Words]) -> str:
         for words in chain:
-            new = words.told_apart(text)
+            new = words.distinct(text)
             if new is None:
                 self.is_lost = True
                 return text

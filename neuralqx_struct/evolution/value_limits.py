@@ -20,7 +20,7 @@ from neuralqx_struct.evolution.changes import (
     Changes,
     Direction,
     Entry,
-    Lengths,
+    LengthRange,
     Path,
 )
 from neuralqx_struct.evolution.declared_sizes import new_sizes
@@ -161,7 +161,7 @@ def _makes_values(step: Step) -> bool:
 
 
 def _lost_limits(
-    found: Changes, here: Path, spread: tuple[Step, Mapping[Path, Lengths]], old: Document
+    found: Changes, here: Path, spread: tuple[Step, Mapping[Path, LengthRange]], old: Document
 ) -> None:
     """Adds a change for each limit on a field whose value is only a part of another one now, or has become several."""
     step, origins = spread

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions.evaluation import evaluate_tree
@@ -170,6 +170,14 @@ def limits_of(struct: StructDeclaration, around: Limits) -> Limits:
             fields = [step for step in steps_of(name) if isinstance(step, str)]
             found.setdefault((head_of(name), *fields), {}).setdefault(member, value)
     return found
+
+
+_V = TypeVar("_V")
+
+
+def inside(facts: Mapping[tuple[str, ...], _V], field: str) -> dict[tuple[str, ...], _V]:
+    """Facts by the names of fields on the way, from inside of one field."""
+    return {path[1:]: each for path, each in facts.items() if path[0] == field and path[1:]}
 
 
 def bounded(struct: StructDeclaration, limits: Limits) -> dict[str, FieldDeclaration]:

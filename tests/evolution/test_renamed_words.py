@@ -41,7 +41,7 @@ def test_names_that_are_not_known_lose_the_condition():
 
 
 def test_other_strings_of_a_field_may_have_the_new_name():
-    assert [RENAMED.told_apart(text) for text in "abz"] == ["c", "b", "z"]
-    assert [OPEN.told_apart(text) for text in "abz"] == [None, "b", "z"]
-    assert [BESIDE.told_apart(text) for text in "abk"] == ["c", "b", "k"]
+    assert [RENAMED.distinct(text) for text in "abz"] == ["c", "b", "z"]
+    assert [OPEN.distinct(text) for text in "abz"] == [None, "b", "z"]
+    assert [BESIDE.distinct(text) for text in "abk"] == ["c", "b", "k"]
     assert (RENAMED.is_reversible, OPEN.is_reversible) == (True, False)
