@@ -143,11 +143,15 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
     Args:
         have: The declaration that payloads conform to.
         want: The declaration of their reader.
-        struct: The struct whose own names, and parameters, are compared, which others may use for other sizes; by default all names.
+        struct: The struct whose own names, and parameters, are compared, which others may use for other sizes; by default
+            the names that no parameter hides.
     """
-    shared = want.dims.keys() | int_fields(want).keys() if struct else set[str]()
     names = {struct} if struct else have.structs.keys() & want.structs.keys()
-    wanted = frozenset[str]().union(*(want.structs[name].sizes for name in names))
+    hidden = {name: frozenset[str]() if struct else {*want.structs[name].params} for name in names}
+    shared = set[str]()
+    if struct:
+        shared = (want.dims.keys() | int_fields(want).keys()) - {*want.structs[struct].params}
+    wanted = frozenset[str]().union(*(want.structs[name].sizes - hidden[name] for name in names))
     taken = _taken(have, struct, wanted)
     # The name of a dim of the reader may be that of a size of each instance before.
     own_names = have.structs[struct].sizes - have.dims.keys() if struct else frozenset[str]()
@@ -164,7 +168,9 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
         for field in old.keys() & new.keys():
             types = zip((old[field].declared, new[field].declared), binds, strict=True)
             for a, b in facing_sizes(*starmap(substitute, types)):
-                if b in shared or b in taken or a.text == b:  # no payload has a number for that
+                if b in shared or b in taken or b in hidden[name]:
+                    continue
+                if a.text == b:  # no payload has a number for that
                     continue
                 # One size for all instances cannot be one that each has to itself.
                 own = b in want.dims and name != have.root and not a.names <= have.dims.keys()
@@ -191,8 +197,12 @@ def _taken(have: Document, struct: str, wanted: frozenset[str]) -> frozenset[str
     dims = (dim.equation for name, dim in have.dims.items() if name not in none)
     hidden = hidden_dims(have).keys() - {name for each in dims if each for name in each.names}
     shown = {place.size for place in shown_places(have) if struct in ("", place.struct)}
-    named = (each.sizes & shown.union(each.params) for each in inside)
-    return (dims_in_use(have) - hidden).union(*named)
+    if struct:
+        params = {*have.structs[struct].params}
+        return dims_in_use(have) - hidden - params | have.structs[struct].sizes & (shown | params)
+    return (dims_in_use(have) - hidden).union(
+        *(each.sizes & shown - {*each.params} for each in inside)
+    )
 
 
 def _given(document: Document, struct: str) -> dict[str, Expression]:

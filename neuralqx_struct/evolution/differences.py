@@ -93,14 +93,17 @@ def differences(have: Document, want: Document) -> list[Difference]:
         found.append(Difference(("root",), message, hint))
     (have_structs, have_enums), (want_structs, want_enums) = reachable(have), reachable(want)
     solved = {name for name in new if name in want.dims and is_solved(want, name)}
+    outside = frozenset(want.dims).union(new, *(size.names for size in new.values()))
     scopes: dict[tuple[bool, frozenset[str]], dict[str, Expression]] = {}
     for name in want_structs:
         if name in have_structs:
             struct = want.structs[name]
-            scope = (name == want.root, frozenset(struct.params).intersection(want.dims))
+            hidden = outside.intersection(struct.params)
+            scope = (name == want.root, hidden)
             if scope not in scopes:
                 known = equations(want, have, struct=name)
-                scopes[scope] = {**new, **{n: size for n, size in known.items() if n not in solved}}
+                named = {n: size for n, size in new.items() if hidden.isdisjoint({n, *size.names})}
+                scopes[scope] = named | {n: size for n, size in known.items() if n not in solved}
             known = {**scopes[scope], **new_sizes(have, want, name)}
             found += _in_struct(name, have.structs[name], struct, known)
     found += starmap(Difference, mixed_dtypes(have, want))

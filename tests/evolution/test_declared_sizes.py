@@ -128,3 +128,27 @@ def test_equations_of_hidden_sizes_are_not_those_of_the_sizes_that_have_their_na
         for at, size in ((1, "p"), (2, "2 * m"))
     )
     assert [found.code for found in verdict(old, new, "forward")] == codes
+
+
+@pytest.mark.parametrize(
+    ("root", "inside", "codes"),
+    [
+        (("list[C, 1]", "list[C, n]"), ("int8[n]", "int8[n]"), []),
+        (("list[C[2], 1]", "list[C[2], n]"), ("int8[n]", "int8[n]"), []),
+        (("list[int, 1]", "list[int, n]"), ("int8[1]", "int8[n]"), []),
+        (("list[C[n], 1]", "list[C[n], n]"), ("int8[n]", "int8[n]"), ["NQX301"]),
+        (("list[C[n], 1]", "list[C[n], n]"), ("int8[2]", "int8[2]"), []),
+        (("list[C[_]]", "list[C[_]]"), ("list[int, 2]", "list[int, n]"), []),
+    ],
+)
+def test_a_parameter_by_the_name_of_a_dim_is_another_size(root, inside, codes):
+    old, new = (
+        doc(
+            {"x": field.replace("C,", "C[_],"), "y": "C[_]"},
+            at,
+            raw={"C": {"params": ["n"], "fields": {"a": inner}}},
+            dims={"n": {}},
+        )
+        for at, field, inner in zip((1, 2), root, inside, strict=True)
+    )
+    assert [found.code for found in verdict(old, new, "backward")] == codes

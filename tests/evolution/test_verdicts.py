@@ -231,6 +231,14 @@ def test_alternatives_of_one_field_have_one_size(fields, codes):
     assert [c.code for c in diff_documents(first, second) if c.code == "NQX270"] == codes
 
 
+def test_a_size_becomes_a_dim_where_another_alternative_is_new():
+    """Payloads of the first version have one B, whatever fields of the second one may hold."""
+    inner = {"B": {"fields": {"w": "int8[n]"}}, "C": {"fields": {"v": "int8[]"}}}
+    first = doc({"x": "B", "y": "C"}, structs=inner)
+    second = doc({"x": "B", "y": "C | B"}, 2, structs=inner, dims={"n": {}})
+    assert verdict(first, second, "backward") == []
+
+
 def test_sizes_of_versions_in_between_are_not_checked():
     field = {"a": "int8[p]", "b": "int8[n]"}
     dims = [{"n": {"equals": "p + 1"}, "p": {}}, {"n": {}, "p": {}}, {"n": {"min": 1}, "p": {}}]

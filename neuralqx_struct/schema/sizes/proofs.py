@@ -49,7 +49,7 @@ def unproved_sizes(
         if dim.equation is not None and new.keys().isdisjoint(dim.equation.names)
     }
     known = {**equations, **new}
-    once_before, once_now = held_once(have), held_once(want)
+    at_most_once = held_once(have)
     hidden, shown = hidden_dims(want), shown_places(want)
     places = {(place.struct, place.size) for place in shown}
     filled: dict[str, set[frozenset[str]]] | None = None
@@ -61,7 +61,7 @@ def unproved_sizes(
         structs = {struct for struct in naming if (struct, name) in places}
         names = new[name].names if name in new else {name}
         is_given = name in int_fields(want)
-        once = structs <= {want.root} if is_given else once_before(structs) and once_now(structs)
+        once = structs <= {want.root} if is_given else at_most_once(structs)
         if not names <= have.dims.keys() and not once:
             message = f"expected one size {name} for the whole tree, got one for each instance"
             hint = f"keep {name} a size of each instance: declare the dim under another name"
