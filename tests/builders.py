@@ -479,8 +479,10 @@ def random_array(name, shape=(3, 5)):
 # --- schema documents, payloads and migration steps ---
 
 
-def doc(fields, version=1, steps=None, structs=None, *, source=None, raw=None, **members):
-    """A document whose root `A` has `fields`; with `steps` also a migration from the version `source`.
+def doc(
+    fields=None, version=1, steps=None, structs=None, *, root="A", source=None, raw=None, **members
+):
+    """A document whose `root` has `fields`; with `steps` also a migration from the version `source`.
 
     `structs` are further structs by their fields, `raw` further structs as they are written.
     """
@@ -489,8 +491,8 @@ def doc(fields, version=1, steps=None, structs=None, *, source=None, raw=None, *
         "language": "1",
         "schema": "lab.a",
         "version": version,
-        "root": "A",
-        "structs": {"A": {"fields": fields}, **others, **(raw or {})},
+        "root": root,
+        "structs": {root: {"fields": fields or {}}, **others, **(raw or {})},
         **members,
     }
     if steps is not None:

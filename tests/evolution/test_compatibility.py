@@ -10,23 +10,8 @@ from neuralqx_struct.errors import MigrationError, SchemaError, has_errors
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.plans import plan
-from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
-
-
-def doc(fields, version=1, steps=None, **members):
-    data = {
-        "language": "1",
-        "schema": "lab.a",
-        "version": version,
-        "root": "A",
-        "structs": {"A": {"fields": fields}},
-    }
-    if steps is not None:
-        items = [{s.step_name(x): x.model_dump(by_alias=True, exclude_unset=True)} for x in steps]
-        data["migrations"] = [{"from": version - 1, "steps": items}]
-    return document_from_data({**data, **members}, "test")
-
+from tests.builders import doc
 
 A = {"a": "int32[n]"}
 DEFAULT = {"type": "int", "default": 0}

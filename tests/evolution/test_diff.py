@@ -21,19 +21,7 @@ from neuralqx_struct.schema.model import (
 )
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series
-from tests.builders import DIAGNOSTICS, ROOT, yaml_blocks
-
-
-def doc(fields=None, version=1, **members):
-    """A document with the fields of its root `A`; other members override what is built."""
-    data = {
-        "language": "1",
-        "schema": "lab.a",
-        "version": version,
-        "root": "A",
-        "structs": {"A": {"fields": fields or {}}},
-    }
-    return document_from_data({**data, **members}, "test")
+from tests.builders import DIAGNOSTICS, ROOT, doc, yaml_blocks
 
 
 def f(declared, **members):
@@ -41,12 +29,12 @@ def f(declared, **members):
 
 
 LISTED = {
-    "structs": {"A": {"fields": {"x": "list[B]"}}, "B": {"fields": {"w": "int8[n]"}}},
+    "raw": {"A": {"fields": {"x": "list[B]"}}, "B": {"fields": {"w": "int8[n]"}}},
 }
 
 
 def structs(**members):
-    return {"structs": {"A": {"fields": {"x": "int"}, **members}}}
+    return {"raw": {"A": {"fields": {"x": "int"}, **members}}}
 
 
 # old, new, then code and direction of the one change that is expected
@@ -149,7 +137,7 @@ def test_field_changes(case):
 DOCUMENTS = {
     "removed, reserved, with a default": (
         doc(f("int", default=1)),
-        doc(version=2, structs={"A": {"fields": {}, "reserved": ["x"]}}),
+        doc(version=2, raw={"A": {"fields": {}, "reserved": ["x"]}}),
         [("NQX208", "$.structs.A.fields.x")],
     ),
     "removed without a default": (
@@ -158,12 +146,12 @@ DOCUMENTS = {
         [("NQX203", "$.structs.A.fields.x"), ("NQX201", "$.structs.A.fields.x")],
     ),
     "reserved name used": (
-        doc(structs={"A": {"fields": {}, "reserved": ["x"]}}),
+        doc(raw={"A": {"fields": {}, "reserved": ["x"]}}),
         doc(f("int", default=0), 2),
         [("NQX205", "$.structs.A.fields.x"), ("NQX208", "$.structs.A.fields.x")],
     ),
     "reserved name freed": (
-        doc(structs={"A": {"fields": {}, "reserved": ["x"]}}),
+        doc(raw={"A": {"fields": {}, "reserved": ["x"]}}),
         doc({}, 2),
         [("NQX206", "$.structs.A.reserved")],
     ),
@@ -195,30 +183,30 @@ DOCUMENTS = {
     ),
     "struct added": (
         doc(),
-        doc(version=2, structs={"A": {"fields": {}}, "B": {"fields": {}}}),
+        doc(version=2, raw={"A": {"fields": {}}, "B": {"fields": {}}}),
         [("NQX284", "$.structs.B")],
     ),
     "struct removed": (
-        doc(structs={"A": {"fields": {}}, "B": {"fields": {}}}),
+        doc(raw={"A": {"fields": {}}, "B": {"fields": {}}}),
         doc({}, 2),
         [("NQX280", "$.structs.B")],
     ),
     "struct renamed": (
-        doc(structs={"A": {"fields": {}}, "B": {"fields": {"z": "int"}}}),
-        doc(version=2, structs={"A": {"fields": {}}, "C": {"fields": {"z": "int"}}}),
+        doc(raw={"A": {"fields": {}}, "B": {"fields": {"z": "int"}}}),
+        doc(version=2, raw={"A": {"fields": {}}, "C": {"fields": {"z": "int"}}}),
         [("NQX281", "$.structs.C")],
     ),
     "struct renamed with an alias": (
-        doc(structs={"A": {"fields": {}}, "B": {"fields": {"z": "int"}}}),
+        doc(raw={"A": {"fields": {}}, "B": {"fields": {"z": "int"}}}),
         doc(
             version=2,
-            structs={"A": {"fields": {}}, "C": {"fields": {"z": "str"}, "aliases": ["B"]}},
+            raw={"A": {"fields": {}}, "C": {"fields": {"z": "str"}, "aliases": ["B"]}},
         ),
         [("NQX210", "$.structs.C.fields.z"), ("NQX284", "$.structs.C")],
     ),
     "root": (
-        doc(structs={"A": {"fields": {}}, "B": {"fields": {"q": "int"}}}),
-        doc(version=2, root="B", structs={"A": {"fields": {}}, "B": {"fields": {"q": "int"}}}),
+        doc(raw={"A": {"fields": {}}, "B": {"fields": {"q": "int"}}}),
+        doc({"q": "int"}, 2, structs={"A": {}}, root="B"),
         [("NQX280", "$.root")],
     ),
     "params": (
@@ -228,14 +216,14 @@ DOCUMENTS = {
     ),
     "arguments": (
         doc(
-            structs={
+            raw={
                 "A": {"fields": {"x": "B[n]", "y": "int8[n]"}},
                 "B": {"params": ["k"], "fields": {}},
             }
         ),
         doc(
             version=2,
-            structs={
+            raw={
                 "A": {"fields": {"x": "B[2 * n]", "y": "int8[n]"}},
                 "B": {"params": ["k"], "fields": {}},
             },
@@ -313,11 +301,11 @@ DOCUMENTS = {
     ),
     "a name reserved": (
         doc(),
-        doc(version=2, structs={"A": {"fields": {}, "reserved": ["x"]}}),
+        doc(version=2, raw={"A": {"fields": {}, "reserved": ["x"]}}),
         [("NQX234", "$.structs.A.reserved")],
     ),
     "alias of a struct removed": (
-        doc(structs={"A": {"fields": {}, "aliases": ["Z"]}}),
+        doc(raw={"A": {"fields": {}, "aliases": ["Z"]}}),
         doc(version=2),
         [("NQX207", "$.structs.A")],
     ),
@@ -633,18 +621,13 @@ def test_the_steps_of_the_versions_between_are_composed(tmp_path):
     assert not [change for change in found if change.severity == "error"]
     assert diff("schemas/vmc_state/v1.yaml", "schemas/vmc_state/v3.yaml") == found
     old = doc({"a": "float32[n]"})
-    middle = doc({"b": "float32[n]"}, 2, migrations=[s.migration(1, [s.rename(field="a", to="b")])])
+    middle = doc({"b": "float32[n]"}, 2, [s.rename(field="a", to="b")])
     steps = [
         s.rename_struct(struct="A", to="B"),
         s.rename(field="b", to="c"),
         s.cast(field="c", dtype="float64"),
     ]
-    new = doc(
-        version=3,
-        root="B",
-        structs={"B": {"fields": {"c": "float64[n]"}}},
-        migrations=[s.migration(2, steps)],
-    )
+    new = doc({"c": "float64[n]"}, 3, steps, root="B")
     found = {c.code: c for c in diff_documents(old, new, [middle])}
     assert found.keys() == {"NQX280", "NQX281", "NQX208", "NQX211"}
     assert (found["NQX211"].path, found["NQX211"].old_path) == (
@@ -652,11 +635,7 @@ def test_the_steps_of_the_versions_between_are_composed(tmp_path):
         "$.structs.A.fields.a",
     )
     assert found["NQX281"].severity == "info"
-    again = doc(
-        {"a": "int"},
-        3,
-        migrations=[s.migration(2, [s.remove(field="b", lossy=True), s.add(field="a", default=1)])],
-    )
+    again = doc({"a": "int"}, 3, [s.remove(field="b", lossy=True), s.add(field="a", default=1)])
     assert {c.code: c.severity for c in diff_documents(old, again, [middle])} == {"NQX210": "info"}
 
 

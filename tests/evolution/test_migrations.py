@@ -203,7 +203,7 @@ PROOFS = {
     ),
     "root": (
         doc({}, structs={"B": {}}),
-        doc({}, 2, [], structs={"B": {}}, root="B"),
+        doc({}, 2, [], structs={"A": {}}, root="B"),
         [("NQX305", "$.root")],
     ),
     "params": (
@@ -622,7 +622,7 @@ def test_no_step_is_proposed_for_shapes_of_different_sizes():
 
 def test_no_step_is_proposed_for_a_root_that_was_there_before():
     found = prove(
-        doc({"b": "B"}, structs={"B": {}}), doc({"b": "B"}, 2, [], structs={"B": {}}, root="B")
+        doc({"b": "B"}, structs={"B": {}}), doc({}, 2, [], structs={"A": {"b": "B"}}, root="B")
     )
     assert "no step makes another struct the root" in found[0].hint
 

@@ -17,13 +17,7 @@ from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.schema.uses import among, link
-from tests.builders import bounded, payload
-
-
-def doc(fields, version=1, **members):
-    data = {"language": "1", "schema": "lab.law", "version": version, "root": "A"}
-    structs = {"A": {"fields": fields}, **members.pop("structs", {})}
-    return document_from_data({**data, "structs": structs, **members}, "test")
+from tests.builders import bounded, doc, payload
 
 
 def loads(writer, reader, unknown, key=0, used=()):
@@ -89,7 +83,7 @@ def test_verdicts_of_dims(name):
     old, new, backward, forward = LIMITED[name]
     fields, inner = {"a": "int8[n]", "m": "int8[m]", "x": "B"}, {"B": {"fields": {"w": "int8[n]"}}}
     first, second = (
-        doc(fields, version, dims=dims, structs=inner) for version, dims in ((1, old), (2, new))
+        doc(fields, version, dims=dims, raw=inner) for version, dims in ((1, old), (2, new))
     )
     for mode, expected in (("backward", backward), ("forward", forward)):
         found = verdict(first, second, mode)
@@ -101,7 +95,7 @@ def test_verdicts_of_dims(name):
 def test_a_dim_is_shared_by_the_structs_whose_payloads_show_it(fields, shared):
     inner = {"B": {"fields": {"w": "int8[n]"}}, "C": {"params": ["s"], "fields": fields}}
     for held in ({"x": "B", "y": "C[n]"}, {"y": "C[n]", "x": "B"}):
-        first, second = doc(held, dims={"n": {}}, structs=inner), doc(held, 2, structs=inner)
+        first, second = doc(held, dims={"n": {}}, raw=inner), doc(held, 2, raw=inner)
         assert has_errors(verdict(first, second, "forward")) is shared
         assert not has_errors(verdict(first, second, "backward"))
 
@@ -159,7 +153,7 @@ def test_dims_that_no_payload_shows_refuse_none(name):
     }
     dims = {"n": {}, "m": {}, "k": {}, "l": {}, "d": {}}
     first, second = (
-        doc(fields, version, dims={**dims, **given}, structs=structs)
+        doc(fields, version, dims={**dims, **given}, raw=structs)
         for version, given in ((1, old), (2, new))
     )
     assert has_errors(verdict(first, second, "backward")) is not expected
@@ -178,7 +172,7 @@ def test_a_dim_that_no_payload_showed_is_the_size_that_a_shape_gives_it(dims, ex
     structs = {"Unused": {"params": ["s"], "fields": {"x": "int"}}}
     dims = {"n": {}, **dims}
     first, second = (
-        doc({"a": f"int8[{size}]", "b": "int8[n]", "u": "Unused[k]"}, version, dims=dims, structs=structs)
+        doc({"a": f"int8[{size}]", "b": "int8[n]", "u": "Unused[k]"}, version, dims=dims, raw=structs)
         for version, size in ((1, 2), (2, "k"))
     )  # fmt: skip
     assert has_errors(verdict(first, second, "backward")) is not expected
@@ -201,12 +195,12 @@ def test_members_that_become_a_default_are_named_where_there_is_one():
 def test_a_struct_that_is_held_once_has_no_size_of_its_own():
     inner = {"B": {"fields": {"w": "int8[n]"}}}
     first, second = (
-        doc({"x": "B"}, structs=inner),
-        doc({"x": "B"}, 2, structs=inner, dims={"n": {}}),
+        doc({"x": "B"}, raw=inner),
+        doc({"x": "B"}, 2, raw=inner, dims={"n": {}}),
     )
     assert verdict(first, second, "full") == []
     several = {"x": "B", "y": "B | null"}
-    first, second = doc(several, structs=inner), doc(several, 2, structs=inner, dims={"n": {}})
+    first, second = doc(several, raw=inner), doc(several, 2, raw=inner, dims={"n": {}})
     assert [d.code for d in verdict(first, second, "full")] == ["NQX270"]
 
 
@@ -225,8 +219,8 @@ def test_a_struct_that_is_held_once_has_no_size_of_its_own():
 )
 def test_alternatives_of_one_field_have_one_size(fields, codes):
     inner = {"B": {"fields": {"w": "int8[n]"}}, "C": {"fields": {"v": "int8[n]"}}}
-    first = doc(fields, structs=inner)
-    second = doc(fields, 2, structs=inner, dims={"n": {}})
+    first = doc(fields, raw=inner)
+    second = doc(fields, 2, raw=inner, dims={"n": {}})
     assert [d.code for d in verdict(first, second, "full")] == codes
     assert [c.code for c in diff_documents(first, second) if c.code == "NQX270"] == codes
 
@@ -234,8 +228,8 @@ def test_alternatives_of_one_field_have_one_size(fields, codes):
 def test_a_size_becomes_a_dim_where_another_alternative_is_new():
     """Payloads of the first version have one B, whatever fields of the second one may hold."""
     inner = {"B": {"fields": {"w": "int8[n]"}}, "C": {"fields": {"v": "int8[]"}}}
-    first = doc({"x": "B", "y": "C"}, structs=inner)
-    second = doc({"x": "B", "y": "C | B"}, 2, structs=inner, dims={"n": {}})
+    first = doc({"x": "B", "y": "C"}, raw=inner)
+    second = doc({"x": "B", "y": "C | B"}, 2, raw=inner, dims={"n": {}})
     assert verdict(first, second, "backward") == []
 
 
@@ -416,14 +410,14 @@ def test_steps_on_words_that_the_writer_lacks_refuse_nothing():
 
 def test_limits_follow_renames_by_steps():
     first = doc(
-        {"a": "int"}, structs={"A": {"fields": {"a": "int"}, "constraints": [{"expr": "a > 0"}]}}
+        {"a": "int"}, raw={"A": {"fields": {"a": "int"}, "constraints": [{"expr": "a > 0"}]}}
     )
     renamed = {"fields": {"b": "int"}, "constraints": [{"expr": "b > 0"}]}
     steps = [s.steps.migration(1, [s.steps.rename(field="a", to="b")])]
-    second = doc({}, 2, structs={"A": renamed}).model_copy(update={"migrations": steps})
+    second = doc({}, 2, raw={"A": renamed}).model_copy(update={"migrations": steps})
     assert verdict(first, second, "full") == []
     limited = {"fields": {"b": {"type": "int", "le": 5}}, "constraints": [{"expr": "b > 0"}]}
-    second = doc({}, 2, structs={"A": limited}).model_copy(update={"migrations": steps})
+    second = doc({}, 2, raw={"A": limited}).model_copy(update={"migrations": steps})
     (found,) = verdict(first, second, "full")
     assert (found.code, found.path) == ("NQX270", "$.structs.A.fields.b")
 
@@ -521,7 +515,7 @@ def test_limits_count_where_payloads_hold_the_struct(before, after, codes, is_us
             fields = {n: "lab.inner.B" if t == "B" else t for n, t in fields.items()}
             made = link(doc(fields, version, uses=[f"lab.inner@{version}"]), among(inner))
         else:
-            made = doc(fields, version, structs={"B": BOUNDED[version - 1]})
+            made = doc(fields, version, raw={"B": BOUNDED[version - 1]})
         versions.append(made)
     old, new = versions
     if steps:
@@ -561,7 +555,7 @@ def side(version, parts):
     fields, inner, members, dims = parts
     structs = {"In": {"fields": inner}}
     sizes = {"sizes": "int8[n, m]"} if dims else {}
-    return doc({**fields, **sizes}, version, structs=structs, enums={"Mode": members}, dims=dims)
+    return doc({**fields, **sizes}, version, raw=structs, enums={"Mode": members}, dims=dims)
 
 
 STOPS = {"NQX213", "NQX214", "NQX412"}
@@ -611,7 +605,7 @@ def test_hundreds_of_structs_that_have_other_names():
         structs = {f"{name}{i}": {"fields": {"x": f"int8[{i + 1}]"}} for i in range(500)}
         for i, struct in enumerate(structs.values()):
             struct |= {member: [f"{value}{i}"] for member, value in members.items()}
-        return doc(fields, number, structs=structs)
+        return doc(fields, number, raw=structs)
 
     with bounded():
         found = verdict(version(1, "S"), version(2, "T", aliases="S"), "full")
