@@ -20,12 +20,7 @@ from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.polynomials import difference, polynomial
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.schema.sizes.proofs import (
-    Unproved,
-    hidden_dims,
-    shown_places,
-    solution_of,
-)
+from neuralqx_struct.schema.sizes.proofs import Unproved
 from neuralqx_struct.schema.sizes.scopes import (
     dims_in_use,
     int_fields,
@@ -33,6 +28,7 @@ from neuralqx_struct.schema.sizes.scopes import (
     sizes_of_params,
     sizes_of_struct,
 )
+from neuralqx_struct.schema.sizes.shown import hidden_dims, shown_places, solution_of
 from neuralqx_struct.types import Array, Type, map_type, walk_type
 
 

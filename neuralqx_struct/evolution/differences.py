@@ -27,12 +27,13 @@ from neuralqx_struct.schema.lock import full_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.schema.sizes.proofs import is_solved, shown_places, unproved_sizes
+from neuralqx_struct.schema.sizes.proofs import unproved_sizes
 from neuralqx_struct.schema.sizes.scopes import (
     held_once,
     reachable,
     start_of,
 )
+from neuralqx_struct.schema.sizes.shown import hidden_from, is_solved, shown_places
 from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types import Extent, Type, map_sizes
 from neuralqx_struct.types.text import format_type
@@ -92,7 +93,8 @@ def differences(have: Document, want: Document) -> list[Difference]:
         message = f"expected root {want.root}, got {have.root}"
         found.append(Difference(("root",), message, hint))
     (have_structs, have_enums), (want_structs, want_enums) = reachable(have), reachable(want)
-    solved = {name for name in new if name in want.dims and is_solved(want, name)}
+    none = hidden_from(have, want, new)
+    solved = {name for name in new if name in want.dims and is_solved(want, name, none)}
     outside = frozenset(want.dims).union(new, *(size.names for size in new.values()))
     scopes: dict[tuple[bool, frozenset[str]], dict[str, Expression]] = {}
     for name in want_structs:

@@ -109,12 +109,14 @@ def test_sizes_that_no_payload_shows_are_those_that_the_reader_sees(more, codes)
     assert [found.code for found in verdict(old, new, "forward")] == codes
 
 
-@pytest.mark.parametrize(("least", "readable"), [(0, False), (1, True)])
-def test_a_hidden_size_is_no_demand_where_a_minimum_gives_it_a_number(least, readable):
-    """A list of one item shows n = 1, so k is 0; without the minimum an empty one would need k = -1."""
-    dims = {"k": {}, "n": {"equals": "k + 1", "min": least}}
+@pytest.mark.parametrize(
+    ("size", "readable"), [("1", True), ("q", True), ("0", False), ("r", False), ("s", False)]
+)
+def test_a_hidden_size_is_no_demand_where_payloads_give_it_a_number(size, readable):
+    """A list of one item shows p = 1, so k is 0 and n is 1; an empty one would need k = -1."""
+    dims = {"p": {"equals": "k + 1"}, "k": {}, "n": {"equals": "k + 1"}, "q": {"min": 1}, "r": {}}
     old, new = (
-        doc({"a": f"list[int, {size}]"}, at, dims=dims) for at, size in ((1, "n"), (2, "1"))
+        doc({"a": f"list[int, {length}]"}, at, dims=dims) for at, length in ((1, "p"), (2, size))
     )
     assert (verdict(old, new, "forward") == []) is readable
 

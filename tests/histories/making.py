@@ -304,6 +304,15 @@ class Maker:
         return sizes
 
     def instance(self, version, name, dims, given):
+        """An instance of a struct; a probe of many instances needs some that constraints accept."""
+        limits = [each for each in version.constraints if each.struct is version.structs[name]]
+        for _ in range(3 if self.bold else 1):
+            made = self.any_instance(version, name, dims, given)
+            if all(each.holds(version, made) for each in limits):
+                break
+        return made
+
+    def any_instance(self, version, name, dims, given):
         struct = version.structs[name]
         sizes = {key: self.any_size() for key in [*SIZES, *string.ascii_lowercase]}
         sizes |= dims

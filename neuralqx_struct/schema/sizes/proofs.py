@@ -9,15 +9,13 @@ Example:
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
-from neuralqx_struct.schema.field_paths import given_fields, given_values, once
+from neuralqx_struct.schema.field_paths import given_fields, given_values
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.feasibility import PossibleSizes
 from neuralqx_struct.schema.sizes.scopes import (
@@ -26,6 +24,13 @@ from neuralqx_struct.schema.sizes.scopes import (
     int_fields,
     reachable,
     shared_sizes,
+)
+from neuralqx_struct.schema.sizes.shown import (
+    hidden_from,
+    is_solved,
+    is_sum,
+    lower_bound,
+    shown_places,
 )
 from neuralqx_struct.types import Type, walk_type
 
@@ -50,7 +55,7 @@ def unproved_sizes(
     }
     known = {**equations, **new}
     at_most_once = held_once(have)
-    hidden, shown = hidden_dims(want), shown_places(want)
+    hidden, shown = hidden_from(have, want, new), shown_places(want)
     places = {(place.struct, place.size) for place in shown}
     filled: dict[str, set[frozenset[str]]] | None = None
     minima: dict[frozenset[str], dict[str, int]] = defaultdict(dict)
@@ -72,7 +77,7 @@ def unproved_sizes(
         form = polynomial(parse(name), known)
         if (
             equation is not None
-            and not is_solved(want, name)
+            and not is_solved(want, name, hidden)
             and form != polynomial(equation, known)
         ):
             got = had.text if had else "any size"
@@ -114,113 +119,6 @@ def unproved_sizes(
         message = f"expected {name} to be the size of that name, got any int"
         hint = "rename the field or the size: a static int of the root gives the size of its name"
         yield ("structs", want.root, "fields", name), message, hint
-
-
-@once
-def hidden_dims(document: Document) -> dict[str, Expression | None]:
-    """The dims that no payload shows and that refuse none, each with the size that an equation gives it, if one does.
-
-    An equation with such a dim has a solution for it, whatever the other sizes are: ``a = n + 1``, not ``n = a + 1``.
-    """
-    forms: dict[str, Polynomial] = {}
-    inside: dict[str, set[str]] = {}
-    holding: dict[str, set[str]] = {}
-    for name, dim in document.dims.items():
-        if dim.equation is not None:
-            forms[name] = polynomial(parse(f"{name} - ({dim.equation.text})"), {})
-            inside[name] = {name, *dim.equation.names}
-            for inner in inside[name]:
-                holding.setdefault(inner, set()).add(name)
-    shown = {place.size for place in shown_places(document)} | given_values(document).keys()
-    least = {name: dim.min or 0 for name, dim in document.dims.items()}
-    found: dict[str, Expression | None] = {}
-    waiting = [name for name in document.dims if name not in shown]
-    while waiting:
-        name = waiting.pop()
-        equations = holding.get(name, set())
-        if name in found or len(equations) > 1:
-            continue
-        found[name] = None
-        for equation in [*equations]:
-            solution = solution_of(forms[equation], name, least)
-            if solution is None:
-                del found[name]
-                continue
-            found[name] = solution
-            for inner in inside[equation]:
-                holding[inner].discard(equation)
-                if inner not in shown:
-                    waiting.append(inner)
-    for name in reversed([*found]):  # a size that follows from one without a number has none
-        size = found[name]
-        if size is not None and any(found.get(inner, size) is None for inner in size.names):
-            found[name] = None
-    return found
-
-
-def is_solved(document: Document, name: str) -> bool:
-    """True if the equation of a dim refuses no size, as it gives one to a dim that no payload shows."""
-    equation = document.dims[name].equation
-    names = {name} | (equation.names if equation else set())
-    return equation is None or not hidden_dims(document).keys().isdisjoint(names)
-
-
-def solution_of(
-    form: Polynomial, name: str, least: Mapping[str, int] | None = None
-) -> Expression | None:
-    """The size of a name for which a polynomial is zero, if every value of the others gives one; some have a least value."""
-    factor = form.get((name,), 0)
-    others = {atoms: -count for atoms, count in form.items() if atoms != (name,)}
-    if not factor or any(count % factor for count in others.values()):
-        return None
-    rest = {atoms: count // factor for atoms, count in others.items()}
-    sums = {atoms: count for atoms, count in rest.items() if atoms}
-    smallest = rest.get((), 0) + _bound(sums, least or {})
-    if not _is_sum(sums) or smallest < 0 or any(name in atoms for atoms in rest):
-        return None
-    terms = [" * ".join([str(count), *atoms]) for atoms, count in rest.items()]
-    return parse(" + ".join(term.removeprefix("1 * ") for term in terms) or "0")
-
-
-class Place(NamedTuple):
-    """Where payloads show a size: the struct and field, and the sort of the type there."""
-
-    struct: str
-    field: str
-    sort: str
-    size: str
-
-
-@once
-def shown_places(document: Document) -> set[Place]:
-    """The places of sizes that payloads show: in shapes, and as parameters of structs with such shapes."""
-    found: set[Place] = set()
-    waiting = [Place(document.root, name, "", name) for name in int_fields(document)]
-    passed: dict[tuple[str, str], list[Place]] = {}
-    for name in reachable(document)[0]:
-        for key, field in document.structs[name].stored.items():
-            for part in walk_type(field.declared):
-                at = (name, key, part.sort)
-                sizes = [size for size in part.extents if size is not ...]
-                waiting += [Place(*at, inner) for size in sizes for inner in size.names]
-                struct = document.structs.get(part.refers)
-                params = struct.params if struct else [""] * len(part.arguments)
-                for parameter, size in zip(params, part.arguments, strict=False):
-                    names = [Place(*at, inner) for inner in size.names]
-                    passed.setdefault((part.refers, parameter), []).extend(names)
-                    if struct is None or not _is_sum(polynomial(size, {})):
-                        waiting += names  # of another document, or a size that may not exist
-    while waiting:
-        place = waiting.pop()
-        if place not in found:
-            found.add(place)
-            waiting += passed.get((place.struct, place.size), ())
-    return {place for place in found if place.size not in document.structs[place.struct].params}
-
-
-def _is_sum(form: Polynomial) -> bool:
-    """True for sums of products of sizes: they are never negative, nor fractions."""
-    return all(count > 0 and all(map(str.isidentifier, atoms)) for atoms, count in form.items())
 
 
 _KEEP = "keep it, or put the sizes that are meant into arrays of a new name"
@@ -332,7 +230,7 @@ def _in_lists(
 def _factors(size: Expression, known: Mapping[str, Expression]) -> set[str]:
     """The names that are at least one where a size is."""
     forms = [polynomial(size, {}), polynomial(size, known)]
-    sums = [[{*atoms} for atoms in form] for form in forms if form and _is_sum(form)]
+    sums = [[{*atoms} for atoms in form] for form in forms if form and is_sum(form)]
     return set[str]().union(*(set[str].intersection(*atoms) for atoms in sums))
 
 
@@ -363,10 +261,12 @@ def _least(
             least[name] = max(low, 1) if name in positive else low
             if equation:
                 form = polynomial(equation, {})
-                least[name] = _next(form, max(least[name], _bound(form, least)))
+                least[name] = _next(form, max(least[name], lower_bound(form, least)))
         started.add(name)
     # What cancels is gone only where equations are put in.
-    return max(_bound(polynomial(size, known), least), _bound(polynomial(size, {}), least))
+    return max(
+        lower_bound(polynomial(size, known), least), lower_bound(polynomial(size, {}), least)
+    )
 
 
 def _next(form: Polynomial, least: int) -> int:
@@ -375,18 +275,6 @@ def _next(form: Polynomial, least: int) -> int:
     step = math.gcd(*(count for atoms, count in form.items() if atoms))
     whole = all(atom.isidentifier() for atoms in form for atom in atoms)
     return least + (constant - least) % step if whole and step else least
-
-
-def _bound(form: Polynomial, least: Mapping[str, int]) -> int:
-    """A lower bound of a sum of products; 0 if something is subtracted, or may be negative."""
-    atoms = {atom for atoms in form for atom in atoms}
-    names = {name for atom in atoms for name in re.findall(r"[\w.]+", atom)}
-    negative = [count for count in (*form.values(), *(least.get(n, 0) for n in names)) if count < 0]
-    if negative or any("-" in atom for atom in atoms):
-        return 0
-    return sum(
-        count * math.prod(least.get(atom, 0) for atom in atoms) for atoms, count in form.items()
-    )
 
 
 def _most(size: Expression, have: Document) -> int | None:
