@@ -215,7 +215,8 @@ class Comparison:
             try:
                 for hop in hops:
                     expected = hop.up(expected)
-                if not all(each.holds(head, expected) for each in head.derived):
+                owners = filter(None, (head, head.used))
+                if not all(each.holds(own, expected) for own in owners for each in own.derived):
                     raise Stop
             except Stop:
                 expected = s.MigrationError("stop")

@@ -64,9 +64,10 @@ class Derived:
 
     def holds(self, version, value):
         """True if it has a value in all instances in a value."""
+        name = next(version.prefix + k for k, v in version.structs.items() if v is self.struct)
         try:
             for instance in instances(value):
-                if version.structs.get(instance.struct.removeprefix(version.prefix)) is self.struct:
+                if instance.struct == name:
                     self.value(version, instance)
         except ZeroDivisionError:
             return False
