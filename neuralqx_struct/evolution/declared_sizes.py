@@ -23,6 +23,7 @@ from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.proofs import Unproved
 from neuralqx_struct.schema.sizes.scopes import (
     dims_in_use,
+    hiding_params,
     int_fields,
     reachable,
     sizes_of_params,
@@ -143,7 +144,7 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
             the names that no parameter hides.
     """
     names = {struct} if struct else have.structs.keys() & want.structs.keys()
-    hidden = {name: frozenset[str]() if struct else {*want.structs[name].params} for name in names}
+    hidden = {name: set[str]() if struct else hiding_params(want, name) for name in names}
     shared = set[str]()
     if struct:
         shared = (want.dims.keys() | int_fields(want).keys()) - {*want.structs[struct].params}
@@ -172,7 +173,7 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
                 own = b in want.dims and name != have.root and not a.names <= have.dims.keys()
                 own |= a.text == ANY and times(name)[b] != 1
                 own |= not a.names.isdisjoint(have.structs[name].params)
-                own |= b in want.structs[name].params and b not in free
+                own |= b in hiding_params(want, name) and b not in free
                 facing.setdefault(b, []).append("" if own else a.text)
     for name, (size, *others) in facing.items():
         same = {*others} <= {size} and not (size == ANY and others)
@@ -204,7 +205,7 @@ def _taken(have: Document, struct: str, wanted: frozenset[str]) -> frozenset[str
 def _given(document: Document, struct: str) -> dict[str, Expression]:
     """The parameters of a struct that all payloads give one size."""
     sizes = sizes_of_params(document).get(struct, {})
-    return {name: size for name, size in sizes.items() if size.text != ANY}
+    return {name: size for name, size in sizes.items() if size.text not in (ANY, name)}
 
 
 def size_names(document: Document) -> set[str]:

@@ -30,6 +30,7 @@ from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.proofs import unproved_sizes
 from neuralqx_struct.schema.sizes.scopes import (
     held_once,
+    hiding_params,
     reachable,
     start_of,
 )
@@ -96,12 +97,12 @@ def differences(have: Document, want: Document) -> list[Difference]:
     none = hidden_from(have, want, new)
     solved = {name for name in new if name in want.dims and is_solved(want, name, none)}
     outside = frozenset(want.dims).union(new, *(size.names for size in new.values()))
-    scopes: dict[tuple[bool, frozenset[str]], dict[str, Expression]] = {}
+    scopes: dict[tuple[bool, frozenset[str], frozenset[str]], dict[str, Expression]] = {}
     for name in want_structs:
         if name in have_structs:
             struct = want.structs[name]
-            hidden = outside.intersection(struct.params)
-            scope = (name == want.root, hidden)
+            hidden = outside.intersection(hiding_params(want, name))
+            scope = (name == want.root, outside.intersection(struct.params), hidden)
             if scope not in scopes:
                 known = equations(want, have, struct=name)
                 named = {n: size for n, size in new.items() if hidden.isdisjoint({n, *size.names})}

@@ -121,6 +121,27 @@ def test_a_hidden_size_is_no_demand_where_payloads_give_it_a_number(size, readab
     assert (verdict(old, new, "forward") == []) is readable
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "readable"),
+    [("2 * m", "2 * p", True), ("2 * m", "4 * p", True), ("4 * m", "2 * p", False)],
+)
+def test_a_hidden_size_has_the_number_that_another_one_had(before, after, readable):
+    """Payloads have k = 2 * p, so it is twice an m that nothing shows: p."""
+    old, new = (
+        doc({"a": "int8[k]", "b": "int8[p]"}, at, dims={"m": {}, "p": {}, "k": {"equals": k}})
+        for at, k in ((1, before), (2, after))
+    )
+    assert (verdict(old, new, "forward") == []) is readable
+
+
+@pytest.mark.parametrize(("argument", "codes"), [("n", []), ("k", ["NQX301"])])
+def test_a_parameter_that_is_always_the_dim_of_its_name_hides_none(argument, codes):
+    raw = [{"C": {"params": ["n"], "fields": {"a": inner}}} for inner in ("int8[1]", "int8[n]")]
+    fields = {"x": f"C[{argument}]", "y": "int8[k]"}
+    old, new = (doc(fields, at, raw=raw[at - 1], dims={"n": {}, "k": {}}) for at in (1, 2))
+    assert [found.code for found in verdict(old, new, "backward")] == codes
+
+
 @pytest.mark.parametrize(("most", "codes"), [(6, ["NQX271"]), (12, [])])
 def test_equations_of_hidden_sizes_are_not_those_of_the_sizes_that_have_their_names(most, codes):
     """Payloads show no p; for their reader it is 2 * m, at most 6, and so k is at most 12."""

@@ -55,12 +55,13 @@ def unproved_sizes(
     }
     known = {**equations, **new}
     at_most_once = held_once(have)
-    hidden, shown = hidden_from(have, want, new), shown_places(want)
+    shown = shown_places(want)
     places = {(place.struct, place.size) for place in shown}
     filled: dict[str, set[frozenset[str]]] | None = None
     minima: dict[frozenset[str], dict[str, int]] = defaultdict(dict)
     sizes = PossibleSizes(have)
     checked = {**sizes.equations, **new}
+    hidden = hidden_from(have, want, checked)
     for name, naming in shared_sizes(want).items():
         dim, at = want.dims[name], ("dims", name)
         structs = {struct for struct in naming if (struct, name) in places}

@@ -84,15 +84,23 @@ def sizes_of_params(document: Document) -> dict[str, dict[str, Expression]]:
                     return {}
                 struct = document.structs.get(part.refers)
                 params = struct.params if struct and part.refers != document.root else ()
-                known = {ANY, *document.dims} - {*params, *declared.params}
+                dims = document.dims.keys() - {*declared.params}
+                known = {ANY, *dims} - {*params}
                 given = {
                     name: size
                     for name, size in zip(params, part.arguments, strict=False)
-                    if size.names <= known
+                    if size.names <= known or (size.text == name and name in dims)
                 }
                 before = found.setdefault(part.refers, given)
                 found[part.refers] = {n: s for n, s in given.items() if before.get(n) == s}
     return found
+
+
+def hiding_params(document: Document, struct: str) -> set[str]:
+    """The parameters of a struct that hide what their names are outside of it: all but those that are always just that."""
+    given = sizes_of_params(document).get(struct, {})
+    params = document.structs[struct].params
+    return {name for name in params if name not in given or given[name].text != name}
 
 
 def shared_sizes(document: Document) -> dict[str, set[str]]:

@@ -29,29 +29,35 @@ def hidden_dims(document: Document) -> Hidden:
 
     An equation with such a dim has a solution for it, whatever the other sizes are: ``a = n + 1``, not ``n = a + 1``.
     """
-    return _find_hidden(document, {})
+    return _find_hidden(document, {}, {})
 
 
-def hidden_from(have: Document, want: Document, new: Mapping[str, Expression]) -> Hidden:
-    """As :func:`hidden_dims`, for payloads of another version: ``n = a + 1`` has a solution if they are at least one.
+def hidden_from(have: Document, want: Document, known: Mapping[str, Expression]) -> Hidden:
+    """As :func:`hidden_dims`, for payloads of another version.
+
+    ``n = a + 1`` has a solution ``a`` if all of them have an ``n`` of at least one, and ``k = 2 * a`` if they have ``k = 2 * p``.
 
     Args:
         have: The declaration that payloads conform to.
         want: The declaration of their reader.
-        new: The sizes of ``have`` that names of ``want`` alone are equal to.
+        known: The sizes that names have in all payloads of ``have``.
     """
+    if not known:
+        return hidden_dims(want)
     minima = {name: dim.min or 0 for name, dim in have.dims.items()}
-    least = {name: lower_bound(polynomial(size, {}), minima) for name, size in new.items()}
-    return _find_hidden(want, least) if any(least.values()) else hidden_dims(want)
+    least = {name: lower_bound(polynomial(size, {}), minima) for name, size in known.items()}
+    return _find_hidden(want, least, known)
 
 
-def _find_hidden(document: Document, minima: Mapping[str, int]) -> Hidden:
-    forms: dict[str, Polynomial] = {}
+def _find_hidden(
+    document: Document, minima: Mapping[str, int], known: Mapping[str, Expression]
+) -> Hidden:
+    apart: dict[str, Expression] = {}
     inside: dict[str, set[str]] = {}
     holding: dict[str, set[str]] = {}
     for name, dim in document.dims.items():
         if dim.equation is not None:
-            forms[name] = polynomial(parse(f"{name} - ({dim.equation.text})"), {})
+            apart[name] = parse(f"{name} - ({dim.equation.text})")
             inside[name] = {name, *dim.equation.names}
             for inner in inside[name]:
                 holding.setdefault(inner, set()).add(name)
@@ -66,7 +72,9 @@ def _find_hidden(document: Document, minima: Mapping[str, int]) -> Hidden:
             continue
         found[name] = None
         for equation in [*equations]:
-            solution = solution_of(forms[equation], name, least)
+            forms = (polynomial(apart[equation], sizes) for sizes in ({}, known))
+            solutions = (solution_of(form, name, least) for form in forms)
+            solution = next(filter(None, solutions), None)
             if solution is None:
                 del found[name]
                 continue
