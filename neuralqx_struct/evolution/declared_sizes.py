@@ -161,7 +161,8 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
     for name in names:
         old, new = have.structs[name].stored, want.structs[name].stored
         binds = [_given(document, name) for document in (have, want)]
-        free = {*sizes_of_params(want).get(name, ())} - binds[1].keys()
+        params = sizes_of_params(want).get(name, {}).items()
+        free = {parameter for parameter, size in params if size.text == ANY}
         for field in old.keys() & new.keys():
             types = zip((old[field].declared, new[field].declared), binds, strict=True)
             for a, b in facing_sizes(*starmap(substitute, types)):
@@ -173,7 +174,7 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
                 own = b in want.dims and name != have.root and not a.names <= have.dims.keys()
                 own |= a.text == ANY and times(name)[b] != 1
                 own |= not a.names.isdisjoint(have.structs[name].params)
-                own |= b in hiding_params(want, name) and b not in free
+                own |= struct == name and b in want.structs[name].params and b not in free
                 facing.setdefault(b, []).append("" if own else a.text)
     for name, (size, *others) in facing.items():
         same = {*others} <= {size} and not (size == ANY and others)

@@ -134,10 +134,13 @@ def test_a_hidden_size_has_the_number_that_another_one_had(before, after, readab
     assert (verdict(old, new, "forward") == []) is readable
 
 
-@pytest.mark.parametrize(("argument", "codes"), [("n", []), ("k", ["NQX301"])])
-def test_a_parameter_that_is_always_the_dim_of_its_name_hides_none(argument, codes):
+@pytest.mark.parametrize(
+    ("argument", "other", "codes"),
+    [("n", "k", []), ("k", "k", ["NQX301"]), ("n", "n", ["NQX301"]), ("n", "2 * n", ["NQX301"])],
+)
+def test_a_parameter_that_is_always_the_dim_of_its_name_hides_none(argument, other, codes):
     raw = [{"C": {"params": ["n"], "fields": {"a": inner}}} for inner in ("int8[1]", "int8[n]")]
-    fields = {"x": f"C[{argument}]", "y": "int8[k]"}
+    fields = {"x": f"C[{argument}]", "y": f"int8[{other}]"}
     old, new = (doc(fields, at, raw=raw[at - 1], dims={"n": {}, "k": {}}) for at in (1, 2))
     assert [found.code for found in verdict(old, new, "backward")] == codes
 
