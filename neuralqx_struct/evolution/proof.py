@@ -167,7 +167,7 @@ def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
         >>> resolved(v1, v1).problems
         []
     """
-    made = Resolution(old, new)
+    made = Resolution(start_of(old, new), new)
     for name, struct in new.structs.items():
         for alias in struct.aliases:
             known = made.document.structs

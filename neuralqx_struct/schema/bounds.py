@@ -168,8 +168,16 @@ def limits_of(struct: StructDeclaration, around: Limits) -> Limits:
             *_bound(right, _MIRRORED[bound], left),
         ):
             fields = [step for step in steps_of(name) if isinstance(step, str)]
-            found.setdefault((head_of(name), *fields), {}).setdefault(member, value)
+            bounds = found.setdefault((head_of(name), *fields), {})
+            bounds[member] = _tighter(member, bounds.get(member), value)
     return found
+
+
+def _tighter(member: str, bound: float | None, other: float) -> float:
+    """The bound that refuses more values."""
+    if bound is None:
+        return other
+    return max(bound, other) if member in ("ge", "gt") else min(bound, other)
 
 
 _V = TypeVar("_V")
@@ -181,14 +189,12 @@ def inside(facts: Mapping[tuple[str, ...], _V], field: str) -> dict[tuple[str, .
 
 
 def bounded(struct: StructDeclaration, limits: Limits) -> dict[str, FieldDeclaration]:
-    """The fields with bounds where they have none."""
+    """The fields with bounds where they have none, or looser ones."""
     fields = dict(struct.fields)
     for path, bounds in limits.items():
         declared = fields.get(path[0]) if len(path) == 1 else None
         if declared is not None:
-            new = {
-                member: each for member, each in bounds.items() if getattr(declared, member) is None
-            }
+            new = {m: _tighter(m, getattr(declared, m), each) for m, each in bounds.items()}
             fields[path[0]] = declared.model_copy(update=new)
     return fields
 

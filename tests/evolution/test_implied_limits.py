@@ -102,6 +102,8 @@ def test_many_choices_among_others():
     ("constraint", "limit", "tighter"),
     [
         ("a >= 0", {"ge": 0}, False),
+        ("a >= -2 and a >= 0", {"ge": 0}, False),
+        ("a <= 9 and a <= 5 and a > 0", {"ge": 1, "le": 5}, False),
         ("-1 < a and a < b", {"ge": 0}, False),
         ("abs(a) <= 3", {"ge": -3, "lt": 4}, False),
         ("a >= 0", {"ge": 1}, True),
@@ -112,7 +114,7 @@ def test_many_choices_among_others():
 def test_constraints_keep_limits_too(constraint, limit, tighter):
     held, later = (
         {"B": {"fields": {"a": a, "b": "int"}, "constraints": [{"expr": constraint}]}}
-        for a in ("int", {"type": "int", **limit})
+        for a in ({"type": "int", "ge": -4, "le": 9}, {"type": "int", "ge": -4, "le": 9, **limit})
     )
     one, other = doc({"a": "B"}, raw=held), doc({"a": "B"}, 2, raw=later)
     found = verdict(one, series_of([one, other]), "backward")

@@ -289,3 +289,10 @@ def test_fields_of_other_shapes_make_no_further_instance_of_a_struct():
     old = doc({"down": "float32[c, c]", "up": "float32[c, d]"})
     new = doc({"down": "Conv", "up": "Conv"}, 2, INTO_TWO, structs=conv)
     assert "NQX304" in {each.code for each in prove(old, new)}
+
+
+def test_an_int_that_an_alias_gives_the_name_of_a_size_is_not_that_size():
+    static = {"type": "int", "kind": "static"}
+    old = doc({"a": "int8[k]", "m": static})
+    new = doc({"a": "int8[k]", "k": {**static, "aliases": ["m"]}}, 2, compatibility="backward")
+    assert [found.code for found in prove(old, new)] == ["NQX301"]
