@@ -94,18 +94,18 @@ def differences(have: Document, want: Document) -> list[Difference]:
         message = f"expected root {want.root}, got {have.root}"
         found.append(Difference(("root",), message, hint))
     (have_structs, have_enums), (want_structs, want_enums) = reachable(have), reachable(want)
-    none = hidden_from(have, want, new)
-    solved = {name for name in new if name in want.dims and is_solved(want, name, none)}
+    hidden = hidden_from(have, want, new)
+    solved = {name for name in new if name in want.dims and is_solved(want, name, hidden)}
     outside = frozenset(want.dims).union(new, *(size.names for size in new.values()))
     scopes: dict[tuple[bool, frozenset[str], frozenset[str]], dict[str, Expression]] = {}
     for name in want_structs:
         if name in have_structs:
             struct = want.structs[name]
-            hidden = outside.intersection(hiding_params(want, name))
-            scope = (name == want.root, outside.intersection(struct.params), hidden)
+            inside = outside.intersection(hiding_params(want, name))
+            scope = (name == want.root, outside.intersection(struct.params), inside)
             if scope not in scopes:
                 known = equations(want, have, struct=name)
-                named = {n: size for n, size in new.items() if hidden.isdisjoint({n, *size.names})}
+                named = {n: size for n, size in new.items() if inside.isdisjoint({n, *size.names})}
                 scopes[scope] = named | {n: size for n, size in known.items() if n not in solved}
             known = {**scopes[scope], **new_sizes(have, want, name)}
             found += _in_struct(name, have.structs[name], struct, known)

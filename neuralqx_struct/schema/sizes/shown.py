@@ -52,6 +52,7 @@ def hidden_from(have: Document, want: Document, known: Mapping[str, Expression])
 def _find_hidden(
     document: Document, minima: Mapping[str, int], known: Mapping[str, Expression]
 ) -> Hidden:
+    """Solves the equations for the dims that no payload shows: as they are written, then with the sizes that are known."""
     apart: dict[str, Expression] = {}
     inside: dict[str, set[str]] = {}
     holding: dict[str, set[str]] = {}
