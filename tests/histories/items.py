@@ -9,9 +9,9 @@ from tests.histories.declarations import (
     Items,
     Member,
     evaluate,
-    extents_of,
     visible,
 )
+from tests.histories.making import is_size
 from tests.histories.steps import Edit, Stop, free_name, on_instances, pick, seen_sizes, step
 
 
@@ -88,7 +88,7 @@ def stack_arrays(make, new):
         return held.type[0] in ("list", "items") and held.type[1][0] == "array"
 
     struct, key = pick(make, new, wanted)
-    if struct is None or any("q" in map(str, kind[2]) for _, kind in extents_of(new)):
+    if struct is None or is_size(new, "q"):
         return None
     held = new.structs[struct].fields[key]
     types = {k: f.type for k, f in new.structs[struct].fields.items()}

@@ -4,8 +4,8 @@ import copy
 
 import numpy as np
 
-from tests.histories.declarations import FREE, Stack, evaluate, extents_of, mapped, same, visible
-from tests.histories.making import stackable
+from tests.histories.declarations import FREE, Stack, evaluate, mapped, same, visible
+from tests.histories.making import is_size, stackable
 from tests.histories.steps import Edit, Stop, on_instances, pick, seen_sizes, step
 
 
@@ -26,7 +26,7 @@ def stack(make, new):
         return lists and held.type[1][1] in new.structs and stackable(new, held.type[1][1])
 
     struct, key = pick(make, new, wanted)
-    if struct is None or any("q" in map(str, kind[2]) for _, kind in extents_of(new)):
+    if struct is None or is_size(new, "q"):
         return None
     held = new.structs[struct].fields[key]
     types = {k: f.type for k, f in new.structs[struct].fields.items()}
