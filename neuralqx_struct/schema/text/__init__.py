@@ -49,6 +49,11 @@ MAX_SUPPRESSIONS = 10_000
 MAX_SECOND_LOOK = 256 << 10
 
 LARGE_DATA = "large data belongs into arrays"
+#: Message and hint about a file that is nested deeper.
+TOO_DEEP = (
+    f"expected at most {MAX_DEPTH} levels of nesting, got more",
+    "no schema is nested like this; flatten it",
+)
 FIX_THESE_FIRST = "fix these first; the others are not listed"
 
 

@@ -248,8 +248,7 @@ class Builder:
     def open(self, items: dict[str, Any] | list[Any], place: int) -> None:
         """Begins a container."""
         if len(self.frames) > limits.MAX_DEPTH:
-            message = f"expected at most {limits.MAX_DEPTH} levels of nesting, got more"
-            self.fail("NQX005", place, message, "no schema is nested like this; flatten it")
+            self.fail("NQX005", place, *limits.TOO_DEEP)
         if self.wants_key():
             self.frames[-1].key = _Key.COMPLEX
             got = "a mapping" if isinstance(items, dict) else "a list"

@@ -268,6 +268,7 @@ _ERRORS: Mapping[str, tuple[str, str, str, str]] = {
     "quoted.*end of stream": ("context", "NQX001", "expected a closing quote, got the end of the file", "close the quote that opens here"),
     "quoted.*document": ("context", "NQX001", "expected a closing quote, got a line with --- or ...", "close the quote that opens here"),
     "escape character|hexa?decimal": ("escape", "NQX001", "expected an escape such as \\n or \\u00e9, got an unknown one", "double the backslash, or use single quotes"),
+    "nesting depth": ("problem", "NQX005", *limits.TOO_DEEP),  # before any event, since libyaml has a limit
     "Unicode|chr": ("context", "NQX001", *LONE_SURROGATE),
     "entries are not allowed|keys are not allowed": ("problem", "NQX001", "expected a value, got the start of a block", "start it on the next line, indented, or write [a, b]"),
     "node content": ("problem", "NQX001", "expected a value, got {got}", "remove it, or put text in quotes"),

@@ -110,8 +110,7 @@ def _value_problem(path: KeyPath, value: Any) -> Diagnostic | None:
         case str():
             return text_problem(value)
         case dict() | list() if len(path) >= limits.MAX_DEPTH:
-            message = f"expected at most {limits.MAX_DEPTH} levels of nesting, got more"
-            return problem("NQX005", message, "flatten the data")
+            return problem("NQX005", limits.TOO_DEEP[0], "flatten the data")
         case dict():
             return next(filter(None, map(_key_problem, value)), None)
         case list():
