@@ -12,12 +12,15 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions import Expression, from_ast, parse
+from neuralqx_struct.expressions.grammar import replaced
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.field_paths import given_values, once
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.scopes import int_fields, reachable
 from neuralqx_struct.types import walk_type
+
+_LONGEST = 200  # characters of sizes that follow from others: sums of sums grow fast
 
 #: Dims with the size that an equation gives each, if one does.
 Hidden: TypeAlias = Mapping[str, Expression | None]
@@ -73,7 +76,9 @@ def _find_hidden(
             continue
         found[name] = None
         for equation in [*equations]:
-            forms = (polynomial(apart[equation], sizes) for sizes in ({}, known))
+            # A size that is known by the name of one that nothing shows is another one.
+            others = {n: size for n, size in known.items() if name not in size.names}
+            forms = (polynomial(apart[equation], sizes) for sizes in ({}, others))
             solutions = (solution_of(form, name, least) for form in forms)
             solution = next(filter(None, solutions), None)
             if solution is None:
@@ -84,10 +89,18 @@ def _find_hidden(
                 holding[inner].discard(equation)
                 if inner not in shown:
                     waiting.append(inner)
-    for name in reversed([*found]):  # a size that follows from one without a number has none
+    for name in reversed(
+        [*found]
+    ):  # a size follows from those that others follow from, or has no number
         size = found[name]
-        if size is not None and any(found.get(inner, size) is None for inner in size.names):
+        if size is None:
+            continue
+        inner = {each: found[each] for each in size.names & found.keys()}
+        trees = {each: given.tree for each, given in inner.items() if given is not None}
+        if len(trees) < len(inner):
             found[name] = None
+        elif trees and sum(len(given.text) for given in inner.values() if given) < _LONGEST:
+            found[name] = from_ast(replaced(size.tree, trees))
     return found
 
 
