@@ -1,9 +1,10 @@
 """Refusals: the reasons why payloads of one version cannot be loaded by another one.
 
-They follow from the plans of loading (``plans.py``) and the declarations after each step, without any payload.
+They follow from the plans of loading (``plans.py``) and the declarations after each step. Where sizes change, payloads are
+tried too (``counterexamples.py``): proofs do not find every fact that is true.
 
 Example:
-    >>> [*refusals(series, series.at(1), series.at(3), "error", steps=True)]
+    >>> refusals(series, series.at(1), series.at(3), "error", steps=True)
     []
 """
 
@@ -11,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
 from neuralqx_struct.evolution.changes import LIMITS, Direction
+from neuralqx_struct.evolution.counterexamples import counterexample, sized_facts
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differ_in_sizes, differences, unproved
 from neuralqx_struct.evolution.held_structs import beyond_root, held_structs
@@ -29,15 +31,9 @@ from neuralqx_struct.schema.sizes.scopes import start_of
 
 
 def refusals(
-    known: Series,
-    writer: Document,
-    reader: Document,
-    unknown: Unknown,
-    *,
-    steps: bool,
-    roots: Iterable[str] | None = None,
-) -> Iterator[Diagnostic]:
-    """Yields the reasons why payloads of one version cannot be loaded by another one.
+    known: Series, writer: Document, reader: Document, unknown: Unknown, *, steps: bool
+) -> list[Diagnostic]:
+    """The reasons why payloads of one version cannot be loaded by another one.
 
     Args:
         known: The versions with their steps.
@@ -45,52 +41,116 @@ def refusals(
         reader: The version that reads.
         unknown: The load policy for stored fields that the reader lacks.
         steps: Count declared steps.
-        roots: The structs of the reader that payloads hold; by default its root.
     """
-    old, new = sorted((writer, reader), key=lambda document: document.version)
-    direction: Direction = "backward" if new is reader else "forward"
-    code = "NQX270" if new is reader else "NQX271"
-    try:
-        if steps:
-            yield from _by_steps(known, writer, reader, unknown, code)
-        else:
-            yield from _alone(writer, reader, unknown, code)
-    except (MigrationError, SchemaError) as error:
-        yield from error.diagnostics
-    between = known.documents.values() if steps else ()
-    yield from broken_limits(old, new, direction, between, roots)
-    for identity, used in reader.used.items():
-        start = writer.used.get(identity)
-        if start is not None and start.version != used.version and identity in known.others:
-            own, held = known.others[identity], held_structs(reader, used, roots)
-            for each in (
-                *refusals(own, start, used, unknown, steps=steps, roots=held),
-                *beyond_root(own, start, used, unknown, held),
-            ):
-                message = f"{each.path} of {identity}: {each.message}"
-                yield replace(each, path="$.uses", file=None, line=None, message=message)
+    search = _Search(known, writer, reader, unknown, steps)
+    search.run()
+    reasons = [*search.found, *search.unproved]
+    if not steps or not search.sized or any(each.code != "NQX250" for each in search.found):
+        return reasons
+    refused = counterexample(known, writer, reader, unknown, proved=not search.unproved)
+    if refused is None or (refused and search.unproved):
+        return reasons
+    return [*search.found, *(_of_payload(each, search.limit) for each in refused[:1])]
 
 
-def _by_steps(
-    known: Series, writer: Document, reader: Document, unknown: Unknown, limit: str
-) -> Iterator[Diagnostic]:
-    hops = plan(known, writer.version, reader.version, unknown=unknown).hops
-    have = start = writer
-    for hop, following in zip_longest(hops, hops[1:]):
-        # Sizes that were not checked go on.
-        result = result_of(hop.stages, start) if start is hop.old else _carried(start, hop)
-        last = following is None or not following.only_renames
-        if following is not None and following.ignores_sizes and last:
-            last = not differ_in_sizes(result, hop.new)
-        have = result_of(hop.stages, have) if have is hop.old else _carried(have, hop)
-        found = [*_of_hop(result, hop.new, last=last)]
-        start = hop.new if last else settled(result, hop.new)
-        if following is None or not following.ignores_sizes:  # nothing checks the sizes in between
-            found += [fact.to_diagnostic(limit) for fact in unproved(have, hop.new)]
-            have = hop.new
-        source = known.sources.get(max(hop.old.version, hop.new.version))
-        for each in found:
-            yield each if source is None else source.located(each)
+def _of_payload(problem: Diagnostic, code: str) -> Diagnostic:
+    """The finding about a payload that is refused."""
+    at = f"{problem.path}: {problem.message}"
+    message = f"expected every payload to be read, got one that is refused\n{at}"
+    hint = "keep the sizes, or put those that are meant into arrays of a new name"
+    return Diagnostic(code, "error", message, path="$.structs", hint=hint)
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for the reasons why payloads of one schema are not read.
+
+    Attributes:
+        known: The versions with their steps.
+        writer: The version that wrote.
+        reader: The version that reads.
+        unknown: The load policy for stored fields that the reader lacks.
+        steps: Whether declared steps count.
+        roots: The structs of the reader that payloads hold; by default its root.
+        found: The reasons, for some payload.
+        unproved: Facts about sizes that no proof shows.
+        sized: Whether sizes may have changed.
+    """
+
+    known: Series
+    writer: Document
+    reader: Document
+    unknown: Unknown
+    steps: bool
+    roots: Iterable[str] | None = None
+    found: list[Diagnostic] = field(default_factory=list)
+    unproved: list[Diagnostic] = field(default_factory=list)
+    sized: bool = False
+
+    @property
+    def limit(self) -> str:
+        """The code of sizes and bounds that the reader refuses."""
+        return "NQX270" if self.reader.version > self.writer.version else "NQX271"
+
+    def run(self) -> None:
+        """Collects the reasons by steps, limits and sizes, also of used schemas."""
+        old, new = sorted((self.writer, self.reader), key=lambda document: document.version)
+        direction: Direction = "backward" if new is self.reader else "forward"
+        try:
+            if self.steps:
+                self.by_steps()
+            else:
+                self.found += _alone(self.writer, self.reader, self.unknown, self.limit)
+        except (MigrationError, SchemaError) as error:
+            self.found += error.diagnostics
+        between = self.known.documents.values() if self.steps else ()
+        self.found += broken_limits(old, new, direction, between, self.roots)
+        for identity, used in self.reader.used.items():
+            start = self.writer.used.get(identity)
+            known = self.known.others.get(identity)
+            if start is not None and start.version != used.version and known is not None:
+                held = held_structs(self.reader, used, self.roots)
+                inner = _Search(known, start, used, self.unknown, self.steps, held)
+                inner.run()
+                self.sized |= inner.sized
+                self.found += _of_used(identity, inner.found)
+                beyond = beyond_root(known, start, used, self.unknown, held)
+                self.unproved += _of_used(identity, [*inner.unproved, *beyond])
+
+    def by_steps(self) -> None:
+        """Collects the reasons that follow from the declarations after each hop."""
+        hops = plan(self.known, self.writer.version, self.reader.version, unknown=self.unknown).hops
+        have = start = self.writer
+        for hop, following in zip_longest(hops, hops[1:]):
+            self.sized |= hop.cost != "manifest" or sized_facts(hop.old) != sized_facts(hop.new)
+            # Sizes that were not checked go on.
+            result = result_of(hop.stages, start) if start is hop.old else _carried(start, hop)
+            last = following is None or not following.only_renames
+            only_sizes = differ_in_sizes(result, hop.new)
+            if following is not None and following.ignores_sizes and last:
+                last = not only_sizes
+            have = result_of(hop.stages, have) if have is hop.old else _carried(have, hop)
+            found = self.unproved if only_sizes else self.found
+            found += self.located(hop, _of_hop(result, hop.new, last=last))
+            start = hop.new if last else settled(result, hop.new)
+            if (
+                following is None or not following.ignores_sizes
+            ):  # nothing checks the sizes in between
+                facts = (fact.to_diagnostic(self.limit) for fact in unproved(have, hop.new))
+                self.unproved += self.located(hop, facts)
+                have = hop.new
+
+    def located(self, hop: Hop, found: Iterable[Diagnostic]) -> Iterable[Diagnostic]:
+        """Findings about a hop with positions in the file of the newer version."""
+        source = self.known.sources.get(max(hop.old.version, hop.new.version))
+        return found if source is None else map(source.located, found)
+
+
+def _of_used(identity: str, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    """Yields findings about a used schema as those about its user."""
+    for each in found:
+        message = f"{each.path} of {identity}: {each.message}"
+        yield replace(each, path="$.uses", file=None, line=None, message=message)
 
 
 def _carried(have: Document, hop: Hop) -> Document:

@@ -1,0 +1,379 @@
+"""Samples: random valid payloads of a document, with shapes but no bytes, and the sizes that each of them shows.
+
+Example:
+    >>> sample = sampled(v3, 0, iter(range(100)))
+    >>> sample.payload.document["manifest"]["type"]
+    'neuralqx.vmc_state@3:VMCState'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.errors import SchemaError, has_errors
+from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions.evaluation import evaluate
+from neuralqx_struct.manifest.kinds import ARRAY, DICT, LIST, PRNG_KEY, STRUCT, TUPLE, Node
+from neuralqx_struct.manifest.payload import HeldArrays, Payload
+from neuralqx_struct.schema.bounds import length_misses, scalar_misses
+from neuralqx_struct.schema.conformance import conform_node
+from neuralqx_struct.schema.lock import payload_fingerprint
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes.scopes import given_sizes
+from neuralqx_struct.types import Array, Extent, Type, walk_type
+from neuralqx_struct.types.records import type_of_class
+from neuralqx_struct.types.scalars import Scalar
+
+_T = TypeVar("_T")
+_DEEPEST = 4  # structs inside structs; deeper, lists of structs are empty
+_MOST = 24  # items of a list, and structs inside structs
+_FAR = (10, 99)
+_LONGEST = 1000  # least length of text, a list or a dict
+_PLAIN = (bool, int, float, complex, str, bytes)
+
+
+class Place(NamedTuple):
+    """Sizes in the type of a field."""
+
+    schema: str
+    struct: str
+    field: str
+    sizes: tuple[str, ...]
+
+
+def places_of(document: Document) -> set[Place]:
+    """The places of sizes in payloads."""
+    found: set[Place] = set()
+    seen: set[tuple[str, str]] = set()
+    waiting = [(document, document.root)]
+    while waiting:
+        owner, name = waiting.pop()
+        if name not in owner.structs or (owner.id, name) in seen:
+            continue
+        seen.add((owner.id, name))
+        for key, declaration in owner.structs[name].stored.items():
+            for part in walk_type(declaration.declared):
+                waiting.append(owner.place_of(part.refers))
+                for sizes in filter(None, (part.extents, part.arguments)):
+                    found.add(Place(owner.id, name, key, tuple(map(str, sizes))))
+    return found
+
+
+class Sample(NamedTuple):
+    """A payload, and the places of the sizes that it shows."""
+
+    payload: Payload
+    places: set[Place]
+
+
+def sampled(document: Document, number: int, budget: Iterator[int]) -> Sample | None:
+    """A valid payload of a document; None if what was drawn is none.
+
+    Args:
+        document: The schema.
+        number: The seed. Those with odd ones may have sizes far from zero.
+        budget: Numbers of which each struct and array takes one; without any no payload is made.
+    """
+    import numpy as np
+
+    draw = _Draw(document, np.random.default_rng(number), budget, far=number % 2 == 1)
+    try:
+        tree = draw.struct(document.root, {})
+    except _UnfitError:
+        return None
+    if has_errors(conform_node(document, tree)):
+        return None
+    identity = {"id": document.id, "version": document.version}
+    identity["fingerprint"] = payload_fingerprint(document)
+    records = {
+        node["name"]: {"dtype": node["dtype"], "shape": node["shape"]}
+        for _, node in ARRAY.within(tree)
+    }
+    manifest = {"version": 1, "schema": identity, "manifest": tree, "arrays": records}
+    made = {name: partial(_zeros, record) for name, record in records.items()}
+    return Sample(Payload(manifest, HeldArrays({}, made=made, names=made)), draw.places)
+
+
+def _zeros(record: Mapping[str, Any]) -> Any:
+    import numpy as np
+
+    return np.broadcast_to(np.zeros((), dtype_named(record["dtype"])), record["shape"])
+
+
+class _UnfitError(Exception):
+    """Sizes or values that were drawn do not fit."""
+
+
+class _Made(NamedTuple):
+    """A node among plain values."""
+
+    node: Node
+
+
+@dataclass
+class _Draw:
+    """A payload in the making; types draw their values from it, as examples do.
+
+    Attributes:
+        document: The declaration.
+        random: Source of all choices.
+        budget: Bounds the structs and arrays of all payloads, and names the arrays.
+        far: Whether sizes may be far from zero.
+        classes: None of Python.
+        dims: Sizes of declared dims.
+        chosen: Dtypes of choices.
+        places: The places with sizes.
+        local: Other sizes of the instance.
+        struct_name: Its struct.
+        name: The field.
+        field: Its declaration.
+        lead: The sizes of the axes in front of those that arrays declare.
+        depth: The number of structs around it.
+    """
+
+    document: Document
+    random: Any
+    budget: Iterator[int]
+    far: bool
+    classes: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    dims: dict[str, int] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
+    places: set[Place] = field(default_factory=set)
+    local: dict[str, int] = field(default_factory=dict)
+    struct_name: str = ""
+    name: str = ""
+    field: Any = None
+    lead: tuple[int, ...] = ()
+    depth: int = 0
+
+    # --- sizes -----------------------------------------------------------------------------------------------------
+
+    def take(self) -> int:
+        """Takes one of the budget."""
+        number = next(self.budget, None)
+        if number is None or self.depth > _MOST:
+            raise _UnfitError
+        return number
+
+    def show(self, sizes: Sequence[Extent]) -> None:
+        """Notes a place with sizes."""
+        self.places.add(
+            Place(self.document.id, self.struct_name, self.name, tuple(map(str, sizes)))
+        )
+
+    def between(self, low: int, high: int) -> int:
+        """A whole number."""
+        return int(self.random.integers(low, high + 1))
+
+    def any_size(self, least: int = 0, most: int | None = None) -> int:
+        """A size: a small one, one far from zero, or one near the largest."""
+        turn = self.between(0, 3)
+        if most is not None and turn == 0:
+            return max(least, most - self.between(0, 1))
+        found = least + (self.between(*_FAR) if self.far and turn > 1 else self.between(0, 3))
+        return found if most is None else min(found, most)
+
+    def named(self, name: str) -> int:
+        """The number of a name in this instance."""
+        if name in self.local:
+            return self.local[name]
+        if name not in self.document.dims:
+            return self.local.setdefault(name, self.any_size())
+        if name not in self.dims:
+            dim = self.document.dims[name]
+            if dim.equation is None:
+                self.dims[name] = self.any_size(dim.min or 0, dim.max)
+            else:
+                self.dims[name] = replace(self, local={}).number(dim.equation)
+        return self.dims[name]
+
+    def number(self, size: Expression) -> int:
+        """The number of a size."""
+        if size.text == ANY:
+            return self.any_size()
+        try:
+            found = evaluate(size, {name: self.named(name) for name in size.names})
+        except SchemaError:
+            raise _UnfitError from None
+        if found < 0 or found != int(found):
+            raise _UnfitError
+        return int(found)
+
+    def shape(self, extents: Sequence[Extent]) -> list[int]:
+        """The sizes of a shape."""
+        self.show(extents)
+        sizes = [*self.lead]
+        for extent in extents:
+            if extent is ...:
+                sizes += [self.any_size() for _ in range(self.between(0, 2))]
+            else:
+                sizes.append(self.number(extent))
+        return sizes
+
+    def count_of(self, size: Expression) -> int:
+        """The length of a list of a declared length."""
+        self.show([size])
+        count = self.number(size)
+        if count > _MOST:
+            raise _UnfitError
+        return count
+
+    def length(self, item: Type) -> int:
+        """The length of a list or dict, of which only the outermost has limits."""
+        more = 0 if self.depth >= _DEEPEST and self.holds_structs(item) else 2
+        return self.between(0, max(self.field.min_length or 0, more))
+
+    # --- structs ---------------------------------------------------------------------------------------------------
+
+    def struct(self, name: str, bound: Mapping[str, int]) -> Node:
+        """The node of a struct."""
+        self.take()
+        made = replace(self, local={**bound}, struct_name=name, depth=self.depth + 1)
+        declared = self.document.structs[name].stored
+        is_root = self.depth == 0 and name == self.document.root
+        ints = sorted(given_sizes(self.document)) if is_root else ()
+        fields: dict[str, Node] = {key: made.given(key, declared[key]) for key in ints}
+        for key, each in declared.items():
+            if key not in fields:
+                made.name, made.field = key, each
+                fields[key] = made.value()
+        ordered = {key: fields[key] for key in declared}
+        return STRUCT.node(type=self.document.ref(name), fields=ordered)
+
+    def given(self, name: str, declaration: FieldDeclaration) -> Node:
+        """The value of a static int that is the size of its name."""
+        if declaration.declared.nullable and self.between(0, 3) == 0:
+            return None
+        for _ in range(20):
+            found = self.named(name)
+            if not scalar_misses(declaration, found):
+                self.local.setdefault(name, found)
+                return found
+            if name in self.dims and self.document.dims[name].equation is not None:
+                break
+            self.local.pop(name, None)
+            self.dims.pop(name, None)
+        raise _UnfitError
+
+    def value(self) -> Node:
+        """The node of the field."""
+        declaration: FieldDeclaration = self.field
+        if (declaration.min_length or 0) > _LONGEST:
+            raise _UnfitError
+        for _ in range(20):
+            value = declaration.declared.example(self)
+            if isinstance(value, _PLAIN) and declaration.choices:
+                value = self.one_of(declaration.choices)
+            if isinstance(value, (list, dict)):
+                misses = length_misses(declaration, len(value), "items")
+            else:
+                misses = scalar_misses(declaration, value) if isinstance(value, _PLAIN) else []
+            if not misses:
+                return node_of(value)
+        raise _UnfitError
+
+    def inner_struct(self, declared: Type) -> _Made:
+        """An instance of the struct that a type names."""
+        owner, name = self.document.place_of(declared.refers)
+        self.show(declared.arguments)
+        sizes = map(self.number, declared.arguments)
+        bound = dict(zip(owner.structs[name].params, sizes, strict=False))
+        inside = self
+        if owner is not self.document:  # its sizes are its own
+            inside = replace(self, document=owner, dims={}, chosen={})
+        return _Made(inside.struct(name, bound))
+
+    def stacked(self, item: Type, axes: Sequence[Expression]) -> _Made:
+        """Instances of the struct that a type names, stacked along some axes."""
+        return replace(self, lead=tuple(self.shape(axes))).inner_struct(item)
+
+    def branch(self, options: tuple[Type, ...]) -> Type:
+        """One option of a union; deep inside one without structs."""
+        deep = self.depth >= _DEEPEST
+        simple = [option for option in options if deep and not self.holds_structs(option)]
+        return self.one_of(simple or options)
+
+    def holds_structs(self, declared: Type) -> bool:
+        """True if a type names a struct."""
+        return any(self.document.is_struct(inner.refers) for inner in walk_type(declared))
+
+    # --- values ----------------------------------------------------------------------------------------------------
+
+    def one_of(self, values: Sequence[_T]) -> _T:
+        """One of some values."""
+        return values[self.between(0, len(values) - 1)]
+
+    def dtype(self, declared: Array) -> str:
+        """The dtype of an array: one of its family, or that of its choice in the payload."""
+        if not declared.choice:
+            return self.one_of(declared.dtypes)
+        return self.chosen.setdefault(declared.element, self.one_of(declared.choice))
+
+    def array(self, dtype: str, shape: Sequence[int]) -> _Made:
+        """The node of an array."""
+        name = str(self.take())
+        return _Made(ARRAY.node(name=name, dtype=dtype, shape=[*shape], leaf="numpy"))
+
+    def key(self, impl: str | None, shape: Sequence[int]) -> _Made:
+        """The node of random keys."""
+        impl = impl or "threefry2x32"
+        words = 2 if impl == "threefry2x32" else 4
+        data = self.array("uint32", [*shape, words]).node
+        return _Made(PRNG_KEY.node(impl=impl, data=data))
+
+    def integer(self) -> int:
+        """An int within the bounds of the field."""
+        step = int(self.field.multiple_of or 1) or 1
+        low, high = self.interval(1)
+        first = math.ceil(low / step)
+        return step * self.between(first, max(first, math.floor(high / step)))
+
+    def floating(self) -> float:
+        """A float within the bounds of the field."""
+        if self.field.multiple_of:
+            return float(self.field.multiple_of * self.between(0, 3))
+        return float(self.random.uniform(*self.interval(0.25)))
+
+    def interval(self, least: float) -> tuple[float, float]:
+        """Bounds of a number; open ones are moved by ``least``."""
+        bounds = self.field
+        floors = [bounds.ge, None if bounds.gt is None else bounds.gt + least]
+        ceilings = [bounds.le, None if bounds.lt is None else bounds.lt - least]
+        low = max((bound for bound in floors if bound is not None), default=None)
+        high = min((bound for bound in ceilings if bound is not None), default=None)
+        if low is None:
+            low = -3 if high is None else high - 6
+        return low, low + 6 if high is None else max(low, high)
+
+    def text(self) -> str:
+        """Text of a length that the field allows."""
+        declaration = self.field
+        if declaration.pattern is not None:
+            if not isinstance(declaration.default, str):
+                raise _UnfitError
+            return declaration.default
+        least = declaration.min_length or 0
+        most = least + 3 if declaration.max_length is None else declaration.max_length
+        return "x" * self.between(least, min(most, least + 3))
+
+
+def node_of(value: Any) -> Node:
+    """The node of a value that was drawn."""
+    if isinstance(value, _Made):
+        return value.node
+    if isinstance(value, list):
+        return LIST.node(items=[*map(node_of, value)])
+    if isinstance(value, tuple):
+        return TUPLE.node(items=[*map(node_of, value)])
+    if isinstance(value, dict):
+        return DICT.node(items=[[key, node_of(each)] for key, each in value.items()])
+    kind: Any = type(value)
+    record = type_of_class(kind)
+    return record.node(record.to_plain(value)) if isinstance(record, Scalar) else value
