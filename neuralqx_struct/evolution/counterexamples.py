@@ -30,7 +30,7 @@ from neuralqx_struct.types import walk_type
 _PAYLOADS = 25  # that have to be read
 _TRIES = 100  # payloads that are drawn for them
 _WORK = 8_000  # structs and arrays in all of them
-_MORE = 6  # times as many where no proof tells
+_MORE = 4  # times as many where no proof tells
 _EACH = 5  # payloads that show each size
 _HIGHEST = 12  # bound of a dim that random sizes are sure to pass
 

@@ -50,6 +50,7 @@ class Difference:
         hint: The step or the edit that resolves it.
         missing: True if ``have`` lacks a field that is wanted.
         extra: True if ``have`` has a field that is not wanted.
+        of_sizes: True if the types of the field would agree with other sizes.
     """
 
     path: tuple[str, ...]
@@ -57,6 +58,7 @@ class Difference:
     hint: str | None = None
     missing: bool = False
     extra: bool = False
+    of_sizes: bool = False
 
     @property
     def struct(self) -> str:
@@ -127,12 +129,17 @@ def differ_in_sizes(have: Document, want: Document) -> bool:
 
 def _without_sizes(document: Document, structs: Iterable[str]) -> list[dict[str, Type]]:
     """The types of the fields of some structs, with any sizes."""
+    stored = [document.structs[name].stored for name in structs if name in document.structs]
+    return [{n: _of_any_size(d.declared) for n, d in each.items()} for each in stored]
+
+
+def _of_any_size(declared: Type) -> Type:
+    """A type with any sizes."""
 
     def any_size(size: Extent) -> Extent:
         return size if size is ... else parse(ANY)
 
-    stored = [document.structs[name].stored for name in structs if name in document.structs]
-    return [{n: map_sizes(d.declared, any_size) for n, d in each.items()} for each in stored]
+    return map_sizes(declared, any_size)
 
 
 def unproved(have: Document, want: Document) -> list[Difference]:
@@ -163,7 +170,9 @@ def _in_struct(
             continue
         have = old.fields[field].declared
         if not readable_as(have, declaration.declared, known):
-            yield Difference((*at, field), f"expected {wanted}, got {format_type(have)}")
+            of_sizes = readable_as(_of_any_size(have), _of_any_size(declaration.declared), {})
+            message = f"expected {wanted}, got {format_type(have)}"
+            yield Difference((*at, field), message, of_sizes=of_sizes)
     for field, declaration in old.stored.items():
         if field not in new.stored:
             shown = format_type(declaration.declared)

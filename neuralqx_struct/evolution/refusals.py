@@ -19,7 +19,12 @@ from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
 from neuralqx_struct.evolution.changes import LIMITS, Direction
 from neuralqx_struct.evolution.counterexamples import counterexample, sized_facts
 from neuralqx_struct.evolution.diff import diff_documents
-from neuralqx_struct.evolution.differences import differ_in_sizes, differences, unproved
+from neuralqx_struct.evolution.differences import (
+    Difference,
+    differ_in_sizes,
+    differences,
+    unproved,
+)
 from neuralqx_struct.evolution.held_structs import beyond_root, held_structs
 from neuralqx_struct.evolution.plans import Hop, Unknown, plan
 from neuralqx_struct.evolution.proof import defaulted, resolved, result_of, settled
@@ -114,8 +119,10 @@ class _Search:
                 inner.run()
                 self.sized |= inner.sized
                 self.found += _of_used(identity, inner.found)
-                beyond = beyond_root(known, start, used, self.unknown, held)
-                self.unproved += _of_used(identity, [*inner.unproved, *beyond])
+                self.unproved += _of_used(identity, inner.unproved)
+                for each in beyond_root(known, start, used, self.unknown, held):
+                    found = self.unproved if each.code == inner.limit else self.found
+                    found += _of_used(identity, [each])
 
     def by_steps(self) -> None:
         """Collects the reasons that follow from the declarations after each hop."""
@@ -126,12 +133,13 @@ class _Search:
             # Sizes that were not checked go on.
             result = result_of(hop.stages, start) if start is hop.old else _carried(start, hop)
             last = following is None or not following.only_renames
-            only_sizes = differ_in_sizes(result, hop.new)
             if following is not None and following.ignores_sizes and last:
-                last = not only_sizes
+                last = not differ_in_sizes(result, hop.new)
             have = result_of(hop.stages, have) if have is hop.old else _carried(have, hop)
-            found = self.unproved if only_sizes else self.found
-            found += self.located(hop, _of_hop(result, hop.new, last=last))
+            self.found += self.located(hop, defaulted(result, hop.new))
+            for problem in _checked_at(result, hop.new, last=last):
+                found = self.unproved if problem.of_sizes else self.found
+                found += self.located(hop, [problem.to_diagnostic("NQX307")])
             start = hop.new if last else settled(result, hop.new)
             if (
                 following is None or not following.ignores_sizes
@@ -162,16 +170,14 @@ def _carried(have: Document, hop: Hop) -> Document:
     return made
 
 
-def _of_hop(result: Document, wanted: Document, *, last: bool) -> Iterator[Diagnostic]:
-    """Yields the findings about the result of one hop, with paths in the newer of its versions."""
-    yield from defaulted(result, wanted)
+def _checked_at(result: Document, wanted: Document, *, last: bool) -> Iterator[Difference]:
+    """Yields the differences at the end of a hop that readers check, with paths in the newer of its versions."""
     # A downgrade may still be refused by the data, where the newer version allows more values. Between two hops nothing
     # checks them but for the members of enums, unless a step needs the declaration.
     for problem in differences(result, wanted):
-        if not last and problem.path[:1] != ("enums",):
-            continue
-        hint = "a downgrade is refused where a payload makes use of the difference"
-        yield replace(problem, hint=hint).to_diagnostic("NQX307")
+        if last or problem.path[:1] == ("enums",):
+            hint = "a downgrade is refused where a payload makes use of the difference"
+            yield replace(problem, hint=hint)
 
 
 def _alone(

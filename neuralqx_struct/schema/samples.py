@@ -128,6 +128,7 @@ class _Draw:
         far: Whether sizes may be far from zero.
         classes: None of Python.
         dims: Sizes of declared dims.
+        ints: Sizes of the root, which equations of dims name.
         chosen: Dtypes of choices.
         places: The places with sizes.
         local: Other sizes of the instance.
@@ -136,6 +137,7 @@ class _Draw:
         field: Its declaration.
         lead: The sizes of the axes in front of those that arrays declare.
         depth: The number of structs around it.
+        outermost: Whether no struct of the document is around it.
     """
 
     document: Document
@@ -144,6 +146,7 @@ class _Draw:
     far: bool
     classes: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     dims: dict[str, int] = field(default_factory=dict)
+    ints: dict[str, int] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
     places: set[Place] = field(default_factory=set)
     local: dict[str, int] = field(default_factory=dict)
@@ -152,6 +155,7 @@ class _Draw:
     field: Any = None
     lead: tuple[int, ...] = ()
     depth: int = 0
+    outermost: bool = True
 
     # --- sizes -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +195,7 @@ class _Draw:
             if dim.equation is None:
                 self.dims[name] = self.any_size(dim.min or 0, dim.max)
             else:
-                self.dims[name] = replace(self, local={}).number(dim.equation)
+                self.dims[name] = replace(self, local=self.ints).number(dim.equation)
         return self.dims[name]
 
     def number(self, size: Expression) -> int:
@@ -235,9 +239,11 @@ class _Draw:
     def struct(self, name: str, bound: Mapping[str, int]) -> Node:
         """The node of a struct."""
         self.take()
-        made = replace(self, local={**bound}, struct_name=name, depth=self.depth + 1)
+        is_root = self.outermost and name == self.document.root
+        local = self.ints if is_root else {}
+        local |= bound
+        made = replace(self, local=local, struct_name=name, depth=self.depth + 1, outermost=False)
         declared = self.document.structs[name].stored
-        is_root = self.depth == 0 and name == self.document.root
         ints = sorted(given_sizes(self.document)) if is_root else ()
         fields: dict[str, Node] = {key: made.given(key, declared[key]) for key in ints}
         for key, each in declared.items():
@@ -254,7 +260,6 @@ class _Draw:
         for _ in range(20):
             found = self.named(name)
             if not scalar_misses(declaration, found):
-                self.local.setdefault(name, found)
                 return found
             if name in self.dims and self.document.dims[name].equation is not None:
                 break
@@ -287,7 +292,7 @@ class _Draw:
         bound = dict(zip(owner.structs[name].params, sizes, strict=False))
         inside = self
         if owner is not self.document:  # its sizes are its own
-            inside = replace(self, document=owner, dims={}, chosen={})
+            inside = replace(self, document=owner, dims={}, ints={}, chosen={}, outermost=True)
         return _Made(inside.struct(name, bound))
 
     def stacked(self, item: Type, axes: Sequence[Expression]) -> _Made:

@@ -89,17 +89,16 @@ def _find_hidden(
                 holding[inner].discard(equation)
                 if inner not in shown:
                     waiting.append(inner)
-    for name in reversed(
-        [*found]
-    ):  # a size follows from those that others follow from, or has no number
+    # A size follows from those that others follow from, or has no number.
+    for name in reversed([*found]):
         size = found[name]
         if size is None:
             continue
-        inner = {each: found[each] for each in size.names & found.keys()}
-        trees = {each: given.tree for each, given in inner.items() if given is not None}
-        if len(trees) < len(inner):
+        given = {each: found[each] for each in size.names & found.keys()}
+        trees = {each: other.tree for each, other in given.items() if other is not None}
+        if len(trees) < len(given):
             found[name] = None
-        elif trees and sum(len(given.text) for given in inner.values() if given) < _LONGEST:
+        elif trees and sum(len(other.text) for other in given.values() if other) < _LONGEST:
             found[name] = from_ast(replaced(size.tree, trees))
     return found
 
