@@ -22,7 +22,7 @@ from neuralqx_struct.expressions.polynomials import polynomial
 from neuralqx_struct.schema.conformance import conform_node
 from neuralqx_struct.schema.field_paths import once
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.samples import Place, places_of, sampled
+from neuralqx_struct.schema.samples import Place, places_of, samples_of
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.sizes.scopes import given_sizes
 from neuralqx_struct.types import walk_type
@@ -34,7 +34,7 @@ _MORE = 4  # times as many where no proof tells
 _EACH = 5  # payloads that show each size
 _HIGHEST = 12  # bound of a dim that random sizes are sure to pass
 
-_Key: TypeAlias = tuple[tuple[int, ...], int, int, Unknown, bool]
+_Key: TypeAlias = tuple[tuple[int, ...], int, int, bool, Unknown]
 _TRIED: dict[_Key, tuple[list[Document], list[Diagnostic] | None]] = {}
 _MOST_TRIED = 64
 
@@ -59,12 +59,17 @@ def counterexample(
     """
     others = (each for series in known.others.values() for each in series.documents.values())
     documents = [*known.documents.values(), *others]
-    key = (tuple(map(id, documents)), writer.version, reader.version, unknown, proved)
+    pair = (tuple(map(id, documents)), writer.version, reader.version, proved)
+    strict = _TRIED.get((*pair, "error"), (documents, None))[1]
+    if strict is not None:  # the same for the other policies, where nothing is left out
+        return strict
+    key = (*pair, unknown)
     if key not in _TRIED:
         if len(_TRIED) >= _MOST_TRIED:
             _TRIED.clear()
         decidable = all(map(_is_decidable, documents))
-        found = _try(known, writer, reader, unknown, 1 if proved else _MORE) if decidable else None
+        effort = 1 if proved else _MORE
+        found = _try(known, writer, reader, unknown, effort) if decidable else None
         _TRIED[key] = documents, found  # no others have their ids
     return _TRIED[key][1]
 
@@ -72,13 +77,16 @@ def counterexample(
 def _try(
     known: Series, writer: Document, reader: Document, unknown: Unknown, effort: int
 ) -> list[Diagnostic] | None:
-    places = places_of(writer)
+    samples = samples_of(writer)
+    places = places_of(writer) if effort > 1 else set[Place]()
     shown: Counter[Place] = Counter()
-    budget = iter(range(_WORK * effort))
-    read = 0
+    read = work = 0
     for number in range(_TRIES * effort):
-        sample = sampled(writer, number, budget)
-        if sample is None:
+        sample = samples.at(number)
+        work += sample.size
+        if work > _WORK * effort:
+            break
+        if sample.payload is None:
             continue
         shown.update(sample.places)
         try:

@@ -1,7 +1,7 @@
 """Samples: random valid payloads of a document, with shapes but no bytes, and the sizes that each of them shows.
 
 Example:
-    >>> sample = sampled(v3, 0, iter(range(100)))
+    >>> sample = samples_of(v3).at(0)
     >>> sample.payload.document["manifest"]["type"]
     'neuralqx.vmc_state@3:VMCState'
 """
@@ -9,7 +9,9 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -23,6 +25,7 @@ from neuralqx_struct.manifest.kinds import ARRAY, DICT, LIST, PRNG_KEY, STRUCT, 
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.schema.bounds import length_misses, scalar_misses
 from neuralqx_struct.schema.conformance import conform_node
+from neuralqx_struct.schema.field_paths import once
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
@@ -34,6 +37,7 @@ from neuralqx_struct.types.scalars import Scalar
 _T = TypeVar("_T")
 _DEEPEST = 4  # structs inside structs; deeper, lists of structs are empty
 _MOST = 24  # items of a list, and structs inside structs
+_LARGEST = 10_000  # structs and arrays in a payload
 _FAR = (10, 99)
 _LONGEST = 1000  # least length of text, a list or a dict
 _PLAIN = (bool, int, float, complex, str, bytes)
@@ -67,29 +71,58 @@ def places_of(document: Document) -> set[Place]:
 
 
 class Sample(NamedTuple):
-    """A payload, and the places of the sizes that it shows."""
+    """What was drawn.
 
-    payload: Payload
+    Attributes:
+        payload: A valid payload; None if the sizes and values that were drawn make none.
+        places: The places of the sizes that it shows.
+        size: The number of structs and arrays.
+    """
+
+    payload: Payload | None
     places: set[Place]
+    size: int
 
 
-def sampled(document: Document, number: int, budget: Iterator[int]) -> Sample | None:
-    """A valid payload of a document; None if what was drawn is none.
+class Samples:
+    """The samples of a document by number, each of which is drawn once.
 
     Args:
         document: The schema.
-        number: The seed. Those with odd ones may have sizes far from zero.
-        budget: Numbers of which each struct and array takes one; without any no payload is made.
     """
+
+    def __init__(self, document: Document) -> None:
+        self._document = weakref.ref(document)
+        self._drawn: list[Sample] = []
+
+    def at(self, number: int) -> Sample:
+        """A sample; those with odd numbers may have sizes far from zero."""
+        while len(self._drawn) <= number:
+            document = self._document()
+            assert document is not None
+            self._drawn.append(_sampled(document, len(self._drawn)))
+        return self._drawn[number]
+
+
+@once
+def samples_of(document: Document) -> Samples:
+    """The samples of a document, which are kept as long as it exists."""
+    return Samples(document)
+
+
+def _sampled(document: Document, number: int) -> Sample:
     import numpy as np
 
-    draw = _Draw(document, np.random.default_rng(number), budget, far=number % 2 == 1)
-    try:
+    draw = _Draw(document, np.random.default_rng(number), far=number % 2 == 1)
+    payload = None
+    with suppress(_UnfitError):
         tree = draw.struct(document.root, {})
-    except _UnfitError:
-        return None
-    if has_errors(conform_node(document, tree)):
-        return None
+        if not has_errors(conform_node(document, tree)):
+            payload = _payload(document, tree)
+    return Sample(payload, draw.places, _LARGEST - draw.left[0])
+
+
+def _payload(document: Document, tree: Node) -> Payload:
     identity = {"id": document.id, "version": document.version}
     identity["fingerprint"] = payload_fingerprint(document)
     records = {
@@ -98,7 +131,7 @@ def sampled(document: Document, number: int, budget: Iterator[int]) -> Sample | 
     }
     manifest = {"version": 1, "schema": identity, "manifest": tree, "arrays": records}
     made = {name: partial(_zeros, record) for name, record in records.items()}
-    return Sample(Payload(manifest, HeldArrays({}, made=made, names=made)), draw.places)
+    return Payload(manifest, HeldArrays({}, made=made, names=made))
 
 
 def _zeros(record: Mapping[str, Any]) -> Any:
@@ -124,13 +157,13 @@ class _Draw:
     Attributes:
         document: The declaration.
         random: Source of all choices.
-        budget: Bounds the structs and arrays of all payloads, and names the arrays.
         far: Whether sizes may be far from zero.
         classes: None of Python.
         dims: Sizes of declared dims.
         ints: Sizes of the root, which equations of dims name.
         chosen: Dtypes of choices.
         places: The places with sizes.
+        left: How many structs and arrays the payload may still have.
         local: Other sizes of the instance.
         struct_name: Its struct.
         name: The field.
@@ -142,13 +175,13 @@ class _Draw:
 
     document: Document
     random: Any
-    budget: Iterator[int]
     far: bool
     classes: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     dims: dict[str, int] = field(default_factory=dict)
     ints: dict[str, int] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
     places: set[Place] = field(default_factory=set)
+    left: list[int] = field(default_factory=lambda: [_LARGEST])
     local: dict[str, int] = field(default_factory=dict)
     struct_name: str = ""
     name: str = ""
@@ -160,11 +193,11 @@ class _Draw:
     # --- sizes -----------------------------------------------------------------------------------------------------
 
     def take(self) -> int:
-        """Takes one of the budget."""
-        number = next(self.budget, None)
-        if number is None or self.depth > _MOST:
+        """Counts a struct or an array of the payload; returns how many may follow."""
+        self.left[0] -= 1
+        if self.left[0] < 0 or self.depth > _MOST:
             raise _UnfitError
-        return number
+        return self.left[0]
 
     def show(self, sizes: Sequence[Extent]) -> None:
         """Notes a place with sizes."""

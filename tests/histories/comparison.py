@@ -11,6 +11,7 @@ from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.migration import MODES
+from neuralqx_struct.schema.samples import samples_of
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.tools.linting import lint
 from tests.histories.declarations import IDENTITY, from_node, same, to_node
@@ -330,6 +331,18 @@ class Comparison:
                 self._refused[direction, number] = i
                 path = self.stored_probe(writer, i)
                 return outcome(lambda path=path: loaded(schema, path, unknown=unknown))
+        return self.refused_sample(schema, writer, unknown) if probe else None
+
+    def refused_sample(self, schema, writer, unknown):
+        """As `refused`, of the payloads that verdicts try, which are no evidence unless the writer reads them."""
+        for i in range(PROBES):
+            held = samples_of(self.series(writer).at(writer)).at(i).payload
+            if held is None:
+                continue
+            own = outcome(lambda held=held: read(self.schema(writer), held, "error"))
+            got = outcome(lambda held=held: read(schema, held, unknown))
+            if isinstance(got, Exception) and not isinstance(own, Exception):
+                return got
         return None
 
     def has_payloads(self, direction, number):
