@@ -63,15 +63,16 @@ def counterexample(
     strict = _TRIED.get((*pair, "error"), (documents, None))[1]
     if strict is not None:  # the same for the other policies, where nothing is left out
         return strict
-    key = (*pair, unknown)
-    if key not in _TRIED:
-        if len(_TRIED) >= _MOST_TRIED:
-            _TRIED.clear()
+    kept = _TRIED.get((*pair, unknown))
+    if kept is None:
         decidable = all(map(_is_decidable, documents))
         effort = 1 if proved else _MORE
         found = _try(known, writer, reader, unknown, effort) if decidable else None
-        _TRIED[key] = documents, found  # no others have their ids
-    return _TRIED[key][1]
+        kept = documents, found  # no others have their ids
+        if len(_TRIED) >= _MOST_TRIED:
+            _TRIED.clear()
+        _TRIED[*pair, unknown] = kept
+    return kept[1]
 
 
 def _try(

@@ -50,7 +50,8 @@ def refusals(
     search = _Search(known, writer, reader, unknown, steps)
     search.run()
     reasons = [*search.found, *search.unproved]
-    if not steps or not search.sized or any(each.code != "NQX250" for each in search.found):
+    tried = steps and (search.sized or search.unproved)
+    if not tried or any(each.code != "NQX250" for each in search.found):
         return reasons
     refused = counterexample(known, writer, reader, unknown, proved=not search.unproved)
     if refused is None or (refused and search.unproved):
@@ -141,9 +142,8 @@ class _Search:
                 found = self.unproved if problem.of_sizes else self.found
                 found += self.located(hop, [problem.to_diagnostic("NQX307")])
             start = hop.new if last else settled(result, hop.new)
-            if (
-                following is None or not following.ignores_sizes
-            ):  # nothing checks the sizes in between
+            # Nothing checks the sizes before steps that none can refuse.
+            if following is None or not following.ignores_sizes:
                 facts = (fact.to_diagnostic(self.limit) for fact in unproved(have, hop.new))
                 self.unproved += self.located(hop, facts)
                 have = hop.new

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Lock
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -94,13 +95,15 @@ class Samples:
     def __init__(self, document: Document) -> None:
         self._document = weakref.ref(document)
         self._drawn: list[Sample] = []
+        self._lock = Lock()
 
     def at(self, number: int) -> Sample:
         """A sample; those with odd numbers may have sizes far from zero."""
-        while len(self._drawn) <= number:
-            document = self._document()
-            assert document is not None
-            self._drawn.append(_sampled(document, len(self._drawn)))
+        document = self._document()
+        assert document is not None
+        with self._lock:
+            while len(self._drawn) <= number:
+                self._drawn.append(_sampled(document, len(self._drawn)))
         return self._drawn[number]
 
 
