@@ -13,7 +13,7 @@ Example:
 from __future__ import annotations
 
 from collections import Counter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from neuralqx_struct.errors import Diagnostic, StructError
 from neuralqx_struct.evolution.migrations import resolve
@@ -27,11 +27,25 @@ from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.sizes.scopes import given_sizes
 from neuralqx_struct.types import walk_type
 
-_PAYLOADS = 25  # that have to be read
-_TRIES = 100  # payloads that are drawn for them
-_WORK = 8_000  # structs and arrays in all of them
-_MORE = 4  # times as many where no proof tells
-_EACH = 5  # payloads that show each size
+
+class _Effort(NamedTuple):
+    """How much is tried.
+
+    Attributes:
+        payloads: How many payloads have to be read.
+        tries: How many may be drawn for them.
+        work: The structs and arrays in all of them.
+        each: The payloads that have to show each size.
+    """
+
+    payloads: int
+    tries: int
+    work: int
+    each: int
+
+
+_CHECK = _Effort(25, 100, 2_000, 0)  # of a proof
+_DECISION = _Effort(100, 400, 32_000, 5)  # where there is none
 _HIGHEST = 12  # bound of a dim that random sizes are sure to pass
 
 _Key: TypeAlias = tuple[tuple[int, ...], int, int, bool, Unknown]
@@ -66,7 +80,7 @@ def counterexample(
     kept = _TRIED.get((*pair, unknown))
     if kept is None:
         decidable = all(map(_is_decidable, documents))
-        effort = 1 if proved else _MORE
+        effort = _CHECK if proved else _DECISION
         found = _try(known, writer, reader, unknown, effort) if decidable else None
         kept = documents, found  # no others have their ids
         if len(_TRIED) >= _MOST_TRIED:
@@ -76,16 +90,16 @@ def counterexample(
 
 
 def _try(
-    known: Series, writer: Document, reader: Document, unknown: Unknown, effort: int
+    known: Series, writer: Document, reader: Document, unknown: Unknown, effort: _Effort
 ) -> list[Diagnostic] | None:
     samples = samples_of(writer)
-    places = places_of(writer) if effort > 1 else set[Place]()
+    places = places_of(writer)
     shown: Counter[Place] = Counter()
     read = work = 0
-    for number in range(_TRIES * effort):
+    for number in range(effort.tries):
         sample = samples.at(number)
         work += sample.size
-        if work > _WORK * effort:
+        if work > effort.work:
             break
         if sample.payload is None:
             continue
@@ -102,7 +116,7 @@ def _try(
         if refused:
             return refused
         read += 1
-        if read >= _PAYLOADS * effort and all(shown[place] >= _EACH for place in places):
+        if read >= effort.payloads and all(shown[place] >= effort.each for place in places):
             return []
     return None
 
