@@ -37,8 +37,10 @@ from neuralqx_struct.types.scalars import Scalar
 
 _T = TypeVar("_T")
 _DEEPEST = 4  # structs inside structs; deeper, lists of structs are empty
-_MOST = 24  # items of a list, and structs inside structs
+_MOST = 24  # items of a list, structs inside structs, and dims that follow from each other
 _LARGEST = 10_000  # structs and arrays in a payload
+_NUMBERS = 1 << 22  # in an array, as some steps read them
+_WHOLE = 1 << 53  # the largest bound of a number
 _FAR = (10, 99)
 _LONGEST = 1000  # least length of text, a list or a dict
 _PLAIN = (bool, int, float, complex, str, bytes)
@@ -143,6 +145,12 @@ def _zeros(record: Mapping[str, Any]) -> Any:
     return np.broadcast_to(np.zeros((), dtype_named(record["dtype"])), record["shape"])
 
 
+@once
+def _given(document: Document) -> list[str]:
+    """The static ints of the root that are sizes."""
+    return sorted(given_sizes(document))
+
+
 class _UnfitError(Exception):
     """Sizes or values that were drawn do not fit."""
 
@@ -164,6 +172,7 @@ class _Draw:
         classes: None of Python.
         dims: Sizes of declared dims.
         ints: Sizes of the root, which equations of dims name.
+        solving: The dims whose equations are being computed, which may name them.
         chosen: Dtypes of choices.
         places: The places with sizes.
         left: How many structs and arrays the payload may still have.
@@ -182,6 +191,7 @@ class _Draw:
     classes: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     dims: dict[str, int] = field(default_factory=dict)
     ints: dict[str, int] = field(default_factory=dict)
+    solving: frozenset[str] = frozenset()
     chosen: dict[str, str] = field(default_factory=dict)
     places: set[Place] = field(default_factory=set)
     left: list[int] = field(default_factory=lambda: [_LARGEST])
@@ -228,10 +238,14 @@ class _Draw:
             return self.local.setdefault(name, self.any_size())
         if name not in self.dims:
             dim = self.document.dims[name]
-            if dim.equation is None:
+            if dim.equation is None or name in self.solving:
                 self.dims[name] = self.any_size(dim.min or 0, dim.max)
+            elif len(self.solving) < _MOST:
+                solving = self.solving | {name}
+                root = replace(self, local=self.ints, solving=solving)
+                self.dims[name] = root.number(dim.equation)
             else:
-                self.dims[name] = replace(self, local=self.ints).number(dim.equation)
+                raise _UnfitError
         return self.dims[name]
 
     def number(self, size: Expression) -> int:
@@ -239,7 +253,7 @@ class _Draw:
         if size.text == ANY:
             return self.any_size()
         try:
-            found = evaluate(size, {name: self.named(name) for name in size.names})
+            found = evaluate(size, {name: self.named(name) for name in sorted(size.names)})
         except SchemaError:
             raise _UnfitError from None
         if found < 0 or found != int(found):
@@ -280,7 +294,7 @@ class _Draw:
         local |= bound
         made = replace(self, local=local, struct_name=name, depth=self.depth + 1, outermost=False)
         declared = self.document.structs[name].stored
-        ints = sorted(given_sizes(self.document)) if is_root else ()
+        ints = _given(self.document) if is_root else ()
         fields: dict[str, Node] = {key: made.given(key, declared[key]) for key in ints}
         for key, each in declared.items():
             if key not in fields:
@@ -360,6 +374,8 @@ class _Draw:
     def array(self, dtype: str, shape: Sequence[int]) -> _Made:
         """The node of an array."""
         name = str(self.take())
+        if math.prod(shape) > _NUMBERS:
+            raise _UnfitError
         return _Made(ARRAY.node(name=name, dtype=dtype, shape=[*shape], leaf="numpy"))
 
     def key(self, impl: str | None, shape: Sequence[int]) -> _Made:
@@ -391,7 +407,10 @@ class _Draw:
         high = min((bound for bound in ceilings if bound is not None), default=None)
         if low is None:
             low = -3 if high is None else high - 6
-        return low, low + 6 if high is None else max(low, high)
+        high = low + 6 if high is None else max(low, high)
+        if not -_WHOLE < low <= high < _WHOLE:
+            raise _UnfitError
+        return low, high
 
     def text(self) -> str:
         """Text of a length that the field allows."""
@@ -402,7 +421,7 @@ class _Draw:
             return declaration.default
         least = declaration.min_length or 0
         most = least + 3 if declaration.max_length is None else declaration.max_length
-        return "x" * self.between(least, min(most, least + 3))
+        return "x" * self.between(least, max(least, min(most, least + 3)))
 
 
 def node_of(value: Any) -> Node:

@@ -57,6 +57,22 @@ CASES = {
         {"a": "int8[n]", "b": {"type": "str", "min_length": 10**9}}, {},
         {"a": "int8[m]", "b": {"type": "str", "min_length": 10**9}}, {}, None,
     ),
+    "an equation that names its dim": (
+        SIZES, {"n": {"equals": "2 * n - 4"}}, {"a": "int8[_]", "b": "int8[n]"}, {"n": {"equals": "2 * n - 4"}}, None,
+    ),
+    "many dims that follow from each other": (
+        {"a": "int8[n0]"}, {f"n{i}": {"equals": f"n{i + 1} + 1"} for i in range(2000)} | {"n2000": {}},
+        {"a": "int8[m]"}, {}, None,
+    ),
+    "bounds that are very large": (
+        {"a": "int8[n]", "b": {"type": "int", "ge": 10**30}}, {},
+        {"a": "int8[m]", "b": {"type": "int", "ge": 10**30}}, {}, None,
+    ),
+    "very large arrays": ({"a": "int8[n * n * n * n * n, 4194305]"}, {}, {"a": "int8[_, _]"}, {}, None),
+    "lengths that exclude each other": (
+        {"a": "int8[n]", "b": {"type": "str", "min_length": 5, "max_length": 3}}, {},
+        {"a": "int8[m]", "b": {"type": "str", "min_length": 5, "max_length": 3}}, {}, None,
+    ),
     "a field that is gone": (SIZES, {}, {"a": "int8[k]"}, {}, None),  # no plan leads there
 }  # fmt: skip
 
