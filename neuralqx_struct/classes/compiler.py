@@ -33,6 +33,7 @@ from neuralqx_struct.errors import SchemaError, SerializationError
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.references import register_ref
+from neuralqx_struct.schema.lint.document import objection_to_field
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series, series_of
@@ -135,6 +136,11 @@ def _compile(document: Document, name: str, *, stacked: bool) -> Any:
         ),
     }
     for field_name, field_declaration in declaration.fields.items():
+        if reason := objection_to_field(field_name):  # of a document that no one has linted
+            message = f"expected a name that is free, got {field_name!r}, which is {reason}"
+            raise SchemaError(
+                message, code="NQX118", path=f"$.structs.{name}.fields", hint="rename it"
+            )
         namespace["__annotations__"][field_name] = format_type(field_declaration.declared)
         namespace[field_name] = _field(document, name, field_declaration, f"{ref}.{field_name}")
     makers = sized_fields(namespace)

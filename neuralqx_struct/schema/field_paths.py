@@ -313,9 +313,10 @@ def paths_from(document: Document, struct: str) -> list[str]:
 
 
 def _paths(document: Document, struct: str) -> Iterator[str]:
+    declared = document.structs.get(struct)  # lint reports a root that is none of them
+    fields = {} if declared is None else declared.fields
     waiting: list[tuple[str, Reached]] = [
-        (name, _entered(document, struct, field, name))
-        for name, field in document.structs[struct].fields.items()
+        (name, _entered(document, struct, field, name)) for name, field in fields.items()
     ]
     for _ in range(_DEEPEST):
         yield from (path for path, _ in waiting)

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct.classes.compiler import register_hook
+from neuralqx_struct.classes.compiler import classes_of, register_hook
 from neuralqx_struct.errors import SchemaError, StructError, ValidationError
+from neuralqx_struct.schema.series import series_of
+from tests.builders import doc
 
 TEXT = """\
 language: "1"
@@ -375,3 +377,12 @@ def test_a_default_of_another_type_is_refused_with_its_field():
     series = series_of([document_from_data(data, "<bundle>")])
     with pytest.raises(SchemaError, match=r"default of test\.default@1:A\.x: expected .*float"):
         classes_of(series, 1)
+
+
+def test_a_field_of_an_unlinted_document_that_no_class_can_have():
+    document = doc({"fields": "int"})
+    with pytest.raises(
+        SchemaError, match="got 'fields', which is a method of every Struct"
+    ) as error:
+        classes_of(series_of([document]), 1)
+    assert error.value.diagnostics[0].code == "NQX118"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.sizes.solver import Solver
-from tests.builders import bounded
+from neuralqx_struct.tools.linting import lint_document
+from tests.builders import bounded, doc
 
 
 def shape(text):
@@ -553,3 +554,9 @@ def test_errors_about_long_equations_are_short():
         assert solver.unify([parse(f"{name} + {before}")], [1], f"$.{name}", "int8") == []
     (found,) = solver.unify([parse(" + ".join(names))], [7], "$.x", "int8")
     assert len(found.message) < 10_000
+
+
+def test_a_size_that_nothing_declares_beside_a_root_that_is_no_struct():
+    document = doc({"a": "int8[n]"}, dims={"n": {"equals": "2 * k"}})
+    damaged = document.model_copy(update={"root": "Nothing"})
+    assert {"NQX101", "NQX103"} <= {found.code for found in lint_document(damaged)}
