@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import SchemaError, has_errors
@@ -26,6 +26,7 @@ from neuralqx_struct.manifest.kinds import ARRAY, DICT, LIST, PRNG_KEY, STRUCT, 
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.schema.bounds import length_misses, scalar_misses
 from neuralqx_struct.schema.conformance import conform_node
+from neuralqx_struct.schema.field_draws import FieldDraws, UnfitError
 from neuralqx_struct.schema.field_paths import once
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -35,12 +36,10 @@ from neuralqx_struct.types import Array, Extent, Type, walk_type
 from neuralqx_struct.types.records import type_of_class
 from neuralqx_struct.types.scalars import Scalar
 
-_T = TypeVar("_T")
 _DEEPEST = 4  # structs inside structs; deeper, lists of structs are empty
 _MOST = 24  # items of a list, structs inside structs, and dims that follow from each other
 _LARGEST = 10_000  # structs and arrays in a payload
 _NUMBERS = 1 << 22  # in an array, as some steps read them
-_WHOLE = 1 << 53  # the largest bound of a number
 _FAR = (10, 99)
 _LONGEST = 1000  # least length of text, a list or a dict
 _PLAIN = (bool, int, float, complex, str, bytes)
@@ -120,7 +119,7 @@ def _sampled(document: Document, number: int) -> Sample:
 
     draw = _Draw(document, np.random.default_rng(number), far=number % 2 == 1)
     payload = None
-    with suppress(_UnfitError):
+    with suppress(UnfitError):
         tree = draw.struct(document.root, {})
         if not has_errors(conform_node(document, tree)):
             payload = _payload(document, tree)
@@ -151,10 +150,6 @@ def _given(document: Document) -> list[str]:
     return sorted(given_sizes(document))
 
 
-class _UnfitError(Exception):
-    """Sizes or values that were drawn do not fit."""
-
-
 class _Made(NamedTuple):
     """A node among plain values."""
 
@@ -162,7 +157,7 @@ class _Made(NamedTuple):
 
 
 @dataclass
-class _Draw:
+class _Draw(FieldDraws):
     """A payload in the making; types draw their values from it, as examples do.
 
     Attributes:
@@ -209,7 +204,7 @@ class _Draw:
         """Counts a struct or an array of the payload; returns how many may follow."""
         self.left[0] -= 1
         if self.left[0] < 0 or self.depth > _MOST:
-            raise _UnfitError
+            raise UnfitError
         return self.left[0]
 
     def show(self, sizes: Sequence[Extent]) -> None:
@@ -217,10 +212,6 @@ class _Draw:
         self.places.add(
             Place(self.document.id, self.struct_name, self.name, tuple(map(str, sizes)))
         )
-
-    def between(self, low: int, high: int) -> int:
-        """A whole number."""
-        return int(self.random.integers(low, high + 1))
 
     def any_size(self, least: int = 0, most: int | None = None) -> int:
         """A size: a small one, one far from zero, or one near the largest."""
@@ -245,7 +236,7 @@ class _Draw:
                 root = replace(self, local=self.ints, solving=solving)
                 self.dims[name] = root.number(dim.equation)
             else:
-                raise _UnfitError
+                raise UnfitError
         return self.dims[name]
 
     def number(self, size: Expression) -> int:
@@ -255,9 +246,9 @@ class _Draw:
         try:
             found = evaluate(size, {name: self.named(name) for name in sorted(size.names)})
         except SchemaError:
-            raise _UnfitError from None
+            raise UnfitError from None
         if found < 0 or found != int(found):
-            raise _UnfitError
+            raise UnfitError
         return int(found)
 
     def shape(self, extents: Sequence[Extent]) -> list[int]:
@@ -276,7 +267,7 @@ class _Draw:
         self.show([size])
         count = self.number(size)
         if count > _MOST:
-            raise _UnfitError
+            raise UnfitError
         return count
 
     def length(self, item: Type) -> int:
@@ -315,13 +306,13 @@ class _Draw:
                 break
             self.local.pop(name, None)
             self.dims.pop(name, None)
-        raise _UnfitError
+        raise UnfitError
 
     def value(self) -> Node:
         """The node of the field."""
         declaration: FieldDeclaration = self.field
         if (declaration.min_length or 0) > _LONGEST:
-            raise _UnfitError
+            raise UnfitError
         for _ in range(20):
             value = declaration.declared.example(self)
             if isinstance(value, _PLAIN) and declaration.choices:
@@ -332,7 +323,7 @@ class _Draw:
                 misses = scalar_misses(declaration, value) if isinstance(value, _PLAIN) else []
             if not misses:
                 return node_of(value)
-        raise _UnfitError
+        raise UnfitError
 
     def inner_struct(self, declared: Type) -> _Made:
         """An instance of the struct that a type names."""
@@ -361,10 +352,6 @@ class _Draw:
 
     # --- values ----------------------------------------------------------------------------------------------------
 
-    def one_of(self, values: Sequence[_T]) -> _T:
-        """One of some values."""
-        return values[self.between(0, len(values) - 1)]
-
     def dtype(self, declared: Array) -> str:
         """The dtype of an array: one of its family, or that of its choice in the payload."""
         if not declared.choice:
@@ -375,7 +362,7 @@ class _Draw:
         """The node of an array."""
         name = str(self.take())
         if math.prod(shape) > _NUMBERS:
-            raise _UnfitError
+            raise UnfitError
         return _Made(ARRAY.node(name=name, dtype=dtype, shape=[*shape], leaf="numpy"))
 
     def key(self, impl: str | None, shape: Sequence[int]) -> _Made:
@@ -384,44 +371,6 @@ class _Draw:
         words = 2 if impl == "threefry2x32" else 4
         data = self.array("uint32", [*shape, words]).node
         return _Made(PRNG_KEY.node(impl=impl, data=data))
-
-    def integer(self) -> int:
-        """An int within the bounds of the field."""
-        step = int(self.field.multiple_of or 1) or 1
-        low, high = self.interval(1)
-        first = math.ceil(low / step)
-        return step * self.between(first, max(first, math.floor(high / step)))
-
-    def floating(self) -> float:
-        """A float within the bounds of the field."""
-        if self.field.multiple_of:
-            return float(self.field.multiple_of * self.between(0, 3))
-        return float(self.random.uniform(*self.interval(0.25)))
-
-    def interval(self, least: float) -> tuple[float, float]:
-        """Bounds of a number; open ones are moved by ``least``."""
-        bounds = self.field
-        floors = [bounds.ge, None if bounds.gt is None else bounds.gt + least]
-        ceilings = [bounds.le, None if bounds.lt is None else bounds.lt - least]
-        low = max((bound for bound in floors if bound is not None), default=None)
-        high = min((bound for bound in ceilings if bound is not None), default=None)
-        if low is None:
-            low = -3 if high is None else high - 6
-        high = low + 6 if high is None else max(low, high)
-        if not -_WHOLE < low <= high < _WHOLE:
-            raise _UnfitError
-        return low, high
-
-    def text(self) -> str:
-        """Text of a length that the field allows."""
-        declaration = self.field
-        if declaration.pattern is not None:
-            if not isinstance(declaration.default, str):
-                raise _UnfitError
-            return declaration.default
-        least = declaration.min_length or 0
-        most = least + 3 if declaration.max_length is None else declaration.max_length
-        return "x" * self.between(least, max(least, min(most, least + 3)))
 
 
 def node_of(value: Any) -> Node:
