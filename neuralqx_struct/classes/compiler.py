@@ -33,7 +33,7 @@ from neuralqx_struct.errors import SchemaError, SerializationError
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.references import register_ref
-from neuralqx_struct.schema.lint.document import objection_to_field
+from neuralqx_struct.schema.lint.document import not_free, objection_to_field
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series, series_of
@@ -137,7 +137,7 @@ def _compile(document: Document, name: str, *, stacked: bool) -> Any:
     }
     for field_name, field_declaration in declaration.fields.items():
         if reason := objection_to_field(field_name):  # of a document that no one has linted
-            message = f"expected a name that is free, got {field_name!r}, which is {reason}"
+            message = not_free(field_name, reason)
             raise SchemaError(
                 message, code="NQX118", path=f"$.structs.{name}.fields", hint="rename it"
             )

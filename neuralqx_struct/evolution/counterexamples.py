@@ -123,7 +123,7 @@ def _try(
 
 @once
 def sized_facts(document: Document) -> dict[object, object]:
-    """What a document declares about sizes, to see whether another one declares the same."""
+    """The sizes, dims and parameters of a document by place, for comparison with another one."""
     facts: dict[object, object] = {"": given_sizes(document)}
     facts |= {(name,): (dim.equals, dim.min, dim.max) for name, dim in document.dims.items()}
     for name, struct in document.structs.items():

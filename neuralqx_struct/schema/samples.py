@@ -73,7 +73,7 @@ def places_of(document: Document) -> set[Place]:
 
 
 class Sample(NamedTuple):
-    """What was drawn.
+    """One draw.
 
     Attributes:
         payload: A valid payload; None if the sizes and values that were drawn make none.

@@ -54,8 +54,12 @@ def _check_names(document: Document) -> Findings:
         elif section == "dtypes" and name in document.dims:
             reason = "the name of a dim too"
         if reason:
-            message = f"expected a name that is free, got {name!r}, which is {reason}"
-            yield finding("NQX118", path, message, "rename it")
+            yield finding("NQX118", path, not_free(name, reason), "rename it")
+
+
+def not_free(name: str, reason: str) -> str:
+    """The message about a name that cannot be taken."""
+    return f"expected a name that is free, got {name!r}, which is {reason}"
 
 
 def objection_to_field(name: str) -> str:
