@@ -18,16 +18,18 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from neuralqx_struct.expressions.exact import Exact
 from neuralqx_struct.expressions.operators import (
     CALCULATED,
     KINDS,
     LONG,
     MAX_DEPTH,
     MEASURED,
+    OPERATORS,
     ORDERED,
     TRUE_OR_FALSE,
     format_tree,
@@ -212,7 +214,7 @@ def _reduction(method: str, fold: Callable[..., Any]) -> Callable[..., Any]:
 def _total(run: Any, node: ast.AST, items: Iterable[Any]) -> Any:
     result: Any = 0
     for item in items:
-        result = run.elementwise(node, operator.add, result, item)
+        result = run.calculated(node, OPERATORS[ast.Add], result, item)
     return result
 
 
@@ -235,6 +237,8 @@ def _finite(run: Any, node: ast.AST, value: Any) -> Any:
         return math.isfinite(value.real) and math.isfinite(value.imag)
     if not run.is_array(value):
         run.fail(node, f"expected a number or an array, got {run.describe(value)}")
+    if type(value) is Exact:
+        value = value.values.astype(complex)
     return run.apply(node, _isfinite, run.array(node, value))
 
 
@@ -246,6 +250,9 @@ def _isfinite(array: Any) -> Any:
         return _isfinite(array.real) & _isfinite(array.imag)
     return (array < math.inf) & (array > -math.inf)
 
+
+#: The absolute value has the range of a sign.
+_ABSOLUTE = replace(OPERATORS[ast.USub], apply=operator.abs)
 
 FUNCTIONS: dict[str, Function] = {
     "len": Function(
@@ -287,7 +294,7 @@ FUNCTIONS: dict[str, Function] = {
         takes=ORDERED,
     ),
     "abs": Function(
-        evaluate=lambda run, node, value: run.elementwise(node, operator.abs, value),
+        evaluate=lambda run, node, value: run.calculated(node, _ABSOLUTE, value),
         takes=CALCULATED,
         makes="float",
     ),

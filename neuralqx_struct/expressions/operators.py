@@ -64,6 +64,7 @@ class Operator:
         binding: Its precedence.
         apply: Its meaning for numbers and arrays.
         linear: Its meaning for two linear forms, or None where the result is not linear.
+        magnitude: A bound of the magnitude of results, from those of whole numbers; by default no bound below 64 bits.
         joins: True if it joins two sequences.
         divides: True if the right operand must not be zero.
         powers: True if the right operand is an exponent, which is bounded.
@@ -77,6 +78,7 @@ class Operator:
     binding: int
     apply: Callable[..., Any]
     linear: Callable[[Form, Form], Form | None] = lambda _left, _right: None
+    magnitude: Callable[..., int] = lambda *_: 2**63
     joins: bool = False
     divides: bool = False
     powers: bool = False
@@ -136,23 +138,36 @@ def _comparison(
 
 OPERATORS: dict[type[ast.AST], Operator] = {
     ast.Add: Operator(
-        symbol="+", binding=_SUM, apply=operator.add, linear=_add, joins=True, takes=CALCULATED
+        symbol="+",
+        binding=_SUM,
+        apply=operator.add,
+        linear=_add,
+        magnitude=operator.add,
+        joins=True,
+        takes=CALCULATED,
     ),
     ast.Sub: Operator(
         symbol="-",
         binding=_SUM,
         apply=operator.sub,
         linear=lambda left, right: (left[0] - right[0], left[1] - right[1]),
+        magnitude=operator.add,
         takes=CALCULATED,
     ),
     ast.Mult: Operator(
-        symbol="*", binding=_PRODUCT, apply=operator.mul, linear=_multiply, takes=CALCULATED
+        symbol="*",
+        binding=_PRODUCT,
+        apply=operator.mul,
+        linear=_multiply,
+        magnitude=operator.mul,
+        takes=CALCULATED,
     ),
     ast.Div: Operator(
         symbol="/",
         binding=_PRODUCT,
         apply=operator.truediv,
         linear=_divide,
+        magnitude=max,
         divides=True,
         takes=CALCULATED,
     ),
@@ -161,6 +176,7 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         binding=_PRODUCT,
         apply=operator.floordiv,
         linear=_of_numbers(operator.floordiv),
+        magnitude=max,
         divides=True,
         takes=CALCULATED,
     ),
@@ -169,6 +185,7 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         binding=_PRODUCT,
         apply=operator.mod,
         linear=_of_numbers(operator.mod),
+        magnitude=max,
         divides=True,
         takes=CALCULATED,
     ),
@@ -177,11 +194,16 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         binding=_POWER,
         apply=operator.pow,
         linear=_raise,
+        magnitude=operator.pow,
         powers=True,
         takes=CALCULATED,
     ),
-    ast.USub: Operator(symbol="-", binding=_SIGN, apply=operator.neg, takes=CALCULATED),
-    ast.UAdd: Operator(symbol="+", binding=_SIGN, apply=operator.pos, takes=CALCULATED),
+    ast.USub: Operator(
+        symbol="-", binding=_SIGN, apply=operator.neg, magnitude=operator.pos, takes=CALCULATED
+    ),
+    ast.UAdd: Operator(
+        symbol="+", binding=_SIGN, apply=operator.pos, magnitude=operator.pos, takes=CALCULATED
+    ),
     ast.Not: Operator(symbol="not ", binding=_NOT, apply=operator.not_, negates=True),
     ast.Or: Operator(symbol="or", binding=_OR, apply=operator.or_, stops=True),
     ast.And: Operator(symbol="and", binding=_AND, apply=operator.and_),
