@@ -22,7 +22,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
 from neuralqx_struct.manifest import MOST_FINDINGS
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.schema.export import manifest_schema
-from neuralqx_struct.schema.patterns import matches, objection_to
+from neuralqx_struct.schema.patterns import objection_to, occurs
 from neuralqx_struct.schema.text import path_text
 
 __all__ = ["check"]
@@ -96,11 +96,10 @@ def _bounded(declared: Any) -> Any:
     def found(pattern: str, text: str) -> bool:
         if pattern in known:
             return re.search(pattern, text) is not None
-        anywhere = rf"[\s\S]*(?:{pattern})[\s\S]*"
-        objection = objection_to(anywhere)
+        objection = objection_to(pattern)
         if objection is not None:
             raise _CostlyError(objection[1].partition("\n")[2] or objection[1])
-        return matches(anywhere, text)
+        return occurs(pattern, text)
 
     def pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Any]:
         if isinstance(value, str) and not found(pattern, value):

@@ -364,7 +364,7 @@ def _check_bounds(document: Document) -> Findings:
             )
         if declaration.pattern is not None and (objection := objection_to(declaration.pattern)):
             code, message = objection
-            hint = "use literals, character classes and one quantifier after another, each on a single character"
+            hint = "write a pattern without references and lookaround; `{` alone is `\\{`, and the whole text is matched anyway"
             yield finding(code, (*path, "pattern"), message, hint)
 
 
