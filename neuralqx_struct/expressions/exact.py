@@ -186,7 +186,9 @@ def calculated(record: Operator, *operands: Any) -> Any:
     values = [each if type(each) in _NUMBERS else _values(each) for each in operands]
     if any(value is None for value in values):  # unknown, as under a transformation of JAX
         return record.apply(*operands)
-    values = _with_room(record, values) if all(map(_is_whole, values)) else [*map(_in_floats, values)]
+    values = (
+        _with_room(record, values) if all(map(_is_whole, values)) else [*map(_in_floats, values)]
+    )
     import numpy as np
 
     with np.errstate(all="ignore"):
@@ -242,7 +244,9 @@ def reduced(array: Any, method: str) -> Any:
     if type(array) is not Exact:
         return settled(getattr(array, method)())
     values = array.values != 0 if method in ("all", "any") else array.values
-    return getattr(values, method)() if values.dtype.kind == "O" else getattr(values, method)().item()
+    return (
+        getattr(values, method)() if values.dtype.kind == "O" else getattr(values, method)().item()
+    )
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -297,7 +301,7 @@ def _size(value: Any) -> int:
 def _dtype_of(arrays: list[Any]) -> Any:
     """The dtype of whole numbers that holds those of all arrays; that of truth values counts as int64."""
     dtypes = {each.dtype for each in arrays if limits_of(each.dtype)}
-    lows, highs = zip(*map(limits_of, dtypes), strict=True)  # type: ignore[arg-type]
+    lows, highs = zip(*map(limits_of, dtypes), strict=True)
     if max(highs) == 1:
         return "int64"
     return dtypes.pop() if len(dtypes) == 1 else _narrowest(min(lows), max(highs))

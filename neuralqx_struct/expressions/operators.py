@@ -35,26 +35,6 @@ _IF, _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(
 Form = tuple[Fraction, Fraction]
 
 
-# Kinds of operands, as types name the sorts of their values; an array or a key without axes is a kind of its own.
-_NUMBERS = frozenset({"bool", "int", "float", "single array", "array"})
-#: Operands of arithmetic.
-CALCULATED = _NUMBERS | {"complex"}
-#: Operands with an order.
-ORDERED = _NUMBERS | {"text", "bytes", "list", "tuple"}
-#: Operands that are equal or not; mixed are the items of a tuple that have no other operator in common.
-COMPARED = CALCULATED | {"text", "bytes", "list", "tuple", "null", "mixed"}
-#: Values that are true or false.
-TRUE_OR_FALSE = COMPARED | {"dict"}
-#: Values with axes, or a length.
-LONG = frozenset({"array", "key", "text", "bytes", "list", "tuple", "dict"})
-#: Values with a shape.
-MEASURED = CALCULATED | LONG | {"single key"}
-#: All kinds. Null, paths and dtypes are compared with None alone.
-KINDS = TRUE_OR_FALSE | MEASURED | {"struct", "path", "dtype"}
-#: Kinds that operators take together have the same group.
-ALIKE = {kind: "number" if kind in CALCULATED else kind for kind in KINDS}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Operator:
     """One operator.
@@ -71,7 +51,6 @@ class Operator:
         member: True for the search in a list of constants.
         negates: True for ``not`` and ``not in``.
         stops: The truth value of an operand that decides the whole: True for ``or``.
-        takes: The kinds of its operands.
     """
 
     symbol: str
@@ -85,7 +64,6 @@ class Operator:
     member: bool = False
     negates: bool = False
     stops: bool = False
-    takes: frozenset[str] = KINDS
 
 
 #: Two threads in ast.parse of Python 3.11 may raise SystemError (python/cpython#106905). One of them may be in a call of
@@ -130,10 +108,8 @@ def _raise(left: Form, right: Form) -> Form | None:
     return Fraction(0), base ** int(exponent)
 
 
-def _comparison(
-    symbol: str, apply: Callable[..., Any], takes: frozenset[str], **flags: bool
-) -> Operator:
-    return Operator(symbol=symbol, binding=_COMPARISON, apply=apply, takes=takes, **flags)  # type: ignore[arg-type]
+def _comparison(symbol: str, apply: Callable[..., Any], **flags: bool) -> Operator:
+    return Operator(symbol=symbol, binding=_COMPARISON, apply=apply, **flags)  # type: ignore[arg-type]
 
 
 OPERATORS: dict[type[ast.AST], Operator] = {
@@ -144,7 +120,6 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         linear=_add,
         magnitude=operator.add,
         joins=True,
-        takes=CALCULATED,
     ),
     ast.Sub: Operator(
         symbol="-",
@@ -152,7 +127,6 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         apply=operator.sub,
         linear=lambda left, right: (left[0] - right[0], left[1] - right[1]),
         magnitude=operator.add,
-        takes=CALCULATED,
     ),
     ast.Mult: Operator(
         symbol="*",
@@ -160,7 +134,6 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         apply=operator.mul,
         linear=_multiply,
         magnitude=operator.mul,
-        takes=CALCULATED,
     ),
     ast.Div: Operator(
         symbol="/",
@@ -169,7 +142,6 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         linear=_divide,
         magnitude=max,
         divides=True,
-        takes=CALCULATED,
     ),
     ast.FloorDiv: Operator(
         symbol="//",
@@ -178,7 +150,6 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         linear=_of_numbers(operator.floordiv),
         magnitude=max,
         divides=True,
-        takes=CALCULATED,
     ),
     ast.Mod: Operator(
         symbol="%",
@@ -187,7 +158,6 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         linear=_of_numbers(operator.mod),
         magnitude=max,
         divides=True,
-        takes=CALCULATED,
     ),
     ast.Pow: Operator(
         symbol="**",
@@ -196,25 +166,20 @@ OPERATORS: dict[type[ast.AST], Operator] = {
         linear=_raise,
         magnitude=operator.pow,
         powers=True,
-        takes=CALCULATED,
     ),
-    ast.USub: Operator(
-        symbol="-", binding=_SIGN, apply=operator.neg, magnitude=operator.pos, takes=CALCULATED
-    ),
-    ast.UAdd: Operator(
-        symbol="+", binding=_SIGN, apply=operator.pos, magnitude=operator.pos, takes=CALCULATED
-    ),
+    ast.USub: Operator(symbol="-", binding=_SIGN, apply=operator.neg, magnitude=operator.pos),
+    ast.UAdd: Operator(symbol="+", binding=_SIGN, apply=operator.pos, magnitude=operator.pos),
     ast.Not: Operator(symbol="not ", binding=_NOT, apply=operator.not_, negates=True),
     ast.Or: Operator(symbol="or", binding=_OR, apply=operator.or_, stops=True),
     ast.And: Operator(symbol="and", binding=_AND, apply=operator.and_),
-    ast.Eq: _comparison("==", operator.eq, COMPARED),
-    ast.NotEq: _comparison("!=", operator.ne, COMPARED),
-    ast.Lt: _comparison("<", operator.lt, ORDERED),
-    ast.LtE: _comparison("<=", operator.le, ORDERED),
-    ast.Gt: _comparison(">", operator.gt, ORDERED),
-    ast.GtE: _comparison(">=", operator.ge, ORDERED),
-    ast.In: _comparison("in", operator.eq, COMPARED, member=True),
-    ast.NotIn: _comparison("not in", operator.eq, COMPARED, member=True, negates=True),
+    ast.Eq: _comparison("==", operator.eq),
+    ast.NotEq: _comparison("!=", operator.ne),
+    ast.Lt: _comparison("<", operator.lt),
+    ast.LtE: _comparison("<=", operator.le),
+    ast.Gt: _comparison(">", operator.gt),
+    ast.GtE: _comparison(">=", operator.ge),
+    ast.In: _comparison("in", operator.eq, member=True),
+    ast.NotIn: _comparison("not in", operator.eq, member=True, negates=True),
 }
 
 # Escaped in strings, always the same set: controls, quotes, and characters that are invisible or change the direction.

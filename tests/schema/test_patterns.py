@@ -60,7 +60,24 @@ def test_patterns_that_the_engine_refuses(pattern, code, reason):
 
 
 _ITEMS = st.sampled_from(
-    ["a", "b", r"\.", ".", "[ab]", "[^a]", r"\w", r"\s", r"\D", r"\x61", "]", "-", "[]a]", "(?:a)", r"\n", "ß"]
+    [
+        "a",
+        "b",
+        r"\.",
+        ".",
+        "[ab]",
+        "[^a]",
+        r"\w",
+        r"\s",
+        r"\D",
+        r"\x61",
+        "]",
+        "-",
+        "[]a]",
+        "(?:a)",
+        r"\n",
+        "ß",
+    ]
 )
 _REPEATS = st.sampled_from(
     ["", "*", "+", "?", "{2}", "{0,2}", "{1,}", "*?", "+?", "??", "{1,2}?", "{2,300}"]

@@ -25,6 +25,7 @@ from collections.abc import Container, Iterable, Sequence
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
+from neuralqx_struct.expressions.items import describe
 from neuralqx_struct.expressions.operators import operator_of, shown
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.lint import (
@@ -44,8 +45,8 @@ from neuralqx_struct.schema.lint import (
     sizes_of,
     unknown,
 )
-from neuralqx_struct.schema.lint.operand_kinds import can_be
-from neuralqx_struct.schema.lint.paths import Names
+from neuralqx_struct.schema.lint.names import Names
+from neuralqx_struct.schema.lint.trial import UndecidedError, can_be
 from neuralqx_struct.schema.lint.values import EquationNames
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import linear_form
@@ -77,26 +78,15 @@ def _check_derived(document: Document) -> Findings:
                 derived[name] = declaration.derivation
         if not derived:
             continue
-        names = names_of(document, struct_name, speller, whole="")
+        names = names_of(document, struct_name, speller)
         sizes = names.sizes
         sizes_shown: set[str] | None = None
         for name, expression in derived.items():
             where = (*at, name, "derived")
-            found = [*_problems(where, names, expression)]
+            found = [*_problems(where, names, expression, single=False)]
             yield from found
-            declaration = struct.fields[name]
-            if not found and declaration.type is not None:
-                form = names.form_of(expression)
-                if not can_be(form, declaration.declared, document):
-                    got = "a value for each item" if form.many else form.text
-                    message = (
-                        f"expected {declaration.text}, got {got} in `{shown(expression.tree)}`"
-                    )
-                    hint = "declare the type that the expression has"
-                    whole = f"sum({expression.text})"
-                    if form.many and declaration.text in _NUMBERS and names.is_fine(whole):
-                        hint = f"write `{whole}`"
-                    yield finding("NQX115", where, message, hint)
+            if not found:
+                yield from _other_type(where, names, struct.fields[name], expression)
             named = [h for h in sorted(expression.heads) if h in sizes and h not in struct.fields]
             if named and sizes_shown is None:
                 sizes_shown = shown_by(document, struct_name)
@@ -120,23 +110,36 @@ def _check_constraints(document: Document) -> Findings:
         for index, constraint in enumerate(struct.constraints):
             expression = constraint.expression
             where = ("structs", struct_name, "constraints", index, "expr")
-            yield from _problems(where, names, expression)
+            yield from _problems(where, names, expression, single=True)
             yield from _members(names, expression, where)
 
 
-_NUMBERS = ("int", "float", "complex")
+def _other_type(
+    where: KeyPath, names: Names, declaration: FieldDeclaration, expression: Expression
+) -> Findings:
+    """Finds a derived field of another type than its expression."""
+    if declaration.type is None:
+        return
+    try:
+        value = names.trial.value(expression)
+    except UndecidedError:
+        return
+    if not can_be(value, declaration.declared, names.document):
+        got = f"{describe(value)} in `{shown(expression.tree)}`"
+        message = f"expected {declaration.text}, got {got}"
+        yield finding("NQX115", where, message, "declare the type that the expression has")
 
 
-def names_of(document: Document, struct: str, speller: Speller, *, whole: str = "all") -> Names:
-    """The names of the expressions of a struct; ``whole`` as for :class:`Names`."""
+def names_of(document: Document, struct: str, speller: Speller) -> Names:
+    """The names of the expressions of a struct."""
     sizes = sizes_of(document, struct)
     sizes = sizes.new_child(dict.fromkeys(passed_on(document, struct)))
     listed = (document.structs[struct].fields, sizes)
-    return Names(document, struct, sizes, listed, "a field or dim", speller, whole)
+    return Names(document, struct, sizes, listed, "a field or dim", speller)
 
 
-def _problems(where: KeyPath, names: Names, expression: Expression) -> Findings:
-    for code, message, hint, severity in names.problems(expression):
+def _problems(where: KeyPath, names: Names, expression: Expression, *, single: bool) -> Findings:
+    for code, message, hint, severity in names.problems(expression, single=single):
         yield finding(code, where, message, hint, severity)
     yield from _impossible_parts(where, expression)
 
@@ -229,7 +232,8 @@ def _check_dims(document: Document) -> Findings:
             yield finding(code, at, message, hint, severity)
         plain = [inner for inner in equation.names if not values.knows(inner)]
         for inner in unknown(plain, document.dims, ints):
-            hint = speller.hint(inner, document.dims, ints) or values.near(inner)
+            hint = speller.hint(inner, document.dims, ints)
+            hint = hint or f"declare it under `dims:`; {values.known()}"
             message = f"expected a dim or a static int of the root, got {inner!r}"
             yield finding("NQX103", at, message, hint)
         if name in equation.names:
