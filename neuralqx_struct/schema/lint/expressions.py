@@ -43,10 +43,11 @@ from neuralqx_struct.schema.lint import (
     shown_by,
     shown_cycle,
     sizes_of,
+    solved_names,
     unknown,
 )
 from neuralqx_struct.schema.lint.names import Names
-from neuralqx_struct.schema.lint.trial import UndecidedError, can_be
+from neuralqx_struct.schema.lint.sample_values import UndecidedError, can_be
 from neuralqx_struct.schema.lint.values import EquationNames
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import linear_form
@@ -121,8 +122,8 @@ def _other_type(
     if declaration.type is None:
         return
     try:
-        value = names.trial.value(expression)
-    except UndecidedError:
+        value = names.trial.value(expression.tree)
+    except (SchemaError, UndecidedError):
         return
     if not can_be(value, declaration.declared, names.document):
         got = f"{describe(value)} in `{shown(expression.tree)}`"
@@ -323,20 +324,7 @@ def _unsolvable(
     """Warns about sizes that no shape determines, alone or after others."""
     read = {extent.text for _, extent in extents if extent.text in extent.names}
     missing = [{*unknown(extent.names, *given, read)} for _, extent in extents]
-    waiting: dict[str, list[int]] = {}  # name -> the extents that it is unknown in
-    for place, names in enumerate(missing):
-        for name in names:
-            waiting.setdefault(name, []).append(place)
-    ready = list(range(len(missing)))
-    while ready:
-        place = ready.pop()
-        if len(missing[place]) != 1:
-            continue
-        (solved,) = missing[place]
-        if _is_linear(extents[place][1], solved):
-            for other in waiting[solved]:
-                missing[other].discard(solved)
-            ready += waiting.pop(solved)
+    solved_names(missing, lambda place, name: _is_linear(extents[place][1], name))
     for (name, extent), names in zip(extents, missing, strict=True):
         for unsolved in sorted(names):
             message = (

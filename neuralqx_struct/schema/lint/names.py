@@ -6,20 +6,16 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from neuralqx_struct.errors import Severity
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.grammar import ADVICE, ATTRIBUTES, head_of, path_of, steps_of
 from neuralqx_struct.expressions.operators import cut
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import PathError, Reached, paths_from, reach, single_types
-from neuralqx_struct.schema.lint import Speller, unknown
+from neuralqx_struct.schema.lint import Problem, Speller, unknown
 from neuralqx_struct.schema.lint.trial import Trial
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Type
-
-#: Code, message, hint and severity.
-Problem = tuple[str, str, str | None, Severity]
 
 
 @dataclass
@@ -79,14 +75,13 @@ class Names:
         found = [*self._of_names(expression)]
         yield from found
         if not found:
-            for problem in self.trial.problems(expression, single=single):
-                yield "NQX115", problem.message, problem.hint, problem.severity
+            yield from self.trial.problems(expression, single=single)
 
     def _of_names(self, expression: Expression) -> Iterator[Problem]:
         fields = self.document.structs[self.struct].fields
         for head in unknown(expression.heads, fields, self.sizes):
             message = f"expected {self.label} of {self.struct}, got {head!r}"
-            yield "NQX116", message, self._near(head), "error"
+            yield Problem("NQX116", message, self._near(head))
         for path in sorted(expression.names):
             size = head_of(path)
             try:
@@ -95,12 +90,12 @@ class Names:
                 elif size in self.sizes and steps_of(path):
                     got = f"got the size {size!r} in `{cut(path)}`"
                     hint = f"write {size} alone: it is a number"
-                    yield "NQX116", f"expected a field of {self.struct}, {got}", hint, "error"
+                    yield Problem("NQX116", f"expected a field of {self.struct}, {got}", hint)
             except PathError as error:
                 code = "NQX116" if error.known else "NQX115"
                 if isinstance(error.step, str) and not error.known:
                     code = "NQX114"  # as for attributes
-                yield code, f"{error} in `{cut(path)}`", self._fix(error), "error"
+                yield Problem(code, f"{error} in `{cut(path)}`", self._fix(error))
 
     # --- hints -----------------------------------------------------------------------------------------------------
 

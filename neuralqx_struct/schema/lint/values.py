@@ -28,6 +28,7 @@ from neuralqx_struct.schema.bounds import plain_misses
 from neuralqx_struct.schema.field_paths import PathError, given_values, single_types
 from neuralqx_struct.schema.lint import (
     Findings,
+    Problem,
     Speller,
     arguments_of,
     extents_of,
@@ -37,8 +38,8 @@ from neuralqx_struct.schema.lint import (
     shown_by,
     solve_dims,
 )
-from neuralqx_struct.schema.lint.names import Names, Problem
-from neuralqx_struct.schema.lint.trial import UndecidedError
+from neuralqx_struct.schema.lint.names import Names
+from neuralqx_struct.schema.lint.sample_values import UndecidedError
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.patterns import objection_to
 from neuralqx_struct.types import INT, Array, Type, walk_type
@@ -87,12 +88,12 @@ class EquationNames:
                 continue
             if self.is_path(name) and self.names.reach(name).many:
                 message = f"expected one value, got one for each item in `{cut(name)}`"
-                yield "NQX115", message, f"write sum({name})", "error"
+                yield Problem("NQX115", message, f"write sum({name})")
             else:
                 got = self.names.reach(name).text if self.is_path(name) else "another value"
                 message = f"expected a static int in an equation, got {cut(got)} in `{cut(name)}`"
                 hint = "give the field `kind: static`" if got == INT.format() else self.known()
-                yield "NQX103", message, hint, "error"
+                yield Problem("NQX103", message, hint)
 
     def known(self) -> str:
         """The names of numbers that an equation may have."""
@@ -121,8 +122,8 @@ class EquationNames:
         if self.is_path(expression.text):
             return self.is_int(expression.text)
         try:
-            return type(self.names.trial.value(expression)) is int
-        except UndecidedError:
+            return type(self.names.trial.value(expression.tree)) is int
+        except (SchemaError, UndecidedError):
             return not any(map(self.has_other_numbers, others - measured))
 
     def has_other_numbers(self, path: str) -> bool:
