@@ -104,6 +104,11 @@ def names_in(tree: ast.AST) -> Iterator[ast.Name]:
             waiting += ast.iter_child_nodes(node)
 
 
+def has_names(tree: ast.AST) -> bool:
+    """True for a folded tree whose value depends on a name."""
+    return next(names_in(tree), None) is not None
+
+
 class _Replace(ast.NodeTransformer):
     def __init__(self, names: Mapping[str, ast.expr]) -> None:
         self.names = names

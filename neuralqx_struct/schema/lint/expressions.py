@@ -20,11 +20,13 @@ from __future__ import annotations
 import ast
 import functools
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import cast
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
+from neuralqx_struct.expressions.grammar import has_names, inside
 from neuralqx_struct.expressions.items import describe
 from neuralqx_struct.expressions.operators import operator_of, shown
 from neuralqx_struct.printing import listed
@@ -155,17 +157,7 @@ EXPRESSION_CHECKS: tuple[Check, ...] = (
 
 def _impossible_parts(where: KeyPath, expression: Expression) -> Findings:
     """Finds parts that fail whatever the values of the names are."""
-    named = _named(expression.tree)
-    todo = [expression.tree]
-    while todo:
-        part = node = todo.pop()
-        if node in named:
-            todo += _children(node)
-            if not isinstance(node, ast.BinOp) or node.right in named:
-                continue
-            if not operator_of(node).divides:
-                continue
-            part = ast.BinOp(ast.Constant(1), node.op, node.right)
+    for node, part in _parts_without_names(expression.tree):
         try:
             evaluate_tree(part, {})
         except SchemaError as error:
@@ -175,20 +167,21 @@ def _impossible_parts(where: KeyPath, expression: Expression) -> Findings:
             yield finding(code, where, f"{message} in `{shown(node)}`", problem.hint)
 
 
-def _children(node: ast.AST) -> list[ast.expr]:
-    """The expressions inside."""
-    if isinstance(node, ast.Call):
-        return node.args
-    return [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.expr)]
-
-
-def _named(tree: ast.expr) -> set[ast.AST]:
-    """The nodes of a tree whose values depend on a name, and functions."""
-    found: set[ast.AST] = set()
-    for node in reversed([*ast.walk(tree)]):
-        if isinstance(node, ast.Name) or not found.isdisjoint(_children(node)):
-            found.add(node)
-    return found
+def _parts_without_names(tree: ast.expr) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """Yields the largest parts without names, and divisions by such parts, each with the expression that is computed for it."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        if not has_names(node):
+            yield node, cast("ast.expr", node)
+            continue
+        operations, parts = inside(node)
+        todo += parts
+        for step in operations:
+            match step:
+                case ast.BinOp(right=divisor) if operator_of(step).divides:
+                    if not has_names(divisor):
+                        yield step, ast.BinOp(ast.Constant(1), step.op, divisor)
 
 
 def _members(names: Names, expression: Expression, where: KeyPath) -> Findings:

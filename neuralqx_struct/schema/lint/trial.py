@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import ast
 import math
+from bisect import bisect_left
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate_tree
-from neuralqx_struct.expressions.grammar import inside, names_in, steps_of
-from neuralqx_struct.expressions.items import UnequalItemsError
+from neuralqx_struct.expressions.grammar import has_names, inside, names_in, steps_of
+from neuralqx_struct.expressions.items import Budget, UnequalItemsError
 from neuralqx_struct.expressions.operators import shown, spine
 from neuralqx_struct.schema.lint import Problem
 from neuralqx_struct.schema.lint.sample_values import Choices, Sample, SampleArray, UndecidedError
@@ -30,6 +31,7 @@ from neuralqx_struct.schema.model import Document
 
 _MOST_SAMPLES = 64
 _MOST_ITEMS = 64
+_MOST_STEPS = 500_000
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,13 @@ class Trial:
         document: The document.
         struct: The struct.
         sizes: Names of sizes.
+        budget: The steps that all evaluations share; what is left then is undecided.
     """
 
     document: Document
     struct: str
     sizes: Container[str]
+    budget: Budget = field(default_factory=lambda: Budget(_MOST_STEPS))
 
     def value(self, tree: ast.expr, choices: Choices | None = None, axis: int = 1) -> Any:
         """The value of an expression for one sample.
@@ -67,7 +71,7 @@ class Trial:
         chosen = choices or Choices()
         sample = Sample(self.document, self.struct, chosen, self.sizes, axis, length, levels)
         try:
-            return evaluate_tree(tree, sample)
+            return evaluate_tree(tree, sample, budget=self.budget)
         except SchemaError as error:
             arithmetic = isinstance(error.__context__, ArithmeticError)
             if arithmetic or isinstance(error, UnequalItemsError) or error.code == "NQX507":
@@ -85,7 +89,7 @@ class Trial:
 
     def _problems_of(self, node: ast.expr, *, single: bool = False) -> Iterator[Problem]:
         """Yields the problems of a part: those of the parts inside, else its own."""
-        if not any(True for _ in names_in(node)):
+        if not has_names(node):
             return  # lint computes parts without names
         wrong, decided = self._failure(node, single=single)
         if wrong is None and decided and not _hides_parts(node):
@@ -105,13 +109,18 @@ class Trial:
 
     def _problem_of(self, node: ast.expr, wrong: Diagnostic) -> Problem:
         """The problem of a part; of a sum of several the first one that has it."""
-        for step in spine(node)[1] if isinstance(node, ast.BinOp) else ():
-            why, _ = self._failure(step, single=False)
-            if why is not None:
-                node, wrong = step, why
-                break
+        if isinstance(node, ast.BinOp):
+            _, steps = spine(node)
+            place = bisect_left(steps, True, key=lambda step: self._wrong(step) is not None)
+            if place < len(steps):  # else its truth value alone is wrong
+                node = steps[place]
+                wrong = self._wrong(node) or wrong
         message = wrong.message.partition("\n")[0]
         return Problem("NQX115", f"{message} in `{shown(node)}`", wrong.hint)
+
+    def _wrong(self, node: ast.expr) -> Diagnostic | None:
+        """Why an operation has no value for any sample."""
+        return self._failure(node, single=False)[0]
 
     def _failure(self, node: ast.expr, *, single: bool) -> tuple[Diagnostic | None, bool]:
         """Why a part has no value for any sample, and whether that is known."""
