@@ -5,6 +5,7 @@ leaves the operations on it undecided, and so does a failure that other numbers 
 numbers of items.
 
 Example:
+    >>> from neuralqx_struct.expressions import parse
     >>> trial = Trial(v3, "VMCState", ["n_sites"])
     >>> [problem.message for problem in trial.problems(parse("alpha > 'x'"), single=True)]
     ["expected operands that fit together, got int and str in `alpha > 'x'`"]
