@@ -101,8 +101,8 @@ class Trial:
             return
         found = [
             problem
-            for part in _parts_of(node)
-            for problem in self._problems_of(part[0], single=part[1])
+            for part, is_single in _parts_of(node, single=single)
+            for problem in self._problems_of(part, single=is_single)
         ]
         yield from found
         if wrong is not None and not found:
@@ -149,13 +149,13 @@ class Trial:
         return type(value) is SampleArray and math.prod(value.shape) > 1
 
 
-def _parts_of(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
-    """Yields the parts of a part, and whether each has to be one truth value."""
+def _parts_of(node: ast.expr, *, single: bool) -> Iterator[tuple[ast.expr, bool]]:
+    """Yields the parts of a part, and whether each has to be one truth value, as the whole may have to be."""
     match node:
         case ast.BoolOp():
             yield from ((value, True) for value in node.values)
         case ast.IfExp():
-            yield from ((node.test, True), (node.body, False), (node.orelse, False))
+            yield from ((node.test, True), (node.body, single), (node.orelse, single))
         case ast.UnaryOp(op=ast.Not()):
             yield node.operand, True
         case ast.Compare() if len(node.ops) > 1:
