@@ -242,7 +242,10 @@ def reduced(array: Any, method: str) -> Any:
     if method == "sum" and (total := total_of(array)) is not None:
         return total
     if type(array) is not Exact:
-        return settled(getattr(array, method)())
+        reduce = getattr(array, method, None)
+        if reduce is None:  # a random key
+            raise TypeError(f"it has no {method}")
+        return settled(reduce())
     values = array.values != 0 if method in ("all", "any") else array.values
     return (
         getattr(values, method)() if values.dtype.kind == "O" else getattr(values, method)().item()

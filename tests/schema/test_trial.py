@@ -29,6 +29,7 @@ structs:
       pair: "tuple[int, int]"
       list: "list[int]"
       tree: pytree
+      key: "prng_key[threefry2x32]"
       layers: "Node[4][3]"
 """)
 )
@@ -70,6 +71,8 @@ def test_values_that_fit_are_found(text):
         ("not (c or not (c and sum(n)))", ["got int in `sum(n)`"]),
         ("n + n + name + n > 1", ["got int and str in `n + n + name`"]),
         ("a < [1] and c", ["in `a < [1]`"]),
+        ("any(key) or sum(key) > 1", ["in `any(key)`", "in `sum(key)`"]),
+        ("sum(all(x)) > 1", ["got bool in `sum(all(x))`"]),
         ("tree > 1 and five > 0 and name > 1", ["float32[5] in `five > 0`", "in `name > 1`"]),
     ],
 )
@@ -83,4 +86,5 @@ def test_every_part_is_tried(text, messages):
 def test_named_sizes_may_be_one():
     assert [severity for severity, _ in problems("x > 0")] == ["warning"]
     assert [severity for severity, _ in problems("c and x > 0")] == ["warning"]
+    assert [severity for severity, _ in problems("max(x, 1) > 0")] == ["warning"]
     assert problems("x > 0", single=False) == []

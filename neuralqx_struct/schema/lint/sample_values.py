@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import count, zip_longest
 from typing import Any, NoReturn, Self, TypeVar
 
+from neuralqx_struct.expressions.exact import limits_of
 from neuralqx_struct.expressions.functions import Items, StructValue, is_a_struct, is_array
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Type
@@ -62,16 +63,27 @@ class SampleArray:
             sizes.append(two if one == 1 else one)
         return SampleArray(self.dtype, tuple(sizes[::-1]))
 
-    def _reduced(self) -> SampleArray:
-        """The single value that a method makes of all elements."""
-        return SampleArray(self.dtype, ())
+    def _total(self) -> Any:
+        """A number of the dtype."""
+        if limits_of(self.dtype) is not None:
+            return _NUMBER
+        return 1j if "complex" in self.dtype else 0.5
+
+    def _extreme(self) -> Any:
+        """A number for whole elements, else an array without axes."""
+        whole = limits_of(self.dtype) is not None
+        return _NUMBER if whole else SampleArray(self.dtype, ())
+
+    def _truth(self) -> bool:
+        """A truth value."""
+        return True
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _combined
     __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _combined
     __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = _combined
     __and__ = __rand__ = __or__ = __ror__ = _combined
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _combined  # type: ignore[assignment]
-    sum = min = max = all = any = _reduced
+    sum, min, max, all, any = _total, _extreme, _extreme, _truth, _truth
     __hash__ = None  # type: ignore[assignment]
 
 
@@ -96,7 +108,6 @@ class _Word:
 
 _SINGLES: dict[str, Any] = {
     "bool": True,
-    "int": _NUMBER,
     "float": 0.5,
     "complex": 1j,
     "bytes": b"a",
@@ -106,9 +117,14 @@ _SINGLES: dict[str, Any] = {
 
 
 class Choices:
-    """Counts through the combinations of choices with which samples are made."""
+    """Counts through the combinations of choices with which samples are made.
+
+    Attributes:
+        numbers: Yields whole numbers, each once, as equal ones may be special.
+    """
 
     def __init__(self) -> None:
+        self.numbers = count(_NUMBER)
         self._made: list[tuple[int, int]] = []  # the position and the number of the options
         self._next = 0
 
@@ -124,9 +140,9 @@ class Choices:
         """Goes to the next combination; False after the last one."""
         self._next = 0
         while self._made:
-            place, count = self._made.pop()
-            if place + 1 < count:
-                self._made.append((place + 1, count))
+            place, options = self._made.pop()
+            if place + 1 < options:
+                self._made.append((place + 1, options))
                 return True
         return False
 
@@ -190,6 +206,8 @@ class Sample(Mapping[str, Any]):
             return replace(self, stacked=True).value_of(owner, option.parts[0])
         kind = self.choices.one_of(sorted(option.operands(owner)))
         match kind:
+            case "int":
+                return next(self.choices.numbers)
             case "text":
                 return next(iter(option.texts(owner) or ()), "a")
             case "array":

@@ -101,7 +101,7 @@ class Trial:
             return
         found = [
             problem
-            for part, is_single in _parts_of(node, single=single)
+            for part, is_single in _parts_of(node, single=single, is_fine=wrong is None)
             for problem in self._problems_of(part, single=is_single)
         ]
         yield from found
@@ -149,8 +149,14 @@ class Trial:
         return type(value) is SampleArray and math.prod(value.shape) > 1
 
 
-def _parts_of(node: ast.expr, *, single: bool) -> Iterator[tuple[ast.expr, bool]]:
-    """Yields the parts of a part, and whether each has to be one truth value, as the whole may have to be."""
+def _parts_of(node: ast.expr, *, single: bool, is_fine: bool) -> Iterator[tuple[ast.expr, bool]]:
+    """Yields the parts of an operation, and whether each has to be one truth value.
+
+    Args:
+        node: The operation.
+        single: Whether its own value has to be one.
+        is_fine: Whether it has a value; several arguments are then compared as one value each.
+    """
     match node:
         case ast.BoolOp():
             yield from ((value, True) for value in node.values)
@@ -158,6 +164,8 @@ def _parts_of(node: ast.expr, *, single: bool) -> Iterator[tuple[ast.expr, bool]
             yield from ((node.test, True), (node.body, single), (node.orelse, single))
         case ast.UnaryOp(op=ast.Not()):
             yield node.operand, True
+        case ast.Call() if is_fine and len(node.args) > 1:
+            yield from ((argument, True) for argument in node.args)
         case ast.Compare() if len(node.ops) > 1:
             operands = [node.left, *node.comparators]
             yield from ((operand, False) for operand in operands)
@@ -168,9 +176,11 @@ def _parts_of(node: ast.expr, *, single: bool) -> Iterator[tuple[ast.expr, bool]
 
 
 def _hides_parts(tree: ast.expr) -> bool:
-    """True if the value of an expression may not need all of its parts."""
-    return any(
-        isinstance(node, (ast.BoolOp, ast.IfExp))
-        or (isinstance(node, ast.Compare) and len(node.ops) > 1)
-        for node in ast.walk(tree)
-    )
+    """True if the value of an expression may not need all of its parts, or compares arrays as one value."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.BoolOp() | ast.IfExp():
+                return True
+            case ast.Compare(ops=several) | ast.Call(args=several) if len(several) > 1:
+                return True
+    return False
