@@ -258,3 +258,31 @@ def test_schemas_take_and_give_the_same_for_numpy_and_jax(tmp_path):
         assert s.validate(path, schema) == []
         with pytest.raises(s.ValidationError, match=r"sum\(tokens\) = 98301"):
             schema.R(tokens=convert(np.full(3, 32767, np.int16)))
+
+
+DERIVED = """
+language: "1"
+schema: test.single
+version: 1
+root: R
+structs:
+  R:
+    fields:
+      x: "int32[n]"
+      total: {type: "int32[]", kind: opaque, derived: sum(x)}
+      mean: {type: "float32[]", kind: opaque, derived: sum(x) / size(x)}
+      twice: {type: "int32[n]", kind: opaque, derived: 2 * x}
+"""
+
+
+@pytest.mark.parametrize("convert", [np.asarray, jnp.asarray])
+def test_derived_arrays_have_the_declared_dtype(convert):
+    schema = s.load_schema(DERIVED)
+    made = schema.R(x=convert(np.array([1, 2], np.int32)))
+    for read in (lambda made: made, jax.jit(lambda made: (made.total, made.mean, made.twice))):
+        found = read(made)
+        values = found if isinstance(found, tuple) else (made.total, made.mean, made.twice)
+        assert [str(value.dtype) for value in values] == ["int32", "float32", "int32"]
+        assert [value.tolist() for value in values] == [3, 1.5, [2, 4]]
+    with pytest.raises(s.ValidationError, match=r"expected int32\[\], got 2147483648"):
+        schema.R(x=convert(np.array([2**31 - 1, 1], np.int32)))
