@@ -231,14 +231,14 @@ def as_declared(
 ) -> Callable[[Any], Any]:
     """A function of results that gives each the containers and the numbers of the declared type.
 
-    Arrays and structs are kept as they are.
+    Arrays and structs are kept as they are; a number is an array where an array without axes is declared.
 
     Args:
         document: The schema.
         declaration: The field.
         where: Its name in errors.
     """
-    builder = LiveBuilder(document)
+    builder = LiveBuilder(document, make_array=functools.partial(_array, Solver({})))
 
     def convert(value: Any, wanted: Type) -> Any:
         from neuralqx_struct.classes.live_values import see_value

@@ -15,10 +15,12 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions.exact import Exact, calculated, compared, reduced, settled
 from neuralqx_struct.expressions.functions import FUNCTIONS, Items, is_array, number_of_scalar
 from neuralqx_struct.expressions.grammar import head_of, path_of, steps_of
 from neuralqx_struct.expressions.items import MOST, SCALARS, ItemEvaluation, Steps, describe
@@ -27,6 +29,7 @@ from neuralqx_struct.expressions.operators import (
     MAX_DEPTH,
     MAX_EXPONENT,
     OPERATORS,
+    Operator,
     format_tree,
     operator_of,
     shown,
@@ -54,7 +57,7 @@ def evaluate(expression: Expression, names: Mapping[str, Any], *, budget: Steps 
     """Compute the value of an expression.
 
     Numbers, strings, tuples, lists and arrays (objects with ``shape`` and ``dtype``) behave as in Python; a chain of
-    comparisons of arrays is taken element by element. Operators of any other object are never called: such a value can
+    comparisons of arrays is taken element by element, and whole numbers in arrays are exact. Operators of any other object are never called: such a value can
     only be compared with None. A path through a list or a dict has a value for each item, and so has an operation of one with
     numbers; null items give null, and functions of all items leave null out.
 
@@ -81,7 +84,14 @@ def evaluate(expression: Expression, names: Mapping[str, Any], *, budget: Steps 
 
 def evaluate_tree(tree: ast.expr, names: Mapping[str, Any], *, budget: Steps = MOST) -> Any:
     """As :func:`evaluate`, for a part of an expression's tree."""
-    return _Evaluation(names, budget).visit(tree)
+    return _delivered(_Evaluation(names, budget).visit(tree))
+
+
+def _delivered(value: Any) -> Any:
+    """A result with arrays of their libraries in place of exact values."""
+    if type(value) is Items:
+        return Items([*map(_delivered, value.values)])
+    return value.delivered() if type(value) is Exact else value
 
 
 def _is_null(node: ast.AST) -> bool:
@@ -145,7 +155,7 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
         if record.negates:
             return not self.truth(node, value)
         value = self.spread_alone(node.operand, value)
-        return self.each(node, lambda at, one: self.elementwise(at, record.apply, one), value)
+        return self.each(node, lambda at, one: self.calculated(at, record, one), value)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         stops = operator_of(node).stops
@@ -183,10 +193,10 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
         return self.visit(node.body if self.truth(node, self.visit(node.test)) else node.orelse)
 
     def visit_Tuple(self, node: ast.Tuple) -> Any:
-        return tuple(map(self.visit, node.elts))
+        return tuple(_delivered(self.visit(inner)) for inner in node.elts)
 
     def visit_List(self, node: ast.List) -> Any:
-        return list(map(self.visit, node.elts))
+        return [_delivered(self.visit(inner)) for inner in node.elts]
 
     def visit_Call(self, node: ast.Call) -> Any:
         record = FUNCTIONS[node.func.id]  # type: ignore[attr-defined]
@@ -295,7 +305,8 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
         return kind(self.plain(node, item, depth + 1) for item in kind.__iter__(value))
 
     def elementwise(self, node: ast.AST, function: Callable[..., Any], *operands: Any) -> Any:
-        """Applies an operator to numbers and arrays; the result may not be much larger than they are."""
+        """Applies a function to numbers and arrays; the result may not be much larger than they are."""
+        operands = tuple(map(self.single_number, operands))
         if all(type(operand) in _NUMBERS for operand in operands):
             for operand in operands:
                 self.bounded(node, operand)
@@ -320,6 +331,14 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
             )
         return self.apply(node, function, *operands)
 
+    def calculated(self, node: ast.AST, record: Operator, *operands: Any) -> Any:
+        """The result of an operator of numbers and arrays."""
+        return self.elementwise(node, partial(calculated, record), *operands)
+
+    def single_number(self, value: Any) -> Any:
+        """The number in an array without axes that holds a whole number; other values as they are."""
+        return settled(value) if self.is_array(value) else value
+
     def bounded(self, node: ast.AST, value: Any) -> Any:
         if type(value) is int and value.bit_length() > MAX_BITS:
             message = (
@@ -330,7 +349,7 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
 
     def method(self, node: ast.AST, array: Any, name: str) -> Any:
         """The result of a method of an array, such as ``sum``."""
-        return self.apply(node, getattr(self.array(node, array), name))
+        return self.apply(node, partial(reduced, method=name), self.array(node, array))
 
     def binary(self, node: ast.BinOp, left: Any, right: Any) -> Any:
         record = operator_of(node)
@@ -339,7 +358,7 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
         if record.powers and type(right) is int and abs(right) > MAX_EXPONENT:
             message = f"expected an exponent of at most {MAX_EXPONENT}, got a larger one"
             self.fail(node, message, code="NQX507")
-        return self.elementwise(node, record.apply, left, right)
+        return self.calculated(node, record, left, right)
 
     def joined(self, node: ast.AST, function: Callable[..., Any], left: Any, right: Any) -> Any:
         if type(left) is not type(right):
@@ -358,7 +377,7 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
             return (left is right) is (op is operator.eq)
         for value in (left, right):
             if type(value) not in SCALARS and is_array(value):
-                return self.elementwise(node, op, left, right)
+                return self.elementwise(node, partial(compared, op), left, right)
         return self.apply(node, op, self.plain(node, left), self.plain(node, right))
 
     def items(self, node: ast.AST, value: Any, method: str) -> Sequence[Any]:

@@ -18,20 +18,12 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from neuralqx_struct.expressions.operators import (
-    CALCULATED,
-    KINDS,
-    LONG,
-    MAX_DEPTH,
-    MEASURED,
-    ORDERED,
-    TRUE_OR_FALSE,
-    format_tree,
-)
+from neuralqx_struct.expressions.exact import Exact
+from neuralqx_struct.expressions.operators import MAX_DEPTH, OPERATORS, format_tree
 from neuralqx_struct.fieldspec import FieldKind, is_struct
 
 
@@ -132,8 +124,7 @@ class Function:
         shown: True if messages about a failed condition show its result.
         measures: True if nothing but the shape of an array counts.
         folds: True if it takes all items of a collection together.
-        takes: The kinds of its operands, or with ``folds`` of the items.
-        makes: The kind of its result for single values; empty if it is that of the operand.
+        judges: True if its result is a truth value.
     """
 
     evaluate: Callable[..., Any]
@@ -141,8 +132,7 @@ class Function:
     shown: bool = False
     measures: bool = False
     folds: bool = False
-    takes: frozenset[str] = KINDS
-    makes: str = ""
+    judges: bool = False
 
 
 def is_array(value: Any) -> bool:
@@ -212,7 +202,7 @@ def _reduction(method: str, fold: Callable[..., Any]) -> Callable[..., Any]:
 def _total(run: Any, node: ast.AST, items: Iterable[Any]) -> Any:
     result: Any = 0
     for item in items:
-        result = run.elementwise(node, operator.add, result, item)
+        result = run.calculated(node, OPERATORS[ast.Add], result, item)
     return result
 
 
@@ -235,6 +225,8 @@ def _finite(run: Any, node: ast.AST, value: Any) -> Any:
         return math.isfinite(value.real) and math.isfinite(value.imag)
     if not run.is_array(value):
         run.fail(node, f"expected a number or an array, got {run.describe(value)}")
+    if type(value) is Exact:
+        value = value.values.astype(complex)
     return run.apply(node, _isfinite, run.array(node, value))
 
 
@@ -247,64 +239,57 @@ def _isfinite(array: Any) -> Any:
     return (array < math.inf) & (array > -math.inf)
 
 
+#: The absolute value has the range of a sign.
+_ABSOLUTE = replace(OPERATORS[ast.USub], apply=operator.abs)
+
 FUNCTIONS: dict[str, Function] = {
     "len": Function(
         evaluate=_length,
         shown=True,
         measures=True,
-        takes=LONG,
     ),
     "size": Function(
         evaluate=_size,
         shown=True,
         measures=True,
-        takes=MEASURED | {"struct"},
     ),
     "shape": Function(
         evaluate=lambda run, node, value: run.shape(node, value),
         shown=True,
         measures=True,
-        takes=MEASURED,
     ),
     "ndim": Function(
         evaluate=lambda run, node, value: len(run.shape(node, value)),
         shown=True,
         measures=True,
-        takes=MEASURED,
     ),
     "min": Function(
         evaluate=_extreme(operator.lt, "min"),
         single=False,
         shown=True,
         folds=True,
-        takes=ORDERED,
     ),
     "max": Function(
         evaluate=_extreme(operator.gt, "max"),
         single=False,
         shown=True,
         folds=True,
-        takes=ORDERED,
     ),
     "abs": Function(
-        evaluate=lambda run, node, value: run.elementwise(node, operator.abs, value),
-        takes=CALCULATED,
-        makes="float",
+        evaluate=lambda run, node, value: run.calculated(node, _ABSOLUTE, value),
     ),
-    "sum": Function(evaluate=_reduction("sum", _total), shown=True, folds=True, takes=CALCULATED),
+    "sum": Function(evaluate=_reduction("sum", _total), shown=True, folds=True),
     "all": Function(
         evaluate=_reduction("all", partial(_joined, join=operator.and_, stops=False)),
         folds=True,
-        takes=TRUE_OR_FALSE,
-        makes="bool",
+        judges=True,
     ),
     "any": Function(
         evaluate=_reduction("any", partial(_joined, join=operator.or_, stops=True)),
         folds=True,
-        takes=TRUE_OR_FALSE,
-        makes="bool",
+        judges=True,
     ),
-    "isfinite": Function(evaluate=_finite, takes=CALCULATED, makes="bool"),
+    "isfinite": Function(evaluate=_finite, judges=True),
 }
 
 

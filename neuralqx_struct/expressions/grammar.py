@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.expressions.functions import FUNCTIONS
@@ -104,6 +104,11 @@ def names_in(tree: ast.AST) -> Iterator[ast.Name]:
             waiting += ast.iter_child_nodes(node)
 
 
+def has_names(tree: ast.AST) -> bool:
+    """True for a folded tree whose value depends on a name."""
+    return next(names_in(tree), None) is not None
+
+
 class _Replace(ast.NodeTransformer):
     def __init__(self, names: Mapping[str, ast.expr]) -> None:
         self.names = names
@@ -114,21 +119,6 @@ class _Replace(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         node.args = [self.visit(argument) for argument in node.args]
         return node
-
-
-class _Exchange(ast.NodeTransformer):
-    def __init__(self, old: ast.expr, new: ast.expr) -> None:
-        self.old, self.new = old, new
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        return self.new if node is self.old else super().visit(node)
-
-
-def exchanged(tree: ast.expr, old: ast.expr, new: ast.expr) -> ast.expr:
-    """A copy of a tree with another one in place of one of its parts."""
-    known: dict[int, Any] = {}
-    copied = copy.deepcopy(tree, known)
-    return cast("ast.expr", _Exchange(known.get(id(old), old), new).visit(copied))
 
 
 def replaced(tree: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
@@ -156,6 +146,7 @@ _FORBIDDEN: Mapping[type[ast.AST], str] = {
     ast.Is: "is",
     ast.IsNot: "is not",
 }
+#: Words of Python, C, YAML and numpy that expressions have not, with what is written instead.
 ADVICE: Mapping[str, str] = {
     "=": "compare with ==",
     "is": "compare with == or !=, also with None",
@@ -164,6 +155,14 @@ ADVICE: Mapping[str, str] = {
     "|": "write `or`",
     "!": "write `not`",
     "^": "powers are written **",
+    "true": "write `True`",
+    "false": "write `False`",
+    "null": "write `None`",
+    "mean": "write sum(x) / size(x)",
+    "sqrt": "write x ** 0.5",
+    "isnan": "write x != x",
+    "prod": "the elements of x are size(x); the items of a tuple are extent[0] * extent[1]",
+    "a comprehension": "operators take all items of a path: all(layers.width > 0), sum(layers.width)",
 }
 
 
@@ -208,11 +207,8 @@ def _none(_: ast.AST) -> Iterable[_Objection]:
 
 def _foreign(node: ast.AST) -> Iterable[_Objection]:
     found = _FORBIDDEN.get(type(node), type(node).__name__)
-    hint = _LOOPING if found == "a comprehension" else ADVICE.get(found, subset_text())
+    hint = ADVICE.get(found, subset_text())
     yield "NQX114", f"expected an expression of the subset, got {found}", hint
-
-
-_LOOPING = "operators take all items of a path: all(layers.width > 0), sum(layers.width)"
 
 
 def _constant_objections(node: ast.Constant) -> Iterable[_Objection]:
@@ -264,11 +260,11 @@ def _field_objections(node: ast.Attribute) -> Iterable[_Objection]:
         yield (
             "NQX114",
             f"expected the name of a field after the dot, got {node.attr!r}",
-            _ATTRIBUTES,
+            ATTRIBUTES,
         )
 
 
-_ATTRIBUTES = "attributes are not available; shape(x), size(x) and ndim(x) are functions"
+ATTRIBUTES = "attributes are not available; shape(x), size(x) and ndim(x) are functions"
 
 
 def _item_objections(node: ast.Subscript) -> Iterable[_Objection]:
@@ -300,7 +296,7 @@ def _call_objections(node: ast.Call) -> Iterable[_Objection]:
     name, count = node.func.id, len(node.args)
     record = FUNCTIONS.get(name)
     if record is None:
-        hint = did_you_mean(name, FUNCTIONS) or known
+        hint = ADVICE.get(name) or did_you_mean(name, FUNCTIONS) or known
         yield "NQX116", f"expected a known function, got {name!r}", hint
     elif node.keywords:
         yield "NQX114", f"expected arguments without names for {name}(), got name=value", None

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from neuralqx_struct.errors import closest
+from neuralqx_struct.errors import SchemaError, closest
 from neuralqx_struct.expressions.functions import (
     Items,
     field_of_struct,
@@ -53,6 +53,10 @@ class Budget:
 
 #: The most steps of one expression, or those that it shares with others.
 Steps = int | Budget
+
+
+class UnequalItemsError(SchemaError):
+    """Operands have different numbers of items."""
 
 
 class ItemEvaluation:
@@ -171,7 +175,8 @@ class ItemEvaluation:
         single = all(type(each) is Items or items_of(each) is None for each in operands)
         if len(counts) > 1:
             found = " and ".join(map(str, sorted(counts)))
-            self.fail(node, f"expected equal numbers of items, got {found}")
+            message = f"expected equal numbers of items, got {found}\nin `{shown(node)}`"
+            raise UnequalItemsError(message, code="NQX115")
         self.spend(node, max(counts))
         made: list[Any] = []
         for place in range(max(counts)):

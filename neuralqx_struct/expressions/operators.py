@@ -35,26 +35,6 @@ _IF, _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(
 Form = tuple[Fraction, Fraction]
 
 
-# Kinds of operands, as types name the sorts of their values; an array or a key without axes is a kind of its own.
-_NUMBERS = frozenset({"bool", "int", "float", "single array", "array"})
-#: Operands of arithmetic.
-CALCULATED = _NUMBERS | {"complex"}
-#: Operands with an order.
-ORDERED = _NUMBERS | {"text", "bytes", "list", "tuple"}
-#: Operands that are equal or not; mixed are the items of a tuple that have no other operator in common.
-COMPARED = CALCULATED | {"text", "bytes", "list", "tuple", "null", "mixed"}
-#: Values that are true or false.
-TRUE_OR_FALSE = COMPARED | {"dict"}
-#: Values with axes, or a length.
-LONG = frozenset({"array", "key", "text", "bytes", "list", "tuple", "dict"})
-#: Values with a shape.
-MEASURED = CALCULATED | LONG | {"single key"}
-#: All kinds. Null, paths and dtypes are compared with None alone.
-KINDS = TRUE_OR_FALSE | MEASURED | {"struct", "path", "dtype"}
-#: Kinds that operators take together have the same group.
-ALIKE = {kind: "number" if kind in CALCULATED else kind for kind in KINDS}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Operator:
     """One operator.
@@ -64,26 +44,26 @@ class Operator:
         binding: Its precedence.
         apply: Its meaning for numbers and arrays.
         linear: Its meaning for two linear forms, or None where the result is not linear.
+        magnitude: A bound of the magnitude of results, from those of whole numbers; by default no bound below 64 bits.
         joins: True if it joins two sequences.
         divides: True if the right operand must not be zero.
         powers: True if the right operand is an exponent, which is bounded.
         member: True for the search in a list of constants.
         negates: True for ``not`` and ``not in``.
         stops: The truth value of an operand that decides the whole: True for ``or``.
-        takes: The kinds of its operands.
     """
 
     symbol: str
     binding: int
     apply: Callable[..., Any]
     linear: Callable[[Form, Form], Form | None] = lambda _left, _right: None
+    magnitude: Callable[..., int] = lambda *_: 2**63
     joins: bool = False
     divides: bool = False
     powers: bool = False
     member: bool = False
     negates: bool = False
     stops: bool = False
-    takes: frozenset[str] = KINDS
 
 
 #: Two threads in ast.parse of Python 3.11 may raise SystemError (python/cpython#106905). One of them may be in a call of
@@ -128,71 +108,78 @@ def _raise(left: Form, right: Form) -> Form | None:
     return Fraction(0), base ** int(exponent)
 
 
-def _comparison(
-    symbol: str, apply: Callable[..., Any], takes: frozenset[str], **flags: bool
-) -> Operator:
-    return Operator(symbol=symbol, binding=_COMPARISON, apply=apply, takes=takes, **flags)  # type: ignore[arg-type]
+def _comparison(symbol: str, apply: Callable[..., Any], **flags: bool) -> Operator:
+    return Operator(symbol=symbol, binding=_COMPARISON, apply=apply, **flags)  # type: ignore[arg-type]
 
 
 OPERATORS: dict[type[ast.AST], Operator] = {
     ast.Add: Operator(
-        symbol="+", binding=_SUM, apply=operator.add, linear=_add, joins=True, takes=CALCULATED
+        symbol="+",
+        binding=_SUM,
+        apply=operator.add,
+        linear=_add,
+        magnitude=operator.add,
+        joins=True,
     ),
     ast.Sub: Operator(
         symbol="-",
         binding=_SUM,
         apply=operator.sub,
         linear=lambda left, right: (left[0] - right[0], left[1] - right[1]),
-        takes=CALCULATED,
+        magnitude=operator.add,
     ),
     ast.Mult: Operator(
-        symbol="*", binding=_PRODUCT, apply=operator.mul, linear=_multiply, takes=CALCULATED
+        symbol="*",
+        binding=_PRODUCT,
+        apply=operator.mul,
+        linear=_multiply,
+        magnitude=operator.mul,
     ),
     ast.Div: Operator(
         symbol="/",
         binding=_PRODUCT,
         apply=operator.truediv,
         linear=_divide,
+        magnitude=max,
         divides=True,
-        takes=CALCULATED,
     ),
     ast.FloorDiv: Operator(
         symbol="//",
         binding=_PRODUCT,
         apply=operator.floordiv,
         linear=_of_numbers(operator.floordiv),
+        magnitude=max,
         divides=True,
-        takes=CALCULATED,
     ),
     ast.Mod: Operator(
         symbol="%",
         binding=_PRODUCT,
         apply=operator.mod,
         linear=_of_numbers(operator.mod),
+        magnitude=max,
         divides=True,
-        takes=CALCULATED,
     ),
     ast.Pow: Operator(
         symbol="**",
         binding=_POWER,
         apply=operator.pow,
         linear=_raise,
+        magnitude=operator.pow,
         powers=True,
-        takes=CALCULATED,
     ),
-    ast.USub: Operator(symbol="-", binding=_SIGN, apply=operator.neg, takes=CALCULATED),
-    ast.UAdd: Operator(symbol="+", binding=_SIGN, apply=operator.pos, takes=CALCULATED),
+    ast.USub: Operator(symbol="-", binding=_SIGN, apply=operator.neg, magnitude=operator.pos),
+    ast.UAdd: Operator(symbol="+", binding=_SIGN, apply=operator.pos, magnitude=operator.pos),
     ast.Not: Operator(symbol="not ", binding=_NOT, apply=operator.not_, negates=True),
     ast.Or: Operator(symbol="or", binding=_OR, apply=operator.or_, stops=True),
     ast.And: Operator(symbol="and", binding=_AND, apply=operator.and_),
-    ast.Eq: _comparison("==", operator.eq, COMPARED),
-    ast.NotEq: _comparison("!=", operator.ne, COMPARED),
-    ast.Lt: _comparison("<", operator.lt, ORDERED),
-    ast.LtE: _comparison("<=", operator.le, ORDERED),
-    ast.Gt: _comparison(">", operator.gt, ORDERED),
-    ast.GtE: _comparison(">=", operator.ge, ORDERED),
-    ast.In: _comparison("in", operator.eq, COMPARED, member=True),
-    ast.NotIn: _comparison("not in", operator.eq, COMPARED, member=True, negates=True),
+    ast.Eq: _comparison("==", operator.eq),
+    ast.NotEq: _comparison("!=", operator.ne),
+    ast.Lt: _comparison("<", operator.lt),
+    ast.LtE: _comparison("<=", operator.le),
+    ast.Gt: _comparison(">", operator.gt),
+    ast.GtE: _comparison(">=", operator.ge),
+    ast.In: _comparison("in", operator.eq, member=True),
+    ast.NotIn: _comparison("not in", operator.eq, member=True, negates=True),
 }
 
 # Escaped in strings, always the same set: controls, quotes, and characters that are invisible or change the direction.

@@ -231,10 +231,13 @@ def _bounds(member: FieldDeclaration) -> Iterable[Rule]:
         yield {"if": {"type": "object"}, "then": other_kind}
 
 
+#: Flags and groups with names, escapes but those of controls, operators of classes, repeated groups, and repeated repeats.
+_FOREIGN = re.compile(r"\(\?|\\[^\W_fnrtv]|\\[<>]|&&|--|~~|\[[^\]]+\[|\)[*+?{]|[*+?}][*+]")
+
+
 def _is_portable(pattern: str) -> bool:
     """True for a pattern that means the same in ECMA 262, and has few repeats, none of groups: other engines may try all their ways."""
-    foreign = re.search(r"\(\?|\\[AZdDsSwWbB]|\)[*+?{]", pattern)
-    return foreign is None and len(re.findall(r"[*+?{|]", pattern)) <= 3
+    return _FOREIGN.search(pattern) is None and len(re.findall(r"[*+?{|]", pattern)) <= 3
 
 
 def _given(rules: Rule) -> Rule:

@@ -219,7 +219,7 @@ def may_have_no_value(document: Document, struct: str, declaration: FieldDeclara
 
 def _is_truth(node: ast.AST) -> bool:
     """True for a function that gives a truth value."""
-    return isinstance(node, ast.Call) and FUNCTIONS[node.func.id].makes == "bool"  # type: ignore[attr-defined]
+    return isinstance(node, ast.Call) and FUNCTIONS[node.func.id].judges  # type: ignore[attr-defined]
 
 
 def _is_unsure(document: Document, struct: str, path: str) -> bool:

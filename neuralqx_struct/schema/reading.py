@@ -11,16 +11,13 @@ Example:
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
-from neuralqx_struct.expressions.grammar import subset_text
 from neuralqx_struct.schema import text
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.language import member_names, model_at
@@ -100,7 +97,6 @@ def _malformed(source: Source, document: Document | None) -> list[Diagnostic]:
     Without a document each declaration is validated by itself, so that an error elsewhere does not hide its own.
     """
     found: list[Diagnostic] = []
-    wrong: dict[KeyPath, list[Diagnostic]] = {}
     different: set[str] = set()
     for path in _declarations(source.data):
         raw = _value_at(source.data, path)
@@ -128,44 +124,13 @@ def _malformed(source: Source, document: Document | None) -> list[Diagnostic]:
                 getattr(declaration, attribute)
             except SchemaError as error:
                 where = path if isinstance(raw, str) else (*path, member)
-                problems = [
+                found += [
                     source.diagnostic(d.code, where, d.message, hint=d.hint)
                     for d in error.diagnostics
                 ]
-                if member == "type":
-                    found += problems
-                else:
-                    wrong[where] = problems
-        if len(found) + len(wrong) > text.MAX_PROBLEMS:
+        if len(found) > text.MAX_PROBLEMS:
             break
-    return [*found, *_with_repairs(source, wrong)]
-
-
-def _with_repairs(
-    source: Source, wrong: Mapping[KeyPath, list[Diagnostic]]
-) -> Iterator[Diagnostic]:
-    """Yields the problems of texts that are no expressions, with hints that the other declarations allow."""
-    if not wrong:
-        return
-    from neuralqx_struct.schema.lint.repairs import Repairs  # slow to import
-
-    data: Any = copy.deepcopy(source.data)
-    for path in wrong:
-        holder = _value_at(data, path[:-1])
-        if path[-1] == "expr":
-            holder["expr"] = "True"
-        else:
-            del holder[path[-1]]
-    try:
-        repairs = Repairs(Document.model_validate(data))
-    except ValidationError:
-        repairs = None
-    for path, problems in wrong.items():
-        whole = repairs and repairs.hint(path, _value_at(source.data, path))
-        for found in problems:
-            told = found.hint if found.hint != subset_text() else None
-            hint = whole or told or (repairs and repairs.names(path)) or found.hint
-            yield replace(found, hint=hint)
+    return found
 
 
 def _declarations(data: Any) -> Iterator[KeyPath]:

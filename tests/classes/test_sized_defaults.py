@@ -222,5 +222,5 @@ def test_sizes_that_are_only_passed_on_are_known_in_expressions():
     assert made.gates == 20
     with pytest.raises(s.ValidationError, match="expected hidden <= 8, got hidden = 9"):
         schema.Net(image=(8, 8), inner=schema.Dense(kernel=jnp.ones((3, 9))))
-    with pytest.raises(s.SchemaError, match="b is a size of Dense alone; declare it under `dims:`"):
+    with pytest.raises(s.SchemaError, match="expected a field or dim of Net, got 'b'"):
         s.load_schema(IMAGES.replace("hidden <= 8", "b <= 8"))

@@ -407,7 +407,7 @@ def test_isfinite_asks_the_library_of_the_array_or_compares():
         ("max(none)", "fit together"),
         ("abstract + 1", "fit together"),
         ("size(symbolic)", "expected an array, a sequence or a number"),
-        ("small + 1000", "fit together"),
+        ("small + 1000", "expected whole numbers that int8 holds, got 1001 to 1001"),
     ],
 )
 def test_errors_of_arrays(text, message):

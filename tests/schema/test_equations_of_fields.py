@@ -72,12 +72,12 @@ def test_sizes_that_fields_give(equation, tmp_path):
 
 WRONG = [
     ("config.hads", "NQX116", "did you mean 'config.heads'?"),
-    ("2 * config", "NQX103", "write `config.heads`"),
-    ("extent", "NQX103", "write `extent[0]`"),
-    ("extent[2]", "NQX115", "did you mean 'extent[1]'?"),
-    ("layers", "NQX103", "write `len(layers)`"),
-    ("layers.width", "NQX115", "write `sum(layers.width)`"),
-    ("free + 1", "NQX103", "write `shape(free)[0]`"),
+    ("2 * config", "NQX103", "static ints: alpha, config.heads"),
+    ("extent", "NQX103", "extent[0], extent[1]"),
+    ("extent[2]", "NQX115", "the last item is extent[1]"),
+    ("layers", "NQX103", "static ints: alpha"),
+    ("layers.width", "NQX115", "write sum(layers.width)"),
+    ("free + 1", "NQX103", "static ints: alpha"),
     ("step", "NQX103", "`kind: static`"),
     ("name", "NQX103", None),
     ("sum(free)", "NQX103", None),

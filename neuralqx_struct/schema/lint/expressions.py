@@ -20,11 +20,14 @@ from __future__ import annotations
 import ast
 import functools
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import cast
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
+from neuralqx_struct.expressions.grammar import has_names, inside
+from neuralqx_struct.expressions.items import describe
 from neuralqx_struct.expressions.operators import operator_of, shown
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.lint import (
@@ -42,10 +45,11 @@ from neuralqx_struct.schema.lint import (
     shown_by,
     shown_cycle,
     sizes_of,
+    solved_names,
     unknown,
 )
-from neuralqx_struct.schema.lint.operand_kinds import can_be
-from neuralqx_struct.schema.lint.paths import Names
+from neuralqx_struct.schema.lint.names import Names
+from neuralqx_struct.schema.lint.sample_values import UndecidedError, can_be
 from neuralqx_struct.schema.lint.values import EquationNames
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import linear_form
@@ -77,26 +81,15 @@ def _check_derived(document: Document) -> Findings:
                 derived[name] = declaration.derivation
         if not derived:
             continue
-        names = names_of(document, struct_name, speller, whole="")
+        names = names_of(document, struct_name, speller)
         sizes = names.sizes
         sizes_shown: set[str] | None = None
         for name, expression in derived.items():
             where = (*at, name, "derived")
-            found = [*_problems(where, names, expression)]
+            found = [*_problems(where, names, expression, single=False)]
             yield from found
-            declaration = struct.fields[name]
-            if not found and declaration.type is not None:
-                form = names.form_of(expression)
-                if not can_be(form, declaration.declared, document):
-                    got = "a value for each item" if form.many else form.text
-                    message = (
-                        f"expected {declaration.text}, got {got} in `{shown(expression.tree)}`"
-                    )
-                    hint = "declare the type that the expression has"
-                    whole = f"sum({expression.text})"
-                    if form.many and declaration.text in _NUMBERS and names.is_fine(whole):
-                        hint = f"write `{whole}`"
-                    yield finding("NQX115", where, message, hint)
+            if not found:
+                yield from _other_type(where, names, struct.fields[name], expression)
             named = [h for h in sorted(expression.heads) if h in sizes and h not in struct.fields]
             if named and sizes_shown is None:
                 sizes_shown = shown_by(document, struct_name)
@@ -120,23 +113,36 @@ def _check_constraints(document: Document) -> Findings:
         for index, constraint in enumerate(struct.constraints):
             expression = constraint.expression
             where = ("structs", struct_name, "constraints", index, "expr")
-            yield from _problems(where, names, expression)
+            yield from _problems(where, names, expression, single=True)
             yield from _members(names, expression, where)
 
 
-_NUMBERS = ("int", "float", "complex")
+def _other_type(
+    where: KeyPath, names: Names, declaration: FieldDeclaration, expression: Expression
+) -> Findings:
+    """Finds a derived field of another type than its expression."""
+    if declaration.type is None:
+        return
+    try:
+        value = names.trial.value(expression.tree)
+    except (SchemaError, UndecidedError):
+        return
+    if not can_be(value, declaration.declared, names.document):
+        got = f"{describe(value)} in `{shown(expression.tree)}`"
+        message = f"expected {declaration.text}, got {got}"
+        yield finding("NQX115", where, message, "declare the type that the expression has")
 
 
-def names_of(document: Document, struct: str, speller: Speller, *, whole: str = "all") -> Names:
-    """The names of the expressions of a struct; ``whole`` as for :class:`Names`."""
+def names_of(document: Document, struct: str, speller: Speller) -> Names:
+    """The names of the expressions of a struct."""
     sizes = sizes_of(document, struct)
     sizes = sizes.new_child(dict.fromkeys(passed_on(document, struct)))
     listed = (document.structs[struct].fields, sizes)
-    return Names(document, struct, sizes, listed, "a field or dim", speller, whole)
+    return Names(document, struct, sizes, listed, "a field or dim", speller)
 
 
-def _problems(where: KeyPath, names: Names, expression: Expression) -> Findings:
-    for code, message, hint, severity in names.problems(expression):
+def _problems(where: KeyPath, names: Names, expression: Expression, *, single: bool) -> Findings:
+    for code, message, hint, severity in names.problems(expression, single=single):
         yield finding(code, where, message, hint, severity)
     yield from _impossible_parts(where, expression)
 
@@ -151,17 +157,7 @@ EXPRESSION_CHECKS: tuple[Check, ...] = (
 
 def _impossible_parts(where: KeyPath, expression: Expression) -> Findings:
     """Finds parts that fail whatever the values of the names are."""
-    named = _named(expression.tree)
-    todo = [expression.tree]
-    while todo:
-        part = node = todo.pop()
-        if node in named:
-            todo += _children(node)
-            if not isinstance(node, ast.BinOp) or node.right in named:
-                continue
-            if not operator_of(node).divides:
-                continue
-            part = ast.BinOp(ast.Constant(1), node.op, node.right)
+    for node, part in _parts_without_names(expression.tree):
         try:
             evaluate_tree(part, {})
         except SchemaError as error:
@@ -171,20 +167,21 @@ def _impossible_parts(where: KeyPath, expression: Expression) -> Findings:
             yield finding(code, where, f"{message} in `{shown(node)}`", problem.hint)
 
 
-def _children(node: ast.AST) -> list[ast.expr]:
-    """The expressions inside."""
-    if isinstance(node, ast.Call):
-        return node.args
-    return [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.expr)]
-
-
-def _named(tree: ast.expr) -> set[ast.AST]:
-    """The nodes of a tree whose values depend on a name, and functions."""
-    found: set[ast.AST] = set()
-    for node in reversed([*ast.walk(tree)]):
-        if isinstance(node, ast.Name) or not found.isdisjoint(_children(node)):
-            found.add(node)
-    return found
+def _parts_without_names(tree: ast.expr) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """Yields the largest parts without names, and divisions by such parts, each with the expression that is computed for it."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        if not has_names(node):
+            yield node, cast("ast.expr", node)
+            continue
+        operations, parts = inside(node)
+        todo += parts
+        for step in operations:
+            match step:
+                case ast.BinOp(right=divisor) if operator_of(step).divides:
+                    if not has_names(divisor):
+                        yield step, ast.BinOp(ast.Constant(1), step.op, divisor)
 
 
 def _members(names: Names, expression: Expression, where: KeyPath) -> Findings:
@@ -229,7 +226,8 @@ def _check_dims(document: Document) -> Findings:
             yield finding(code, at, message, hint, severity)
         plain = [inner for inner in equation.names if not values.knows(inner)]
         for inner in unknown(plain, document.dims, ints):
-            hint = speller.hint(inner, document.dims, ints) or values.near(inner)
+            hint = speller.hint(inner, document.dims, ints)
+            hint = hint or f"declare it under `dims:`; {values.known()}"
             message = f"expected a dim or a static int of the root, got {inner!r}"
             yield finding("NQX103", at, message, hint)
         if name in equation.names:
@@ -319,20 +317,7 @@ def _unsolvable(
     """Warns about sizes that no shape determines, alone or after others."""
     read = {extent.text for _, extent in extents if extent.text in extent.names}
     missing = [{*unknown(extent.names, *given, read)} for _, extent in extents]
-    waiting: dict[str, list[int]] = {}  # name -> the extents that it is unknown in
-    for place, names in enumerate(missing):
-        for name in names:
-            waiting.setdefault(name, []).append(place)
-    ready = list(range(len(missing)))
-    while ready:
-        place = ready.pop()
-        if len(missing[place]) != 1:
-            continue
-        (solved,) = missing[place]
-        if _is_linear(extents[place][1], solved):
-            for other in waiting[solved]:
-                missing[other].discard(solved)
-            ready += waiting.pop(solved)
+    solved_names(missing, lambda place, name: _is_linear(extents[place][1], name))
     for (name, extent), names in zip(extents, missing, strict=True):
         for unsolved in sorted(names):
             message = (

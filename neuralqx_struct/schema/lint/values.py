@@ -28,6 +28,7 @@ from neuralqx_struct.schema.bounds import plain_misses
 from neuralqx_struct.schema.field_paths import PathError, given_values, single_types
 from neuralqx_struct.schema.lint import (
     Findings,
+    Problem,
     Speller,
     arguments_of,
     extents_of,
@@ -37,7 +38,8 @@ from neuralqx_struct.schema.lint import (
     shown_by,
     solve_dims,
 )
-from neuralqx_struct.schema.lint.paths import MOST_TRIED, Names, Problem
+from neuralqx_struct.schema.lint.names import Names
+from neuralqx_struct.schema.lint.sample_values import UndecidedError
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.patterns import objection_to
 from neuralqx_struct.types import INT, Array, Type, walk_type
@@ -68,7 +70,7 @@ class EquationNames:
         self.fields = root.fields if root else {}
         self.ints = root_ints(document)
         listed = (self.fields,)
-        self.names = Names(document, document.root, (), listed, "a field", speller, "sum")
+        self.names = Names(document, document.root, (), listed, "a field", speller)
 
     def knows(self, name: str) -> bool:
         """True if :meth:`problems` judges a name of an equation."""
@@ -80,67 +82,54 @@ class EquationNames:
         """Yields the problems of the values in an equation."""
         for name in sorted(filter(self.knows, equation.names)):
             expression = parse(name)
-            found = [*self.names.problems(expression)]
+            found = [*self.names.problems(expression, single=False)]
             yield from found
-            if not found and not self.is_number(expression):
-                got = self.names.reach(name).text if self.names.is_path(name) else "another value"
+            if found or self.is_number(expression):
+                continue
+            if self.is_path(name) and self.names.reach(name).many:
+                message = f"expected one value, got one for each item in `{cut(name)}`"
+                yield Problem("NQX115", message, f"write sum({name})")
+            else:
+                got = self.names.reach(name).text if self.is_path(name) else "another value"
                 message = f"expected a static int in an equation, got {cut(got)} in `{cut(name)}`"
-                yield "NQX103", message, self.hint(name), "error"
-
-    def near(self, name: str) -> str:
-        """The hint about an unknown name: a value inside a field of the root that has it."""
-        tried = (path for path in self.names.paths if path.endswith(f".{name}"))
-        found = next(filter(self.fits, tried), None)
-        return f"did you mean {found!r}?" if found else f"declare it under `dims:`; {self.known()}"
+                hint = "give the field `kind: static`" if got == INT.format() else self.known()
+                yield Problem("NQX103", message, hint)
 
     def known(self) -> str:
         """The names of numbers that an equation may have."""
-        ints = islice(filter(self.fits, self.names.paths), MOST_LISTED)
+        ints = islice(filter(self.is_int, self.names.paths), MOST_LISTED)
         groups = {"dims": self.document.dims, "static ints": ints}
         shown = [f"{label}: {listed(names)}" for label, names in groups.items()]
         return "; ".join(text for text in shown if not text.endswith(": "))
+
+    def is_int(self, path: str) -> bool:
+        """True if a path reaches one static int."""
+        try:
+            return self.names.reach(path).is_int
+        except PathError:
+            return False
+
+    @staticmethod
+    def is_path(text: str) -> bool:
+        """True for the text of a path."""
+        return "(" not in text
 
     def is_number(self, expression: Expression) -> bool:
         """True if an expression of fields is a whole number, and the same under transformations of JAX."""
         measured, others = names_read(expression.tree)
         if any(not self.names.reach(name).static for name in others - measured):
             return False
-        if self.names.is_path(expression.text):
-            return self.names.reach(expression.text).is_int
-        if any(map(self.has_other_numbers, others - measured)):
-            return False
-        return self.names.is_single(expression)
+        if self.is_path(expression.text):
+            return self.is_int(expression.text)
+        try:
+            return type(self.names.trial.value(expression.tree)) is int
+        except (SchemaError, UndecidedError):
+            return not any(map(self.has_other_numbers, others - measured))
 
     def has_other_numbers(self, path: str) -> bool:
         """True if a path does not reach ints alone."""
         options = [*single_types(self.names.reach(path).options)]
         return not options or any(option != INT for _, option in options)
-
-    def hint(self, name: str) -> str | None:
-        """The nearest value that an equation may have instead."""
-        if self.speller.is_done or not self.names.is_path(name):
-            return None
-        near = self.speller.closest(name, (p for p in self.names.paths if self.fits(p)))
-        found = self.names.reach(name)
-        tried = [near or ""]
-        if found.is_collection:
-            tried = [f"{name}[0]", f"sum({name})", f"len({name})", *tried]
-        if any(option.extents for _, option in found.options):
-            tried = [f"shape({name})[0]", *tried]
-        inside = [path for path in self.names.paths if path.startswith(f"{name}.")]
-        meant = (text for text in (*inside[:MOST_TRIED], *tried) if text and self.fits(text))
-        proposal = next((f"write `{cut(text)}`" for text in meant), None)
-        if found.text == INT.format():
-            return "give the field `kind: static`" + (f", or {proposal}" if proposal else "")
-        return proposal or self.known()
-
-    def fits(self, text: str) -> bool:
-        """True if an expression may be in an equation."""
-        try:
-            expression = parse(text)
-            return not any(self.names.problems(expression)) and self.is_number(expression)
-        except (PathError, SchemaError):
-            return False
 
 
 _MANY = 1000
@@ -364,7 +353,7 @@ def _check_bounds(document: Document) -> Findings:
             )
         if declaration.pattern is not None and (objection := objection_to(declaration.pattern)):
             code, message = objection
-            hint = "use literals, character classes and one quantifier after another, each on a single character"
+            hint = "write a pattern without references and lookaround; `{` alone is `\\{`, and the whole text is matched anyway"
             yield finding(code, (*path, "pattern"), message, hint)
 
 

@@ -1,0 +1,336 @@
+"""Exact numbers in arrays: whole numbers and truth values count as in Python, whatever holds them.
+
+Arrays of numpy and JAX wrap around at the limits of their dtype, each library in its own way. Here every whole number is
+Python's:
+
+- A single one is an ``int`` or a ``bool``, also in an array without axes and as the result of ``sum``, ``min`` and ``max``.
+- A comparison of an array with a number is made in the dtype and the library of the array; the limits of the dtype decide
+  about a number beyond them.
+- Arithmetic on arrays of whole numbers is made in as many bits as all results fit into, else with Python's integers; beside
+  them floats are ``float64``. :class:`Exact` holds such values until the expression is evaluated.
+
+Arrays of floats alone calculate in their own precision, and round a float beside them to it, as numpy and JAX agree to do;
+their sums are those of ``float64``. Of traced arrays, whose values are unknown, comparisons with a number are exact, and the
+rules of JAX hold for the rest.
+
+Example:
+    >>> import numpy as np
+    >>> tokens = np.array([5, 100], np.int8)
+    >>> total_of(tokens), compared(operator.lt, tokens, 50257), compared(operator.ge, tokens, 99.5)
+    (105, array([ True,  True]), array([False,  True]))
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.expressions.operators import MAX_BITS, MAX_EXPONENT, Operator
+
+_HALF_WORD, _WORD = 2**31, 2**63
+#: Whole numbers below it are floats without rounding.
+_FLOATS = 2**53
+#: The most elements that are Python's integers.
+_MOST_OBJECTS = 10_000_000
+_NUMBERS = frozenset({bool, int, float, complex})
+_WHOLE = re.compile(r"(u?)int(\d+)")
+
+#: The comparison that holds for exchanged operands.
+_MIRRORED: dict[Callable[..., Any], Callable[..., Any]] = {
+    operator.lt: operator.gt,
+    operator.gt: operator.lt,
+    operator.le: operator.ge,
+    operator.ge: operator.le,
+    operator.eq: operator.eq,
+    operator.ne: operator.ne,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exact:
+    """The values of an array while an expression calculates with them.
+
+    Attributes:
+        values: An array of numpy: int32, int64, Python's integers, float64 or complex128.
+        dtype: The dtype that the arrays have together from which it was calculated.
+        library: The namespace of their library; None for numpy.
+    """
+
+    values: Any
+    dtype: Any
+    library: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of its axes."""
+        return self.values.shape  # type: ignore[no-any-return]
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def delivered(self) -> Any:
+        """The array of its library; refuses values that the dtype does not hold, instead of changing them."""
+        if self.values.dtype.kind in "fc":
+            return self.values if self.library is None else self.library.asarray(self.values)
+        made: Any = self.values.astype(self.dtype)
+        if self.library is not None:
+            made = self.library.asarray(made)
+        if (_values(made) != self.values).any():
+            found = f"{self.values.min()} to {self.values.max()}"
+            raise SchemaError(
+                f"expected whole numbers that {made.dtype} holds, got {found}", code="NQX115"
+            )
+        return made
+
+
+@lru_cache(maxsize=64)
+def limits_of(dtype: Any) -> tuple[int, int] | None:
+    """The least and the largest number of a dtype of whole numbers or truth values; None for another dtype.
+
+    Example:
+        >>> limits_of("int8"), limits_of("bool"), limits_of("float32")
+        ((-128, 127), (0, 1), None)
+    """
+    name = getattr(dtype, "name", str(dtype))
+    if name == "bool":
+        return 0, 1
+    found = _WHOLE.fullmatch(name)
+    if found is None:
+        return None
+    bits = int(found[2])
+    return (0, 2**bits - 1) if found[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def settled(value: Any) -> Any:
+    """The Python number of a single whole number or truth value, whatever holds it; other values as they are."""
+    if getattr(value, "shape", None) != () or limits_of(value.dtype) is None:
+        return value
+    values = _values(value)
+    return value if values is None else values.item()
+
+
+def compared(op: Callable[..., Any], left: Any, right: Any) -> Any:
+    """Compares two values, element by element where one of them is an array."""
+    if type(left) in _NUMBERS and type(right) in _NUMBERS:
+        return op(left, right)
+    if type(right) in _NUMBERS:
+        return _beside_number(op, left, right)
+    if type(left) in _NUMBERS:
+        return _beside_number(_MIRRORED[op], right, left)
+    limits = {limits_of(value.dtype) for value in (left, right)}
+    if len(limits) == 1 and Exact not in (type(left), type(right)):
+        return op(left, right)
+    values = [_values(value) for value in (left, right)]
+    if any(value is None for value in values):  # unknown, as under a transformation of JAX
+        return op(left, right)
+    longest = _WORD if all(map(_is_whole, values)) else _FLOATS
+    return _of_library(op(*(_with_objects(value, longest) for value in values)), left, right)
+
+
+def _with_objects(values: Any, longest: int) -> Any:
+    """The values, as Python's integers where some of the whole ones are as large as that."""
+    is_long = _is_whole(values) and values.dtype.itemsize == 8 and _size(values) >= longest
+    return _as_objects(values) if is_long else values
+
+
+def _beside_number(op: Callable[..., Any], array: Any, number: Any) -> Any:
+    """Compares an array with a number."""
+    if type(array) is Exact:
+        return _of_library(_beside_number(op, array.values, number), array)
+    limits = limits_of(array.dtype)
+    if limits is None or type(number) is complex:
+        values = None if _is_held(array, number) else _values(array)
+        if values is None:
+            return op(array, number)
+        return _of_library(op(_in_floats(values), number), array)
+    limit = _whole_limit(op, number)
+    if limits[0] <= limit <= limits[1]:
+        return op(array, getattr(array.dtype, "type", int)(limit))
+    # All numbers of the dtype are on the same side of the limit.
+    return array == array if op(limits[0], limit) else array != array  # noqa: PLR0124
+
+
+def _whole_limit(op: Callable[..., Any], number: Any) -> Any:
+    """The whole number with which all whole numbers compare as with a number; a fraction that equals none is NaN."""
+    if not isinstance(number, float) or not math.isfinite(number):
+        return number
+    if number.is_integer():
+        return int(number)
+    if op in (operator.eq, operator.ne):
+        return math.nan
+    return math.ceil(number) if op in (operator.lt, operator.ge) else math.floor(number)
+
+
+def _is_held(array: Any, number: Any) -> bool:
+    """True unless an array of floats has no number that is equal to a whole one, or near to another one."""
+    if type(number) is complex or abs(number) < 2 or getattr(array.dtype, "kind", "c") in "cO":
+        return True
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        held = np.asarray(number, np.float64).astype(array.dtype).astype(np.float64).item()
+    return held == number or (type(number) is float and math.isfinite(held))
+
+
+def calculated(record: Operator, *operands: Any) -> Any:
+    """The result of an operator of numbers and arrays."""
+    arrays = [each for each in operands if type(each) not in _NUMBERS]
+    if not any(type(each) is Exact or limits_of(each.dtype) for each in arrays):
+        return record.apply(*operands)
+    values = [each if type(each) in _NUMBERS else _values(each) for each in operands]
+    if any(value is None for value in values):  # unknown, as under a transformation of JAX
+        return record.apply(*operands)
+    values = (
+        _with_room(record, values) if all(map(_is_whole, values)) else [*map(_in_floats, values)]
+    )
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        result = np.asarray(record.apply(*values))
+    if result.shape == ():
+        return result.item()
+    return Exact(result, _dtype_of(arrays), _library_of(*arrays))
+
+
+def _with_room(record: Operator, values: list[Any]) -> list[Any]:
+    """Whole numbers in 32 or 64 bits if all results of an operator fit into them, else Python's integers.
+
+    Raises:
+        ZeroDivisionError: A divisor is zero.
+        SchemaError: NQX507: results may be too long.
+    """
+    last, sizes = values[-1], [*map(_size, values)]
+    if record.divides and not (last if type(last) in _NUMBERS else last.all()):
+        raise ZeroDivisionError
+    if record.powers and sizes[1] > MAX_EXPONENT:
+        message = f"expected exponents of at most {MAX_EXPONENT}, got a larger one"
+        raise SchemaError(message, code="NQX507")
+    size = max(*sizes, record.magnitude(*sizes))
+    if size.bit_length() > MAX_BITS:
+        message = f"expected whole numbers of at most {MAX_BITS} bits, got {size.bit_length()} bits"
+        raise SchemaError(message, code="NQX507")
+    is_fraction = record.powers and (last if type(last) in _NUMBERS else last.min(initial=0)) < 0
+    if is_fraction or size >= (_FLOATS if record.divides else _WORD):
+        return [value if type(value) in _NUMBERS else _as_objects(value) for value in values]
+    dtype = "int32" if size < _HALF_WORD else "int64"
+    return [v if type(v) in _NUMBERS else v.astype(dtype, copy=False) for v in values]
+
+
+def total_of(array: Any) -> Any:
+    """The sum of an array; None if its values are unknown."""
+    values = _values(array)
+    if values is None:
+        return None
+    if not _is_whole(values):
+        return values.sum(dtype="complex128" if values.dtype.kind == "c" else "float64").item()
+    if values.dtype.kind == "O":
+        return sum(values.ravel().tolist())
+    if _size(values) * values.size < _WORD:
+        return int(values.sum())
+    # The sums of 32 bits each are exact for up to 2**31 elements.
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+
+
+def reduced(array: Any, method: str) -> Any:
+    """The result of a method of an array, such as ``min``."""
+    if method == "sum" and (total := total_of(array)) is not None:
+        return total
+    if type(array) is not Exact:
+        reduce = getattr(array, method, None)
+        if reduce is None:  # a random key
+            raise TypeError(f"it has no {method}")
+        return settled(reduce())
+    values = array.values != 0 if method in ("all", "any") else array.values
+    return (
+        getattr(values, method)() if values.dtype.kind == "O" else getattr(values, method)().item()
+    )
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def _values(array: Any) -> Any:
+    """The values of an array in a dtype of numpy's own; None where they are unknown, or on other machines."""
+    if type(array) is Exact:
+        return array.values
+    if not hasattr(type(array), "__array__"):
+        return None
+    import numpy as np
+
+    try:
+        values = np.asarray(array)
+    except (TypeError, RuntimeError):  # a tracer; an array of several hosts
+        return None
+    if values.dtype.kind != "V":
+        return values
+    return values.astype("float64" if limits_of(values.dtype) is None else "int8")  # of ml_dtypes
+
+
+def _in_floats(value: Any) -> Any:
+    """The values beside numbers that are not whole."""
+    if type(value) in _NUMBERS:
+        return value
+    return value.astype("complex128" if value.dtype.kind == "c" else "float64")
+
+
+def _as_objects(values: Any) -> Any:
+    """The values as Python's integers."""
+    if values.size > _MOST_OBJECTS:
+        message = f"expected at most {_MOST_OBJECTS:,} whole numbers beyond 64 bits, got an array of {values.size:,}"
+        raise SchemaError(message, code="NQX507")
+    return values.astype(object)
+
+
+def _is_whole(value: Any) -> bool:
+    """True for whole numbers and truth values."""
+    if type(value) in _NUMBERS:
+        return type(value) in (bool, int)
+    return bool(value.dtype.kind in "biuO")
+
+
+def _size(value: Any) -> int:
+    """The largest magnitude of whole numbers."""
+    if type(value) in _NUMBERS:
+        return abs(int(value))
+    return max(abs(int(value.min())), abs(int(value.max()))) if value.size else 0
+
+
+def _dtype_of(arrays: list[Any]) -> Any:
+    """The dtype of whole numbers that holds those of all arrays; that of truth values counts as int64."""
+    dtypes = {each.dtype for each in arrays if limits_of(each.dtype)}
+    lows, highs = zip(*map(limits_of, dtypes), strict=True)
+    if max(highs) == 1:
+        return "int64"
+    return dtypes.pop() if len(dtypes) == 1 else _narrowest(min(lows), max(highs))
+
+
+def _narrowest(least: int, largest: int) -> str:
+    """The name of the narrowest dtype between two numbers; int64 if there is none."""
+    for bits in (8, 16, 32, 64):
+        for name in (f"int{bits}", f"uint{bits}"):
+            low, high = limits_of(name) or (0, 0)
+            if low <= least and largest <= high:
+                return name
+    return "int64"
+
+
+def _library_of(*operands: Any) -> Any:
+    """The namespace of the library of the first array that is not numpy's; None for numpy."""
+    for each in operands:
+        if type(each) is Exact and each.library is not None:
+            return each.library
+        if hasattr(each, "__array_namespace__") and type(each).__module__ != "numpy":
+            return each.__array_namespace__()
+    return None
+
+
+def _of_library(truths: Any, *operands: Any) -> Any:
+    """Truth values as an array of the library of the operands."""
+    library = _library_of(*operands)
+    return truths if library is None else library.asarray(truths)

@@ -1,0 +1,279 @@
+"""Sample values: for each name of a struct a value of its declared type, on which lint evaluates expressions.
+
+Arrays have a shape and no numbers. A union has one sample for each combination of options (:class:`Choices`).
+
+Example:
+    >>> sample = Sample(v3, "VMCState", Choices())
+    >>> sample["alpha"], sample["kernel"].dtype, sample["kernel"].shape
+    (7, 'complex64', (n_sites, n_hidden))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, zip_longest
+from typing import Any, NoReturn, Self, TypeVar
+
+from neuralqx_struct.expressions.exact import limits_of
+from neuralqx_struct.expressions.functions import Items, StructValue, is_a_struct, is_array
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.types import Type
+from neuralqx_struct.types.text import constant_size
+
+_T = TypeVar("_T")
+
+_DEEPEST = 40
+_MOST_AXES = 8  # of an array of which not even their number is declared
+_NUMBER = 7  # small, and neither 0 nor 1, which are special
+
+
+class UndecidedError(Exception):
+    """A value depends on what the document does not declare."""
+
+
+class _Size(int):
+    """The size of an axis, which messages show as it is declared."""
+
+    text: str
+
+    def __new__(cls, value: int, text: str) -> Self:
+        """A size with its text."""
+        made = super().__new__(cls, value)
+        made.text = text
+        return made
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class SampleArray:
+    """An array of which only shape and dtype count."""
+
+    def __init__(self, dtype: str, shape: tuple[int, ...]) -> None:
+        self.dtype, self.shape = dtype, shape
+
+    def _combined(self, other: Any = None) -> SampleArray:
+        """The array that an operator makes of one array, or two."""
+        shapes = self.shape[::-1], getattr(other, "shape", ())[::-1]
+        sizes: list[int] = []
+        for one, two in zip_longest(*shapes, fillvalue=1):
+            if 1 not in (one, two) and one != two:
+                raise ValueError("the shapes do not fit together")
+            sizes.append(two if one == 1 else one)
+        return SampleArray(self.dtype, tuple(sizes[::-1]))
+
+    def _total(self) -> Any:
+        """A number of the dtype."""
+        if limits_of(self.dtype) is not None:
+            return _NUMBER
+        return 1j if "complex" in self.dtype else 0.5
+
+    def _extreme(self) -> Any:
+        """A number for whole elements, else an array without axes."""
+        whole = limits_of(self.dtype) is not None
+        return _NUMBER if whole else SampleArray(self.dtype, ())
+
+    def _truth(self) -> bool:
+        """A truth value."""
+        return True
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _combined
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _combined
+    __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = _combined
+    __and__ = __rand__ = __or__ = __ror__ = _combined
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _combined  # type: ignore[assignment]
+    sum, min, max, all, any = _total, _extreme, _extreme, _truth, _truth
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _SampleKey:
+    """A random key, which has a shape and no operators."""
+
+    dtype = "prng_key"
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError("it has no operators")
+
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _Word:
+    """A path or a dtype, which are compared with None alone."""
+
+
+_SINGLES: dict[str, Any] = {
+    "bool": True,
+    "float": 0.5,
+    "complex": 1j,
+    "bytes": b"a",
+    "path": _Word(),
+    "dtype": _Word(),
+}
+
+
+class Choices:
+    """Counts through the combinations of choices with which samples are made.
+
+    Attributes:
+        numbers: Yields whole numbers, each once, as equal ones may be special.
+    """
+
+    def __init__(self) -> None:
+        self.numbers = count(_NUMBER)
+        self._made: list[tuple[int, int]] = []  # the position and the number of the options
+        self._next = 0
+
+    def one_of(self, options: Sequence[_T]) -> _T:
+        """The option of this combination."""
+        if self._next == len(self._made):
+            self._made.append((0, len(options)))
+        place, _ = self._made[self._next]
+        self._next += 1
+        return options[place]
+
+    def advance(self) -> bool:
+        """Goes to the next combination; False after the last one."""
+        self._next = 0
+        while self._made:
+            place, options = self._made.pop()
+            if place + 1 < options:
+                self._made.append((place + 1, options))
+                return True
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class Sample(Mapping[str, Any]):
+    """The values of the fields of a struct, each made when it is read, and of sizes.
+
+    Reading a value of which nothing is known raises :class:`UndecidedError`.
+
+    Attributes:
+        document: The document that declares the struct.
+        struct: Its name.
+        choices: Makes the choices between the options of unions.
+        sizes: The names of sizes, beside those of fields.
+        axis: The size of all axes that have names.
+        length: The number of items of lists and dicts.
+        levels: The levels of structs inside, below which lists are empty.
+        stacked: Whether the struct is stacked, so that the axes of its arrays are unknown.
+    """
+
+    document: Document
+    struct: str
+    choices: Choices
+    sizes: Container[str] = ()
+    axis: int = 1
+    length: int = 1
+    levels: int = 2
+    stacked: bool = False
+    _known: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known:
+            declaration = self.document.structs[self.struct].fields.get(name)
+            if declaration is None and name not in self.sizes:
+                raise KeyError(name)
+            if declaration is not None and declaration.type is None:
+                raise UndecidedError
+            made = (
+                _NUMBER
+                if declaration is None
+                else self.value_of(self.document, declaration.declared)
+            )
+            self._known[name] = made
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.document.structs[self.struct].fields)
+
+    def __len__(self) -> int:
+        return len(self.document.structs[self.struct].fields)
+
+    def value_of(self, owner: Document, declared: Type) -> Any:
+        """A value of a type."""
+        if self.levels < 0 and declared.nullable:
+            return None
+        option = self.choices.one_of(declared.solid) if declared.solid else None
+        if option is None or not option.operands(owner):
+            raise UndecidedError
+        if option.stacks:
+            return replace(self, stacked=True).value_of(owner, option.parts[0])
+        kind = self.choices.one_of(sorted(option.operands(owner)))
+        match kind:
+            case "int":
+                return next(self.choices.numbers)
+            case "text":
+                return next(iter(option.texts(owner) or ()), "a")
+            case "array":
+                return SampleArray(option.element, self._shape(option))
+            case "key":
+                return _SampleKey(self._shape(option))
+            case "list" | "tuple" | "dict":
+                return self._collection(owner, option, kind)
+            case "struct":
+                return self._struct(*owner.place_of(option.refers))
+        if kind not in _SINGLES:
+            raise UndecidedError
+        return _SINGLES[kind]
+
+    def _shape(self, option: Type) -> tuple[int, ...]:
+        if self.stacked or ... in option.extents:
+            return (_Size(1, "..."),) * _MOST_AXES
+        sizes = [(constant_size(each), str(each)) for each in option.extents if each is not ...]
+        return tuple(_Size(self.axis if known is None else known, text) for known, text in sizes)
+
+    def _collection(self, owner: Document, option: Type, kind: str) -> Any:
+        if option.fixed_parts:
+            items = [self.value_of(owner, part) for part in option.fixed_parts]
+        elif self.levels < 0:
+            items = []
+        else:  # the same item several times
+            items = [self.value_of(owner, self.choices.one_of(option.parts))] * self.length
+        if kind == "dict":
+            return {str(place): item for place, item in enumerate(items)}
+        return items if kind == "list" else tuple(items)
+
+    def _struct(self, owner: Document, name: str) -> StructValue:
+        if name not in owner.structs or self.levels < -_DEEPEST:
+            raise UndecidedError
+        levels = self.levels - 1
+        made = replace(self, document=owner, struct=name, sizes=(), levels=levels, _known={})
+        stored = owner.structs[name].stored
+        return StructValue(made, [name for name, each in stored.items() if each.kind == "node"])
+
+
+#: The sorts of values of which one may be given for another, by the kinds of operands of types.
+_SORTS = {
+    **dict.fromkeys(("bool", "int", "float", "complex", "array"), "number"),
+    **dict.fromkeys(("text", "bytes", "path", "dtype"), "text"),
+    **dict.fromkeys(("list", "tuple"), "list"),
+}
+
+
+def can_be(value: Any, declared: Type, document: Document) -> bool:
+    """True if a value of a sample may be one of a declared type."""
+    kinds = [each.operands(document) for each in declared.solid]
+    wanted = {_SORTS.get(kind, kind) for each in kinds for kind in each}
+    wanted |= {"null"} if declared.nullable else set()
+    return not all(kinds) or _sort_of(value) in wanted
+
+
+def _sort_of(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool() | int() | float() | complex() | SampleArray():
+            return "number"
+        case str() | bytes() | _Word():
+            return "text"
+        case list() | tuple() | Items():
+            return "list"
+        case dict():
+            return "dict"
+    return "struct" if is_a_struct(value) else "key" if is_array(value) else ""
