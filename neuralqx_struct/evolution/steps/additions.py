@@ -219,7 +219,7 @@ ADD = StepKind(
     rewrite=_add_payload,
     inverse=lambda step, *_: [_opposite(step, Remove, undo_default=step.default)],
     cost="manifest",
-    puts=lambda step: ([step.default] if step.path is None else (), ()),
+    writes=lambda step: [step.default] if step.path is None else [],
     review=_review_add,
 )
 
@@ -292,7 +292,6 @@ REMOVE = StepKind(
     rewrite=_remove_payload,
     inverse=_remove_back,
     cost="manifest",
-    puts=lambda step: ((), [step.undo_default] if step.path is None and _undoes(step) else ()),
     review=_review_remove,
     drops_values=True,
     ignores_sizes=lambda _: True,

@@ -223,7 +223,6 @@ SPLIT = StepKind(
     inverse=_split_back,
     cost="streaming",
     spares_arrays=lambda step: step.how in CONTAINERS,
-    spreads=lambda step: ((), ()) if step.how == "complex" else ([step.field], [*step.into]),
     places=split_places,
     review=_review_split,
 )
@@ -382,7 +381,6 @@ MERGE = StepKind(
     inverse=_merge_back,
     cost="streaming",
     spares_arrays=lambda step: step.how in CONTAINERS,
-    spreads=lambda step: ((), ()) if step.how == "complex" else (step.fields, [step.into]),
     suggest=_suggest_parts,
     question=lambda _: "does its axis of 2 hold the real and then the imaginary part?",
     places=merged_places,

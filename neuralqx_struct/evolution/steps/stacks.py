@@ -332,7 +332,6 @@ STACK = StepKind(
     cost="streaming",
     suggest=_suggest_stack,
     review=_review_stack,
-    layers=True,
     answer="one with a leading axis",
 )
 
@@ -345,6 +344,5 @@ UNSTACK = StepKind(
     cost="streaming",
     suggest=_suggest_unstack,
     review=_review_unstack,
-    layers=True,
     answer="a list of its layers",
 )
