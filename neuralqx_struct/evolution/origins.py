@@ -117,7 +117,8 @@ class Following:
             return known
         if writes:
             return replace(known, written=(*known.written, *writes))
-        return known if _keeps_values(step, record) else replace(known, step=step, words=())
+        kept = record.renames_struct or _keeps_values(step, record)
+        return known if kept else replace(known, step=step, words=())
 
 
 def followed(first: Document, stages: Iterable[Stage]) -> Following:
@@ -186,7 +187,7 @@ def _field_at(document: Document, struct: str, parts: tuple[PathStep, ...]) -> F
 def _gone(stage: Stage, moves: Mapping[FieldPlace, FieldPlace]) -> Iterator[FieldPlace]:
     """Yields the fields before a step that are not there any more, or that it gives other values."""
     record = kind(stage.step)
-    if _keeps_values(stage.step, record):
+    if record.renames_struct or _keeps_values(stage.step, record):
         return
     leading = {part[0] for part in record.places(stage.step)}
     owner, kept = stage.step.within or stage.before.root, {*moves.values()}

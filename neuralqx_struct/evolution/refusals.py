@@ -16,7 +16,6 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, has_errors
@@ -154,21 +153,36 @@ class Reading:
         """
         have = self.writer
         for hop in hops:
-            have = result_of(hop.stages, have) if have is hop.old else _carried(have, hop)
+            have = self.after(hop, have)
             self.found += self.located(hop, defaulted(have, hop.new))
             if hop.new is not self.reader:
                 gone = (each for each in differences(have, hop.new) if each.path[0] == "enums")
                 self.found += self.located(hop, (each.to_diagnostic("NQX307") for each in gone))
-            have = settled(have, hop.new)
-        hint = "a downgrade is refused where a payload makes use of the difference"
-        for each in differences(have, self.reader):
-            found = self.doubts if each.of_sizes else self.found
-            found.append(self.in_file(replace(each, hint=hint).to_diagnostic("NQX307")))
+                have = settled(have, hop.new)
+        self.add_differences(have, self.reader)
         self.found += unread_structs(have, self.reader, self.unknown, self.roots or ())
         self.found += map(self.in_file, _unsaved(have, self.reader))
-        self.doubts += (
-            self.in_file(each.to_diagnostic(self.limit)) for each in doubts(have, self.reader)
-        )
+
+    def after(self, hop: Hop, have: Document) -> Document:
+        """The declaration of payloads after a hop."""
+        if have is hop.old:
+            return result_of(hop.stages, have)
+        made = start_of(have, hop.new)
+        try:
+            for step in hop.steps:
+                made = apply_to_document(made, step, hop.new)
+        except SchemaError:  # the version that it starts from counts, and what payloads lack of it
+            self.add_differences(have, hop.old)
+            return result_of(hop.stages, hop.old)
+        return made
+
+    def add_differences(self, have: Document, want: Document) -> None:
+        """Adds the differences of payloads from a version, and the doubts about their sizes."""
+        hint = "a downgrade is refused where a payload makes use of the difference"
+        for each in differences(have, want):
+            found = self.doubts if each.of_sizes else self.found
+            found.append(self.in_file(replace(each, hint=hint).to_diagnostic("NQX307")))
+        self.doubts += (self.in_file(each.to_diagnostic(self.limit)) for each in doubts(have, want))
 
     def tried(self, effort: Effort) -> list[Diagnostic]:
         """The findings about payloads that are refused, and the doubts that payloads do not settle."""
@@ -211,15 +225,6 @@ def _of_used(identity: str, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]
     for each in found:
         message = f"{each.path} of {identity}: {each.message}"
         yield replace(each, path="$.uses", file=None, line=None, message=message)
-
-
-def _carried(have: Document, hop: Hop) -> Document:
-    """The declaration after a hop that starts from another one than its version declares."""
-    made = start_of(have, hop.new)
-    for step in hop.steps:
-        with suppress(SchemaError):  # without effect here: it fills what is never null, or renames members that are gone
-            made = apply_to_document(made, step, hop.new)
-    return made
 
 
 def _runs_functions(stages: Iterable[Stage]) -> bool:

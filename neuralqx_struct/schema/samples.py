@@ -129,7 +129,7 @@ class _Random(random.Random):
 
 def _sampled(document: Document, number: int) -> Sample:
     small = number if number <= _SMALL else None
-    draw = _Draw(document, _Random(number), far=number % 2 == 1, small=small)
+    draw = _Draw(document, _Random(number), number % 2 == 1, number % 4 == 3, small)
     payload = None
     with suppress(UnfitError):
         tree = draw.struct(document.root, {})
@@ -176,6 +176,7 @@ class _Draw(FieldDraws):
         document: The declaration.
         random: Source of all choices.
         far: Whether sizes may be far from zero.
+        loose: Whether equations of dims are left out: a payload need not keep one whose other names it does not show.
         small: The largest size and length, where nothing demands a larger one; None for random ones.
         classes: None of Python.
         dims: Sizes of declared dims.
@@ -196,6 +197,7 @@ class _Draw(FieldDraws):
     document: Document
     random: Any
     far: bool
+    loose: bool = False
     small: int | None = None
     classes: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     dims: dict[str, int] = field(default_factory=dict)
@@ -245,7 +247,7 @@ class _Draw(FieldDraws):
             return self.local.setdefault(name, self.any_size())
         if name not in self.dims:
             dim = self.document.dims[name]
-            if dim.equation is None or name in self.solving:
+            if dim.equation is None or self.loose or name in self.solving:
                 self.dims[name] = self.any_size(dim.min or 0, dim.max)
             elif len(self.solving) < _MOST:
                 solving = self.solving | {name}
@@ -317,6 +319,8 @@ class _Draw(FieldDraws):
         """The value of a static int that is the size of its name."""
         if declaration.declared.nullable and self.between(0, 3) == 0:
             return None
+        if self.loose and name not in self.document.dims:
+            self.local.setdefault(name, self.between(-2, 3))  # an int may be negative where no array has its size
         for turn in range(20):
             small = None if self.small is None else self.small + turn
             found = replace(self, small=small).named(name)
@@ -348,6 +352,8 @@ class _Draw(FieldDraws):
     def inner_struct(self, declared: Type) -> _Made:
         """An instance of the struct that a type names."""
         owner, name = self.document.place_of(declared.refers)
+        if name not in owner.structs:
+            raise UnfitError
         self.show(declared.arguments)
         sizes = map(self.number, declared.arguments)
         bound = dict(zip(owner.structs[name].params, sizes, strict=False))

@@ -264,9 +264,11 @@ def _renamed_words(
     step: MapEnum, document: Document
 ) -> Iterator[tuple[tuple[str, str], Words]]:
     for struct in _structs(step, document):
-        for name, field in document.structs[struct].stored.items():
-            if step.field in (None, name):
-                yield (struct, name), Words(step.values, _known_strings(step, document, field.declared))
+        stored = document.structs[struct].stored
+        for name, field in stored.items() if step.field is None else [(step.field, stored[step.field])]:
+            if any(_is_meant(step, inner) for inner in walk_type(field.declared)):
+                strings = _known_strings(step, document, field.declared)
+                yield (struct, name), Words(step.values, strings)
 
 
 def _known_strings(step: MapEnum, document: Document, declared: Type) -> frozenset[str] | None:
