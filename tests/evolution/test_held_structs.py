@@ -56,17 +56,3 @@ def test_parameters_that_other_schemas_give(held, codes):
         for version in (1, 2)
     )
     assert [found.code for found in verdict(old, series_of([new]), "backward")] == codes
-
-
-@pytest.mark.parametrize(("held", "codes"), [("A", []), ("B", ["NQX270"])])
-def test_constraints_around_a_struct_that_another_schema_holds_alone(held, codes):
-    around = {"fields": {"b": "list[B]"}, "constraints": [{"expr": "all(b.x >= 0)"}]}
-    inner = [
-        doc({}, version, schema="lab.inner", raw={"A": around, "B": {"fields": {"x": x}}})
-        for version, x in ((1, "int"), (2, {"type": "int", "ge": 0}))
-    ]
-    old, new = (
-        link(doc({"y": f"lab.inner.{held}"}, version, uses=[f"lab.inner@{version}"]), among(inner))
-        for version in (1, 2)
-    )
-    assert [found.code for found in verdict(old, series_of([new]), "backward")] == codes
