@@ -132,7 +132,6 @@ class Changes:
         sizes: Old sizes by the new names that they have.
         back: New sizes by the old names that they had.
         former: The old paths of structs and fields that were renamed or moved, by their new ones.
-        following: Where steps take the values of fields from.
         changes: The changes.
     """
 
@@ -140,7 +139,6 @@ class Changes:
     sizes: Mapping[str, Expression] = field(default_factory=dict)
     back: Mapping[str, Expression] = field(default_factory=dict)
     former: dict[Path, Path] = field(default_factory=dict)
-    following: Any = None
     changes: list[Change] = field(default_factory=list)
 
     def add(

@@ -2,7 +2,7 @@
 
 Example:
     >>> found = Changes({})
-    >>> ("structs", "VMCState", "fields", "kernel") in follow_steps(found, v1, v2, [])
+    >>> ("structs", "VMCState", "fields", "kernel") in follow_steps(found, v1, v2, [])[1]
     True
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.changes import Changes, Path
 from neuralqx_struct.evolution.differences import renamed_structs
-from neuralqx_struct.evolution.origins import followed
+from neuralqx_struct.evolution.origins import Following, followed
 from neuralqx_struct.evolution.proof import Stage, resolution
 from neuralqx_struct.evolution.steps import apply_to_document, require_bounded
 from neuralqx_struct.schema.migration import Step
@@ -22,8 +22,8 @@ from neuralqx_struct.schema.model import Document, StructDeclaration
 
 def follow_steps(
     found: Changes, old: Document, new: Document, between: Iterable[Document]
-) -> set[Path]:
-    """Adds the renames of steps, and returns the paths of all structs and fields that declared steps change."""
+) -> tuple[Following, set[Path]]:
+    """Adds the renames of steps; returns the origins of fields, and the paths of structs and fields that declared steps change."""
     stages: list[Stage] = []
     changed: set[Path] = set()
     for here, after in _hops(old, new, between):
@@ -35,15 +35,15 @@ def follow_steps(
             stages.append(stage)
             if migration is not None:
                 changed.update(_changed_paths(stage.before, stage.after))
-    found.following = followed(old, stages)
-    for struct, former in found.following.structs.items():
+    following = followed(old, stages)
+    for struct, former in following.structs.items():
         found.former["structs", struct] = "structs", former
-    for struct, origins in found.following.origins.items():
+    for struct, origins in following.origins.items():
         for name, origin in origins.items():
             if origin.place is not None and origin.place != (struct, name):
                 place = ("structs", origin.place[0], "fields", origin.place[1])
                 found.former["structs", struct, "fields", name] = place
-    return changed
+    return following, changed
 
 
 def _hops(

@@ -65,7 +65,9 @@ _TIGHTER: Mapping[str, Callable[[Any, Any], bool]] = {
 def limits_on(declaration: FieldDeclaration) -> dict[str, Any]:
     """The limits of a field that refuse values, by member."""
     given = {name: getattr(declaration, name) for name in _TIGHTER}
-    return {name: limit for name, limit in given.items() if limit is not None and limit is not False}
+    return {
+        name: limit for name, limit in given.items() if limit is not None and limit is not False
+    }
 
 
 def is_tighter(name: str, reader: FieldDeclaration, writer: FieldDeclaration) -> bool:
@@ -195,7 +197,9 @@ def _strings_of(declaration: FieldDeclaration, document: Document) -> list[str] 
         given = declaration.choices
     else:
         return None
-    return [value for value in given if isinstance(value, str) and not scalar_misses(declaration, value)]
+    return [
+        value for value in given if isinstance(value, str) and not scalar_misses(declaration, value)
+    ]
 
 
 def _texts(option: Type, document: Document) -> list[str]:

@@ -109,10 +109,12 @@ class Following:
     def _changed(self, stage: Stage, struct: str, name: str) -> Origin:
         """The origin of a field of a struct that a step changed, at the place where it was before."""
         step, record = stage.step, kind(stage.step)
-        known, writes = self.origin(struct, name), tuple(record.writes(step))
+        known, given = self.origin(struct, name), getattr(step, "field", None)
+        here = (struct, name) == (step.within or stage.before.root, given)
+        writes = tuple(record.writes(step))
         before = stage.before.structs.get(struct)
         if before is None or name not in before.fields:
-            return Origin(None, None if writes else step, writes)
+            return Origin(None, None if writes else step, writes if here else ())
         if stage.after.structs[struct].fields[name] is before.fields[name]:
             return known
         if writes:

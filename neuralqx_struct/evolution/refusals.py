@@ -204,7 +204,9 @@ class Reading:
             first, *others = self.doubts
             return [replace(first, message=f"{first.message}\n{example}"), *others]
         message = f"expected every payload to be read, {example}"
-        hint = problem.hint or "keep the sizes, or put those that are meant into arrays of a new name"
+        hint = (
+            problem.hint or "keep the sizes, or put those that are meant into arrays of a new name"
+        )
         path = place_in(self.writer if trial.by_step else self.reader, problem)
         code = "NQX320" if trial.by_step else self.limit
         return [self.in_file(Diagnostic(code, "error", message, path, hint=hint)), *self.doubts]

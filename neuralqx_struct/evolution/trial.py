@@ -118,7 +118,9 @@ def _refused(
 def place_in(document: Document, problem: Diagnostic) -> str:
     """The path in a schema of the field that a problem of a payload is about, as far as one is known."""
     with suppress(KeyError, PathError, ValueError):
-        owner, struct, name = reach(document, document.root, problem.path.removeprefix("$.")).owners[-1]
+        owner, struct, name = reach(
+            document, document.root, problem.path.removeprefix("$.")
+        ).owners[-1]
         if owner is document:
             return path_text(("structs", struct, "fields", name))
     return "$.structs"
@@ -130,7 +132,10 @@ def _is_decidable(known: Series, writer: Document, reader: Document) -> bool:
     free = DimDeclaration()
     for name, dim in reader.dims.items():
         before = writer.dims.get(name, free)
-        if max(dim.min or 0, dim.max or 0) > _HIGHEST and (dim.min, dim.max) != (before.min, before.max):
+        if max(dim.min or 0, dim.max or 0) > _HIGHEST and (dim.min, dim.max) != (
+            before.min,
+            before.max,
+        ):
             return False
     return all(map(_is_polynomial, [*known.documents.values(), *others]))
 

@@ -320,7 +320,9 @@ class _Draw(FieldDraws):
         if declaration.declared.nullable and self.between(0, 3) == 0:
             return None
         if self.loose and name not in self.document.dims:
-            self.local.setdefault(name, self.between(-2, 3))  # an int may be negative where no array has its size
+            self.local.setdefault(
+                name, self.between(-2, 3)
+            )  # an int may be negative where no array has its size
         for turn in range(20):
             small = None if self.small is None else self.small + turn
             found = replace(self, small=small).named(name)

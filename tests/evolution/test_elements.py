@@ -3,7 +3,6 @@
 import pytest
 
 from neuralqx_struct.evolution import steps
-from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.evolution.refusals import Reading
 from neuralqx_struct.schema.series import series_of
 from tests.builders import doc
@@ -15,6 +14,7 @@ def broken_limits(old, new, direction, _):
     reading = Reading(series_of([old, new]), *ends, "error")
     reading.compare()
     return reading.limits
+
 
 ARRAYS = {"w": "float32[4]"}, {"a": "float32[2]", "b": "float32[2]"}
 SPLIT = steps.split(field="w", into={"a": 2, "b": 2})

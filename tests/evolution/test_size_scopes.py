@@ -296,4 +296,6 @@ def test_an_int_that_an_alias_gives_the_name_of_a_size_is_not_that_size():
     static = {"type": "int", "kind": "static"}
     old = doc({"a": "int8[k]", "m": static})
     new = doc({"a": "int8[k]", "k": {**static, "aliases": ["m"]}}, 2, compatibility="backward")
-    assert [found.code for found in lint_series(series_of([old, new])) if found.severity == "error"] == ["NQX301"]
+    assert [
+        found.code for found in lint_series(series_of([old, new])) if found.severity == "error"
+    ] == ["NQX301"]

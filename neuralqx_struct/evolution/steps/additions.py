@@ -294,5 +294,4 @@ REMOVE = StepKind(
     cost="manifest",
     review=_review_remove,
     drops_values=True,
-    ignores_sizes=lambda _: True,
 )

@@ -373,5 +373,4 @@ CONVERT = StepKind(
     answer="the same values in another form",
     checks_values=True,
     rounded=rounded,
-    ignores_sizes=lambda step: not _to(step).extents,
 )

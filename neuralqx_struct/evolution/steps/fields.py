@@ -58,7 +58,6 @@ RENAME = StepKind(
     carried=lambda step: (step.field, step.to),
     places=lambda step: {(step.field,): (step.to,)},
     renames_field=True,
-    ignores_sizes=lambda _: True,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -260,12 +259,12 @@ def _map_enum_back(step: MapEnum, scope: Scope, _: Document) -> list[Step]:
     return [MapEnum(**named, values=back, undo={old: new for new, old in back.items()})]
 
 
-def _renamed_words(
-    step: MapEnum, document: Document
-) -> Iterator[tuple[tuple[str, str], Words]]:
+def _renamed_words(step: MapEnum, document: Document) -> Iterator[tuple[tuple[str, str], Words]]:
     for struct in _structs(step, document):
         stored = document.structs[struct].stored
-        for name, field in stored.items() if step.field is None else [(step.field, stored[step.field])]:
+        for name, field in (
+            stored.items() if step.field is None else [(step.field, stored[step.field])]
+        ):
             if any(_is_meant(step, inner) for inner in walk_type(field.declared)):
                 strings = _known_strings(step, document, field.declared)
                 yield (struct, name), Words(step.values, strings)
@@ -326,5 +325,4 @@ MAP_ENUM = StepKind(
     answer="these names, or others",
     words=_renamed_words,
     in_enum=_elsewhere,
-    ignores_sizes=lambda _: True,
 )

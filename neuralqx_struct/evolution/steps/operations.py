@@ -283,7 +283,6 @@ class StepKind(Generic[S]):
         checks_values: True if a value of an array can refuse the step.
         rounded: Returns the same step with values changed that it would refuse, if it refuses some.
         drops_values: True if it removes stored values.
-        ignores_sizes: Returns True for a step that no size in a payload can refuse.
         carried: Returns the names of fields whose data goes on under another name or in another struct.
         writes: Returns the values that it writes into ``field``.
         places: Returns the new places of fields whose values the step does not change.
@@ -310,7 +309,6 @@ class StepKind(Generic[S]):
     checks_values: bool = False
     rounded: Callable[[S], S | None] = lambda _: None
     drops_values: bool = False
-    ignores_sizes: Callable[[S], bool] = lambda _: False
     carried: Callable[[S], Iterable[str]] = _none
     writes: Callable[[S], Sequence[Any]] = lambda _: ()
     places: Callable[[S], Places] = lambda _: {}
