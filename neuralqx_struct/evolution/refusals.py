@@ -80,12 +80,9 @@ def stops(
         if each.code == "NQX414":
             yield replace(each, severity="warning")
     code = "NQX301" if newer.migration_from(older.version) is None else "NQX305"
-    steps = any(each.code == "NQX320" for each in found)
     for each in there.tried(IN_LINT):
-        if each.code != "NQX320":
-            yield replace(each, code=code)
-        elif not steps:
-            yield replace(each, severity="info")
+        stop = each.code == "NQX320"
+        yield replace(each, severity="info") if stop else replace(each, code=code)
     back.compare()
     for each in back.tried(IN_LINT) if back.doubts else ():
         why = f"a downgrade to version {older.version} is refused where a payload makes use of the difference"

@@ -50,6 +50,8 @@ IN_LINT = Effort(12, 1_000)
 IN_VERDICTS = Effort(25, 2_000)
 IN_DOUBT = Effort(100, 32_000, each=5)
 _DRAWS = 4  # for each payload that is read: not all that are drawn are valid
+#: The codes of values that the declaration of the reader does not allow.
+_CONFORMANCE = frozenset(f"NQX{number}" for number in range(410, 420))
 _HIGHEST = 12  # bound of a dim that random sizes are sure to pass
 
 
@@ -59,7 +61,7 @@ class Trial(NamedTuple):
     Attributes:
         read: How many payloads were read.
         refused: The first problem of the smallest payload that is not read, if there is one.
-        by_step: Whether a step refuses it, and not the declaration of the reader.
+        by_step: Whether a step refuses it, or a derived field has no value; else the declaration of the reader does.
         decides: Whether the payloads that were read show all sizes, so that none refuses others.
     """
 
@@ -104,14 +106,14 @@ def try_payloads(
 def _refused(
     payload: Payload, known: Series, reader: Document, unknown: Unknown
 ) -> tuple[Diagnostic, bool] | None:
-    """The first problem of a payload, and whether a step has it; None if it is read."""
+    """The first problem of a payload, and whether it is one of a value and not of its declaration; None if it is read."""
     try:
         result = resolve(payload, known, to=reader.version, unknown=unknown)
     except StructError as error:
         return error.diagnostics[0], True
     for found in conform_node(reader, result.document["manifest"]):
         if found.severity == "error" and found.code != "NQX115":
-            return found, False
+            return found, found.code not in _CONFORMANCE
     return None
 
 

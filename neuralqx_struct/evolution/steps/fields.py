@@ -15,7 +15,6 @@ from typing import Any
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.renamed_words import Words
-from neuralqx_struct.evolution.steps.additions import review_value
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
@@ -100,7 +99,6 @@ FILL = StepKind(
     cost="manifest",
     suggest=_suggest_fill,
     writes=lambda step: [step.value],
-    review=lambda step, scope: review_value(step.value, scope.type(step.field), scope, "value"),
     question=lambda wanted: "" if wanted.has_default else "what becomes of null?",
     answer="this value, or another",
 )

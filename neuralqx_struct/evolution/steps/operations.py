@@ -144,14 +144,6 @@ class Scope:
             hint = "declare `equals:` for the dim, or write the size as a number"
             refuse(code, member, message, hint)
 
-    def review_sizes(self, sizes: Iterable[Extent], member: str) -> Iterator[Diagnostic]:
-        """Yields NQX320 if some payloads do not show some sizes."""
-        wanted = {name for size in sizes if size is not ... for name in size.names}
-        unsure = wanted - shown_sizes(self.document, self.name, always=True) if wanted else wanted
-        if unsure:
-            names = ", ".join(sorted(unsure))
-            yield may_stop(f"where {names} cannot be found: a list is empty, or a factor 0", member)
-
     def check_value(
         self, value: Any, declared: Type, document: Document, member: str, *, sized: bool = True
     ) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.payload_tree import Place, Thunk
-from neuralqx_struct.evolution.sizes import constant, extent, may_be_negative, same_size, total
+from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.containers import (
@@ -189,15 +189,9 @@ def _piece(array: np.ndarray, index: tuple[Any, ...]) -> np.ndarray:
 
 
 def _review_split(step: Split, scope: Scope) -> Iterator[Diagnostic]:
-    """Yields NQX320 where a size may be negative, or is shown by lists and dicts alone."""
+    """Yields NQX320 where a collection may have other values than the step parts."""
     if step.how in CONTAINERS:
         yield from review_split_values(step, scope)
-        return
-    sizes = [extent(size) for size in step.into.values()] if isinstance(step.into, dict) else []
-    yield from scope.review_sizes(sizes, "into")
-    for size in sizes:
-        if may_be_negative(size):
-            yield may_stop(f"where {size.text} is negative", "into")
 
 
 def _split_back(step: Split, scope: Scope, _: Document) -> list[Step]:
