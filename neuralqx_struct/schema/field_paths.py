@@ -9,6 +9,7 @@ Example:
 
 from __future__ import annotations
 
+import ast
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,8 +18,9 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.grammar import PathStep, head_of, is_given, path_of, steps_of
-from neuralqx_struct.expressions.operators import cut
+from neuralqx_struct.expressions.operators import can_fail, cut
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import INT, Type, walk_type
 from neuralqx_struct.types.text import format_type
@@ -27,6 +29,7 @@ _T = TypeVar("_T")
 _Part = TypeVar("_Part", bound=tuple[Any, ...])
 
 _DEEPEST = 4
+_SCALARS = frozenset({"bool", "int", "float"})
 _MOST = 400  # paths of one struct that are suggested
 
 
@@ -180,6 +183,54 @@ def _item(found: Reached, index: int, prefix: str) -> Reached:
     fixed = all(option.fixed_parts for _, option in found.options)
     unsure = found.unsure or not fixed
     return Reached(_once(made), found.many, found.static, unsure, found.owners, found.stacked)
+
+
+def may_have_no_value(document: Document, struct: str, declaration: FieldDeclaration) -> bool:
+    """True if some payloads may have no value for a derived field, or one of another type."""
+    expression = declaration.derivation
+    if expression is None or can_fail(
+        expression.tree, functools.partial(_is_unsure, document, struct)
+    ):
+        return expression is not None
+    solid = declaration.declared.solid if declaration.type is not None else ()
+    wanted = {kind for option in solid for kind in option.operands(document)}
+    waiting: list[ast.AST] = [expression.tree]
+    if not wanted or not wanted <= _SCALARS:
+        waiting = []
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name):
+            found = reach(document, struct, node.id).options
+            kinds = {kind for owner, each in single_types(found) for kind in each.operands(owner)}
+            if not kinds <= _SCALARS or ("float" in kinds and "float" not in wanted):
+                return True
+        elif isinstance(node, ast.Call) and FUNCTIONS[node.func.id].measures:  # type: ignore[attr-defined]
+            continue
+        elif isinstance(node, (ast.Compare, ast.BoolOp)) or _is_truth(node):
+            if node is expression.tree and "bool" not in wanted:
+                return True
+        elif isinstance(node, ast.Div) or isinstance(getattr(node, "value", None), float):
+            if "float" not in wanted:
+                return True
+        else:
+            waiting += getattr(node, "args", None) or ast.iter_child_nodes(node)
+    return False
+
+
+def _is_truth(node: ast.AST) -> bool:
+    """True for a function that gives a truth value."""
+    return isinstance(node, ast.Call) and FUNCTIONS[node.func.id].makes == "bool"  # type: ignore[attr-defined]
+
+
+def _is_unsure(document: Document, struct: str, path: str) -> bool:
+    """True if a name in an expression may have no value, or values of several types; a size may be that of no array."""
+    try:
+        found = reach(document, struct, path)
+    except (KeyError, PathError):
+        return True
+    parts = [part for _, option in found.options for part in walk_type(option)]
+    is_open = any(part.nullable or ... in part.extents for part in parts)
+    return found.unsure or is_open or len(found.options) != 1
 
 
 def renamed(document: Document, struct: str, path: str, rename: Callable[[str, str], str]) -> str:
