@@ -210,8 +210,8 @@ def _compare_limits(found: Changes, following: Following, old: Document, new: Do
                     looser = is_tighter(member, before, declaration)
                     found.limit(here, member, *limits, tighter=tighter, looser=looser)
     for broken in compared_limits(old, new, following):
-        struct, key = broken.place
-        at = ("structs", struct, "fields", key) if key else ("structs", struct, "constraints")
+        owner, key = broken.place
+        at: Path = ("structs", owner, "fields", key) if key else ("structs", owner, "constraints")
         if broken.why or not broken.member:
             found.add("NQX270", at, broken.message(upgrade=True), None, broken.limit)
     _compare_constraints(found, following, old, new)

@@ -74,17 +74,16 @@ class _Reword(ast.NodeTransformer):
         words = renames[0] if renames else None
         if words is None or not (equality and plain) or renames != [words] * len(renames):
             return self.generic_visit(node)  # type: ignore[return-value]
-        constants = [each for side in sides for each in ast.walk(side) if _is_text(each)]
-        known = words.strings or () if len(names) > 1 else [each.value for each in constants]
+        parts = [each for side in sides for each in ast.walk(side)]
+        constants = [each for each in parts if isinstance(each, ast.Constant)]
+        texts = [each.value for each in constants if isinstance(each.value, str)]
+        known = words.strings or () if len(names) > 1 else texts
         self.is_lost |= any(words.distinct(text) is None for text in known)
         for each in constants:
-            each.value = words.renamed(each.value)
+            if isinstance(each.value, str):
+                each.value = words.renamed(each.value)
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         self.is_lost |= node.id in self.words
         return node
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
