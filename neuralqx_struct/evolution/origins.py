@@ -4,7 +4,8 @@ A limit is on a value, not on a name. :func:`followed` leads every field of the 
 one whose values it has, and every constraint of the first declaration on to the struct and the names that it has in the last.
 
 Example:
-    >>> following = followed(v1, stages_of(v1, [item.step for item in v2.migration_from(1).steps], v2))
+    >>> from neuralqx_struct.evolution.plans import plan
+    >>> following = followed(v1, plan(series, 1, 2).hops[0].stages)
     >>> following.origin("VMCState", "transverse_field").place
     ('VMCState', 'h')
 """

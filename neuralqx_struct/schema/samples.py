@@ -4,7 +4,7 @@ The first ones are the smallest: their lists and dicts are empty, what may be nu
 one item, and so on. The others are random.
 
 Example:
-    >>> sample = samples_of(v3).at(0)
+    >>> sample = samples_of(v3).at(2)
     >>> sample.payload.document["manifest"]["type"]
     'neuralqx.vmc_state@3:VMCState'
 """
