@@ -20,10 +20,8 @@ from typing import Any, Literal
 
 from neuralqx_struct.dtypes import DTYPES, promotes
 from neuralqx_struct.errors import Diagnostic, Severity
-from neuralqx_struct.evolution.renamed_words import Words
 from neuralqx_struct.evolution.sizes import readable_as, same_size, same_type, sized_alike
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import FieldDeclaration
 from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types import Array, Extent, Key, Type
@@ -33,9 +31,6 @@ Direction = Literal["backward", "forward", "both", "none"]
 Category = Literal["payload", "manifest"]
 #: Keys from the document.
 Path = tuple[str, ...]
-#: The least and the largest number of items.
-LengthRange = tuple[int, int | None]
-ANY_LENGTH: LengthRange = (0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +132,6 @@ class Changes:
         sizes: Old sizes by the new names that they have.
         back: New sizes by the old names that they had.
         former: The old paths of structs and fields that were renamed or moved, by their new ones.
-        made: The paths of fields to which steps give other values, with the step.
-        fresh: The paths of fields that steps add, with the step: none of their values was in the old version.
-        words: The paths of fields whose strings steps rename, with each step and the names; None for names that depend on more.
-        paths: The struct and path that steps lead to, of each path in a constraint of the old version.
-        before: For each step that parts or joins values, by its id: its struct, and ``paths`` before it without those of other values.
-        spread: The paths of fields that a step parts or joins, with the step, and the old paths of their values with the numbers of items.
-        put_back: The old paths of fields that get a value on the way back, with the step that has it.
-        stacked: The old paths of lists whose items steps stack, with the least and the largest number of these.
-        unstacked: For each step that makes a list of layers, by its id: the least and the largest number of these.
         changes: The changes.
     """
 
@@ -153,17 +139,6 @@ class Changes:
     sizes: Mapping[str, Expression] = field(default_factory=dict)
     back: Mapping[str, Expression] = field(default_factory=dict)
     former: dict[Path, Path] = field(default_factory=dict)
-    made: dict[Path, Step] = field(default_factory=dict)
-    fresh: dict[Path, Step] = field(default_factory=dict)
-    words: dict[Path, list[tuple[Step, Words | None]]] = field(default_factory=dict)
-    paths: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    before: dict[int, tuple[str, Mapping[tuple[str, str], tuple[str, str]]]] = field(
-        default_factory=dict
-    )
-    spread: dict[Path, tuple[Step, dict[Path, LengthRange]]] = field(default_factory=dict)
-    put_back: dict[Path, Step] = field(default_factory=dict)
-    stacked: dict[Path, LengthRange] = field(default_factory=dict)
-    unstacked: dict[int, LengthRange] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
 
     def add(

@@ -34,10 +34,9 @@ from neuralqx_struct.evolution.against import (
 )
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences
-from neuralqx_struct.evolution.held_structs import beyond_root, held_structs
 from neuralqx_struct.evolution.plans import Unknown, plan
-from neuralqx_struct.evolution.proof import prove
-from neuralqx_struct.evolution.refusals import refusals
+from neuralqx_struct.evolution.proof import prove, result_of
+from neuralqx_struct.evolution.refusals import held_structs, refusals, unread_structs
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.lint import Findings, finding
@@ -78,14 +77,12 @@ def skew_between(older: Document, newer: Document, find: Find) -> Findings:
         try:
             between = [find(identity, number) for number in range(low + 1, min(high, low + _MOST))]
             known |= {document.version: document for document in between if document is not None}
+            held = held_structs(newer, known[end])
             for hop in plan(series_of(known.values()), start, end).hops:
                 refused = [d for d in prove(hop.old, hop.new) if d.severity == "error"]
+                refused += unread_structs(result_of(hop.stages, hop.old), hop.new, "error", held)
                 if refused and start < end:
                     raise MigrationError(refused)
-            series, ends = series_of(known.values()), (known[start], known[end])
-            apart = [*beyond_root(series, *ends, "error", held_structs(newer, ends[1]))]
-            if apart and start < end:
-                raise MigrationError(apart)
         except StructError as error:
             first, *others = error.diagnostics
             more = f"\nand {len(others)} more problems" if others else ""

@@ -20,7 +20,6 @@ from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.polynomials import difference, polynomial
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.schema.sizes.proofs import Unproved
 from neuralqx_struct.schema.sizes.scopes import (
     dims_in_use,
     hiding_params,
@@ -56,8 +55,8 @@ def _facing(want: Type, have: Type) -> Iterable[tuple[Type, Type]]:
     return product(parts, others)
 
 
-def mixed_dtypes(have: Document, want: Document) -> Iterator[Unproved]:
-    """Yields the choices of dtypes of a version whose arrays may differ in dtype in one payload of another.
+def mixed_dtypes(have: Document, want: Document) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Yields path, message and hint of the choices of dtypes whose arrays may differ in dtype in a payload of another version.
 
     Args:
         have: The declaration that payloads conform to.

@@ -34,9 +34,10 @@ from neuralqx_struct.evolution.differences import (
     probable_renames,
 )
 from neuralqx_struct.evolution.following import follow_aliases, follow_steps, follow_structs, holds
+from neuralqx_struct.evolution.limits import compared_limits, is_tighter, limits_on
+from neuralqx_struct.evolution.origins import Following, conditions
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind, step_name
-from neuralqx_struct.evolution.value_limits import compare_limits
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import escaped, notebook_table
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
@@ -163,14 +164,16 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
         between: Versions whose steps lead from one to the other; others are ignored.
     """
     found = Changes(equations(new, old), new_sizes(old, new), new_sizes(new, old))
-    by_step = {path_text(path) for path in follow_steps(found, old, new, between)}
+    following, changed = follow_steps(found, old, new, between)
+    by_step = {*map(path_text, changed)}
     compare_headers(found, old, new)
     _compare_structs(found, old, new)
+    _compare_limits(found, following, old, new)
     for name in {**new.enums, **old.enums}:
         compare_enum(found, name, old, new)
     compare_dims(found, old, new)
     compare_choices(found, old, new)
-    _add_computed(found, new)
+    _add_computed(found, following, new)
     changes = [
         replace(change, severity="info", message=f"{change.message}, by a step")
         if change.code in _BY_STEPS and {change.path, change.old_path} & by_step
@@ -180,13 +183,56 @@ def diff_documents(old: Document, new: Document, between: Iterable[Document] = (
     return sorted(changes, key=lambda change: _ORDER[change.severity])
 
 
-def _add_computed(found: Changes, new: Document) -> None:
+def _add_computed(found: Changes, following: Following, new: Document) -> None:
     """Adds the fields that steps give other values, and whose declaration is the same."""
     known = {change.path for change in found.changes}
-    for path, step in found.made.items():
-        if holds(new, path) and path_text(path) not in known:
-            words = " ".join([step_name(step), *kind(step).functions(step)])
-            found.add("NQX209", path, f"a step gives it other values: {words}")
+    for struct, origins in following.origins.items():
+        for name, origin in origins.items():
+            path = ("structs", struct, "fields", name)
+            if origin.step and holds(new, path) and path_text(path) not in known:
+                step = origin.step
+                words = " ".join([step_name(step), *kind(step).functions(step)])
+                found.add("NQX209", path, f"a step gives it other values: {words}")
+
+
+def _compare_limits(found: Changes, following: Following, old: Document, new: Document) -> None:
+    """Adds changes of the limits on fields and structs, once all renames are known."""
+    for name, struct in new.structs.items():
+        for key, declaration in struct.fields.items():
+            here: Path = ("structs", name, "fields", key)
+            was = found.former_path(here)
+            origin = following.origin(name, key)
+            if holds(old, was) and not (origin.step or origin.written):
+                before = old.structs[was[1]].fields[was[3]]
+                for member in {**limits_on(before), **limits_on(declaration)}:
+                    limits = getattr(before, member), getattr(declaration, member)
+                    tighter = is_tighter(member, declaration, before)
+                    looser = is_tighter(member, before, declaration)
+                    found.limit(here, member, *limits, tighter=tighter, looser=looser)
+    for broken in compared_limits(old, new, following):
+        owner, key = broken.place
+        at: Path = ("structs", owner, "fields", key) if key else ("structs", owner, "constraints")
+        if broken.why or not broken.member:
+            found.add("NQX270", at, broken.message(upgrade=True), None, broken.limit)
+    _compare_constraints(found, following, old, new)
+
+
+def _compare_constraints(
+    found: Changes, following: Following, old: Document, new: Document
+) -> None:
+    """Adds the constraints that are gone, and those with another message."""
+    for (struct, text), now in following.constraints.items():
+        messages = {c.expression.text: c.message for c in old.structs[struct].constraints}
+        name, kept = (struct, text) if now is None else now
+        if text not in messages or name not in new.structs:
+            continue  # one of a struct inside
+        at = ("structs", name, "constraints")
+        after = {c.expression.text: c.message for c in new.structs[name].constraints}
+        if now is None or kept not in {*conditions(new, name)}:
+            found.add("NQX271", at, f"constraint {kept} was removed", kept)
+        elif after.get(kept, messages[text]) != messages[text]:
+            message = f"the message of constraint {kept} changed"
+            found.add("NQX234", at, message, messages[text], after[kept])
 
 
 def edited_version(written: Mapping[str, Any], reader: Series, own: Series | None) -> Diagnostic:
@@ -237,7 +283,6 @@ def _compare_structs(found: Changes, old: Document, new: Document) -> None:
     for name in old.structs:
         if name not in kept:
             found.add("NQX280", ("structs", name), f"struct {name} was removed", name)
-    compare_limits(found, old, new)
 
 
 def _compare_struct(

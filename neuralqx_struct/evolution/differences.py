@@ -11,7 +11,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import product, starmap
@@ -20,21 +20,26 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, Entry, shown
 from neuralqx_struct.evolution.declared_sizes import mixed_dtypes, new_sizes, size_names
-from neuralqx_struct.evolution.sizes import equations, readable_as, same_size, same_type
+from neuralqx_struct.evolution.sizes import constant, equations, readable_as, same_size, same_type
 from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions.grammar import head_of
+from neuralqx_struct.expressions.polynomials import polynomial
 from neuralqx_struct.schema.declarations import DimDeclaration
+from neuralqx_struct.schema.field_paths import given_fields, given_values
 from neuralqx_struct.schema.lock import full_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.schema.sizes.proofs import unproved_sizes
 from neuralqx_struct.schema.sizes.scopes import (
+    given_sizes,
     held_once,
     hiding_params,
+    int_fields,
     reachable,
+    shared_sizes,
     start_of,
 )
-from neuralqx_struct.schema.sizes.shown import hidden_from, is_solved, shown_places
+from neuralqx_struct.schema.sizes.shown import shown_places
 from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types import Extent, Type, map_sizes
 from neuralqx_struct.types.text import format_type
@@ -96,8 +101,6 @@ def differences(have: Document, want: Document) -> list[Difference]:
         message = f"expected root {want.root}, got {have.root}"
         found.append(Difference(("root",), message, hint))
     (have_structs, have_enums), (want_structs, want_enums) = reachable(have), reachable(want)
-    hidden = hidden_from(have, want, new)
-    solved = {name for name in new if name in want.dims and is_solved(want, name, hidden)}
     outside = frozenset(want.dims).union(new, *(size.names for size in new.values()))
     scopes: dict[tuple[bool, frozenset[str], frozenset[str]], dict[str, Expression]] = {}
     for name in want_structs:
@@ -106,9 +109,8 @@ def differences(have: Document, want: Document) -> list[Difference]:
             inside = outside.intersection(hiding_params(want, name))
             scope = (name == want.root, outside.intersection(struct.params), inside)
             if scope not in scopes:
-                known = equations(want, have, struct=name)
                 named = {n: size for n, size in new.items() if inside.isdisjoint({n, *size.names})}
-                scopes[scope] = named | {n: size for n, size in known.items() if n not in solved}
+                scopes[scope] = named | equations(want, have, struct=name)
             known = {**scopes[scope], **new_sizes(have, want, name)}
             found += _in_struct(name, have.structs[name], struct, known)
     found += starmap(Difference, mixed_dtypes(have, want))
@@ -116,21 +118,6 @@ def differences(have: Document, want: Document) -> list[Difference]:
         if name in have_enums:
             found += _in_enum(name, have, want)
     return found
-
-
-def differ_in_sizes(have: Document, want: Document) -> bool:
-    """True if a declaration is not another one, and only because of the sizes in its fields."""
-    found = differences(have, want)
-    if not found or not all(each.field for each in found):
-        return False
-    forms = [_without_sizes(each, reachable(want)[0]) for each in (have, want)]
-    return forms[0] == forms[1]
-
-
-def _without_sizes(document: Document, structs: Iterable[str]) -> list[dict[str, Type]]:
-    """The types of the fields of some structs, with any sizes."""
-    stored = [document.structs[name].stored for name in structs if name in document.structs]
-    return [{n: _of_any_size(d.declared) for n, d in each.items()} for each in stored]
 
 
 def _of_any_size(declared: Type) -> Type:
@@ -142,10 +129,64 @@ def _of_any_size(declared: Type) -> Type:
     return map_sizes(declared, any_size)
 
 
-def unproved(have: Document, want: Document) -> list[Difference]:
-    """The facts about sizes that payloads of ``want`` have and those of ``have`` may lack: only values tell."""
+def doubts(have: Document, want: Document) -> Iterator[Difference]:
+    """Yields what ``want`` demands of sizes and ``have`` does not declare; whether it refuses any, payloads tell.
+
+    Equal declarations demand the same, and looser ones less; nothing is concluded from others.
+    """
     have = have if have.tied is not None else start_of(have, want)
-    return [*starmap(Difference, unproved_sizes(have, want, new_sizes(have, want)))]
+    new = new_sizes(have, want)
+    known = {name: dim.equation for name, dim in have.dims.items() if dim.equation} | new
+    for name in shared_sizes(want):
+        own = new.get(name, parse(name))
+        if not own.names <= have.dims.keys() | int_fields(have).keys():
+            message = f"expected one size {name} for the whole tree, got one for each instance"
+            hint = f"keep {name} a size of each instance: declare the dim under another name"
+            yield Difference(("dims", name), message, hint)
+            continue
+        for demanded, got in _tighter(want.dims[name], own, have, known):
+            message = f"expected {name} {demanded}, got {got}"
+            hint = "keep it, or put the sizes that are meant into arrays of a new name"
+            yield Difference(("dims", name), message, hint)
+    tied, now = have.tied or {}, given_fields(have, want)
+    for name, expression in given_values(want).items():
+        paths = {path for path in given_fields(want) if head_of(path) in expression.heads}
+        if any(path not in now or tied.get(path) is not now[path] for path in paths):
+            message = f"expected {name} to have the value that it had, got another field"
+            hint = "keep the names on its way, or give the dim another name"
+            yield Difference(("structs", want.root, "fields", head_of(name)), message, hint)
+    for name in sorted(given_sizes(want) - _given_to(have, new)):
+        message = f"expected {name} to be the size of that name, got any int"
+        hint = "rename the field or the size: a static int of the root gives the size of its name"
+        yield Difference(("structs", want.root, "fields", name), message, hint)
+
+
+def _tighter(
+    dim: DimDeclaration, own: Expression, have: Document, known: Mapping[str, Expression]
+) -> Iterator[tuple[str, str]]:
+    """Yields the equation and the bounds of a dim that its size before, ``own``, need not keep, and what that keeps."""
+    form = polynomial(own, known)
+    before = have.dims.get(own.text, DimDeclaration())
+    if dim.equation is not None and form != polynomial(dim.equation, known):
+        yield f"= {dim.equation.text}", before.equation.text if before.equation else "any size"
+    number = constant(own)
+    least, most = (before.min or 0, before.max) if number is None else (number, number)
+    if dim.min and dim.min > least:
+        yield f">= {dim.min}", f">= {least}"
+    if dim.max is not None and (most is None or most > dim.max):
+        yield f"<= {dim.max}", "any size" if most is None else f"<= {most}"
+
+
+def _given_to(have: Document, new: Mapping[str, Expression]) -> set[str]:
+    """The static ints of the root that are the sizes of their names, once sizes have their new names."""
+    tied = (have.tied or {}).items()
+    sizes = {id(field): size for size, field in tied if size.isidentifier()}
+    found: set[str] = set()
+    for name, field in have.structs[have.root].stored.items():
+        size = new[name].text if name in new else name
+        if sizes.get(id(field)) == size:
+            found.add(name)
+    return found
 
 
 def _in_enum(name: str, have: Document, want: Document) -> Iterator[Difference]:

@@ -117,11 +117,11 @@ class Workspace:
         self._shared: dict[tuple[Any, ...], str] = {}
         self._final: dict[str, str] = {}
         self._taken: set[str] = set()
-        self._sizes: dict[Path, Solver] = {}
+        # By the identity of the node, which stays the same where a step gives the instance another place.
+        self._sizes: dict[int, tuple[Node, Solver]] = {}
 
     def instances(self, struct: str, before: Document, after: Document) -> list[Place]:
         """Every instance of a struct of ``before``, outermost first."""
-        self._sizes = {}
         reference = before.ref(struct)
         return [
             Place(self, path, node, struct, before, after)
@@ -129,17 +129,29 @@ class Workspace:
             if node["type"] == reference
         ]
 
-    def sizes(self, path: Path, document: Document) -> Solver:
+    def sizes(self, node: Node, document: Document) -> Solver:
         """The sizes that an instance sees, before any instance is changed by the step that asks."""
-        if path not in self._sizes:
-            prefix = f"{document.id}@{document.version}:"
-            for at, node in STRUCT.within(self.tree):
-                struct = node["type"].removeprefix(prefix)
-                # Those inside another instance of the document are found with it, unless a pytree is in between.
-                if struct in document.structs and at not in self._sizes:
-                    for inner, known in size_scopes(document, struct, node, see_node).items():
-                        self._sizes.setdefault((*at, *inner), known)
-        return self._sizes[path]
+        if id(node) not in self._sizes:
+            self._find_sizes(document)
+        return self._sizes[id(node)][1]
+
+    def _find_sizes(self, document: Document) -> None:
+        prefix = f"{document.id}@{document.version}:"
+        instances = dict(STRUCT.within(self.tree))
+        found: set[Path] = set()
+        for at, node in instances.items():
+            struct = node["type"].removeprefix(prefix)
+            # Those inside another instance of the document are found with it, unless a pytree is in between.
+            if struct in document.structs and at not in found:
+                for inner, known in size_scopes(document, struct, node, see_node).items():
+                    path = (*at, *inner)
+                    if path not in found:
+                        found.add(path)
+                        self._sizes[id(instances[path])] = instances[path], known
+
+    def forget_sizes(self) -> None:
+        """Lets the sizes, and the dtypes of choices, be found again."""
+        self._sizes = {}
 
     def store(
         self, dtype: str, shape: Iterable[int], thunk: Thunk, made_of: tuple[Any, ...]
@@ -278,14 +290,23 @@ class Place:
 
     def known_size(self, extent: Expression) -> int | None:
         """The number that an extent is at this instance; None if no array in the payload fixes it."""
-        return self.workspace.sizes(self.path, self.before).size(extent)
+        found = self.sizes.size(extent)
+        if found is None:  # the name may be one that came with a step before
+            self.workspace.forget_sizes()
+            found = self.sizes.size(extent)
+        return found
+
+    @property
+    def sizes(self) -> Solver:
+        """The sizes that the instance sees."""
+        return self.workspace.sizes(self.node, self.before)
 
     @property
     def lead(self) -> tuple[int, ...]:
         """The sizes of the axes in front of those that arrays of the instance declare; it is a stacked one if there are any."""
         if self.struct not in stacked_structs(self.before):
             return ()
-        return tuple(map(self.size, self.workspace.sizes(self.path, self.before).axes))
+        return tuple(map(self.size, self.sizes.axes))
 
     def size(self, extent: Expression) -> int:
         """As :meth:`known_size`.
@@ -319,7 +340,7 @@ class Place:
         after, used = self.after, self.workspace.target.used
         document = after.linked({**used, **after.used}, after.unusable)
         declared = declared or after.structs[self.struct].fields[name].declared
-        chosen = self.workspace.sizes(self.path, self.before).chosen
+        chosen = self.sizes.chosen
         builder = NodeBuilder(document, size=self.size, store=store, lead=self.lead, chosen=chosen)
         try:
             return read_value(value, declared, builder)

@@ -74,16 +74,6 @@ class Hop:
         return tuple(stage.step for stage in self.stages)
 
     @property
-    def ignores_sizes(self) -> bool:
-        """True if no size in a payload can refuse one of its steps."""
-        return all(kind(step).ignores_sizes(step) for step in self.steps)
-
-    @property
-    def only_renames(self) -> bool:
-        """True if its steps look at no value."""
-        return all(kind(step).renames_field or kind(step).renames_struct for step in self.steps)
-
-    @property
     def cost(self) -> Cost:
         """``manifest`` if no array is read."""
         return highest(map(cost, self.steps))

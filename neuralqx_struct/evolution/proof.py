@@ -18,7 +18,7 @@ from typing import Any
 from neuralqx_struct.dtypes import promotes
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.differences import Difference, differences, unproved
+from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind, require_bounded
 from neuralqx_struct.evolution.steps.operations import Scope, arrays_of
 from neuralqx_struct.evolution.suggestions import explained
@@ -167,6 +167,18 @@ def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
         >>> resolved(v1, v1).problems
         []
     """
+    made = resolution(old, new, drop=drop)
+    left = differences(made.document, new)
+    if left:  # a migration has to resolve every difference, these too
+        listed = {each.path for each in left}
+        others = [each for each in differences(old, new) if not (drop and each.extra)]
+        left += [each for each in others if each.path not in listed]
+    made.problems = explained(old, new, left)
+    return made
+
+
+def resolution(old: Document, new: Document, *, drop: bool) -> Resolution:
+    """As :func:`resolved`, without the problems."""
     made = Resolution(start_of(old, new), new)
     for name, struct in new.structs.items():
         for alias in struct.aliases:
@@ -188,13 +200,6 @@ def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
         declaration = made.document.structs[extra.struct].fields[extra.field]
         undo = {"undo_default": declaration.default} if declaration.has_default else {"lossy": True}
         made.take(build.remove(field=extra.field, within=extra.struct, **undo))
-    if drop:
-        left = differences(made.document, new)
-    if left:  # a migration has to resolve every difference, these too
-        listed = {each.path for each in left}
-        others = [each for each in differences(old, new) if not (drop and each.extra)]
-        left += [each for each in others if each.path not in listed]
-    made.problems = explained(old, new, left)
     return made
 
 
@@ -271,8 +276,7 @@ def _proved(old: Document, new: Document) -> list[Diagnostic]:
         versions = f"from version {old.version} to {new.version}"
         why = f"no migration {versions} is declared; aliases, defaults and exact promotion do not suffice"
         made = resolved(old, new)
-        problems = made.problems + unproved(made.document, new)
-        found = [problem.to_diagnostic("NQX301") for problem in problems]
+        found = [problem.to_diagnostic("NQX301") for problem in made.problems]
         found = [replace(each, message=f"{each.message}\n{why}") for each in found]
         if found:
             return found
@@ -280,7 +284,7 @@ def _proved(old: Document, new: Document) -> list[Diagnostic]:
         return [*defaulted(made.document, new), *stops]
     stages = stages_of(old, [item.step for item in migration.steps], new)
     result = result_of(stages, old)
-    wrong = explained(result, new, differences(result, new)) + unproved(result, new)
+    wrong = explained(result, new, differences(result, new))
     found = [problem.to_diagnostic("NQX305") for problem in wrong]
     for position, stage in enumerate(stages):
         scope = Scope.of(stage.step, stage.before, new)
@@ -388,7 +392,7 @@ def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list
     result = result_of(back, new)
     found += [replace(each, path=place) for each in _downgrade_stops(result, old)]
     why = f"a downgrade to version {old.version} is refused where a payload makes use of the difference"
-    for problem in differences(result, old) + unproved(result, old):
+    for problem in differences(result, old):
         refused = replace(problem, message=f"{problem.message}\n{why}", hint=None)
         found.append(refused.to_diagnostic("NQX307", "warning"))
     return found

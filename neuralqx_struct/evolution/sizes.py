@@ -19,7 +19,6 @@ scope; :func:`shown_sizes` finds from the declaration alone which ones every pay
 from __future__ import annotations
 
 import ast
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -30,7 +29,7 @@ from neuralqx_struct.expressions.functions import FUNCTIONS, with_given
 from neuralqx_struct.expressions.grammar import folded, names_in, replaced
 from neuralqx_struct.expressions.operators import format_tree, parse_tree
 from neuralqx_struct.expressions.polynomials import polynomial
-from neuralqx_struct.schema.field_paths import PathError, given_values, once, reach
+from neuralqx_struct.schema.field_paths import given_values, once
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import INT, Extent, Type, map_sizes, walk_type
@@ -132,11 +131,6 @@ def constant(size: Extent) -> int | None:
     return normal.get((), 0) if set(normal) <= {()} else None
 
 
-def may_be_negative(size: Extent) -> bool:
-    """True if an extent subtracts something."""
-    return size is not ... and min(polynomial(size, {}).values(), default=0) < 0
-
-
 def total(sizes: Sequence[Expression], operator: str = "+") -> Expression:
     """The sum (or with ``*`` the product) of sizes, a number where all of them are."""
     if not sizes:
@@ -212,30 +206,25 @@ def equations(*documents: Document, struct: str = "") -> dict[str, Expression]:
     }
 
 
-def shown_sizes(document: Document, struct: str, *, always: bool = False) -> set[str]:
-    """The names whose sizes payloads show at every instance of a struct.
-
-    Arrays in unions and in fields that may be null do not count.
-
-    Args:
-        document: The declaration.
-        struct: The struct.
-        always: Leave out those that a payload shows only if no list or dict is empty and no factor zero.
-    """
-    shown = _shown(document)
-    if (struct, always) not in shown:
-        shown[struct, always] = _find_shown(document, struct, always=always)
-    return shown[struct, always]
-
-
 @once
-def _shown(_: Document) -> dict[tuple[str, bool], set[str]]:
+def _shown(_: Document) -> dict[str, set[str]]:
     """The results of :func:`shown_sizes`, which each step that is tried on a document asks for."""
     return {}
 
 
-def _find_shown(document: Document, struct: str, *, always: bool) -> set[str]:
-    names = _Names(document, struct, always)
+def shown_sizes(document: Document, struct: str) -> set[str]:
+    """The names whose sizes payloads show at every instance of a struct, if no list or dict is empty and no factor zero.
+
+    Arrays in unions and in fields that may be null do not count.
+    """
+    shown = _shown(document)
+    if struct not in shown:
+        shown[struct] = _find_shown(document, struct)
+    return shown[struct]
+
+
+def _find_shown(document: Document, struct: str) -> set[str]:
+    names = _Names(document, struct)
     found = [*names.sizes(struct, {}, "")]
     if names.root and names.fields:
         found += names.sizes(document.root, {}, names.root)
@@ -247,7 +236,7 @@ def _find_shown(document: Document, struct: str, *, always: bool) -> set[str]:
         if given.kind == "static" and given.declared == INT:
             known.add(names.outside(name, names.root).text)
     known |= names.given()
-    _add_solved(known, forms, names.positive() if always else None)
+    _add_solved(known, forms)
     return known
 
 
@@ -268,11 +257,11 @@ def _names_in(text: str) -> frozenset[str]:
     return frozenset(node.id for node in names_in(tree)) - FUNCTIONS.keys()
 
 
-def _add_solved(known: set[str], forms: list[list[_Term]], positive: set[str] | None) -> None:
+def _add_solved(known: set[str], forms: list[list[_Term]]) -> None:
     """Adds the names whose sizes follow from those that are known, as polynomials, the ``forms``, are known.
 
-    Each gives the one name of its only unknown term, if it is linear in it, and no factor is zero: all are ``positive``,
-    if given. One that gives none is looked at again once one of two names is known, without which it stays so.
+    Each gives the one name of its only unknown term, if it is linear in it. One that gives none is looked at again once one of
+    two names is known, without which it stays so.
     """
     watching: dict[str, list[int]] = {}
     waiting = [(0, index) for index in range(len(forms))]  # round by round, in order
@@ -290,8 +279,7 @@ def _add_solved(known: set[str], forms: list[list[_Term]], positive: set[str] | 
             atoms = unknown[0][0]
             watched = sorted({atom for atom in atoms if atom not in known})[:2]
             factors = {atom for atom in atoms if atom in known}
-            linear = len(watched) == 1 and len(factors) == len(atoms) - 1
-            if linear and (positive is None or factors <= positive):
+            if len(watched) == 1 and len(factors) == len(atoms) - 1:
                 known.update(watched)
                 for other in watching.pop(watched[0], ()):
                     heappush(waiting, (turn + (other <= index), other))
@@ -306,13 +294,11 @@ class _Names:
     Attributes:
         document: The declaration.
         struct: The struct.
-        always: Whether lists and dicts may be empty, and factors zero.
         budget: Bounds the structs inside structs that are looked at.
     """
 
     document: Document
     struct: str
-    always: bool = False
     budget: Iterator[int] = field(default_factory=lambda: iter(range(_MOST)))
 
     @property
@@ -327,14 +313,8 @@ class _Names:
         return {} if root is None else root.stored
 
     def given(self) -> set[str]:
-        """The values that fields of the root give to equations, which payloads always have if ``always``."""
-        found = set[str]()
-        for name, expression in given_values(self.document).items():
-            with contextlib.suppress(KeyError, PathError):
-                reached = [reach(self.document, self.document.root, p) for p in expression.names]
-                if not self.always or not any(each.unsure for each in reached):
-                    found.add(self.outside(name, self.root).text)
-        return found
+        """The values that fields of the root give to equations."""
+        return {self.outside(name, self.root).text for name in given_values(self.document)}
 
     def outside(self, name: str, mark: str) -> Expression:
         """A name of another scope of the document."""
@@ -356,14 +336,6 @@ class _Names:
         given = (each.names for each in known.values())
         return Expression(format_tree(tree), frozenset[str]().union(*given), tree)
 
-    def positive(self) -> set[str]:
-        """The names of sizes that are never zero."""
-        found = {name for name, dim in self.document.dims.items() if dim.min}
-        for name, given in self.fields.items():
-            if (given.ge or 0) > 0 or (given.gt is not None and given.gt >= 0):
-                found.add(name)
-        return {self.outside(name, self.root).text for name in found}
-
     def sizes(
         self, struct: str, names: Mapping[str, Expression], mark: str
     ) -> Iterator[Expression]:
@@ -377,7 +349,7 @@ class _Names:
                 continue
             if not any(inner.refers for inner in walk_type(declared)):
                 seen.add(id(declared))
-            for part in _held(declared, always=self.always):
+            for part in _held(declared):
                 if next(part.objections(self.document), None) is not None:
                     continue  # between two steps a stacked struct may have no array
                 sizes = (*part.extents, *part.arguments)
@@ -390,11 +362,10 @@ class _Names:
                     yield from self.sizes(part.refers, inside, f"{mark}{name}{_OUTSIDE}")
 
 
-def _held(declared: Type, *, always: bool) -> Iterator[Type]:
-    """Yields the types with sizes, and structs, of which every value of a type, or one that is not empty, has one."""
+def _held(declared: Type) -> Iterator[Type]:
+    """Yields the types with sizes, and structs, of which every value of a type that is not empty has one."""
     if not declared.parts or (declared.extents and len(declared.branches) == 1):
         yield declared
     if len(declared.branches) == 1:
-        parts = declared.fixed_parts if always else declared.parts
-        for part in parts:
-            yield from _held(part, always=always)
+        for part in declared.parts:
+            yield from _held(part)

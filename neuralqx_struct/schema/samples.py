@@ -1,7 +1,10 @@
 """Samples: random valid payloads of a document, with shapes but no bytes, and the sizes that each of them shows.
 
+The first ones are the smallest: their lists and dicts are empty, what may be null is null, and sizes are zero; then all have
+one item, and so on. The others are random.
+
 Example:
-    >>> sample = samples_of(v3).at(0)
+    >>> sample = samples_of(v3).at(2)
     >>> sample.payload.document["manifest"]["type"]
     'neuralqx.vmc_state@3:VMCState'
 """
@@ -9,6 +12,7 @@ Example:
 from __future__ import annotations
 
 import math
+import random
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +45,7 @@ _MOST = 24  # items of a list, structs inside structs, and dims that follow from
 _LARGEST = 10_000  # structs and arrays in a payload
 _NUMBERS = 1 << 22  # in an array, as some steps read them
 _FAR = (10, 99)
+_SMALL = 2  # the first samples have no size, and no list, above their number up to this one
 _LONGEST = 1000  # least length of text, a list or a dict
 _PLAIN = (bool, int, float, complex, str, bytes)
 
@@ -99,7 +104,7 @@ class Samples:
         self._lock = Lock()
 
     def at(self, number: int) -> Sample:
-        """A sample; those with odd numbers may have sizes far from zero."""
+        """A sample; the first are small, and of the others those with odd numbers may have sizes far from zero."""
         document = self._document()
         assert document is not None
         with self._lock:
@@ -114,10 +119,17 @@ def samples_of(document: Document) -> Samples:
     return Samples(document)
 
 
-def _sampled(document: Document, number: int) -> Sample:
-    import numpy as np
+class _Random(random.Random):
+    """The part of a generator of numpy that examples use, without its import."""
 
-    draw = _Draw(document, np.random.default_rng(number), far=number % 2 == 1)
+    def integers(self, low: int, high: int | None = None) -> int:
+        """A whole number below ``high``, or with one argument below that."""
+        return self.randrange(low) if high is None else self.randrange(low, high)
+
+
+def _sampled(document: Document, number: int) -> Sample:
+    small = number if number <= _SMALL else None
+    draw = _Draw(document, _Random(number), number % 2 == 1, number % 4 == 3, small)
     payload = None
     with suppress(UnfitError):
         tree = draw.struct(document.root, {})
@@ -164,6 +176,8 @@ class _Draw(FieldDraws):
         document: The declaration.
         random: Source of all choices.
         far: Whether sizes may be far from zero.
+        loose: Whether equations of dims are left out: a payload need not keep one whose other names it does not show.
+        small: The largest size and length, where nothing demands a larger one; None for random ones.
         classes: None of Python.
         dims: Sizes of declared dims.
         ints: Sizes of the root, which equations of dims name.
@@ -183,6 +197,8 @@ class _Draw(FieldDraws):
     document: Document
     random: Any
     far: bool
+    loose: bool = False
+    small: int | None = None
     classes: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     dims: dict[str, int] = field(default_factory=dict)
     ints: dict[str, int] = field(default_factory=dict)
@@ -215,6 +231,8 @@ class _Draw(FieldDraws):
 
     def any_size(self, least: int = 0, most: int | None = None) -> int:
         """A size: a small one, one far from zero, or one near the largest."""
+        if self.small is not None:
+            return max(least, self.small if most is None else min(self.small, most))
         turn = self.between(0, 3)
         if most is not None and turn == 0:
             return max(least, most - self.between(0, 1))
@@ -229,7 +247,7 @@ class _Draw(FieldDraws):
             return self.local.setdefault(name, self.any_size())
         if name not in self.dims:
             dim = self.document.dims[name]
-            if dim.equation is None or name in self.solving:
+            if dim.equation is None or self.loose or name in self.solving:
                 self.dims[name] = self.any_size(dim.min or 0, dim.max)
             elif len(self.solving) < _MOST:
                 solving = self.solving | {name}
@@ -272,8 +290,11 @@ class _Draw(FieldDraws):
 
     def length(self, item: Type) -> int:
         """The length of a list or dict, of which only the outermost has limits."""
-        more = 0 if self.depth >= _DEEPEST and self.holds_structs(item) else 2
-        return self.between(0, max(self.field.min_length or 0, more))
+        least = self.field.min_length or 0
+        deep = self.depth >= _DEEPEST and self.holds_structs(item)
+        if self.small is not None:
+            return max(least, 0 if deep else self.small)
+        return self.between(0, max(least, 0 if deep else 2))
 
     # --- structs ---------------------------------------------------------------------------------------------------
 
@@ -298,8 +319,13 @@ class _Draw(FieldDraws):
         """The value of a static int that is the size of its name."""
         if declaration.declared.nullable and self.between(0, 3) == 0:
             return None
-        for _ in range(20):
-            found = self.named(name)
+        if self.loose and name not in self.document.dims:
+            self.local.setdefault(
+                name, self.between(-2, 3)
+            )  # an int may be negative where no array has its size
+        for turn in range(20):
+            small = None if self.small is None else self.small + turn
+            found = replace(self, small=small).named(name)
             if not scalar_misses(declaration, found):
                 return found
             if name in self.dims and self.document.dims[name].equation is not None:
@@ -328,6 +354,8 @@ class _Draw(FieldDraws):
     def inner_struct(self, declared: Type) -> _Made:
         """An instance of the struct that a type names."""
         owner, name = self.document.place_of(declared.refers)
+        if name not in owner.structs:
+            raise UnfitError
         self.show(declared.arguments)
         sizes = map(self.number, declared.arguments)
         bound = dict(zip(owner.structs[name].params, sizes, strict=False))
@@ -344,6 +372,8 @@ class _Draw(FieldDraws):
         """One option of a union; deep inside one without structs."""
         deep = self.depth >= _DEEPEST
         simple = [option for option in options if deep and not self.holds_structs(option)]
+        if self.small is not None and not simple:
+            simple = [option for option in options if option.nullable is (self.small == 0)]
         return self.one_of(simple or options)
 
     def holds_structs(self, declared: Type) -> bool:

@@ -137,7 +137,7 @@ def lint_series(series: Series) -> list[Diagnostic]:
         pair = [*_check_gap(older, newer), *_check_reserved(older, newer)]
         neighbours = newer.version == older.version + 1
         if neighbours and {older.version, newer.version} <= without_errors:
-            pair += _check_migration(older, newer, series.folder)
+            pair += _check_migration(older, newer, series)
         found += _located(pair, sources[newer.version])
     comments = comments_in(sources.values())
     kept = [*without_silenced(found, comments)]
@@ -291,22 +291,21 @@ def _check_gap(older: Document, newer: Document) -> Findings:
         yield finding("NQX301", ("version",), message, f"add the file of version {missing}")
 
 
-def _check_migration(older: Document, newer: Document, folder: Path | None) -> Findings:
+def _check_migration(older: Document, newer: Document, series: Series) -> Findings:
     """Checks the steps between two valid versions, and the versions of the schemas that they use."""
     # Imported late: evolution is slow to import, and most schemas have one version.
     from neuralqx_struct.evolution.proof import prove
-    from neuralqx_struct.evolution.value_limits import broken_limits
+    from neuralqx_struct.evolution.refusals import stops
 
-    yield from prove(older, newer)
-    for limit in broken_limits(older, newer, "backward", [newer]):
-        # Waivers are those of `breaking`, which judges against what was published.
-        hint = "values outside are refused: keep the limit if old payloads may have some"
-        yield replace(limit, severity="warning", hint=hint)
+    found = prove(older, newer)
     if newer.uses:
         from neuralqx_struct.evolution import compatibility
 
-        yield from compatibility.skew_within(newer)
-        yield from compatibility.skew_between(older, newer, beside(folder) if folder else among(()))
+        find = beside(series.folder) if series.folder else among(())
+        found += compatibility.skew_within(newer)
+        found += compatibility.skew_between(older, newer, find)
+    yield from found
+    yield from stops(series, older, newer, found)
 
 
 def _check_reserved(older: Document, newer: Document) -> Findings:

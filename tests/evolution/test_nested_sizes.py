@@ -83,7 +83,6 @@ def test_shown_sizes():
         {**OUTER, "items": "list[float32[k], m]", "two": "list[float32[j], 2]"}, raw=DENSE
     )
     assert shown_sizes(document, "A") == {"d", "h", "n", "q", "m", "k", "j"}
-    assert shown_sizes(document, "A", always=True) == {"d", "h", "n", "m", "j"}
 
 
 @pytest.mark.parametrize(

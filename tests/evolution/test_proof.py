@@ -34,7 +34,7 @@ def folder(request, tmp_path):
 def test_a_wrong_migration_gives_its_code_at_its_place(folder, request):
     code = request.node.callspec.id
     expected = yaml.safe_load((SUITE / code / "expected.yaml").read_text())
-    found = lint(folder)
+    found = [d for d in lint(folder) if d.code == code or d.severity != "info"]
     assert {d.code for d in found} == {code}, "\n".join(map(str, found))
     first = found[0]
     assert (first.file, f"{first.line}:{first.column}") == (

@@ -178,8 +178,6 @@ def test_another_array_shows_the_number_of_layers():
     fields = {"layers": "list[Layer]", "scale": "float32[n]"}
     old = doc(fields, structs=structs)
     new = doc({**fields, "layers": "Layer[][n]"}, 2, [STACK], structs=structs)
-    messages = [d.message for d in prove(old, new)]
-    assert any("not n long" in message for message in messages)
     held = {"layers": [("Layer", {"w": np.zeros(1, "f4")})], "scale": np.zeros(2, "f4")}
     with pytest.raises(MigrationError, match="expected 2 layers, got 1"):
         apply(payload(old, held), plan(series_of([old, new]), 1, 2))

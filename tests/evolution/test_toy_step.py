@@ -170,7 +170,7 @@ def test_a_declared_step_explains_a_change(toy, folder):
     series = load_series(folder)
     (change,) = diff_documents(series.at(1), series.at(2))
     assert (change.code, change.severity) == ("NQX210", "info")
-    assert verdict(series.at(1), series, "full") == []
+    assert verdict(series.at(1), series, "backward") == []
 
 
 def test_the_schema_of_files_has_it(toy):

@@ -30,7 +30,6 @@ from neuralqx_struct.evolution.steps.entries import (
 from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
-    arrays_of,
     may_stop,
     refuse,
 )
@@ -42,7 +41,6 @@ from neuralqx_struct.schema.migration import Add, Remove, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.types import Array, Node, Type, walk_type
-from neuralqx_struct.types.arrays import is_identity
 from neuralqx_struct.types.text import Builder, read_value
 
 
@@ -177,14 +175,6 @@ def _canonical(value: Any, declared: Type, document: Document) -> Any:
         return value
 
 
-def review_value(value: Any, declared: Type, scope: Scope, member: str) -> Iterator[Diagnostic]:
-    """Yields NQX320 where only lists and dicts show the sizes that a number, or an identity matrix, fills."""
-    value = _canonical(value, declared, scope.target)
-    if isinstance(value, (int, float, complex)) or is_identity(value):
-        for array in arrays_of(declared):
-            yield from scope.review_sizes(array.shape, member)
-
-
 def _review_add(step: Add, scope: Scope) -> Iterator[Diagnostic]:
     """Yields NQX320 about an entry, and NQX319 where the default of the declaration is another value."""
     if step.path is not None:
@@ -194,7 +184,6 @@ def _review_add(step: Add, scope: Scope) -> Iterator[Diagnostic]:
     declaration = scope.wanted_field(step.field)
     if declaration is None:
         return
-    yield from review_value(step.default, declaration.declared, scope, "default")
     if not declaration.has_default:
         return
     values = (declaration.default, step.default)
@@ -219,7 +208,7 @@ ADD = StepKind(
     rewrite=_add_payload,
     inverse=lambda step, *_: [_opposite(step, Remove, undo_default=step.default)],
     cost="manifest",
-    puts=lambda step: ([step.default] if step.path is None else (), ()),
+    writes=lambda step: [step.default] if step.path is None else [],
     review=_review_add,
 )
 
@@ -292,8 +281,6 @@ REMOVE = StepKind(
     rewrite=_remove_payload,
     inverse=_remove_back,
     cost="manifest",
-    puts=lambda step: ((), [step.undo_default] if step.path is None and _undoes(step) else ()),
     review=_review_remove,
     drops_values=True,
-    ignores_sizes=lambda _: True,
 )

@@ -131,7 +131,6 @@ CAST = StepKind(
     review=_review_cast,
     checks_values=True,
     rounded=rounded,
-    ignores_sizes=lambda _: True,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -220,7 +219,6 @@ TRANSPOSE = StepKind(
     cost="streaming",
     suggest=_suggest_transpose,
     answer="axes in another order",
-    ignores_sizes=lambda _: True,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -293,6 +291,5 @@ RESHAPE = StepKind(
     inverse=_reshape_back,
     cost="streaming",
     suggest=_suggest_reshape,
-    review=lambda step, scope: scope.review_sizes(map(extent, step.shape), "shape"),
     answer="the same elements in the same order, in another shape",
 )

@@ -15,7 +15,6 @@ from neuralqx_struct.dtypes import dtype_named, promotes, rounds
 from neuralqx_struct.dtypes.casts import LOSES
 from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.evolution.declared_sizes import size_names
 from neuralqx_struct.evolution.payload_tree import Place, Thunk
 from neuralqx_struct.evolution.sizes import same_size, same_type
 from neuralqx_struct.evolution.steps.arrays import require_admission, rounded
@@ -37,8 +36,6 @@ from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.migration import Convert, Step
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.schema.sizes.scopes import int_fields
 from neuralqx_struct.schema.stacks import require_single
 from neuralqx_struct.types import Node, Type, walk_type
 from neuralqx_struct.types.text import format_type, number_value, parse_type
@@ -182,7 +179,7 @@ def _same_extents(have: Type, to: Type, known: Mapping[str, Expression]) -> bool
 
 
 def _review(step: Convert, scope: Scope) -> Iterator[Diagnostic]:
-    """Yields NQX320 where a value may not fit, or a list not be as long as another array."""
+    """Yields NQX320 where a value may not fit."""
     declared = scope.type(step.field)
     if _of_words(step, declared, scope.document, scope.target):
         yield from review_text(step, _to(step), scope)
@@ -192,28 +189,6 @@ def _review(step: Convert, scope: Scope) -> Iterator[Diagnostic]:
     if step.exact and not all(_holds_all(source, to) for source in sources):
         where = f"with a number of {format_type(sources[0])} that {step.to} does not hold"
         yield may_stop(where, "to")
-    single = declared.solid == (sources[0],)
-    fixed = all(_same_extents(source, to, scope.known) for source in sources)
-    for size in () if fixed else map(str, to.extents):
-        yield from review_length(size, scope, "to", single=single)
-
-
-def review_length(
-    size: str, scope: Scope, member: str, *, single: bool = True
-) -> Iterator[Diagnostic]:
-    """Yields NQX320 if a list may be of another length than the size that it gets.
-
-    Args:
-        size: The size.
-        scope: The scope of the step.
-        member: The member of the step that names the size.
-        single: Whether the field holds one such list at most; several may differ.
-    """
-    taken = {*size_names(scope.document), *scope.target.dims, *scope.struct.params}
-    taken.update(int_fields(scope.document), int_fields(scope.target))
-    own = single and size.isidentifier() and size not in taken
-    if size != ANY and not own:
-        yield may_stop(f"with a list that is not {size} long", member)
 
 
 def _suggest(gap: Gap) -> Iterator[Step]:
@@ -373,5 +348,4 @@ CONVERT = StepKind(
     answer="the same values in another form",
     checks_values=True,
     rounded=rounded,
-    ignores_sizes=lambda step: not _to(step).extents,
 )

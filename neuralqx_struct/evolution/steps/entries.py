@@ -330,5 +330,4 @@ RENAME_PATH = StepKind(
     inverse=lambda step, *_: [step.model_copy(update={"path": step.to, "to": step.path})],
     cost="manifest",
     review=_review_path,
-    ignores_sizes=lambda _: True,
 )

@@ -15,7 +15,6 @@ from typing import Any
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.renamed_words import Words
-from neuralqx_struct.evolution.steps.additions import review_value
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
@@ -58,7 +57,6 @@ RENAME = StepKind(
     carried=lambda step: (step.field, step.to),
     places=lambda step: {(step.field,): (step.to,)},
     renames_field=True,
-    ignores_sizes=lambda _: True,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -100,8 +98,7 @@ FILL = StepKind(
     inverse=lambda *_: [],
     cost="manifest",
     suggest=_suggest_fill,
-    puts=lambda step: ([step.value], ()),
-    review=lambda step, scope: review_value(step.value, scope.type(step.field), scope, "value"),
+    writes=lambda step: [step.value],
     question=lambda wanted: "" if wanted.has_default else "what becomes of null?",
     answer="this value, or another",
 )
@@ -260,41 +257,29 @@ def _map_enum_back(step: MapEnum, scope: Scope, _: Document) -> list[Step]:
     return [MapEnum(**named, values=back, undo={old: new for new, old in back.items()})]
 
 
-#: The strings that a step renames in a type, the others that it lists, and whether it takes any other.
-_Texts = tuple[frozenset[str], frozenset[str], bool]
+def _renamed_words(step: MapEnum, document: Document) -> Iterator[tuple[tuple[str, str], Words]]:
+    for struct in _structs(step, document):
+        stored = document.structs[struct].stored
+        for name, field in (
+            stored.items() if step.field is None else [(step.field, stored[step.field])]
+        ):
+            if any(_is_meant(step, inner) for inner in walk_type(field.declared)):
+                strings = _known_strings(step, document, field.declared)
+                yield (struct, name), Words(step.values, strings)
 
 
-def _renamed_words(
-    step: MapEnum, before: Document, after: Document
-) -> Iterator[tuple[tuple[str, str], Words | None]]:
-    back = {new: old for old, new in step.values.items()} | step.undo
-    for struct in _structs(step, before):
-        for name, field in before.structs[struct].stored.items():
-            if step.field in (None, name):
-                have = _of_texts(step, before, field.declared)
-                want = _of_texts(step, after, after.structs[struct].fields[name].declared)
-                if have is None or want is None:
-                    yield (struct, name), None
-                elif have[0] and want[0]:
-                    words = Words(step.values, back, *have[:2], *want[:2], have[2] or want[2])
-                    yield (struct, name), words
-
-
-def _of_texts(step: MapEnum, document: Document, declared: Type) -> _Texts | None:
-    """The strings of a type; None if the step renames them at one place and not at another."""
-    found: set[_Texts] = set()
-    for whole in _wholes(declared):
-        known: dict[bool, set[str]] = {True: set(), False: set()}
-        is_open = False
-        for option in whole.branches:
-            texts = option.texts(document)
-            if texts is None and option.accepts(document, see_node("")):
-                is_open = True  # later options have no string
-                break
-            known[_is_meant(step, option)] |= {*(texts or ())} - known[True] - known[False]
-        if known[True] or known[False] or is_open:
-            found.add((frozenset(known[True]), frozenset(known[False]), is_open))
-    return found.pop() if len(found) == 1 else None if found else (frozenset(), frozenset(), False)
+def _known_strings(step: MapEnum, document: Document, declared: Type) -> frozenset[str] | None:
+    """All strings of a type; None if there are any others, or the step renames one at one place alone."""
+    known: dict[bool, set[str]] = {True: set(), False: set()}
+    for inner in walk_type(declared):
+        if inner.parts:
+            continue
+        texts = inner.texts(document)
+        if texts is None and inner.accepts(document, see_node("")):
+            return None
+        known[_is_meant(step, inner)].update(texts or ())
+    kept = known[False] & step.values.keys()
+    return None if kept else frozenset(known[True] | known[False])
 
 
 def mappings(old: Sequence[str], new: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -338,5 +323,4 @@ MAP_ENUM = StepKind(
     answer="these names, or others",
     words=_renamed_words,
     in_enum=_elsewhere,
-    ignores_sizes=lambda _: True,
 )

@@ -144,14 +144,6 @@ class Scope:
             hint = "declare `equals:` for the dim, or write the size as a number"
             refuse(code, member, message, hint)
 
-    def review_sizes(self, sizes: Iterable[Extent], member: str) -> Iterator[Diagnostic]:
-        """Yields NQX320 if some payloads do not show some sizes."""
-        wanted = {name for size in sizes if size is not ... for name in size.names}
-        unsure = wanted - shown_sizes(self.document, self.name, always=True) if wanted else wanted
-        if unsure:
-            names = ", ".join(sorted(unsure))
-            yield may_stop(f"where {names} cannot be found: a list is empty, or a factor 0", member)
-
     def check_value(
         self, value: Any, declared: Type, document: Document, member: str, *, sized: bool = True
     ) -> None:
@@ -283,15 +275,12 @@ class StepKind(Generic[S]):
         checks_values: True if a value of an array can refuse the step.
         rounded: Returns the same step with values changed that it would refuse, if it refuses some.
         drops_values: True if it removes stored values.
-        ignores_sizes: Returns True for a step that no size in a payload can refuse.
         carried: Returns the names of fields whose data goes on under another name or in another struct.
-        spreads: Returns the fields whose elements, unchanged, are those of other fields after it, and these others.
-        puts: Returns the values that it writes into ``field``, and those that its inverse writes there.
+        writes: Returns the values that it writes into ``field``.
         places: Returns the new places of fields whose values the step does not change.
-        layers: True if the items of a list become the layers of ``field``, or the other way round.
         renames_field: True if ``field`` becomes ``to``.
         renames_struct: True if ``struct`` becomes ``to``.
-        words: Yields the struct and name of each field whose strings the step renames, with the names; None where they depend on more.
+        words: Yields the struct and name of each field whose strings the step renames, with the names.
         in_enum: Returns the same step for an enum as another schema names it, for steps on the members of an enum.
     """
 
@@ -312,15 +301,12 @@ class StepKind(Generic[S]):
     checks_values: bool = False
     rounded: Callable[[S], S | None] = lambda _: None
     drops_values: bool = False
-    ignores_sizes: Callable[[S], bool] = lambda _: False
     carried: Callable[[S], Iterable[str]] = _none
-    spreads: Callable[[S], tuple[Sequence[str], Sequence[str]]] = lambda _: ((), ())
-    puts: Callable[[S], tuple[Sequence[Any], Sequence[Any]]] = lambda _: ((), ())
+    writes: Callable[[S], Sequence[Any]] = lambda _: ()
     places: Callable[[S], Places] = lambda _: {}
-    layers: bool = False
     renames_field: bool = False
     renames_struct: bool = False
-    words: Callable[[S, Document, Document], Iterable[tuple[tuple[str, str], Words | None]]] = _none
+    words: Callable[[S, Document], Iterable[tuple[tuple[str, str], Words]]] = _none
     in_enum: Callable[[S, str], S | None] = lambda *_: None
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.payload_tree import Place, Thunk
-from neuralqx_struct.evolution.sizes import constant, extent, may_be_negative, same_size, total
+from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.containers import (
@@ -189,15 +189,9 @@ def _piece(array: np.ndarray, index: tuple[Any, ...]) -> np.ndarray:
 
 
 def _review_split(step: Split, scope: Scope) -> Iterator[Diagnostic]:
-    """Yields NQX320 where a size may be negative, or is shown by lists and dicts alone."""
+    """Yields NQX320 where a collection may have other values than the step parts."""
     if step.how in CONTAINERS:
         yield from review_split_values(step, scope)
-        return
-    sizes = [extent(size) for size in step.into.values()] if isinstance(step.into, dict) else []
-    yield from scope.review_sizes(sizes, "into")
-    for size in sizes:
-        if may_be_negative(size):
-            yield may_stop(f"where {size.text} is negative", "into")
 
 
 def _split_back(step: Split, scope: Scope, _: Document) -> list[Step]:
@@ -223,7 +217,6 @@ SPLIT = StepKind(
     inverse=_split_back,
     cost="streaming",
     spares_arrays=lambda step: step.how in CONTAINERS,
-    spreads=lambda step: ((), ()) if step.how == "complex" else ([step.field], [*step.into]),
     places=split_places,
     review=_review_split,
 )
@@ -382,7 +375,6 @@ MERGE = StepKind(
     inverse=_merge_back,
     cost="streaming",
     spares_arrays=lambda step: step.how in CONTAINERS,
-    spreads=lambda step: ((), ()) if step.how == "complex" else (step.fields, [step.into]),
     suggest=_suggest_parts,
     question=lambda _: "does its axis of 2 hold the real and then the imaginary part?",
     places=merged_places,

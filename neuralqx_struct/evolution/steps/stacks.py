@@ -15,10 +15,9 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.sizes import constant, extent, same_size
+from neuralqx_struct.evolution.sizes import extent, same_size
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.builders import builder
-from neuralqx_struct.evolution.steps.conversions import review_length
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -112,22 +111,10 @@ def _unstack_back(step: Unstack, scope: Scope, _: Document) -> list[Step]:
     return [Stack(field=step.field, size=plain_size(stacked.extents[0]))]
 
 
-def _review_stack(step: Stack, scope: Scope) -> Iterator[Diagnostic]:
+def _review_stack(_: Stack, __: Scope) -> Iterator[Diagnostic]:
     """Yields NQX320: layers may differ, and there may be none."""
-    declared = scope.type(step.field)
     where = "whose list is empty, or has layers that differ in shapes, static fields or structure"
     yield may_stop(where, "field")
-    _, stacked = _stacked_type(declared, step.size)
-    size = str(stacked.extents[0])
-    if not declared.solid[0].extents:
-        yield from review_length(size, scope, "size")
-
-
-def _review_unstack(step: Unstack, scope: Scope) -> Iterator[Diagnostic]:
-    """Yields NQX320: without layers nothing would show their shapes."""
-    stacked, _rebuilt = only_branch(scope.type(step.field), lambda one: one.listed, "")
-    if not constant(stacked.extents[0]):
-        yield may_stop("whose stacked struct or array has no layers", "field")
 
 
 def _suggest_stack(gap: Gap) -> Iterator[Step]:
@@ -332,7 +319,6 @@ STACK = StepKind(
     cost="streaming",
     suggest=_suggest_stack,
     review=_review_stack,
-    layers=True,
     answer="one with a leading axis",
 )
 
@@ -344,7 +330,5 @@ UNSTACK = StepKind(
     inverse=_unstack_back,
     cost="streaming",
     suggest=_suggest_unstack,
-    review=_review_unstack,
-    layers=True,
     answer="a list of its layers",
 )

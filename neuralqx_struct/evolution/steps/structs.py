@@ -280,5 +280,4 @@ RENAME_STRUCT = StepKind(
     question=lambda _: "was the struct renamed?",
     answer="yes",
     renames_struct=True,
-    ignores_sizes=lambda _: True,
 )

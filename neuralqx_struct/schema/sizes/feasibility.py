@@ -2,7 +2,6 @@
 
 Owns :func:`impossible_sizes`, which lint reports. Each product of names counts as an unknown number of its own, so every
 contradiction that is found is one, and some are not found. Fourier-Motzkin elimination decides the rest, within a budget.
-Verdicts ask :class:`PossibleSizes` whether any sizes of a writer are beyond the bounds of a reader.
 
 Example:
     >>> from neuralqx_struct.schema.declarations import DimDeclaration
@@ -15,16 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from functools import cached_property
 from itertools import product
 from typing import TypeVar
 
-from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.declarations import DimDeclaration
-from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import int_fields
-from neuralqx_struct.types import Array
+from neuralqx_struct.schema.model import FieldDeclaration
 
 _WORK = 300_000  # terms for all sizes of one document, whose author is not trusted
 _FACTORS = 4  # of a product whose bounds are known
@@ -64,67 +60,6 @@ def impossible_sizes(
         form = polynomial(extent, known)
         if min(form.values(), default=0) < 0 and not system.fits([form]):
             yield place
-
-
-class PossibleSizes:
-    """The sizes that the dims of payloads can have, with the bounds of dims and the equations that are checked."""
-
-    def __init__(self, document: Document) -> None:
-        self.equations = _checked_equations(document)
-        self._document = document
-
-    @cached_property
-    def _system(self) -> _System:
-        dims = self._document.dims
-        made = _System(_ranges_of(dims, int_fields(self._document), self.equations))
-        for name, equation in self.equations.items():
-            form = polynomial(equation, self.equations)
-            made.found += _between(form, dims[name].min or 0, dims[name].max)
-        return made
-
-    def include(
-        self, size: Polynomial, low: int | None, high: int | None, positive: Iterable[str] = ()
-    ) -> bool:
-        """False if no sizes of the dims put another one into a range, where some of them are at least one."""
-        forms = _between(size, low, high)
-        for name in positive:
-            forms += _between(polynomial(parse(name), self.equations), 1, None)
-        return self._system.fits(forms)
-
-
-def _checked_equations(document: Document) -> dict[str, Expression]:
-    """The equations of dims that are checked wherever a payload shows one of their names.
-
-    Where two sizes are unknown nothing is: payloads whose arrays show neither ``a`` nor ``b`` have any ``n`` for ``n = a + b``.
-    """
-    equations = {n: dim.equation for n, dim in document.dims.items() if dim.equation is not None}
-    arrays = [field.declared for field in document.structs[document.root].stored.values()]
-    extents = [size for each in arrays if isinstance(each, Array) for size in each.shape]
-    always = {size.text for size in extents if size is not ...} | {*int_fields(document)}
-    ranges = _ranges_of(document.dims, int_fields(document), {})
-    positive = {name for name, (low, _) in ranges.items() if low is not None and low > 0}
-    before = -1
-    while before < len(always):
-        before = len(always)
-        for name, equation in equations.items():
-            names = {name, *equation.names}
-            if len(names - always) == 1 and _gives_others(equation, always, positive):
-                always |= names
-    return {n: each for n, each in equations.items() if _gives_others(each, always, positive)}
-
-
-def _gives_others(equation: Expression, known: set[str], positive: set[str]) -> bool:
-    """True if what an equation is equal to gives the names in it that are not known, one at most; no zero hides it."""
-    unknown = equation.names - known
-    if not unknown:
-        return True
-    form = polynomial(equation, {})
-    parts = [atoms for atoms in form if not unknown.isdisjoint(atoms)]
-    whole = all(atom.isidentifier() for atoms in form for atom in atoms)
-    if not whole or len(unknown) != 1 or len(parts) != 1:
-        return False
-    factors = [atom for atom in parts[0] if atom not in unknown]
-    return len(factors) == len(parts[0]) - 1 and positive.issuperset(factors)
 
 
 def _ranges_of(

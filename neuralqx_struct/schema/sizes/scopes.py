@@ -2,7 +2,7 @@
 
 A name in a size is a parameter of its struct, a dim of the document (one size for the whole tree), or a size of each
 struct instance. A static int of the root that is named like a size is that size. Payload fingerprints contain these facts
-(:func:`size_form`), and ``proofs.py`` compares those of two versions.
+(:func:`size_form`), and ``evolution/differences.py`` compares those of two versions.
 
 Example:
     >>> from neuralqx_struct.schema.series import load_series

@@ -32,30 +32,6 @@ def hidden_dims(document: Document) -> Hidden:
 
     An equation with such a dim has a solution for it, whatever the other sizes are: ``a = n + 1``, not ``n = a + 1``.
     """
-    return _find_hidden(document, {}, {})
-
-
-def hidden_from(have: Document, want: Document, known: Mapping[str, Expression]) -> Hidden:
-    """As :func:`hidden_dims`, for payloads of another version.
-
-    ``n = a + 1`` has a solution ``a`` if all of them have an ``n`` of at least one, and ``k = 2 * a`` if they have ``k = 2 * p``.
-
-    Args:
-        have: The declaration that payloads conform to.
-        want: The declaration of their reader.
-        known: The sizes that names have in all payloads of ``have``.
-    """
-    if not known:
-        return hidden_dims(want)
-    minima = {name: dim.min or 0 for name, dim in have.dims.items()}
-    least = {name: lower_bound(polynomial(size, {}), minima) for name, size in known.items()}
-    return _find_hidden(want, least, known)
-
-
-def _find_hidden(
-    document: Document, minima: Mapping[str, int], known: Mapping[str, Expression]
-) -> Hidden:
-    """Solves the equations for the dims that no payload shows: as they are written, then with the sizes that are known."""
     apart: dict[str, Expression] = {}
     inside: dict[str, set[str]] = {}
     holding: dict[str, set[str]] = {}
@@ -66,7 +42,7 @@ def _find_hidden(
             for inner in inside[name]:
                 holding.setdefault(inner, set()).add(name)
     shown = {place.size for place in shown_places(document)} | given_values(document).keys()
-    least = {name: max(dim.min or 0, minima.get(name, 0)) for name, dim in document.dims.items()}
+    least = {name: dim.min or 0 for name, dim in document.dims.items()}
     found: dict[str, Expression | None] = {}
     waiting = [name for name in document.dims if name not in shown]
     while waiting:
@@ -76,11 +52,7 @@ def _find_hidden(
             continue
         found[name] = None
         for equation in [*equations]:
-            # A size that is known by the name of one that nothing shows is another one.
-            others = {n: size for n, size in known.items() if name not in size.names}
-            forms = (polynomial(apart[equation], sizes) for sizes in ({}, others))
-            solutions = (solution_of(form, name, least) for form in forms)
-            solution = next(filter(None, solutions), None)
+            solution = solution_of(polynomial(apart[equation], {}), name, least)
             if solution is None:
                 del found[name]
                 continue
@@ -101,13 +73,6 @@ def _find_hidden(
         elif trees and sum(len(other.text) for other in given.values() if other) < _LONGEST:
             found[name] = from_ast(replaced(size.tree, trees))
     return found
-
-
-def is_solved(document: Document, name: str, hidden: Hidden) -> bool:
-    """True if the equation of a dim refuses no size, as it gives one to a dim that no payload shows."""
-    equation = document.dims[name].equation
-    names = {name} | (equation.names if equation else set())
-    return equation is None or not hidden.keys().isdisjoint(names)
 
 
 def solution_of(

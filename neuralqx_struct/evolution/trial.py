@@ -1,0 +1,157 @@
+"""Trials: payloads of one version that are brought to another one, and checked, as a load does.
+
+The payloads have shapes, but no bytes. A comparison of declarations finds everything else; of sizes it finds what two versions
+declare otherwise, and only payloads tell whether that refuses any. A load compares sizes that are polynomials of the free sizes
+of a payload. Two that differ have the same value at few points (Schwartz, J. ACM 27 (1980), lemma 1), so random sizes far from
+zero show it, and bounds are met by small ones.
+
+Example:
+    >>> trial = try_payloads(series, series.at(1), series.at(3), "error", IN_LINT)
+    >>> trial.read, trial.refused
+    (12, None)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from typing import NamedTuple
+
+from neuralqx_struct.errors import Diagnostic, StructError
+from neuralqx_struct.evolution.migrations import resolve
+from neuralqx_struct.evolution.plans import Unknown
+from neuralqx_struct.expressions.polynomials import polynomial
+from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.schema.conformance import conform_node
+from neuralqx_struct.schema.declarations import DimDeclaration
+from neuralqx_struct.schema.field_paths import PathError, once, reach
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.samples import Place, places_of, samples_of
+from neuralqx_struct.schema.series import Series
+from neuralqx_struct.schema.text import path_text
+from neuralqx_struct.types import walk_type
+
+
+class Effort(NamedTuple):
+    """How much is tried.
+
+    Attributes:
+        payloads: How many payloads have to be read.
+        work: The structs and arrays in all of them; more are left out.
+        each: The payloads that have to show each size.
+    """
+
+    payloads: int
+    work: int
+    each: int = 0
+
+
+IN_LINT = Effort(12, 1_000)
+IN_VERDICTS = Effort(25, 2_000)
+IN_DOUBT = Effort(100, 32_000, each=5)
+_DRAWS = 4  # for each payload that is read: not all that are drawn are valid
+#: The codes of values that the declaration of the reader does not allow.
+_CONFORMANCE = frozenset(f"NQX{number}" for number in range(410, 420))
+_HIGHEST = 12  # bound of a dim that random sizes are sure to pass
+
+
+class Trial(NamedTuple):
+    """The result of a trial.
+
+    Attributes:
+        read: How many payloads were read.
+        refused: The first problem of the smallest payload that is not read, if there is one.
+        by_step: Whether a step refuses it, or a derived field has no value; else the declaration of the reader does.
+        decides: Whether the payloads that were read show all sizes, so that none refuses others.
+    """
+
+    read: int
+    refused: Diagnostic | None = None
+    by_step: bool = False
+    decides: bool = False
+
+
+def try_payloads(
+    known: Series, writer: Document, reader: Document, unknown: Unknown, effort: Effort
+) -> Trial:
+    """Brings random payloads of one version to another one, small ones first.
+
+    Args:
+        known: The versions with their steps.
+        writer: The version whose payloads are drawn.
+        reader: The version that reads them.
+        unknown: The load policy for stored fields that the reader lacks.
+        effort: How much is tried.
+    """
+    samples, places = samples_of(writer), places_of(writer)
+    shown: Counter[Place] = Counter()
+    read = work = 0
+    for number in range(effort.payloads * _DRAWS):
+        sample = samples.at(number)
+        work += sample.size
+        if work > effort.work:
+            break
+        if sample.payload is None:
+            continue
+        refused = _refused(sample.payload, known, reader, unknown)
+        if refused is not None:
+            return Trial(read, *refused)
+        read += 1
+        shown.update(sample.places)
+        if read >= effort.payloads and all(shown[place] >= effort.each for place in places):
+            return Trial(read, decides=_is_decidable(known, writer, reader))
+    return Trial(read)
+
+
+def _refused(
+    payload: Payload, known: Series, reader: Document, unknown: Unknown
+) -> tuple[Diagnostic, bool] | None:
+    """The first problem of a payload, and whether it is one of a value and not of its declaration; None if it is read."""
+    try:
+        result = resolve(payload, known, to=reader.version, unknown=unknown)
+    except StructError as error:
+        return error.diagnostics[0], True
+    for found in conform_node(reader, result.document["manifest"]):
+        if found.severity == "error" and found.code != "NQX115":
+            return found, found.code not in _CONFORMANCE
+    return None
+
+
+def place_in(document: Document, problem: Diagnostic) -> str:
+    """The path in a schema of the field that a problem of a payload is about, as far as one is known."""
+    with suppress(KeyError, PathError, ValueError):
+        owner, struct, name = reach(
+            document, document.root, problem.path.removeprefix("$.")
+        ).owners[-1]
+        if owner is document:
+            return path_text(("structs", struct, "fields", name))
+    return "$.structs"
+
+
+def _is_decidable(known: Series, writer: Document, reader: Document) -> bool:
+    """True if random payloads tell the sizes of all versions apart."""
+    others = (each for series in known.others.values() for each in series.documents.values())
+    free = DimDeclaration()
+    for name, dim in reader.dims.items():
+        before = writer.dims.get(name, free)
+        if max(dim.min or 0, dim.max or 0) > _HIGHEST and (dim.min, dim.max) != (
+            before.min,
+            before.max,
+        ):
+            return False
+    return all(map(_is_polynomial, [*known.documents.values(), *others]))
+
+
+@once
+def _is_polynomial(document: Document) -> bool:
+    """True if payloads have only sizes that random ones tell apart."""
+    sizes = [dim.equation for dim in document.dims.values() if dim.equation is not None]
+    for struct in document.structs.values():
+        for declaration in struct.stored.values():
+            for part in walk_type(declaration.declared):
+                named = not part.refers or document.is_struct(part.refers)
+                if part.takes_all or not (named or document.members_of(part.refers)):
+                    return False
+                sizes += [size for size in (*part.extents, *part.arguments) if size is not ...]
+    forms = (polynomial(size, {}) for size in sizes)
+    return all(atom.isidentifier() for form in forms for atoms in form for atom in atoms)
