@@ -118,24 +118,6 @@ def _of(condition: Expression, name: str, other: str) -> str:
     return renamed_text(condition, paths)
 
 
-#: The members of a field that limit its values.
-_LIMITS = (
-    *("ge", "gt", "le", "lt", "min_length", "max_length", "finite"),
-    *("pattern", "validator", "multiple_of", "choices"),
-)
-
-
-def field_limits(declaration: FieldDeclaration) -> dict[str, Any]:
-    """The limits of a field by member."""
-    return {name: getattr(declaration, name) for name in _LIMITS}
-
-
-def is_limited(declaration: FieldDeclaration) -> bool:
-    """True if a value of the type of a field may be refused."""
-    given = field_limits(declaration).values()
-    return any(limit is not None and limit is not False for limit in given)
-
-
 def for_items(declaration: FieldDeclaration, items: tuple[int, int | None]) -> FieldDeclaration:
     """The declaration without limits on the length of a collection that a least and a largest number of items keep."""
     (least, most), kept = items, dict[str, None]()

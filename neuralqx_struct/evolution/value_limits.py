@@ -37,9 +37,7 @@ from neuralqx_struct.evolution.following import (
 )
 from neuralqx_struct.evolution.implied_limits import (
     bounded_fields,
-    field_limits,
     for_items,
-    is_limited,
     passed_on,
     refused_words,
     refuses,
@@ -48,7 +46,7 @@ from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind, renamed_text
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import head_of
-from neuralqx_struct.schema.bounds import plain_misses
+from neuralqx_struct.schema.bounds import field_limits, is_limited, plain_misses
 from neuralqx_struct.schema.field_paths import PathError, reach, renamed
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration

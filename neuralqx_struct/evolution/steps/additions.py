@@ -12,11 +12,18 @@ import json
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, did_you_mean
+from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.declared_sizes import as_held
-from neuralqx_struct.evolution.payload_tree import Place, copied
-from neuralqx_struct.evolution.sizes import extent
+from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.steps.copies import (
+    check_source,
+    copied_field,
+    filled,
+    filling_of,
+    source_of,
+    value_from,
+)
 from neuralqx_struct.evolution.steps.entries import (
     at_each,
     entry_at,
@@ -34,14 +41,13 @@ from neuralqx_struct.evolution.steps.operations import (
     may_stop,
     refuse,
 )
-from neuralqx_struct.evolution.values import marks_of, shown_node
-from neuralqx_struct.manifest.kinds import ARRAY, PRNG_KEY, elements_of, iter_nodes
+from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.bounds import check_limits
 from neuralqx_struct.schema.migration import Add, Remove, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.scopes import reachable
-from neuralqx_struct.types import Array, Node, Type, walk_type
+from neuralqx_struct.types import Node, Type, walk_type
 from neuralqx_struct.types.arrays import is_identity
 from neuralqx_struct.types.text import Builder, read_value
 
@@ -72,10 +78,13 @@ def with_named(document: Document, declared: Type, target: Document) -> Document
 
 def _reaches_in(step: Add | Remove) -> bool:
     """True if the step is about an entry inside of its field."""
-    if step.path is None and (step.like is not None or step.of is not None):
-        member = "like" if step.of is None else "of"
-        message = f"expected `path:` beside `{member}:`, got none"
-        refuse("NQX304", member, message, "name the entry that the step is about")
+    if step.path is None and step.of is not None:
+        hint = "name the entry that the step is about"
+        refuse("NQX304", "of", "expected `path:` beside `of:`, got none", hint)
+    if copied_field(step) is not None and (step.path is not None or step.like is not None):
+        member = "path" if step.like is None else "like"
+        message = f"expected a value of another field, or `{member}:`, got both"
+        refuse("NQX304", member, message, "beside `like:` write a number, and for an entry a value")
     return step.path is not None
 
 
@@ -86,38 +95,20 @@ def _check_entry(step: Add | Remove, value: Any, scope: Scope, member: str) -> N
         scope.check_value(value, end, scope.document, member)
         return
     type_inside(step, scope, "like")
-    if not isinstance(value, (bool, int, float)):
-        refuse("NQX107", member, f"expected a number beside `like:`, got {json.dumps(value)}")
+    filling_of(step)
 
 
-def _entry(step: Add | Remove, value: Any, node: Node, place: Place, at: Path) -> Node:
+def _entry(step: Add, node: Node, place: Place, at: Path) -> Node:
     """The node of a new entry beside others."""
     if step.like is None:
         declared = place.before.structs[place.struct].fields[step.field].declared
-        return place.value(step.field, value, inside(declared, len(keys_of(step.path or ()))))
-    model = entry_at(node, keys_of(step.like), place, at)
+        below = inside(declared, len(keys_of(step.path or ())))
+        return place.value(step.field, step.default, below)
+    keys = keys_of(step.like)
+    model = entry_at(node, keys, place, at)
     if not isinstance(model, dict):
-        return model if model is None or isinstance(model, str) else value
-    tree = copied(model)
-    words = {id(each["data"]) for _, each in iter_nodes(tree) if PRNG_KEY.matches(each)}
-    for path, each in iter_nodes(tree):
-        if elements_of(each) and id(each) not in words:
-            filled = _filled(each, step, value, place, (*at, *keys_of(step.like), *path))
-            each.clear()
-            each.update(filled)
-    return tree
-
-
-def _filled(node: Node, step: Add | Remove, value: Any, place: Place, at: Path) -> Node:
-    """The node of an array with one number in place of its own."""
-    shape = node.get("shape", ())
-    try:
-        made = place.value(step.field, value, Array(node["dtype"], tuple(map(extent, shape))))
-    except MigrationError as error:
-        raise place.error("NQX107", error.diagnostics[0].message, *at) from None
-    if not ARRAY.matches(node):
-        return {**node, "value": made["value"]}
-    return made | marks_of(node)
+        return model if model is None or isinstance(model, str) else step.default
+    return filled(model, step.default, place, (*at, *keys))
 
 
 def _path_text(step: Add | Remove) -> str:
@@ -130,6 +121,7 @@ def _path_text(step: Add | Remove) -> str:
 
 def _add(step: Add, scope: Scope) -> Document:
     if _reaches_in(step):
+        _require_value(step)
         _check_entry(step, step.default, scope, "default")
         return scope.document
     scope.require_free(step.field, "field")
@@ -143,16 +135,28 @@ def _add(step: Add, scope: Scope) -> Document:
         where = f"a stored field of {scope.name} in version {target.version}"
         hint = did_you_mean(step.field, scope.wanted) or hint
         refuse("NQX304", "field", f"expected {where}, got {step.field!r}", hint)
-    scope.check_value(step.default, declaration.declared, target, "default")
-    check_limits(declaration, step.default, "default")
+    if source_of(step) is not None:
+        check_source(step, declaration, scope)
+    else:
+        _require_value(step)
+        scope.check_value(step.default, declaration.declared, target, "default")
+        check_limits(declaration, step.default, "default")
     known = with_named(scope.document, declaration.declared, target)
     made = scope.moved(known).replaced((), {step.field: declaration})
     return as_held(made, scope.document, target)
 
 
+def _require_value(step: Add) -> None:
+    if "default" not in step.model_fields_set:
+        message = "expected `default:` or `copy:` beside the field, got neither"
+        refuse("NQX304", "default", message, "`copy:` names a field of the same type in the struct")
+
+
 def _add_payload(step: Add, place: Place) -> Node:
     if step.path is not None:
         return _add_entry(step, place)
+    if source_of(step) is not None:
+        return place.swapped((), {step.field: value_from(step, place)})
     node = place.value(step.field, step.default)
     place.note(f"was added with the default {json.dumps(step.default)}", step.field)
     return place.swapped((), {step.field: node})
@@ -162,7 +166,7 @@ def _add_entry(step: Add, place: Place) -> Node:
     keys = keys_of(step.path or ())
 
     def change(node: Node, at: Path) -> Node:
-        made = _entry(step, step.default, node, place, at)
+        made = _entry(step, node, place, at)
         place.note(f"was added with the default {json.dumps(step.default)}", *at, *keys)
         return put(node, keys, made, place, at)
 
@@ -192,7 +196,7 @@ def _review_add(step: Add, scope: Scope) -> Iterator[Diagnostic]:
         yield may_stop(f"{lacking}with {_path_text(step)}", "path")
         return
     declaration = scope.wanted_field(step.field)
-    if declaration is None:
+    if declaration is None or source_of(step) is not None:
         return
     yield from review_value(step.default, declaration.declared, scope, "default")
     if not declaration.has_default:
@@ -212,20 +216,29 @@ def _opposite(step: Add | Remove, other: type[Step], **value: Any) -> Step:
     return other(**same, **value)
 
 
+def _add_back(step: Add, *_: Any) -> list[Step]:
+    if step.copy_of is not None:
+        return [_opposite(step, Remove, undo_copy=step.copy_of)]
+    return [_opposite(step, Remove, undo_default=step.default)]
+
+
 add = builder(Add)
 ADD = StepKind(
     model=Add,
     declare=_add,
     rewrite=_add_payload,
-    inverse=lambda step, *_: [_opposite(step, Remove, undo_default=step.default)],
+    inverse=_add_back,
     cost="manifest",
-    puts=lambda step: ([step.default] if step.path is None else (), ()),
+    puts=lambda step: (
+        [step.default] if step.path is None and step.copy_of is None else (),
+        (),
+    ),
     review=_review_add,
 )
 
 
 def _undoes(step: Remove) -> bool:
-    return "undo_default" in step.model_fields_set
+    return "undo_default" in step.model_fields_set or step.undo_copy is not None
 
 
 def _remove(step: Remove, scope: Scope) -> Document:
@@ -240,7 +253,9 @@ def _remove(step: Remove, scope: Scope) -> Document:
         if _undoes(step):
             _check_entry(step, step.undo_default, scope, "undo_default")
         return scope.document
-    if _undoes(step):
+    if source_of(step) is not None:
+        check_source(step, scope.field(step.field), scope)
+    elif _undoes(step):
         # Whether payloads of the new version show its sizes, the inverse decides.
         scope.check_value(step.undo_default, declared, scope.document, "undo_default", sized=False)
         check_limits(scope.field(step.field), step.undo_default, "undo_default")
@@ -266,7 +281,8 @@ def _remove_entry(step: Remove, place: Place) -> Node:
 
 
 def _note_dropped(step: Remove, gone: Node, place: Place, *at: Hashable) -> None:
-    if not _undoes(step) or isinstance(gone, dict) or gone != step.undo_default:
+    known = _undoes(step) and source_of(step) is None and not isinstance(gone, dict)
+    if not known or gone != step.undo_default:
         place.note(f"was dropped; it held {shown_node(gone)}", *at)
 
 
@@ -282,6 +298,8 @@ def _remove_back(step: Remove, scope: Scope, _: Document) -> list[Step]:
         needs = f"needs `undo_default:` in the step that removes {step.field}"
         hint = f"a downgrade to version {scope.document.version} {needs}"
         refuse("NQX423", "field", message, hint)
+    if step.undo_copy is not None:
+        return [_opposite(step, Add, copy=step.undo_copy)]
     return [_opposite(step, Add, default=step.undo_default)]
 
 
@@ -292,7 +310,10 @@ REMOVE = StepKind(
     rewrite=_remove_payload,
     inverse=_remove_back,
     cost="manifest",
-    puts=lambda step: ((), [step.undo_default] if step.path is None and _undoes(step) else ()),
+    puts=lambda step: (
+        (),
+        [step.undo_default] if step.path is None and "undo_default" in step.model_fields_set else (),
+    ),
     review=_review_remove,
     drops_values=True,
     ignores_sizes=lambda _: True,
