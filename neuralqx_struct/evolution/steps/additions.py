@@ -15,7 +15,9 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.declared_sizes import as_held
 from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.sizes import readable_as
 from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.steps.candidates import Edit, likeness
 from neuralqx_struct.evolution.steps.copies import (
     check_source,
     copied_field,
@@ -43,11 +45,11 @@ from neuralqx_struct.evolution.steps.operations import (
 )
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.paths import Path
-from neuralqx_struct.schema.bounds import check_limits
+from neuralqx_struct.schema.bounds import check_limits, scalar_misses
 from neuralqx_struct.schema.migration import Add, Remove, Step
-from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import reachable
-from neuralqx_struct.types import Node, Type, walk_type
+from neuralqx_struct.types import NO_VALUE, Node, Type, walk_type
 from neuralqx_struct.types.arrays import is_identity
 from neuralqx_struct.types.text import Builder, read_value
 
@@ -318,3 +320,66 @@ REMOVE = StepKind(
     drops_values=True,
     ignores_sizes=lambda _: True,
 )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values for fields that come or go, for suggestions.
+
+
+def values_for(declaration: FieldDeclaration, document: Document) -> Iterator[Any]:
+    """Yields the declared default, then values of the type that the field's limits allow, a neutral one first."""
+    if declaration.has_default:
+        yield declaration.default
+    neutral = declaration.declared.neutral(document)
+    if neutral is None:
+        yield None
+    for value in (neutral, declaration.ge, declaration.le, *(declaration.choices or ())):
+        if value is None or value is NO_VALUE:
+            continue
+        if not isinstance(value, (int, float, str)) or not scalar_misses(declaration, value):
+            yield value
+
+
+def additions(edit: Edit, name: str) -> Iterator[tuple[str, Add]]:
+    """Yields the steps that add a field, with words: a value, and what another field of the type has."""
+    declaration = edit.come[name]
+    for value in values_for(declaration, edit.want):
+        yield "this value, or another", add(field=name, default=value, **edit.place)
+    other = _sibling(edit, name, declaration, edit.have)
+    if other is not None:
+        yield f"a copy of {other}", add(field=name, copy_of=other, **edit.place)
+        words = f"as {other}, with 0 or another number in its arrays"
+        yield words, add(field=name, like=other, default=0, **edit.place)
+
+
+def removals(edit: Edit, name: str) -> Iterator[tuple[str, Remove]]:
+    """Yields the steps that remove a field, with words: those that keep the downgrade first."""
+    declaration = edit.gone[name]
+    values = [*values_for(declaration, edit.have)]
+    for value in values:
+        words = "the value that a downgrade puts in its place"
+        yield words, remove(field=name, undo_default=value, **edit.place)
+    other = None if values else _sibling(edit, name, declaration, edit.want)
+    if other is not None:
+        words = f"a downgrade puts the structure of {other} in its place, with 0 in its arrays"
+        yield words, remove(field=name, like=other, undo_default=0, **edit.place)
+        words = f"a downgrade puts a copy of {other} in its place"
+        yield words, remove(field=name, undo_copy=other, **edit.place)
+    yield "no downgrade", remove(field=name, lossy=True, **edit.place)
+
+
+def _sibling(
+    edit: Edit, name: str, declaration: FieldDeclaration, document: Document
+) -> str | None:
+    """The field of both versions with the type of another one, if it holds arrays; of several the one named most alike."""
+    wanted = declaration.declared
+    if not any(inner.refers in document.structs or inner.axes for inner in walk_type(wanted)):
+        return None
+    stored = edit.have.structs[edit.name].stored
+    others = [
+        other
+        for other in document.structs[edit.name].stored
+        if other != name and other in stored and other not in edit.gone
+        and readable_as(stored[other].declared, wanted, edit.known)
+    ]
+    return max(others, key=lambda o: likeness(o, stored[o], name, declaration), default=None)

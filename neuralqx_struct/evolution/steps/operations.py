@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Generic, Literal, NoReturn, TypeVar
+from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.renamed_words import Words
+from neuralqx_struct.evolution.steps.candidates import Candidate, Edit
 from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, substitute
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
@@ -261,6 +262,18 @@ def _none(*_: Any) -> Iterator[Any]:
     return iter(())
 
 
+class Candidates(Protocol):
+    """The type of :attr:`StepKind.candidates`."""
+
+    def __call__(self, edit: Edit, *, named: bool) -> Iterator[Candidate]:
+        """Yields candidates: those that the names of fields show, or the others."""
+
+
+def _no_candidates(edit: Edit, *, named: bool) -> Iterator[Candidate]:
+    del edit, named
+    return iter(())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepKind(Generic[S]):
     """Everything that is known about one migration step.
@@ -277,6 +290,8 @@ class StepKind(Generic[S]):
         structs: Returns the names of the structs whose instances it rewrites.
         functions: Returns the registered functions that it runs.
         suggest: Yields steps that may turn one type into another, or several that do so together; the caller tries them.
+        candidates: Yields what may have become of fields that only one version has, with steps of this kind. A kind whose
+            steps undo those of another, such as split, needs none.
         question: Returns the question to ask the author before the step is written for a field, or an empty string.
         answer: How the step reads as one of several answers.
         review: Yields findings about the step in its scope; their path is a member of the step.
@@ -306,6 +321,7 @@ class StepKind(Generic[S]):
     )
     functions: Callable[[S], Iterable[str]] = _none
     suggest: Callable[[Gap], Iterator[Step | Sequence[Step]]] = _none
+    candidates: Candidates = _no_candidates
     question: Callable[[FieldDeclaration], str] = lambda _: ""
     answer: str = "this way"
     review: Callable[[S, Scope], Iterator[Diagnostic]] = _none
