@@ -343,11 +343,13 @@ def values_for(declaration: FieldDeclaration, document: Document) -> Iterator[An
 def additions(edit: Edit, name: str) -> Iterator[tuple[str, Add]]:
     """Yields the steps that add a field, with words: a value, and what another field of the type has."""
     declaration = edit.come[name]
-    for value in values_for(declaration, edit.want):
+    values = [*values_for(declaration, edit.want)]
+    for value in values:
         yield "this value, or another", add(field=name, default=value, **edit.place)
     other = _sibling(edit, name, declaration, edit.have)
     if other is not None:
         yield f"a copy of {other}", add(field=name, copy_of=other, **edit.place)
+    if other is not None and not values:
         words = f"as {other}, with 0 or another number in its arrays"
         yield words, add(field=name, like=other, default=0, **edit.place)
 

@@ -85,6 +85,12 @@ class Group:
         """True if no nested struct has a part in it."""
         return not self.leaving and not self.coming
 
+    @property
+    def is_single(self) -> bool:
+        """True for a candidate of one field to one, both in the struct itself."""
+        (first, *others) = self.candidates
+        return self.is_flat and not others and len(first.gone) == len(first.come) == 1
+
     def shares(self, other: Group) -> bool:
         """True if one struct has a part in both."""
         holders = {*self.leaving, *self.coming}

@@ -11,6 +11,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
@@ -139,32 +140,41 @@ def _pair_fields(name: str, work: Work) -> None:
     """Adds suggestions for fields of a struct, and of those nested in it, that became others or changed their type."""
     _rename_holders(name, work)
     flat = Flat.of(name, work)
-    candidates = [*_chosen(name, flat.flat)]
+    choice = _chosen(name, flat.flat)
     work.budget = flat.flat.budget
-    for group in flat.groups(candidates):
+    for group in flat.groups(choice.taken):
         steps = flat.steps(group)
         if steps is not None:
-            _suggest_group(group, steps, name, work)
+            rivals = [*choice.rivals(group.candidates[0])] if group.is_single else []
+            _suggest_group(group, steps, rivals, name, work)
 
 
-def _suggest_group(group: Group, steps: list[Step], name: str, work: Work) -> None:
-    (first, *others) = group.candidates
+def _suggest_group(
+    group: Group, steps: list[Step], rivals: Sequence[Candidate], name: str, work: Work
+) -> None:
+    """Adds the suggestion of a group in a struct."""
+    first = group.candidates[0]
     places = [*group.places(name)]
-    if group.is_flat and not others and first.gone == first.come and len(first.gone) == 1:
+    gone, come = group.names
+    if group.is_single and first.gone == first.come:
         _ask_change(name, first.gone[0], work)
     elif not any(candidate.question for candidate in group.candidates):
         work.take(places, steps)
+    elif rivals:
+        _ask_which(first, rivals, name, work)
     elif group.is_flat:
         _ask(first.question, places, steps, work)
+    elif len(gone) == len(come) == 1:
+        question = f"{gone[0]} is gone and {come[0]} is new: did it move there, under another name?"
+        _ask(question, places, steps, work)
     else:
-        gone, come = group.names
         question = f"{are(gone)} gone and {are(come)} new: did they become these, in this order?"
         _ask(question, places, steps, work)
 
 
 def _ask(question: str, places: Sequence[Place], steps: Sequence[Step], work: Work) -> None:
     """Asks whether fields became others; the other answer is always that they have nothing to do with each other."""
-    apart = _apart(places, work)
+    apart = _apart(places, work, work.have)
     answers: list[tuple[str, Sequence[Step]]] = [("yes", steps)]
     if apart is None:
         come = [at[3] for at in places if _is_new(at, work)]
@@ -172,6 +182,28 @@ def _ask(question: str, places: Sequence[Place], steps: Sequence[Step], work: Wo
         question = f"{question} If not, write a step that gives {values}."
     else:
         answers.append(("no", apart))
+    work.ask(places, question, *answers)
+
+
+def _ask_which(
+    first: Candidate, rivals: Sequence[Candidate], name: str, work: Work
+) -> None:
+    """Asks which field became which, where several may have; those that did not are added and removed."""
+    found = [first, *rivals]
+    gone = [*dict.fromkeys(each for c in found for each in c.gone)]
+    come = [*dict.fromkeys(each for c in found for each in c.come)]
+    places = [place_of(name, each) for each in (*come, *gone)]
+    answers: list[tuple[str, Sequence[Step]]] = []
+    for candidate in found:
+        after = work.after(candidate.steps)
+        others = after and _apart(places, work, after)
+        if others is not None:
+            words = f"{candidate.gone[0]} is {candidate.come[0]} now"
+            answers.append((words, [*candidate.steps, *others]))
+    apart = _apart(places, work, work.have)
+    if apart is not None:
+        answers.append(("none of them", apart))
+    question = f"{are(gone)} gone and {are(come)} new: which of them was renamed?"
     work.ask(places, question, *answers)
 
 
@@ -184,43 +216,29 @@ def _is_new(at: Place, work: Work) -> bool:
     ].stored.keys()
 
 
-def _apart(places: Sequence[Place], work: Work) -> list[Step] | None:
-    """The steps that add and remove fields as unrelated ones; None if no constant is a value of a new one."""
+def _apart(places: Sequence[Place], work: Work, have: Document) -> list[Step] | None:
+    """The steps that add and remove fields as unrelated ones; None if no constant is a value of a new one.
+
+    Additions come first: only an array that goes may show a size that a new one has.
+    """
     steps: list[Step] = []
-    have: Document | None = work.have
-    for _, struct, _, name in dict.fromkeys(places):
-        if have is None or struct not in have.structs or struct not in work.want.structs:
-            continue  # a struct that is gone or new is the value of a field of another one
-        edit = _edit_of(struct, work, have)
-        found: list[Step] = []
-        if name in edit.gone and name not in edit.come:
-            continue
-        if name in edit.gone:
-            found += islice(_sound(removals(edit, name), work, have), 1)
-            have = work.after(found, have)
-        if name in edit.come and have is not None:
-            added = [*islice(_sound(additions(edit, name), work, have), 1)]
-            if not added:
-                return None
-            found += added
-            have = work.after(added, have)
-        steps += found
-    return _with_removals(places, steps, have, work)
-
-
-def _with_removals(
-    places: Sequence[Place], steps: list[Step], have: Document | None, work: Work
-) -> list[Step] | None:
-    """The steps with those that remove fields; only an array that goes may show a size that a new one has."""
-    for _, struct, _, name in dict.fromkeys(places):
-        if have is None or struct not in have.structs or struct not in work.want.structs:
-            continue
-        edit = _edit_of(struct, work, have)
-        if name in edit.gone and name not in edit.come:
-            found = [*islice(_sound(removals(edit, name), work, have), 1)]
-            have = work.after(found, have)
-            steps += found
-    return None if have is None else steps
+    after: Document | None = have
+    for adds in (True, False):
+        for _, struct, _, name in dict.fromkeys(places):
+            if after is None or struct not in after.structs or struct not in work.want.structs:
+                continue  # a struct that is gone or new is the value of a field of another one
+            edit = _edit_of(struct, work, after)
+            if name in edit.gone and adds == (name in edit.come):
+                found = [*islice(_sound(removals(edit, name), work, after), 1)]
+                steps += found
+                after = work.after(found, after)
+            if name in edit.come and adds and after is not None:
+                found = [*islice(_sound(additions(edit, name), work, after), 1)]
+                if not found:
+                    return None
+                steps += found
+                after = work.after(found, after)
+    return None if after is None else steps
 
 
 def _sound(
@@ -249,11 +267,38 @@ def _rename_holders(name: str, work: Work) -> None:
                 _settle(candidate, edit, work)
 
 
-def _chosen(name: str, work: Work) -> Iterator[Candidate]:
-    """Yields what became of the fields of a struct, those that both versions have first, and takes the steps."""
-    for candidate in [*_kept(name, work)]:
+@dataclass(slots=True)
+class _Choice:
+    """The candidates that were taken, and the others.
+
+    Attributes:
+        edit: The fields for which there is none.
+        taken: The candidates that say what became of the other fields.
+        left: Those that lost against likelier ones.
+    """
+
+    edit: Edit
+    taken: list[Candidate]
+    left: list[Candidate]
+
+    def rivals(self, taken: Candidate) -> Iterator[Candidate]:
+        """Yields the renames from the same field, or to it, of which the other end has no other candidate."""
+        if len(taken.gone) > 1 or len(taken.come) > 1:
+            return
+        for other in self.left:
+            ends = (*other.gone, *other.come)
+            same_gone, same_come = other.gone == taken.gone, other.come == taken.come
+            free = [*self.edit.gone] if same_come else [*self.edit.come]
+            end = other.gone if same_come else other.come
+            if len(ends) == 2 and same_gone != same_come and end[0] in free:
+                yield other
+
+
+def _chosen(name: str, work: Work) -> _Choice:
+    """What became of the fields of a struct, those that both versions have first; takes the steps."""
+    taken, left = [*_kept(name, work)], list[Candidate]()
+    for candidate in taken:
         work.have = work.after(candidate.steps) or work.have
-        yield candidate
     edit = _edit_of(name, work)
     for named in (True, False):
         found = [*build.candidates(edit, named=named), *_undone(edit, work, named=named)]
@@ -261,7 +306,10 @@ def _chosen(name: str, work: Work) -> Iterator[Candidate]:
             if _leads_there(candidate, edit, work):
                 work.have = work.after(candidate.steps) or work.have
                 _settle(candidate, edit, work)
-                yield candidate
+                taken.append(candidate)
+            else:
+                left.append(candidate)
+    return _Choice(edit, taken, left)
 
 
 def _leads_there(candidate: Candidate, edit: Edit, work: Work) -> bool:
@@ -293,7 +341,9 @@ def _undone(edit: Edit, work: Work, *, named: bool) -> Iterator[Candidate]:
     if not edit.gone or not edit.come:
         return
     kept = {name: d for name, d in struct.fields.items() if name not in edit.gone}
-    turned = {n: d.with_type(substitute(d.declared, edit.known)) for n, d in edit.come.items()}
+    own = {*edit.have.dims, *sizes_of_struct(edit.have, edit.name)}
+    names = {name: size for name, size in edit.known.items() if name not in own}
+    turned = {n: d.with_type(substitute(d.declared, names)) for n, d in edit.come.items()}
     start = with_fields(edit.have, edit.name, {**kept, **turned})
     back = Work(start, edit.have, budget=work.budget)
     found = build.candidates(_edit_of(edit.name, back), named=named)
