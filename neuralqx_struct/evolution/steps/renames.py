@@ -45,8 +45,9 @@ rename = builder(Rename)
 def _candidates(edit: Edit, *, named: bool) -> Iterator[Candidate]:
     """Yields renames: with ``named`` those that the names show, else those of one type whatever the names."""
     gone, come = [*edit.gone.items()], [*edit.come.items()]
-    if len(gone) * len(come) > MOST_PAIRS:  # in the order of their declarations
-        pairs = [*zip(gone, come, strict=False)]
+    if len(gone) * len(come) > MOST_PAIRS:  # some of them, in the order of their declarations
+        most = MOST_PAIRS // max(len(gone), len(come))
+        pairs = [*islice(zip(gone, come, strict=False), most)]
         pairs = [(a, b) for a, b in pairs if same_type(a[1].declared, b[1].declared, edit.known)]
     else:
         pairs = [(a, b) for a, b in product(gone, come) if a[0] != b[0]]

@@ -192,7 +192,7 @@ def _ask_which(
     found = [first, *rivals]
     gone = [*dict.fromkeys(each for c in found for each in c.gone)]
     come = [*dict.fromkeys(each for c in found for each in c.come)]
-    places = [place_of(name, each) for each in (*come, *gone)]
+    places = [place_of(name, each) for each in (*gone, *come)]
     answers: list[tuple[str, Sequence[Step]]] = []
     for candidate in found:
         after = work.after(candidate.steps)
