@@ -302,15 +302,17 @@ def suggestions(gap: Gap) -> Iterable[Sequence[Step]]:
             yield (found,) if isinstance(found, Step) else found
 
 
-def candidates(edit: Edit, *, named: bool) -> Iterator[Candidate]:
+def candidates(edit: Edit, *, named: bool, undone: bool = False) -> Iterator[Candidate]:
     """Yields what may have become of the fields that only one of two versions has.
 
     Args:
         edit: The fields.
         named: Those that the names of fields show, or the others.
+        undone: Only those of kinds that are undone to go the other way.
     """
     for record in STEPS.values():
-        yield from record.candidates(edit, named=named)
+        if record.is_undone or not undone:
+            yield from record.candidates(edit, named=named)
 
 
 def step_text(step: Step) -> str:

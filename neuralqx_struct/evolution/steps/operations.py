@@ -290,8 +290,8 @@ class StepKind(Generic[S]):
         structs: Returns the names of the structs whose instances it rewrites.
         functions: Returns the registered functions that it runs.
         suggest: Yields steps that may turn one type into another, or several that do so together; the caller tries them.
-        candidates: Yields what may have become of fields that only one version has, with steps of this kind. A kind whose
-            steps undo those of another, such as split, needs none.
+        candidates: Yields what may have become of fields that only one version has, with steps of this kind.
+        is_undone: True if its candidates are looked for in the other direction, too, and undone: so split needs none.
         question: Returns the question to ask the author before the step is written for a field, or an empty string.
         answer: How the step reads as one of several answers.
         review: Yields findings about the step in its scope; their path is a member of the step.
@@ -322,6 +322,7 @@ class StepKind(Generic[S]):
     functions: Callable[[S], Iterable[str]] = _none
     suggest: Callable[[Gap], Iterator[Step | Sequence[Step]]] = _none
     candidates: Candidates = _no_candidates
+    is_undone: bool = False
     question: Callable[[FieldDeclaration], str] = lambda _: ""
     answer: str = "this way"
     review: Callable[[S, Scope], Iterator[Diagnostic]] = _none

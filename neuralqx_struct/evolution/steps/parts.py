@@ -393,6 +393,7 @@ MERGE = StepKind(
     spreads=lambda step: ((), ()) if step.how == "complex" else (step.fields, [step.into]),
     suggest=_suggest_parts,
     candidates=_candidates,
+    is_undone=True,
     question=lambda _: "does its axis of 2 hold the real and then the imaginary part?",
     places=merged_places,
     review=_review_merge,

@@ -138,7 +138,6 @@ def _users(struct: str, document: Document) -> Iterator[Place]:
 
 def _pair_fields(name: str, work: Work) -> None:
     """Adds suggestions for fields of a struct, and of those nested in it, that became others or changed their type."""
-    _rename_holders(name, work)
     flat = Flat.of(name, work)
     choice = _chosen(name, flat.flat)
     work.budget = flat.flat.budget
@@ -222,49 +221,31 @@ def _apart(places: Sequence[Place], work: Work, have: Document) -> list[Step] | 
     Additions come first: only an array that goes may show a size that a new one has.
     """
     steps: list[Step] = []
-    after: Document | None = have
     for adds in (True, False):
         for _, struct, _, name in dict.fromkeys(places):
-            if after is None or struct not in after.structs or struct not in work.want.structs:
+            if struct not in have.structs or struct not in work.want.structs:
                 continue  # a struct that is gone or new is the value of a field of another one
-            edit = _edit_of(struct, work, after)
+            edit = _edit_of(struct, work, have)
+            found: list[Iterable[tuple[str, Step]]] = []
             if name in edit.gone and adds == (name in edit.come):
-                found = [*islice(_sound(removals(edit, name), work, after), 1)]
-                steps += found
-                after = work.after(found, after)
-            if name in edit.come and adds and after is not None:
-                found = [*islice(_sound(additions(edit, name), work, after), 1)]
-                if not found:
+                found.append(removals(edit, name))
+            if name in edit.come and adds:
+                found.append(additions(edit, name))
+            for options in found:
+                step = next((step for _, step in _sound(options, work, have)), None)
+                after = None if step is None else work.after([step], have)
+                if step is None or after is None:
                     return None
-                steps += found
-                after = work.after(found, after)
-    return None if after is None else steps
+                steps.append(step)
+                have = after
+    return steps
 
 
 def _sound(
-    found: Iterable[tuple[str, Step]], work: Work, have: Document | None = None
-) -> Iterator[Step]:
-    """Yields the steps that apply."""
-    return (step for _, step in found if work.after([step], have) is not None)
-
-
-def _rename_holders(name: str, work: Work) -> None:
-    """Asks about fields with another name that hold a struct with other fields, as these are compared in their place."""
-    edit = _edit_of(name, work)
-    if not edit.is_small:
-        return
-    for (a, old), (b, new) in [*product(edit.gone.items(), edit.come.items())]:
-        struct = new.declared.refers
-        if struct != old.declared.refers or struct not in work.want.structs or a == b:
-            continue
-        have, want = work.have.structs[struct].stored, work.want.structs[struct].stored
-        if have.keys() != want.keys() and a in edit.gone and b in edit.come:
-            question = f"{a} is gone and {b} is new, of type {format_type(old.declared)}: was it renamed?"
-            renamed = build.rename(field=a, to=b, within=work.within(name))
-            candidate = Candidate((a,), (b,), (renamed,), question=question)
-            if _leads_there(candidate, edit, work):
-                _ask(question, [place_of(name, a), place_of(name, b)], [renamed], work)
-                _settle(candidate, edit, work)
+    found: Iterable[tuple[str, Step]], work: Work, have: Document
+) -> Iterator[tuple[str, Step]]:
+    """Yields the steps that apply, with their words."""
+    return (each for each in found if work.after([each[1]], have) is not None)
 
 
 @dataclass(slots=True)
@@ -346,13 +327,11 @@ def _undone(edit: Edit, work: Work, *, named: bool) -> Iterator[Candidate]:
     turned = {n: d.with_type(substitute(d.declared, names)) for n, d in edit.come.items()}
     start = with_fields(edit.have, edit.name, {**kept, **turned})
     back = Work(start, edit.have, budget=work.budget)
-    found = build.candidates(_edit_of(edit.name, back), named=named)
-    for candidate in found:
-        if len(candidate.gone) > 1 or candidate.steps[0].name != "rename":
-            steps = _inverted(candidate.steps, start, edit.have)
-            if steps is not None:
-                question = _turned_question(candidate)
-                yield Candidate(candidate.come, candidate.gone, steps, candidate.cost, question)
+    for candidate in build.candidates(_edit_of(edit.name, back), named=named, undone=True):
+        steps = _inverted(candidate.steps, start, edit.have)
+        if steps is not None:
+            question = _turned_question(candidate)
+            yield Candidate(candidate.come, candidate.gone, steps, candidate.cost, question)
     work.budget = back.budget
 
 
@@ -501,45 +480,45 @@ def _ask_one_by_one(name: str, work: Work) -> None:
     """Adds suggestions for fields that are alone: additions first, as only an array that goes may show a size of a new one."""
     old, new = work.have.structs[name].stored, work.want.structs[name].stored
     for each in [each for each in new if each not in old]:
-        _ask_added(name, each, work)
+        shown = format_type(new[each].declared)
+        question = f"{each}, {shown}, is new: what do old payloads get?"
+        lacking = f" No value of {shown} can be written: let it be `{shown} | null`, or write a step that computes it."
+        found = _sound(additions(_edit_of(name, work), each), work, work.have)
+        _ask_alone(place_of(name, each), new[each], (question, lacking), found, work)
     for each in [each for each in old if each not in new]:
-        _ask_removed(name, each, work)
+        question = f"{each}, {format_type(old[each].declared)}, is gone: may its values be lost?"
+        found = _sound(removals(_edit_of(name, work), each), work, work.have)
+        _ask_alone(place_of(name, each), old[each], (question, ""), found, work)
     for each in [each for each in new if each in old]:
         if not work.has(work.have, name, each, new[each]):
             _ask_change(name, each, work)
 
 
-def _ask_added(name: str, each: str, work: Work) -> None:
-    edit = _edit_of(name, work)
-    declaration, about = edit.come[each], [place_of(name, each)]
-    found = [(words, [step]) for words, step in additions(edit, each) if work.after([step])]
-    if declaration.has_default and found and work.take(about, found[0][1]):
+def _ask_alone(
+    about: Place,
+    declaration: FieldDeclaration,
+    words: tuple[str, str],
+    found: Iterable[tuple[str, Step]],
+    work: Work,
+) -> None:
+    """Adds the suggestion for a field that only one version has; its default is an answer that needs no question.
+
+    Args:
+        about: The field.
+        declaration: Its declaration.
+        words: The question, and what to add to it if there is no step.
+        found: The steps that resolve it, with words.
+        work: Both versions.
+    """
+    answers: dict[str, Sequence[Step]] = {}
+    for label, step in found:
+        answers.setdefault(label, (step,))
+    first = next(iter(answers.values()), None)
+    keeps = first is not None and not getattr(first[0], "lossy", False)
+    if declaration.has_default and keeps and work.take([about], first or ()):
         return
-    shown = format_type(declaration.declared)
-    question = f"{each}, {shown}, is new: what do old payloads get?"
-    if not found:
-        question += f" No value of {shown} can be written: let it be `{shown} | null`, or write a step that computes it."
-    work.ask(about, question, *_one_of_each(found))
-
-
-def _ask_removed(name: str, each: str, work: Work) -> None:
-    edit = _edit_of(name, work)
-    declaration, about = edit.gone[each], [place_of(name, each)]
-    found = [(words, [step]) for words, step in removals(edit, each) if work.after([step])]
-    if declaration.has_default and len(found) > 1 and work.take(about, found[0][1]):
-        return
-    question = f"{each}, {format_type(declaration.declared)}, is gone: may its values be lost?"
-    work.ask(about, question, *_one_of_each(found))
-
-
-def _one_of_each(
-    found: Iterable[tuple[str, Sequence[Step]]],
-) -> Iterable[tuple[str, Sequence[Step]]]:
-    """The first answer of those that have the same words."""
-    chosen: dict[str, Sequence[Step]] = {}
-    for words, steps in found:
-        chosen.setdefault(words, steps)
-    return chosen.items()
+    question, lacking = words
+    work.ask([about], question if answers else question + lacking, *answers.items())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
