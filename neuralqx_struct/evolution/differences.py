@@ -25,7 +25,7 @@ from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.lock import full_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.proofs import unproved_sizes
 from neuralqx_struct.schema.sizes.scopes import (

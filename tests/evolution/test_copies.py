@@ -76,7 +76,9 @@ def test_a_removal_is_undone_by_a_copy():
 
 
 def test_files_write_copy_and_like():
-    assert step_text(steps.add(field="ema", copy_of="params")) == "- add: {field: ema, copy: params}"
+    assert (
+        step_text(steps.add(field="ema", copy_of="params")) == "- add: {field: ema, copy: params}"
+    )
     like = steps.add(field="ema", like="params", default=0)
     assert step_text(like) == "- add: {field: ema, like: params, default: 0}"
 

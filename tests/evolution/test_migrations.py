@@ -395,7 +395,7 @@ def pasted(found, *, renamed):
     """The steps that hints propose, as their text; of two that exclude each other the wanted one."""
     steps = []
     for hint in filter(None, (d.hint for d in found)):
-        ways = re.split("; (?=[\w ,]+: `- )", hint)
+        ways = re.split(r"; (?=[\w ,]+: `- )", hint)
         hint = ways[-1] if " yes: " in ways[0] and not renamed else ways[0]
         steps += [text for text in re.findall("`([^`]+)`", hint) if text.startswith("- ")]
     return "\n".join(steps)

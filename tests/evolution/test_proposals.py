@@ -7,9 +7,9 @@ import neuralqx_struct as s
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.proof import prove
-from neuralqx_struct.evolution.suggestions.work import loses_values
 from neuralqx_struct.evolution.steps import step_text
 from neuralqx_struct.evolution.suggestions import explained, suggest
+from neuralqx_struct.evolution.suggestions.work import loses_values
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series

@@ -314,7 +314,9 @@ REMOVE = StepKind(
     cost="manifest",
     puts=lambda step: (
         (),
-        [step.undo_default] if step.path is None and "undo_default" in step.model_fields_set else (),
+        [step.undo_default]
+        if step.path is None and "undo_default" in step.model_fields_set
+        else (),
     ),
     review=_review_remove,
     drops_values=True,
@@ -381,7 +383,9 @@ def _sibling(
     others = [
         other
         for other in document.structs[edit.name].stored
-        if other != name and other in stored and other not in edit.gone
+        if other != name
+        and other in stored
+        and other not in edit.gone
         and readable_as(stored[other].declared, wanted, edit.known)
     ]
     return max(others, key=lambda o: likeness(o, stored[o], name, declaration), default=None)

@@ -56,8 +56,12 @@ def check_source(step: Add | Remove, made: FieldDeclaration, scope: Scope) -> No
         wanted, got = format_type(made.declared), format_type(have.declared)
         refuse("NQX304", member, f"expected another field of type {wanted}, got {source}: {got}")
     if copies and is_limited(made) and field_limits(made) != field_limits(have):
-        message = f"expected a field with the limits of {step.field}, got {source}, which has others"
-        refuse("NQX107", member, message, "write a value as `default:`, or give both the same limits")
+        message = (
+            f"expected a field with the limits of {step.field}, got {source}, which has others"
+        )
+        refuse(
+            "NQX107", member, message, "write a value as `default:`, or give both the same limits"
+        )
     if not copies:
         _check_number(step, made, scope)
 

@@ -16,8 +16,8 @@ from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.renamed_words import Words
-from neuralqx_struct.evolution.steps.candidates import Candidate, Edit
 from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, substitute
+from neuralqx_struct.evolution.steps.candidates import Candidate, Edit
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import Places

@@ -42,6 +42,7 @@ rename = builder(Rename)
 # ---------------------------------------------------------------------------------------------------------------------
 # Candidates.
 
+
 def _candidates(edit: Edit, *, named: bool) -> Iterator[Candidate]:
     """Yields renames: with ``named`` those that the names show, else those of one type whatever the names."""
     gone, come = [*edit.gone.items()], [*edit.come.items()]

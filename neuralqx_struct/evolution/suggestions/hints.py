@@ -68,7 +68,9 @@ class _Placing:
         steps = _first_steps([suggestion])
         about = [at for at in suggestion.about if at in self.shown]
         fresh = [at for at in about if at not in self.first]
-        before = [self.renamed[at[1]] for at in suggestion.about if at[1:2] and at[1] in self.renamed]
+        before = [
+            self.renamed[at[1]] for at in suggestion.about if at[1:2] and at[1] in self.renamed
+        ]
         if before and self.trial.after(steps) is None:
             place = before[0]
         else:

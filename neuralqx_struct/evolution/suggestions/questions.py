@@ -1,0 +1,181 @@
+"""Questions to the author: which field became which, how a type changed, what old payloads get, whether values may be lost.
+
+A question has all answers that make sense, each with steps that apply. Whatever became of two fields, one answer is that they
+have nothing to do with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from neuralqx_struct.evolution.declared_sizes import facing_sizes
+from neuralqx_struct.evolution.sizes import readable_as, substitute
+from neuralqx_struct.evolution.steps import kind
+from neuralqx_struct.evolution.steps.additions import additions, removals
+from neuralqx_struct.evolution.steps.candidates import Candidate, are
+from neuralqx_struct.evolution.suggestions.pairs import edit_of
+from neuralqx_struct.evolution.suggestions.work import Place, Work, place_of
+from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.types import Array, Type
+from neuralqx_struct.types.text import format_type
+
+
+def ask_whether(question: str, places: Sequence[Place], steps: Sequence[Step], work: Work) -> None:
+    """Asks whether fields became others; the other answer is always that they have nothing to do with each other."""
+    apart = _apart(places, work, work.have)
+    answers: list[tuple[str, Sequence[Step]]] = [("yes", steps)]
+    if apart is None:
+        come = [at[3] for at in places if _is_new(at, work)]
+        values = f"{' and '.join(come)} a value; no constant is one"
+        question = f"{question} If not, write a step that gives {values}."
+    else:
+        answers.append(("no", apart))
+    work.ask(places, question, *answers)
+
+
+def ask_which(first: Candidate, rivals: Sequence[Candidate], name: str, work: Work) -> None:
+    """Asks which field became which, where several may have; those that did not are added and removed."""
+    found = [first, *rivals]
+    gone = [*dict.fromkeys(each for c in found for each in c.gone)]
+    come = [*dict.fromkeys(each for c in found for each in c.come)]
+    places = [place_of(name, each) for each in (*gone, *come)]
+    answers: list[tuple[str, Sequence[Step]]] = []
+    for candidate in found:
+        after = work.after(candidate.steps)
+        others = after and _apart(places, work, after)
+        if others is not None:
+            words = f"{candidate.gone[0]} is {candidate.come[0]} now"
+            answers.append((words, [*candidate.steps, *others]))
+    apart = _apart(places, work, work.have)
+    if apart is not None:
+        answers.append(("none of them", apart))
+    question = f"{are(gone)} gone and {are(come)} new: which of them was renamed?"
+    work.ask(places, question, *answers)
+
+
+def _is_new(at: Place, work: Work) -> bool:
+    """True for a field that only the new version has, in a struct that both have."""
+    struct, name = at[1], at[3]
+    both = struct in work.have.structs and struct in work.want.structs
+    return (
+        both
+        and name
+        in work.want.structs[struct].stored.keys() - work.have.structs[struct].stored.keys()
+    )
+
+
+def _apart(places: Sequence[Place], work: Work, have: Document) -> list[Step] | None:
+    """The steps that add and remove fields as unrelated ones; None if no constant is a value of a new one.
+
+    Additions come first: only an array that goes may show a size that a new one has.
+    """
+    steps: list[Step] = []
+    for adds in (True, False):
+        for _, struct, _, name in dict.fromkeys(places):
+            if struct not in have.structs or struct not in work.want.structs:
+                continue  # a struct that is gone or new is the value of a field of another one
+            edit = edit_of(struct, work, have)
+            found: list[Iterable[tuple[str, Step]]] = []
+            if name in edit.gone and adds == (name in edit.come):
+                found.append(removals(edit, name))
+            if name in edit.come and adds:
+                found.append(additions(edit, name))
+            for options in found:
+                step = next((step for _, step in _sound(options, work, have)), None)
+                after = None if step is None else work.after([step], have)
+                if step is None or after is None:
+                    return None
+                steps.append(step)
+                have = after
+    return steps
+
+
+def _sound(
+    found: Iterable[tuple[str, Step]], work: Work, have: Document
+) -> Iterator[tuple[str, Step]]:
+    """Yields the steps that apply, with their words."""
+    return (each for each in found if work.after([each[1]], have) is not None)
+
+
+def ask_change(name: str, each: str, work: Work) -> None:
+    """Adds the steps that change the type of a field; asks where there are several ways."""
+    declaration, wanted = (d.structs[name].stored[each] for d in (work.have, work.want))
+    have, want = declaration.declared, wanted.declared
+    words = have.solid[0].spelled(work.have) and want.solid[0].spelled(work.want)
+    most = 3 if words else 2  # words become literal strings, then others, and then what is wanted
+    ways = [*work.ways_to(name, each, wanted, work.have, most)]
+    questions = [kind(step).question(wanted) for way in ways for step in way]
+    question = next(filter(None, questions), "")
+    shown = f"{each} was {format_type(have)} and is {format_type(want)}"
+    about = [place_of(name, each)]
+    if len(ways) == 1 and not question:
+        work.take(about, ways[0])
+    elif ways:
+        answers = [(" and ".join(dict.fromkeys(kind(s).answer for s in way)), way) for way in ways]
+        work.ask(about, f"{shown}: {question or 'how did it change?'}", *answers)
+    else:
+        work.ask(about, f"{shown}: {_no_step(have, want, work)}.")
+
+
+def _no_step(have: Type, want: Type, work: Work) -> str:
+    """The reason why no step turns one type into another, and the way out."""
+    if isinstance(have, Array) and isinstance(want, Array) and have.dtype == want.dtype:
+        names = {name: size for size, name in facing_sizes(have, want)}
+        renamed = readable_as(have, substitute(want, names), work.known_in())
+        return (
+            "no step turns one shape into the other, as they are not of one size for all dims; "
+            f"{f'write `{format_type(have)}`, or ' if renamed else ''}"
+            "declare them under dims of both versions, with `equals:`, if they are"
+        )
+    if have.refers in work.have.enums and want.refers in work.want.enums:
+        return (
+            f"they have other members: rename those of {have.refers} with `map_enum`, "
+            f"then `convert` the field to {want.refers}"
+        )
+    return "no step turns one into the other; give the new field another name, or write a `python` step"
+
+
+def ask_one_by_one(name: str, work: Work) -> None:
+    """Adds suggestions for fields that are alone: additions first, as only an array that goes may show a size of a new one."""
+    old, new = work.have.structs[name].stored, work.want.structs[name].stored
+    for each in [each for each in new if each not in old]:
+        shown = format_type(new[each].declared)
+        question = f"{each}, {shown}, is new: what do old payloads get?"
+        lacking = f" No value of {shown} can be written: let it be `{shown} | null`, or write a step that computes it."
+        found = _sound(additions(edit_of(name, work), each), work, work.have)
+        _ask_alone(place_of(name, each), new[each], (question, lacking), found, work)
+    for each in [each for each in old if each not in new]:
+        question = f"{each}, {format_type(old[each].declared)}, is gone: may its values be lost?"
+        found = _sound(removals(edit_of(name, work), each), work, work.have)
+        _ask_alone(place_of(name, each), old[each], (question, ""), found, work)
+    for each in [each for each in new if each in old]:
+        if not work.has(work.have, name, each, new[each]):
+            ask_change(name, each, work)
+
+
+def _ask_alone(
+    about: Place,
+    declaration: FieldDeclaration,
+    words: tuple[str, str],
+    found: Iterable[tuple[str, Step]],
+    work: Work,
+) -> None:
+    """Adds the suggestion for a field that only one version has; its default is an answer that needs no question.
+
+    Args:
+        about: The field.
+        declaration: Its declaration.
+        words: The question, and what to add to it if there is no step.
+        found: The steps that resolve it, with words.
+        work: Both versions.
+    """
+    answers: dict[str, Sequence[Step]] = {}
+    for label, step in found:
+        answers.setdefault(label, (step,))
+    first = next(iter(answers.values()), None)
+    keeps = first is not None and not getattr(first[0], "lossy", False)
+    if declaration.has_default and keeps and work.take([about], first or ()):
+        return
+    question, lacking = words
+    work.ask([about], question if answers else question + lacking, *answers.items())
