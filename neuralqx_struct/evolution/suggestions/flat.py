@@ -64,12 +64,30 @@ class Holder:
                 found[leaf] = substitute(struct.stored[leaf].declared, bind)
         return found
 
-    def inlined(self, within: str | None, leaves: Sequence[str] = ()) -> list[Step]:
-        """The steps that lay fields of the struct beside it, by default all of them."""
-        names = [leaf for leaf in self.flat if not leaves or leaf in leaves]
+    def inlined(self, names: Sequence[str], there: Iterable[str], within: str | None) -> list[Step]:
+        """The steps that lay some fields of the struct beside it, past others of the same names."""
         inline = build.inline(field=self.name, fields=names, within=within)
-        others = [(leaf, self.flat[leaf]) for leaf in names if self.flat[leaf] != leaf]
-        return [inline, *(build.rename(field=a, to=b, within=within) for a, b in others)]
+        flat = [(leaf, self.flat[leaf]) for leaf in names if self.flat[leaf] != leaf]
+        steps = [inline, *(build.rename(field=a, to=b, within=within) for a, b in flat)]
+        return self._past_others(names, there, steps, within)
+
+    def moved(self, names: Sequence[str], there: Iterable[str], within: str | None) -> list[Step]:
+        """The steps that undo :meth:`inlined`."""
+        flat = [(self.flat[leaf], leaf) for leaf in names if self.flat[leaf] in {*there} - {leaf}]
+        move = build.move(fields=names, into=self.name, struct=self.struct, within=within)
+        steps = [*(build.rename(field=a, to=b, within=within) for a, b in flat), move]
+        return self._past_others([leaf for _, leaf in flat], there, steps, within)
+
+    def _past_others(
+        self, names: Iterable[str], there: Iterable[str], steps: Iterable[Step], within: str | None
+    ) -> list[Step]:
+        """Steps that need some names, with the fields that have these names put aside before and put back behind."""
+        aside = [(name, f"{name}_before_{self.name}") for name in {*there}.intersection(names)]
+        return [
+            *(build.rename(field=a, to=b, within=within) for a, b in sorted(aside)),
+            *steps,
+            *(build.rename(field=b, to=a, within=within) for a, b in sorted(aside)),
+        ]
 
 
 @dataclass(slots=True)
@@ -149,16 +167,9 @@ class Flat:
         coming = _holders(name, work.want, work.have)
         leaving = _apart(leaving, _leaves(coming, work.want), work)
         coming = _apart(coming, _leaves(leaving, work.have), work)
-        for holders, document in ((leaving, work.have), (coming, work.want)):
-            _name_leaves(holders, document.structs[name].stored)
-        flat = Work(work.have, _flat(name, work.want, coming), budget=work.budget)
-        inlined = []
-        for holder in leaving:
-            after = flat.after(holder.inlined(work.within(name)))
-            if after is not None:
-                flat.have = _with_own_sizes(after, name, holder, work)
-                inlined.append(holder)
-        return cls(name, work, flat, inlined, coming)
+        have, leaving = _flattened(name, work.have, leaving, work.want)
+        want, coming = _flattened(name, work.want, coming, work.have)
+        return cls(name, work, Work(have, want, budget=work.budget), leaving, coming)
 
     def groups(self, candidates: Iterable[Candidate]) -> list[Group]:
         """The candidates, those that share structs together; all others each in a group of its own."""
@@ -177,46 +188,28 @@ class Flat:
 
     def steps(self, group: Group) -> list[Step] | None:
         """The steps of a group between the declarations that are not flat, or None if one of them is refused."""
-        trail = _Trail(self.work, self.work.have)
         within = self.work.within(self.name)
         gone = {each for candidate in group.candidates for each in candidate.gone}
         come = {each for candidate in group.candidates for each in candidate.come}
+        steps: list[Step] = []
+
+        def there() -> Mapping[str, FieldDeclaration]:
+            after = self.work.after(steps)
+            return after.structs[self.name].stored if after else {}
+
         for holder in group.leaving:
             # A struct that goes away leaves its other fields beside it, where they are removed one by one.
             used = [leaf for leaf, flat in holder.flat.items() if holder.whole or flat in gone]
-            trail.go(holder.inlined(within, used))
-        left = [*group.candidates]
+            steps += holder.inlined(used, there(), within)
+        steps += [step for candidate in group.candidates for step in candidate.steps]
         for holder in group.coming:
-            names = {leaf: flat for leaf, flat in holder.flat.items() if flat in come}
-            for each in [c for c in left if not {*names.values()}.isdisjoint(c.come)]:
-                left.remove(each)
-                trail.go_one_of(_under_own_name(each, names), each.steps)
+            used = [leaf for leaf, flat in holder.flat.items() if flat in come]
+            steps += holder.moved(used, there(), within)
             come.add(holder.name)  # and goes on into the struct around it
-            there = trail.have.structs[self.name].stored if trail.have else ()
-            trail.go(_moved(holder, names, within, there))
-        for candidate in left:
-            trail.go(candidate.steps)
-        return None if trail.have is None else trail.steps
-
-
-@dataclass(slots=True)
-class _Trail:
-    """Steps, and the declaration after them; None once a step was refused."""
-
-    work: Work
-    have: Document | None
-    steps: list[Step] = field(default_factory=list)
-
-    def go(self, steps: Sequence[Step]) -> None:
-        """Adds steps."""
-        if self.have is not None:
-            self.have = self.work.after(steps, self.have)
-        self.steps += steps
-
-    def go_one_of(self, steps: Sequence[Step], others: Sequence[Step]) -> None:
-        """Adds steps, or others if these are refused."""
-        refused = self.have is not None and self.work.after(steps, self.have) is None
-        self.go(others if refused else steps)
+        for way in (_shortened(steps), steps):
+            if self.work.after(way) is not None:
+                return way
+        return None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -327,16 +320,27 @@ def _name_leaves(holders: Iterable[Holder], own: Iterable[str]) -> None:
             holder.flat[leaf] = flat
 
 
-def _flat(name: str, document: Document, holders: Iterable[Holder]) -> Document:
-    """The declaration with the fields of nested structs beside those of the struct that holds them."""
-    fields = dict(document.structs[name].fields)
+def _flattened(
+    name: str, document: Document, holders: Sequence[Holder], other: Document
+) -> tuple[Document, list[Holder]]:
+    """The declaration with the fields of nested structs beside those of the struct, and the holders where that is possible.
+
+    Args:
+        name: The struct.
+        document: The declaration.
+        holders: The fields that hold the nested structs.
+        other: The other version.
+    """
+    _name_leaves(holders, document.structs[name].stored)
+    trial, found = Work(document, document), list[Holder]()
+    within = None if name == document.root == other.root else name
     for holder in holders:
-        inner = document.structs[holder.struct].stored
-        for leaf, declared in holder.types(document).items():
-            fields[holder.flat[leaf]] = inner[leaf].with_type(declared)
-        if holder.whole:
-            del fields[holder.name]
-    return with_fields(document, name, fields)
+        there = trial.have.structs[name].stored
+        after = trial.after(holder.inlined(holder.leaves, there, within))
+        if after is not None:
+            trial.have = _with_own_sizes(after, name, holder, document, other)
+            found.append(holder)
+    return trial.have, found
 
 
 def with_fields(document: Document, name: str, fields: Mapping[str, FieldDeclaration]) -> Document:
@@ -345,10 +349,12 @@ def with_fields(document: Document, name: str, fields: Mapping[str, FieldDeclara
     return document.model_copy(update={"structs": {**document.structs, name: made}})
 
 
-def _with_own_sizes(document: Document, name: str, holder: Holder, work: Work) -> Document:
-    """The declaration with the names that sizes had inside of a struct, as far as the new version has no others."""
-    wanted = sizes_of_struct(work.want, name).keys()
-    fields, types = dict(document.structs[name].fields), holder.types(work.have)
+def _with_own_sizes(
+    document: Document, name: str, holder: Holder, before: Document, other: Document
+) -> Document:
+    """The declaration with the names that sizes had inside of a struct, as far as the other version has no others."""
+    wanted = sizes_of_struct(other, name).keys()
+    fields, types = dict(document.structs[name].fields), holder.types(before)
     for leaf, flat in holder.flat.items():
         apart = {size for size, _ in sizes_in(fields[flat].declared)}
         if leaf in types and wanted.isdisjoint(apart - {s for s, _ in sizes_in(types[leaf])}):
@@ -367,40 +373,17 @@ def _around(holders: Iterable[Holder], names: Iterable[str]) -> Iterator[Holder]
     yield from dict.fromkeys(around)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Steps that move fields into structs.
-
-
-def _moved(
-    holder: Holder, names: Mapping[str, str], within: str | None, there: Iterable[str]
-) -> list[Step]:
-    """The steps that move fields into a struct, past others of the same name."""
-    there = {*there}
-
-    def renamed(old: str, new: str) -> Step:
-        return build.rename(field=old, to=new, within=within)
-
-    ours = [(flat, leaf) for leaf, flat in names.items() if flat != leaf and flat in there]
-    in_the_way = [(leaf, f"{leaf}_before_{holder.name}") for _, leaf in ours if leaf in there]
-    move = build.move(fields=[*names], into=holder.name, struct=holder.struct, within=within)
-    return [
-        *(renamed(leaf, aside) for leaf, aside in in_the_way),
-        *(renamed(flat, leaf) for flat, leaf in ours),
-        move,
-        *(renamed(aside, leaf) for leaf, aside in in_the_way),
-    ]
-
-
-def _under_own_name(candidate: Candidate, names: Mapping[str, str]) -> Sequence[Step]:
-    """The steps of a candidate for one field with the name that the field has in its struct."""
-    for leaf, flat in names.items():
-        if candidate.come == (flat,) and flat != leaf:
-            return [_with_name(step, flat, leaf) for step in candidate.steps]
-    return candidate.steps
-
-
-def _with_name(step: Step, old: str, new: str) -> Step:
-    """A step with another name for the field that it makes or changes."""
-    members = ["field", "into", *(["to"] if build.kind(step).renames_field else [])]
-    named: dict[str, Any] = {m: new for m in members if getattr(step, m, None) == old}
-    return step.model_copy(update=named)
+def _shortened(steps: Sequence[Step]) -> list[Step]:
+    """The steps with one rename in place of two of the same field."""
+    found: list[Any] = []
+    for step in steps:
+        kept: Any = step
+        if build.kind(step).renames_field:
+            renames = (each for each in found if build.kind(each).renames_field)
+            named = (each for each in renames if each.to == kept.field)
+            before = next((each for each in named if each.field != kept.to), None)
+            if before is not None:
+                found.remove(before)
+                kept = kept.model_copy(update={"field": before.field})
+        found.append(kept)
+    return found
