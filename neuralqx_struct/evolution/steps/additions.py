@@ -9,7 +9,7 @@ Example:
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
@@ -348,7 +348,7 @@ def additions(edit: Edit, name: str) -> Iterator[tuple[str, Add]]:
     values = [*values_for(declaration, edit.want)]
     for value in values:
         yield "this value, or another", add(field=name, default=value, **edit.place)
-    other = _sibling(edit, name, declaration, edit.have)
+    other = _sibling(edit, name, declaration, edit.have.structs[edit.name].stored)
     if other is not None:
         yield f"a copy of {other}", add(field=name, copy_of=other, **edit.place)
     if other is not None and not values:
@@ -363,7 +363,9 @@ def removals(edit: Edit, name: str) -> Iterator[tuple[str, Remove]]:
     for value in values:
         words = "the value that a downgrade puts in its place"
         yield words, remove(field=name, undo_default=value, **edit.place)
-    other = None if values else _sibling(edit, name, declaration, edit.want)
+    other = (
+        None if values else _sibling(edit, name, declaration, edit.want.structs[edit.name].stored)
+    )
     if other is not None:
         words = f"a downgrade puts the structure of {other} in its place, with 0 in its arrays"
         yield words, remove(field=name, like=other, undo_default=0, **edit.place)
@@ -373,19 +375,22 @@ def removals(edit: Edit, name: str) -> Iterator[tuple[str, Remove]]:
 
 
 def _sibling(
-    edit: Edit, name: str, declaration: FieldDeclaration, document: Document
+    edit: Edit, name: str, declaration: FieldDeclaration, names: Iterable[str]
 ) -> str | None:
-    """The field of both versions with the type of another one, if it holds arrays; of several the one named most alike."""
+    """The field, of some names, with the type of another one that holds a struct or an array; the one named most alike."""
     wanted = declaration.declared
-    if not any(inner.refers in document.structs or inner.axes for inner in walk_type(wanted)):
+    if not any(inner.refers in edit.have.structs or inner.axes for inner in walk_type(wanted)):
         return None
     stored = edit.have.structs[edit.name].stored
     others = [
         other
-        for other in document.structs[edit.name].stored
-        if other != name
-        and other in stored
-        and other not in edit.gone
+        for other in names
+        if other in stored
+        and other != name
         and readable_as(stored[other].declared, wanted, edit.known)
     ]
-    return max(others, key=lambda o: likeness(o, stored[o], name, declaration), default=None)
+    # Fields that stay come before those that go: nobody has to know these any longer.
+    kept = [other for other in others if other not in edit.gone] or others
+    return max(
+        kept, key=lambda other: likeness(other, stored[other], name, declaration), default=None
+    )

@@ -26,7 +26,7 @@ def ask_whether(question: str, places: Sequence[Place], steps: Sequence[Step], w
     apart = _apart(places, work, work.have)
     answers: list[tuple[str, Sequence[Step]]] = [("yes", steps)]
     if apart is None:
-        come = [at[3] for at in places if _is_new(at, work)]
+        come = dict.fromkeys(at[3] for at in places if _needs_value(at, work))
         values = f"{' and '.join(come)} a value; no constant is one"
         question = f"{question} If not, write a step that gives {values}."
     else:
@@ -54,15 +54,14 @@ def ask_which(first: Candidate, rivals: Sequence[Candidate], name: str, work: Wo
     work.ask(places, question, *answers)
 
 
-def _is_new(at: Place, work: Work) -> bool:
-    """True for a field that only the new version has, in a struct that both have."""
+def _needs_value(at: Place, work: Work) -> bool:
+    """True for a field that the old version lacks, or has with another type, in a struct that both have."""
     struct, name = at[1], at[3]
-    both = struct in work.have.structs and struct in work.want.structs
-    return (
-        both
-        and name
-        in work.want.structs[struct].stored.keys() - work.have.structs[struct].stored.keys()
-    )
+    if struct not in work.have.structs or struct not in work.want.structs:
+        return False
+    wanted = work.want.structs[struct].stored.get(name)
+    has = name in work.have.structs[struct].stored
+    return wanted is not None and not (has and work.has(work.have, struct, name, wanted))
 
 
 def _apart(places: Sequence[Place], work: Work, have: Document) -> list[Step] | None:
