@@ -62,6 +62,22 @@ def test_every_proposal_is_applied_and_lints(name):
 
 
 @pytest.mark.parametrize("name", TABLE)
+def test_every_other_answer_lints_beside_the_first_ones_to_other_questions(name):
+    case = TABLE[name]
+    found = proposed(case)
+    for question in found:
+        for answer in question.answers[1:]:
+            steps = [
+                step
+                for each in found
+                for step in (answer if each is question else each.answers[0]).steps
+            ]
+            items = [item for step in steps for item in yaml.safe_load(step_text(step))]
+            judged = prove(document(case, 1), document(case, 2, [{"from": 1, "steps": items}]))
+            assert [str(d) for d in judged if d.severity == "error"] == [], answer.label
+
+
+@pytest.mark.parametrize("name", TABLE)
 def test_answers_that_lose_values_come_last_and_are_labelled(name):
     for each in proposed(TABLE[name]):
         lossy = [any(map(loses_values, a.steps)) for a in each.answers]

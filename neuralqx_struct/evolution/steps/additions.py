@@ -342,6 +342,16 @@ def values_for(declaration: FieldDeclaration, document: Document) -> Iterator[An
             yield value
 
 
+def _struct_value(struct: str, document: Document) -> Any:
+    """The values of the fields of a struct as a file writes them; no value where one of them has none."""
+    inside = {n: other for n, other in document.structs.items() if n != struct}
+    others = document.model_copy(update={"structs": inside})  # a struct in itself ends here
+    found = {}
+    for name, declaration in document.structs[struct].stored.items():
+        found[name] = next(values_for(declaration, others), NO_VALUE)
+    return NO_VALUE if NO_VALUE in found.values() else found
+
+
 def additions(edit: Edit, name: str) -> Iterator[tuple[str, Add]]:
     """Yields the steps that add a field, with words: a value, and what another field of the type has."""
     declaration = edit.come[name]
@@ -349,11 +359,15 @@ def additions(edit: Edit, name: str) -> Iterator[tuple[str, Add]]:
     for value in values:
         yield "this value, or another", add(field=name, default=value, **edit.place)
     other = _sibling(edit, name, declaration, edit.have.structs[edit.name].stored)
-    if other is not None:
-        yield f"a copy of {other}", add(field=name, copy_of=other, **edit.place)
     if other is not None and not values:
         words = f"as {other}, with 0 or another number in its arrays"
         yield words, add(field=name, like=other, default=0, **edit.place)
+    if other is not None:
+        yield f"a copy of {other}", add(field=name, copy_of=other, **edit.place)
+    elif declaration.declared.refers in edit.want.structs:
+        value = _struct_value(declaration.declared.refers, edit.want)
+        if value is not NO_VALUE:
+            yield "this value, or another", add(field=name, default=value, **edit.place)
 
 
 def removals(edit: Edit, name: str) -> Iterator[tuple[str, Remove]]:

@@ -17,6 +17,7 @@ from neuralqx_struct.evolution.suggestions.pairs import edit_of
 from neuralqx_struct.evolution.suggestions.work import Place, Work, place_of
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.types import Array, Type
 from neuralqx_struct.types.text import format_type
 
@@ -25,7 +26,7 @@ def ask_whether(question: str, places: Sequence[Place], steps: Sequence[Step], w
     """Asks whether fields became others; the other answer is always that they have nothing to do with each other."""
     apart = _apart(places, work, work.have)
     answers: list[tuple[str, Sequence[Step]]] = [("yes", steps)]
-    if apart is None:
+    if apart is None or _fields(work.after(apart)) != _fields(work.after(steps)):
         come = dict.fromkeys(at[3] for at in places if _needs_value(at, work))
         values = f"{' and '.join(come)} a value; no constant is one"
         question = f"{question} If not, write a step that gives {values}."
@@ -50,8 +51,17 @@ def ask_which(first: Candidate, rivals: Sequence[Candidate], name: str, work: Wo
     apart = _apart(places, work, work.have)
     if apart is not None:
         answers.append(("none of them", apart))
+    ends = [_fields(work.after(steps)) for _, steps in answers]
+    fitting = [each for each, end in zip(answers, ends, strict=True) if end == ends[0]]
     question = f"{are(gone)} gone and {are(come)} new: which of them was renamed?"
-    work.ask(places, question, *answers)
+    work.ask(places, question, *fitting)
+
+
+def _fields(document: Document | None) -> dict[str, set[str]]:
+    """The fields of the structs that payloads hold: the same after each answer, as the steps behind fit to all."""
+    if document is None:
+        return {}
+    return {name: {*document.structs[name].stored} for name in reachable(document)[0]}
 
 
 def _needs_value(at: Place, work: Work) -> bool:
