@@ -11,7 +11,7 @@ Example:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
@@ -23,6 +23,7 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
+    model_serializer,
     model_validator,
 )
 
@@ -126,6 +127,12 @@ class Add(Step):
         serialization_alias="copy",
         description="In place of default: a field of the same type in the struct, whose value the new one gets.",
     )
+
+    @model_serializer(mode="wrap")
+    def _with_null(self, handler: Callable[[Self], dict[str, Any]]) -> dict[str, Any]:
+        """The members, ``default: null`` too where members with their default are left out: it is a value of its own."""
+        data = handler(self)
+        return data | {"default": self.default} if "default" in self.model_fields_set else data
 
 
 class Remove(Step):
