@@ -34,7 +34,7 @@ class Candidate:
         come: Those that they may have become.
         steps: The steps.
         cost: How unlikely it is, from 0 for an alias to 1.
-        question: What only the author can know; empty if the steps are sure.
+        question: What only the author can know, behind the names of the fields; empty if the steps are sure.
     """
 
     gone: tuple[str, ...]
@@ -42,6 +42,13 @@ class Candidate:
     steps: tuple[Step, ...]
     cost: float = 0.0
     question: str = ""
+
+    @property
+    def asked(self) -> str:
+        """The question with the names of the fields."""
+        if self.gone == self.come:
+            return f"{' and '.join(self.gone)}{self.question}"
+        return f"{are(self.gone)} gone and {are(self.come)} new{self.question}"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import constant, extent, readable_as, same_size, same_type
-from neuralqx_struct.evolution.steps.candidates import Candidate, Edit, Fields, are
+from neuralqx_struct.evolution.steps.candidates import Candidate, Edit, Fields
 from neuralqx_struct.evolution.steps.operations import Scope, may_stop, refuse
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.manifest.kinds import DICT, LIST, TUPLE, NodeKind
@@ -206,7 +206,7 @@ def _collected(
     """Yields the steps that gather values and give the collection its type."""
     step = Merge(fields=[*parts], into=whole, how=how, **edit.place)
     order = "under these keys" if how == "dict" else "in this order"
-    question = f"{are(parts)} gone and {whole} is new: are they its values, {order}?"
+    question = f": are they its values, {order}?"
     for more in islice(edit.change(whole, edit.come[whole], (step,)), 1):
         yield Candidate(tuple(parts), (whole,), (step, *more), cost, question)
 
@@ -276,7 +276,7 @@ def _layers(edit: Edit) -> Iterator[Candidate]:
                 steps.append(Move(fields=[*row], into=layer, struct=struct, **edit.place))
             steps.append(Merge(fields=layers, into=whole, how="list", **edit.place))
             parts = tuple(name for row in rows for name in row.values())
-            question = f"{are(parts)} gone and {whole} is new: are they fields of its items, in this order?"
+            question = ": are they fields of its items, in this order?"
             for more in islice(edit.change(whole, declaration, steps), 1):
                 yield Candidate(parts, (whole,), (*steps, *more), 0.15, question)
 

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.sizes import extent, total
-from neuralqx_struct.evolution.steps.candidates import Candidate, Edit, Fields, are
+from neuralqx_struct.evolution.steps.candidates import Candidate, Edit, Fields
 from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.polynomials import (
@@ -172,8 +172,7 @@ def _merged(edit: Edit, whole: str, parts: tuple[str, ...]) -> Iterator[Candidat
         for steps in sorted(options, key=len)[:1]:
             cost = _cost(whole, parts, len(steps) - 1)
             words = _words(whole, parts, next(s for s in steps if isinstance(s, Merge)))
-            question = f"{are(parts)} gone and {whole} is new: is {words}?"
-            yield Candidate(parts, (whole,), steps, cost, question)
+            yield Candidate(parts, (whole,), steps, cost, f": is {words}?")
 
 
 def _changed_behind(

@@ -86,8 +86,7 @@ def _renamed(edit: Edit, a: str, b: str, cost: float, most: int = 2) -> Iterator
         if len(more) > most:
             return
         became = f", now {format_type(wanted.declared)}" if more else ""
-        shown = f"of type {format_type(old.declared)}{became}"
-        question = f"{a} is gone and {b} is new, {shown}: was it renamed?"
+        question = f", of type {format_type(old.declared)}{became}: was it renamed?"
         yield Candidate((a,), (b,), (step, *more), cost, question)
 
 
@@ -110,7 +109,7 @@ def _swapped(edit: Edit) -> Iterator[Candidate]:
             aside = f"{a}_before_{b}"
             names = ((a, aside), (b, a), (aside, b))
             steps = tuple(rename(field=old, to=new, **edit.place) for old, new in names)
-            question = f"{a} and {b} have each the type of the other: did they swap their names?"
+            question = " have each the type of the other: did they swap their names?"
             yield Candidate((a, b), (a, b), steps, 0.2, question)
 
 

@@ -15,7 +15,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.sizes import substitute
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind
-from neuralqx_struct.evolution.steps.candidates import MOST_FIELDS, Candidate, Edit, are
+from neuralqx_struct.evolution.steps.candidates import MOST_FIELDS, Candidate, Edit
 from neuralqx_struct.evolution.suggestions.flat import with_fields
 from neuralqx_struct.evolution.suggestions.work import Work
 from neuralqx_struct.expressions import Expression, parse
@@ -40,15 +40,12 @@ class Choice:
 
     def rivals(self, taken: Candidate) -> Iterator[Candidate]:
         """Yields the renames from the same field, or to it, of which the other end has no other candidate."""
-        if len(taken.gone) > 1 or len(taken.come) > 1:
-            return
         for other in self.left:
-            ends = (*other.gone, *other.come)
-            same_gone, same_come = other.gone == taken.gone, other.come == taken.come
-            free = [*self.edit.gone] if same_come else [*self.edit.come]
-            end = other.gone if same_come else other.come
-            if len(ends) == 2 and same_gone != same_come and end[0] in free:
-                yield other
+            if len(other.gone) == len(other.come) == 1:
+                from_another = other.come == taken.come and other.gone[0] in self.edit.gone
+                to_another = other.gone == taken.gone and other.come[0] in self.edit.come
+                if from_another or to_another:
+                    yield other
 
 
 def choose(name: str, work: Work) -> Choice:
@@ -106,8 +103,8 @@ def _undone(edit: Edit, work: Work, *, named: bool) -> Iterator[Candidate]:
     for candidate in build.candidates(edit_of(edit.name, back), named=named, undone=True):
         steps = _inverted(candidate.steps, start, edit.have)
         if steps is not None:
-            question = _turned_question(candidate)
-            yield Candidate(candidate.come, candidate.gone, steps, candidate.cost, question)
+            ends = (candidate.come, candidate.gone)
+            yield Candidate(*ends, steps, candidate.cost, candidate.question)
     work.budget = back.budget
 
 
@@ -122,12 +119,6 @@ def _inverted(steps: Iterable[Step], start: Document, target: Document) -> tuple
     except SchemaError:
         return None
     return tuple(found)
-
-
-def _turned_question(candidate: Candidate) -> str:
-    before = f"{are(candidate.gone)} gone and {are(candidate.come)} new"
-    after = f"{are(candidate.come)} gone and {are(candidate.gone)} new"
-    return candidate.question.replace(before, after)
 
 
 def _kept(name: str, work: Work) -> Iterator[Candidate]:

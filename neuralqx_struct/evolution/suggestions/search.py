@@ -132,8 +132,9 @@ def _pair_fields(name: str, work: Work) -> None:
     for group in flat.groups(choice.taken):
         steps = flat.steps(group)
         if steps is not None:
-            rivals = [*choice.rivals(group.candidates[0])] if group.is_single else []
-            _suggest_group(group, steps, rivals, name, work)
+            rivals = choice.rivals(group.candidates[0]) if group.is_single else ()
+            applied = [rival for rival in rivals if work.after(rival.steps) is not None]
+            _suggest_group(group, steps, applied, name, work)
 
 
 def _suggest_group(
@@ -150,7 +151,7 @@ def _suggest_group(
     elif rivals:
         ask_which(first, rivals, name, work)
     elif group.is_flat:
-        ask_whether(first.question, places, steps, work)
+        ask_whether(first.asked, places, steps, work)
     elif len(gone) == len(come) == 1:
         question = f"{gone[0]} is gone and {come[0]} is new: did it move there, under another name?"
         ask_whether(question, places, steps, work)
