@@ -354,7 +354,7 @@ def _struct_value(struct: str, document: Document) -> Any:
 
 def additions(edit: Edit, name: str) -> Iterator[tuple[str, Add]]:
     """Yields the steps that add a field, with words: a value, and what another field of the type has."""
-    declaration = edit.come[name]
+    declaration = edit.want.structs[edit.name].stored[name]
     values = [*values_for(declaration, edit.want)]
     for value in values:
         yield "this value, or another", add(field=name, default=value, **edit.place)
@@ -372,7 +372,7 @@ def additions(edit: Edit, name: str) -> Iterator[tuple[str, Add]]:
 
 def removals(edit: Edit, name: str) -> Iterator[tuple[str, Remove]]:
     """Yields the steps that remove a field, with words: those that keep the downgrade first."""
-    declaration = edit.gone[name]
+    declaration = edit.have.structs[edit.name].stored[name]
     values = [*values_for(declaration, edit.have)]
     for value in values:
         words = "the value that a downgrade puts in its place"

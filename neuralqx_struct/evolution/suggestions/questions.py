@@ -27,9 +27,9 @@ def ask_whether(question: str, places: Sequence[Place], steps: Sequence[Step], w
     apart = _apart(places, work, work.have)
     answers: list[tuple[str, Sequence[Step]]] = [("yes", steps)]
     if apart is None or _fields(work.after(apart)) != _fields(work.after(steps)):
-        come = dict.fromkeys(at[3] for at in places if _needs_value(at, work))
-        values = f"{' and '.join(come)} a value; no constant is one"
-        question = f"{question} If not, write a step that gives {values}."
+        come = dict.fromkeys(at[3] for at in places if _is_wanted(at, work.have, work))
+        values = f"{' and '.join(come)} a value"
+        question += f" If not, write a step that gives {values}." if come else ""
     else:
         answers.append(("no", apart))
     work.ask(places, question, *answers)
@@ -64,34 +64,46 @@ def _fields(document: Document | None) -> dict[str, set[str]]:
     return {name: {*document.structs[name].stored} for name in reachable(document)[0]}
 
 
-def _needs_value(at: Place, work: Work) -> bool:
-    """True for a field that the old version lacks, or has with another type, in a struct that both have."""
-    struct, name = at[1], at[3]
-    if struct not in work.have.structs or struct not in work.want.structs:
-        return False
+def _is_kept(at: Place, have: Document, work: Work) -> bool:
+    """True for a field that payloads have as the new version declares it."""
+    _, struct, _, name = at
     wanted = work.want.structs[struct].stored.get(name)
-    has = name in work.have.structs[struct].stored
-    return wanted is not None and not (has and work.has(work.have, struct, name, wanted))
+    has = wanted is not None and name in have.structs[struct].stored
+    return wanted is not None and has and work.has(have, struct, name, wanted)
+
+
+def _is_in_both(at: Place, have: Document, work: Work) -> bool:
+    """True for a place in a struct of both versions; another struct is the value of a field of one of these."""
+    return len(at) > 1 and at[1] in have.structs and at[1] in work.want.structs
+
+
+def _is_wanted(at: Place, have: Document, work: Work) -> bool:
+    """True for a field that the new version has, and payloads have not, or with another type."""
+    in_both = _is_in_both(at, have, work)
+    return in_both and at[3] in work.want.structs[at[1]].stored and not _is_kept(at, have, work)
+
+
+def _is_left(at: Place, have: Document, work: Work) -> bool:
+    """True for a field that payloads have, and the new version has not, or with another type."""
+    in_both = _is_in_both(at, have, work)
+    return in_both and at[3] in have.structs[at[1]].stored and not _is_kept(at, have, work)
 
 
 def _apart(places: Sequence[Place], work: Work, have: Document) -> list[Step] | None:
     """The steps that add and remove fields as unrelated ones; None if no constant is a value of a new one.
 
-    Additions come first: only an array that goes may show a size that a new one has.
+    Additions come first, except that of a field that has another type: only an array that goes may show a size that a
+    new one has.
     """
     steps: list[Step] = []
     for adds in (True, False):
-        for _, struct, _, name in dict.fromkeys(places):
-            if struct not in have.structs or struct not in work.want.structs:
-                continue  # a struct that is gone or new is the value of a field of another one
-            edit = edit_of(struct, work, have)
-            found: list[Iterable[tuple[str, Step]]] = []
-            if name in edit.gone and adds == (name in edit.come):
-                found.append(removals(edit, name))
-            if name in edit.come and adds:
-                found.append(additions(edit, name))
-            for options in found:
-                step = next((step for _, step in _sound(options, work, have)), None)
+        for at in dict.fromkeys(places):
+            wanted = _is_wanted(at, have, work)
+            options = [removals] if _is_left(at, have, work) and adds == wanted else []
+            options += [additions] if wanted and adds else []
+            for option in options:
+                found = option(edit_of(at[1], work, have), at[3])
+                step = next((step for _, step in _sound(found, work, have)), None)
                 after = None if step is None else work.after([step], have)
                 if step is None or after is None:
                     return None

@@ -93,7 +93,8 @@ def _rename_struct(former: str, name: str, work: Work) -> None:
     if former in work.want.structs[name].aliases:
         work.take(about, steps)
     else:
-        work.ask(about, f"{former} is gone and {name} is new: was it renamed?", ("yes", steps))
+        question = f"{former} is gone and {name} is new: was it renamed?"
+        ask_whether(question, about, steps, work)
 
 
 def _alike(work: Work) -> Iterator[tuple[str, str]]:
