@@ -6,13 +6,13 @@ have nothing to do with each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from neuralqx_struct.evolution.declared_sizes import facing_sizes
 from neuralqx_struct.evolution.sizes import readable_as, substitute
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.additions import additions, removals
-from neuralqx_struct.evolution.steps.candidates import Candidate, are
+from neuralqx_struct.evolution.steps.candidates import Candidate, Edit, are
 from neuralqx_struct.evolution.suggestions.pairs import edit_of
 from neuralqx_struct.evolution.suggestions.work import Place, Work, place_of
 from neuralqx_struct.schema.migration import Step
@@ -99,9 +99,12 @@ def _apart(places: Sequence[Place], work: Work, have: Document) -> list[Step] | 
     for adds in (True, False):
         for at in dict.fromkeys(places):
             wanted = _is_wanted(at, have, work)
-            options = [removals] if _is_left(at, have, work) and adds == wanted else []
-            options += [additions] if wanted and adds else []
-            for option in options:
+            ways: list[Callable[[Edit, str], Iterator[tuple[str, Step]]]] = []
+            if _is_left(at, have, work) and adds == wanted:
+                ways.append(removals)
+            if wanted and adds:
+                ways.append(additions)
+            for option in ways:
                 found = option(edit_of(at[1], work, have), at[3])
                 step = next((step for _, step in _sound(found, work, have)), None)
                 after = None if step is None else work.after([step], have)
